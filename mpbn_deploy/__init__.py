@@ -1,0 +1,38 @@
+"""mpbn_deploy: from a spiking network trained in PyTorch to integers on a neuromorphic chip.
+
+The map, in the order of processing (each line is a file or folder here):
+
+    errors          what can go wrong, as a tree          records      how every record is made
+    cli, progress   what all commands share
+
+    nn/             what you train with: LIF with MPBN
+    zoo/            network architectures                 data/        data sets
+    train           COMMAND   data set + architecture -> model.pt
+    checkpoint      model.pt, safely read and written
+
+    graph           populations and connections, shared by float and integer networks
+    float_ir        TrainedNetwork, FoldedNetwork
+    frontend        torch module -> TrainedNetwork
+    fold            TrainedNetwork -> FoldedNetwork       MPBN and BN gone, thresholds differ (Eq. 10)
+    quantize        FoldedNetwork + profile -> IntNetwork
+    int_ir          IntNetwork, the contract              bounds       what no input can exceed
+    simulate        the reference simulator, NumPy        emulate      the fast one, torch
+
+    nir_io          NIR files                             netx_io      lava-dl netx files
+    lava_sim/       Lava's simulator
+    verify          COMMAND   executions compared bit by bit; float against integer
+
+    hardware        profiles of chips (hw_profiles/)
+    place           which neurons sit on which core
+    fit             COMMAND   design rules and resources -> FitReport
+    report/         all of it as one HTML page
+
+    folder          the export folder: manifest, hashes, reading back
+    export          COMMAND   the whole pipeline
+    run             COMMAND   run an exported network
+    doctor          COMMAND   what of this machine works
+
+Importing this package imports nothing heavy; import the module you need.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,241 @@
+"""model.pt: what it holds, and how it is read without running any code.
+
+A dictionary, written by torch.save and read with `weights_only=True`:
+
+    format, version     "mpbn_deploy.model", 1
+    architecture        name in the zoo, or package.module:factory
+    arguments           keyword arguments of that function
+    timesteps           how many steps the network was trained for
+    input               shape, minimum, maximum, mean, deviation
+    class_names         one per output
+    training            a record of how it was trained
+    state_dict          the parameters and buffers of the body
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .cli import write_atomically
+from .errors import CheckpointError, OptionError, did_you_mean
+from .float_ir import InputFormat
+from .nn import ModelCard, SpikingNetwork
+from .zoo import ARCHITECTURES, Architecture
+
+FORMAT = "mpbn_deploy.model"
+VERSION = 1
+KEYS = {
+    "format": str,
+    "version": int,
+    "architecture": str,
+    "arguments": dict,
+    "timesteps": int,
+    "input": dict,
+    "class_names": list,
+    "training": dict,
+    "state_dict": dict,
+}
+INPUT_KEYS = {"shape": list, "minimum": int, "maximum": int, "mean": list, "deviation": list}
+LARGEST_FILE = 4 * 2**30
+
+
+def save_model(path: str | Path, network: SpikingNetwork) -> None:
+    """Write a network to model.pt; its card says how the body is built again."""
+    if network.card is None:
+        raise OptionError("save_model: the network has no ModelCard, so nobody could build its body again.")
+    card, given = network.card, network.input_format
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "architecture": card.architecture,
+        "arguments": dict(card.arguments),
+        "timesteps": network.timesteps,
+        "input": {
+            "shape": list(given.shape),
+            "minimum": given.minimum,
+            "maximum": given.maximum,
+            "mean": given.mean.tolist(),
+            "deviation": given.deviation.tolist(),
+        },
+        "class_names": list(card.class_names),
+        "training": dict(card.training),
+        "state_dict": {name: tensor.cpu() for name, tensor in network.body.state_dict().items()},
+    }
+    # Through memory, because torch puts the name of the file into its bytes.
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write_atomically(Path(path), buffer.getvalue())
+
+
+def load_model(path: str | Path, arch: str | None = None, timesteps: int | None = None) -> SpikingNetwork:
+    """Read model.pt into a network in evaluation mode.
+
+    `arch` overrides the architecture that the file names, and is the only way in which code
+    outside of this package is imported. `timesteps` overrides the number of time steps.
+    """
+    content = _read(Path(path))
+    name = _allowed_architecture(path, content["architecture"], arch)
+    card = ModelCard(
+        architecture=name,
+        arguments=_plain_arguments(path, content["arguments"]),
+        class_names=tuple(map(str, content["class_names"])),
+        training=content["training"],
+    )
+    network = SpikingNetwork(
+        _build_with_state(path, card, content["state_dict"]),
+        timesteps=content["timesteps"] if timesteps is None else timesteps,
+        input_format=_input_format(path, content["input"]),
+        card=card,
+    )
+    return network.eval()
+
+
+def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
+    """Call the function that an architecture's name stands for."""
+    function = ARCHITECTURES.get(architecture) or _import_factory(architecture)
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError as error:
+        raise OptionError(f"architecture {architecture!r}: {error}.") from error
+    body = function(**arguments)
+    if not isinstance(body, nn.Module):
+        raise OptionError(f"{architecture} gave a {type(body).__name__}; a torch.nn.Module is needed.")
+    return body
+
+
+def _import_factory(name: str) -> Architecture:
+    """The function `package.module:factory`; importing it runs that package's code."""
+    module_name, separator, attribute = name.partition(":")
+    if not separator:
+        known = did_you_mean(name, ARCHITECTURES)
+        raise OptionError(f"no architecture named {name!r}. {known} Your own: package.module:factory.")
+    try:
+        factory = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise OptionError(f"architecture {name!r} cannot be imported: {error}.") from error
+    assert callable(factory)
+    return factory  # type: ignore[no-any-return]
+
+
+def _allowed_architecture(path: str | Path, named: str, asked: str | None) -> str:
+    """A file may name a network of our zoo; code from elsewhere the user must name himself."""
+    if asked is not None:
+        return asked
+    if named in ARCHITECTURES:
+        return named
+    if ":" in named:
+        raise CheckpointError(
+            f"{path}: its network is built by {named!r}, which is not part of this package. Importing it "
+            f"runs its code; if you trust it, say so with --arch {named}"
+        )
+    raise CheckpointError(f"{path}: no architecture named {named!r}. {did_you_mean(named, ARCHITECTURES)}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file.")
+    if path.stat().st_size > LARGEST_FILE:
+        raise CheckpointError(f"{path}: {path.stat().st_size} bytes; at most {LARGEST_FILE} are read.")
+    try:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a damaged or hostile file makes the reader do
+        raise CheckpointError(_unreadable(path, str(error))) from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: not a checkpoint of mpbn_deploy, but a {type(content).__name__}.")
+    if problems := _key_problems(content, KEYS):
+        raise CheckpointError(f"{path}: not a checkpoint of mpbn_deploy:\n  - " + "\n  - ".join(problems))
+    if content["format"] != FORMAT or content["version"] != VERSION:
+        found = f"{content['format']!r} version {content['version']}"
+        raise CheckpointError(f"{path}: format {found}; this release reads {FORMAT!r} version {VERSION}.")
+    return content
+
+
+def _unreadable(path: Path, reason: str) -> str:
+    first = reason.strip().splitlines()[0] if reason.strip() else "unreadable"
+    if "weights_only" in reason or "Unsupported" in reason:
+        return (
+            f"{path}: holds more than numbers and plain values; refused, because reading it would run code."
+        )
+    return f"{path}: not a checkpoint ({first[:200]}). Write one with python -m mpbn_deploy.train."
+
+
+def _key_problems(content: dict[str, Any], keys: dict[str, type]) -> list[str]:
+    problems = [f"missing key {key!r}" for key in keys if key not in content]
+    problems += [f"unknown key {key!r}" for key in content if key not in keys]
+    problems += [
+        f"{key!r} is a {type(content[key]).__name__}; a {kind.__name__} is needed"
+        for key, kind in keys.items()
+        if key in content and (not isinstance(content[key], kind) or isinstance(content[key], bool))
+    ]
+    return problems
+
+
+def _plain_arguments(path: str | Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as the zoo's functions take them: lists become tuples."""
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
+    wrong = [key for key, value in plain.items() if isinstance(value, (Tensor, dict))]
+    if wrong:
+        raise CheckpointError(f"{path}: arguments {', '.join(wrong)} are not numbers, words or lists.")
+    return plain
+
+
+def _input_format(path: str | Path, content: dict[str, Any]) -> InputFormat:
+    problems = _key_problems(content, INPUT_KEYS)
+    if not problems:
+        shape, channels = content["shape"], content["shape"][0] if content["shape"] else 0
+        if len(shape) not in (1, 3) or not all(isinstance(size, int) and size > 0 for size in shape):
+            problems.append(f"shape {shape}; (features,) or (channels, height, width) is needed")
+        if content["minimum"] > content["maximum"]:
+            problems.append(f"range {content['minimum']}..{content['maximum']} is empty")
+        for key in ("mean", "deviation"):
+            values = content[key]
+            if len(values) not in (1, channels) or not np.isfinite(np.asarray(values, np.float64)).all():
+                problems.append(f"{key} {values}; one finite number per channel is needed")
+        if not problems and min(content["deviation"]) <= 0:
+            problems.append(f"deviation {content['deviation']}; must be above zero")
+    if problems:
+        raise CheckpointError(f"{path}: input format: {'; '.join(problems)}.")
+    return InputFormat(
+        shape=tuple(content["shape"]),
+        minimum=content["minimum"],
+        maximum=content["maximum"],
+        mean=np.asarray(content["mean"], np.float64),
+        deviation=np.asarray(content["deviation"], np.float64),
+    )
+
+
+def _build_with_state(path: str | Path, card: ModelCard, state: dict[str, Any]) -> nn.Module:
+    """The body with the file's tensors. Built on torch's meta device, so absurd sizes take no memory."""
+    not_tensors = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if not_tensors:
+        raise CheckpointError(f"{path}: state_dict entries {not_tensors[:5]} are not tensors.")
+    with torch.device("meta"):
+        body = build_body(card.architecture, card.arguments)
+    problems = _state_problems(body.state_dict(), state)
+    if problems:
+        listed = "\n  - ".join(problems[:12])
+        raise CheckpointError(f"{path}: does not fit the network {card.architecture!r}:\n  - {listed}")
+    body.load_state_dict(state, assign=True)
+    return body
+
+
+def _state_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> list[str]:
+    problems = [f"missing {name}" for name in expected if name not in state]
+    problems += [f"unknown {name}" for name in state if name not in expected]
+    for name in expected.keys() & state.keys():
+        found, wanted = state[name], expected[name]
+        if found.shape != wanted.shape or found.dtype != wanted.dtype:
+            problems.append(
+                f"{name}: {found.dtype} {tuple(found.shape)}; {wanted.dtype} {tuple(wanted.shape)} is needed"
+            )
+        elif bad := int((~torch.isfinite(found)).sum()):
+            problems.append(f"{name}: {bad} of {found.numel()} values are NaN or infinite")
+    return sorted(problems)

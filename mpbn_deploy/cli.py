@@ -1,0 +1,155 @@
+"""What all commands share: --json, one-message errors, exit codes, and `mpbn-deploy` itself.
+
+Exit codes: 0 done; 1 done, but the network does not fit or is not bit-exact; 2 bad input, one
+message on standard error; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from . import __version__
+from .errors import DeployError, OptionError
+from .records import record
+
+COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+@record
+class Outcome:
+    """What a command has to say: to machines, to people, and as an exit code."""
+
+    data: dict[str, Any]
+    text: RenderableType
+    exit_code: int = 0
+
+
+@record
+class Command:
+    """One of our commands; `execute` gets the parsed options."""
+
+    name: str
+    summary: str
+    details: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    execute: Callable[[argparse.Namespace], Outcome]
+
+
+def main(command: Command, arguments: Sequence[str] | None = None) -> int:
+    """Run `python -m mpbn_deploy.<command>`; returns the exit code."""
+    parser = argparse.ArgumentParser(prog=f"python -m mpbn_deploy.{command.name}", **_description(command))
+    _complete(parser, command)
+    return _execute(command, parser.parse_args(arguments))
+
+
+def console_script(arguments: Sequence[str] | None = None) -> int:
+    """Run `mpbn-deploy <command>`; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="mpbn-deploy",
+        description="Deploy spiking networks, trained with membrane-potential batch norm, to chips.",
+    )
+    parser.add_argument("--version", action="version", version=f"mpbn_deploy {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
+    commands = {name: _load(name) for name in COMMANDS}
+    for command in commands.values():
+        _complete(subparsers.add_parser(command.name, help=command.summary, **_description(command)), command)
+    options = parser.parse_args(arguments)
+    return _execute(commands[options.command], options)
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """An argparse type: a whole number that is at least `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{number} is too small; at least {least}")
+        return number
+
+    return parse
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write the whole file or nothing: first under a temporary name, then renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        raise OptionError(f"{path}: cannot be written ({error.strerror}).") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def json_text(data: Any) -> str:
+    """JSON as we write it everywhere: readable, keys in the order given, one newline at the end."""
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+
+
+def _load(name: str) -> Command:
+    command = import_module(f".{name}", __package__).COMMAND
+    assert isinstance(command, Command)
+    return command
+
+
+def _description(command: Command) -> dict[str, Any]:
+    return {
+        "description": f"{command.summary}\n\n{command.details}",
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+def _complete(parser: argparse.ArgumentParser, command: Command) -> None:
+    command.add_arguments(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else on stdout"
+    )
+
+
+def _execute(command: Command, options: argparse.Namespace) -> int:
+    try:
+        with _quiet_stdout(options.json):
+            outcome = command.execute(options)
+    except DeployError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if options.json:
+        sys.stdout.write(json_text(outcome.data))
+    else:
+        Console(soft_wrap=True).print(outcome.text)
+    return outcome.exit_code
+
+
+@contextmanager
+def _quiet_stdout(active: bool) -> Iterator[None]:
+    """Send everything written to stdout, by child processes too, to stderr, so that JSON stays alone."""
+    if not active:
+        yield
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

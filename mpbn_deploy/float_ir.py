@@ -1,0 +1,209 @@
+"""The two networks of real numbers: as it was trained, and folded.
+
+A `TrainedNetwork` is what the PyTorch module says, operation by operation. A `FoldedNetwork` is
+what remains when every normalization is gone: populations of plain neurons, each channel or
+neuron with a threshold of its own, and connections that are single linear maps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .errors import NetworkError
+from .graph import Connection, Pair, Population, Shape, graph_problems, is_chain
+from .int_ir import Input, broadcast_problems
+from .records import Array, freeze_arrays, record
+
+# ---- as trained -------------------------------------------------------------------------------
+
+
+@record
+class InputFormat:
+    """What goes in: integers from minimum to maximum, normalized as (x - mean) / deviation per channel."""
+
+    shape: Shape
+    minimum: int
+    maximum: int
+    mean: Array
+    deviation: Array
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Linear:
+    """y = weight x + bias"""
+
+    weight: Array
+    bias: Array
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Convolution:
+    """y = weight * x + bias, a cross-correlation with zero padding as in torch"""
+
+    weight: Array
+    bias: Array
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class BatchNorm:
+    """y = gain * (x - mean) / sqrt(variance + epsilon) + offset, with the running statistics.
+
+    Parameters have shape (channels,), or the shape of x when they are element-wise.
+    """
+
+    gain: Array
+    offset: Array
+    mean: Array
+    variance: Array
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Flatten:
+    """(channels, height, width) -> (features,)"""
+
+
+@record
+class Spike:
+    """The paper's neuron, Eq. 1, 2 and 7: leak, integrate, normalize a copy, fire, reset to zero.
+
+    membrane <- leak * membrane + x
+    spike     = norm(membrane) > threshold
+    membrane <- 0 where spike
+    """
+
+    leak: float
+    threshold: float
+    norm: BatchNorm | None
+
+
+Operation = Linear | Convolution | BatchNorm | Flatten | Spike
+
+
+@record
+class Step:
+    """One operation of a trained network: its name in the module, what it reads, the shape it gives."""
+
+    name: str
+    operation: Operation
+    source: str
+    shape: Shape
+
+
+@record
+class TrainedNetwork:
+    """Operations in order of execution, from "input" on; the last one is averaged over time (Eq. 3)."""
+
+    input: InputFormat
+    steps: tuple[Step, ...]
+    timesteps: int
+
+
+INPUT_NAME = "input"
+
+# ---- folded -----------------------------------------------------------------------------------
+
+
+@record
+class FloatLif:
+    """A leaky integrate-and-fire neuron with a hard reset. In each time step, in this order:
+
+        voltage <- leak * voltage + sum of synapses + bias
+        spike    = voltage > threshold
+        voltage <- 0 where spike
+
+    A threshold of plus or minus infinity is a neuron that never, or always, fires.
+    """
+
+    threshold: Array
+    bias: Array
+    leak: float
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class FloatReadout:
+    """Integrates and never fires: voltage <- voltage + (sum of synapses + bias) / timesteps (Eq. 3)"""
+
+    bias: Array
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+FloatNeuron = Input | FloatLif | FloatReadout
+FloatPopulation = Population[FloatNeuron]
+
+
+@record
+class FoldedNetwork:
+    """Populations in the order in which spikes reach them, the input first and the output last."""
+
+    populations: tuple[FloatPopulation, ...]
+    connections: tuple[Connection, ...]
+    timesteps: int
+
+    def __post_init__(self) -> None:
+        if problems := _problems(self):
+            raise NetworkError("FoldedNetwork", problems)
+
+    @property
+    def input(self) -> FloatPopulation:
+        return self.populations[0]
+
+    @property
+    def output(self) -> FloatPopulation:
+        return self.populations[-1]
+
+    @property
+    def is_chain(self) -> bool:
+        return is_chain(self.populations, self.connections)
+
+
+def _problems(network: FoldedNetwork) -> list[str]:
+    populations = network.populations
+    if len(populations) < 2 or not isinstance(populations[0].neuron, Input):
+        return ["the first population must be the input, and at least one must follow it"]
+    problems = graph_problems(populations, network.connections)
+    if network.timesteps < 1:
+        problems.append(f"timesteps {network.timesteps}; at least 1")
+    for connection in network.connections:
+        if not np.isfinite(connection.synapse.weight).all():
+            problems.append(f"{connection.label}: weights hold NaN or infinity")
+    for population in populations[1:]:
+        problems += _neuron_problems(population)
+    return problems
+
+
+def _neuron_problems(population: FloatPopulation) -> list[str]:
+    name, neuron, shape = population.name, population.neuron, population.shape
+    if isinstance(neuron, Input):
+        return [f"{name}: a second input"]
+    problems = broadcast_problems(f"{name}: bias", neuron.bias, shape)
+    if not np.isfinite(neuron.bias).all():
+        problems.append(f"{name}: biases hold NaN or infinity")
+    if isinstance(neuron, FloatLif):
+        problems += broadcast_problems(f"{name}: threshold", neuron.threshold, shape)
+        if np.isnan(neuron.threshold).any():
+            problems.append(f"{name}: thresholds hold NaN")
+        if not 0 <= neuron.leak <= 1:
+            problems.append(f"{name}: leak {neuron.leak}; allowed are 0 to 1")
+    return problems

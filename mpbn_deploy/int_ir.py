@@ -1,0 +1,154 @@
+"""The integer network: the contract that simulators, file formats, Lava and the fit check share.
+
+The arithmetic is that of Loihi's leaky integrate-and-fire neuron as Lava's fixed-point model
+defines it. States (current, voltage) count in units of 2**-6 of a weight. The widths of the
+states are those of that neuron, 24 bits with sign; a network whose states could leave them is
+not refused here, but `bounds` proves whether they can, and `simulate` stops if they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .errors import NetworkError
+from .graph import Connection, Population, Shape, graph_problems, is_chain
+from .records import Array, freeze_arrays, record
+
+STATE_EXPONENT = 6  # a weight or threshold of 1 is 2**6 units of current or voltage
+DECAY_ONE = 4096  # a decay of 4096 forgets everything within one step
+STATE_LIMIT = 2**23 - 1  # the largest magnitude of a current or voltage
+
+
+@record
+class Input:
+    """Presents the sample itself: integers from minimum to maximum, as graded spikes."""
+
+    minimum: int
+    maximum: int
+
+
+@record
+class Lif:
+    """A leaky integrate-and-fire neuron with a hard reset. In each time step, in this order:
+
+        current <- trunc(current * (4096 - decay_current) / 4096) + 2**6 * sum of synapses
+        voltage <- trunc(voltage * (4096 - decay_voltage) / 4096) + current + bias * 2**bias_exponent
+        spike    = voltage > threshold * 2**6
+        voltage <- 0 where spike
+
+    `trunc` rounds toward zero. State is zero before the first step of each sample. `threshold`
+    and `bias` hold one value per neuron, or per channel as (channels, 1, 1).
+    """
+
+    threshold: Array
+    bias: Array
+    bias_exponent: int = STATE_EXPONENT
+    decay_current: int = DECAY_ONE
+    decay_voltage: int = DECAY_ONE
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Readout:
+    """Integrates and never fires (paper, Eq. 3): voltage <- voltage + current + bias * 2**bias_exponent"""
+
+    bias: Array
+    bias_exponent: int = STATE_EXPONENT
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+Neuron = Input | Lif | Readout
+IntPopulation = Population[Neuron]
+
+
+@record
+class IntNetwork:
+    """Populations in the order in which spikes reach them, the input first and the output last.
+
+    `scales` says what the integers mean: per population, one factor per channel, so that
+    real voltage = voltage / (2**6 * scale). No simulator needs it.
+    """
+
+    populations: tuple[IntPopulation, ...]
+    connections: tuple[Connection, ...]
+    timesteps: int
+    scales: Mapping[str, Array]
+
+    def __post_init__(self) -> None:
+        if problems := _problems(self):
+            raise NetworkError("IntNetwork", problems)
+
+    @property
+    def input(self) -> IntPopulation:
+        return self.populations[0]
+
+    @property
+    def input_range(self) -> Input:
+        neuron = self.input.neuron
+        assert isinstance(neuron, Input)  # the network checked itself when it was made
+        return neuron
+
+    @property
+    def output(self) -> IntPopulation:
+        return self.populations[-1]
+
+    @property
+    def is_chain(self) -> bool:
+        return is_chain(self.populations, self.connections)
+
+
+def _problems(network: IntNetwork) -> list[str]:
+    populations = network.populations
+    if len(populations) < 2 or not isinstance(populations[0].neuron, Input):
+        return ["the first population must be the input, and at least one must follow it"]
+    problems = [f"{p.name}: a second input" for p in populations[1:] if isinstance(p.neuron, Input)]
+    problems += [
+        f"{p.name}: a readout that is not the last population"
+        for p in populations[:-1]
+        if isinstance(p.neuron, Readout)
+    ]
+    if network.timesteps < 1:
+        problems.append(f"timesteps {network.timesteps}; at least 1")
+    problems += graph_problems(populations, network.connections)
+    for connection in network.connections:
+        problems += _integer_problems(f"{connection.label}: weight", connection.synapse.weight)
+    for population in populations:
+        problems += _neuron_problems(population)
+    return problems
+
+
+def _neuron_problems(population: IntPopulation) -> list[str]:
+    name, neuron, shape = population.name, population.neuron, population.shape
+    if isinstance(neuron, Input):
+        wrong = neuron.minimum > neuron.maximum
+        return [f"{name}: range {neuron.minimum}..{neuron.maximum} is empty"] if wrong else []
+    problems = _parameter_problems(f"{name}: bias", neuron.bias, shape)
+    if isinstance(neuron, Lif):
+        problems += _parameter_problems(f"{name}: threshold", neuron.threshold, shape)
+        for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
+            if not 0 <= decay <= DECAY_ONE:
+                problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
+    return problems
+
+
+def _integer_problems(label: str, values: Array) -> list[str]:
+    if np.issubdtype(values.dtype, np.integer):
+        return []
+    return [f"{label} is {values.dtype}; an integer type is needed"]
+
+
+def _parameter_problems(label: str, values: Array, shape: Shape) -> list[str]:
+    return _integer_problems(label, values) + broadcast_problems(label, values, shape)
+
+
+def broadcast_problems(label: str, values: Array, shape: Shape) -> list[str]:
+    """A parameter holds one value per neuron, or one per channel with ones after it."""
+    if values.shape in (shape, (shape[0], *(1 for _ in shape[1:]))):
+        return []
+    return [f"{label} has shape {values.shape}; the population has {shape}"]

@@ -1,0 +1,61 @@
+"""The network around a body of layers: raw inputs in, time steps made, outputs averaged over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import OptionError
+from ..float_ir import InputFormat
+from .neuron import LIF
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    """Who a network is: how its body is built, what its outputs mean, how it was trained."""
+
+    architecture: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+class SpikingNetwork(nn.Module):
+    """Logits = mean over time steps of body(normalized inputs) (Eq. 3).
+
+    Inputs are raw values, [batch, *shape] (held for all time steps) or [batch, timesteps, *shape];
+    they are normalized as (x - mean) / deviation per channel. The body sees [timesteps * batch, *shape].
+    """
+
+    def __init__(
+        self, body: nn.Module, *, timesteps: int, input_format: InputFormat, card: ModelCard | None = None
+    ) -> None:
+        super().__init__()
+        if timesteps < 1:
+            raise OptionError(f"timesteps {timesteps}; a network needs at least 1.")
+        self.body = body
+        self.timesteps = timesteps
+        self.input_format = input_format
+        self.card = card
+        for module in body.modules():
+            if isinstance(module, LIF):
+                module.timesteps = timesteps
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits, [batch, classes]."""
+        if inputs.dim() == len(self.input_format.shape) + 1:
+            steps = self.normalize(inputs).expand(self.timesteps, *inputs.shape)
+        else:
+            steps = self.normalize(inputs.transpose(0, 1))
+        logits: Tensor = self.body(steps.flatten(0, 1))
+        return logits.view(self.timesteps, -1, *logits.shape[1:]).mean(0)
+
+    def normalize(self, inputs: Tensor) -> Tensor:
+        """(x - mean) / deviation, per channel"""
+        ones = [1] * (len(self.input_format.shape) - 1)
+        mean = torch.tensor(self.input_format.mean, dtype=inputs.dtype, device=inputs.device)
+        deviation = torch.tensor(self.input_format.deviation, dtype=inputs.dtype, device=inputs.device)
+        return (inputs - mean.view(-1, *ones)) / deviation.view(-1, *ones)

@@ -1,0 +1,25 @@
+"""Progress of long work: a bar on a terminal, plain lines in a pipe, always on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import track as rich_track
+
+Item = TypeVar("Item")
+LINES_IN_A_PIPE = 4  # how many lines one piece of work prints when nobody watches a bar
+
+
+def track(items: Iterable[Item], label: str, total: int) -> Iterator[Item]:
+    """Yield the items and show how many of `total` are done."""
+    if sys.stderr.isatty():
+        yield from rich_track(items, label, total, console=Console(stderr=True), transient=True)
+        return
+    every = max(1, -(-total // LINES_IN_A_PIPE))
+    for done, item in enumerate(items, start=1):
+        yield item
+        if done % every == 0 or done == total:
+            print(f"{label}: {done}/{total}", file=sys.stderr, flush=True)

@@ -1,0 +1,159 @@
+"""STAGE + COMMAND: data set + architecture -> model.pt"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from .checkpoint import build_body, save_model
+from .cli import Command, Outcome, main, whole_number
+from .data import DATASETS, DataSet, Split, load_dataset
+from .nn import MPBN_KINDS, ModelCard, SpikingNetwork
+from .progress import track
+from .records import record
+from .zoo import ARCHITECTURES
+
+EVALUATION_BATCH = 256
+
+
+@record
+class Training:
+    """How to train: SGD with momentum, a cosine from `learning_rate` to zero, as in the paper."""
+
+    epochs: int = 8
+    batch: int = 32
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    seed: int = 0
+
+
+def train(
+    dataset: DataSet, architecture: str, *, mpbn: str = "channel", timesteps: int = 4, training: Training
+) -> SpikingNetwork:
+    """Train a network; the same arguments give the same network, bit by bit, on one machine."""
+    torch.manual_seed(training.seed)
+    torch.use_deterministic_algorithms(True)
+    arguments = {"input_shape": dataset.input_format.shape, "classes": len(dataset.class_names), "mpbn": mpbn}
+    network = SpikingNetwork(
+        build_body(architecture, arguments), timesteps=timesteps, input_format=dataset.input_format
+    )
+    _optimize(network, dataset.train, training)
+    network.card = ModelCard(
+        architecture=architecture,
+        arguments={**arguments, "input_shape": list(dataset.input_format.shape)},
+        class_names=dataset.class_names,
+        training={
+            "data": dataset.name,
+            "epochs": training.epochs,
+            "batch": training.batch,
+            "learning_rate": training.learning_rate,
+            "seed": training.seed,
+            "test_accuracy": accuracy(network, dataset.test),
+        },
+    )
+    return network
+
+
+def accuracy(network: SpikingNetwork, split: Split) -> float:
+    """The share of samples whose largest logit is that of their class."""
+    network.eval()
+    inputs, labels = _tensors(split)
+    with torch.no_grad():
+        right = sum(
+            int(
+                (
+                    network(inputs[i : i + EVALUATION_BATCH]).argmax(1) == labels[i : i + EVALUATION_BATCH]
+                ).sum()
+            )
+            for i in range(0, len(labels), EVALUATION_BATCH)
+        )
+    return right / len(labels)
+
+
+def _optimize(network: SpikingNetwork, split: Split, training: Training) -> None:
+    network.train()
+    optimizer = torch.optim.SGD(
+        network.parameters(),
+        lr=training.learning_rate,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+    )
+    batches = len(split) // training.batch
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=training.epochs * batches)
+    for inputs, labels in track(_batches(split, training), "training", training.epochs * batches):
+        optimizer.zero_grad()
+        loss = cross_entropy(network(inputs), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+
+
+def _batches(split: Split, training: Training) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every epoch in another order; the rest that does not fill a batch waits for the next epoch."""
+    inputs, labels = _tensors(split)
+    shuffle = np.random.default_rng(training.seed)
+    for _ in range(training.epochs):
+        order = torch.from_numpy(shuffle.permutation(len(labels)))
+        for start in range(0, len(labels) - training.batch + 1, training.batch):
+            chosen = order[start : start + training.batch]
+            yield inputs[chosen], labels[chosen]
+
+
+def _tensors(split: Split) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(split.inputs.astype(np.float32)), torch.from_numpy(split.labels.copy())
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", default="digits", help=f"data set: {', '.join(DATASETS)}")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
+    parser.add_argument(
+        "--arch",
+        default="digits-cnn",
+        help=f"network: {', '.join(ARCHITECTURES)}; or package.module:factory (imported, so its code runs)",
+    )
+    parser.add_argument("--mpbn", choices=MPBN_KINDS, default="channel", help="membrane-potential batch norm")
+    parser.add_argument("--timesteps", type=whole_number(1), default=4, help="time steps per sample")
+    parser.add_argument("--epochs", type=whole_number(1), default=8)
+    parser.add_argument("--batch", type=whole_number(2), default=32, help="samples per step of SGD")
+    parser.add_argument("--learning-rate", type=float, default=0.1, help="at the start of the cosine")
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="same seed, same network")
+    parser.add_argument("--out", type=Path, default=Path("model.pt"), help="the checkpoint to write")
+
+
+def _execute(options: argparse.Namespace) -> Outcome:
+    dataset = load_dataset(options.data, options.data_dir)
+    training = Training(
+        epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=options.seed
+    )
+    network = train(dataset, options.arch, mpbn=options.mpbn, timesteps=options.timesteps, training=training)
+    save_model(options.out, network)
+    assert network.card is not None
+    record_ = network.card.training
+    data = {
+        "model": str(options.out),
+        "architecture": options.arch,
+        "timesteps": options.timesteps,
+        **record_,
+    }
+    text = f"{options.out}: {options.arch}, test accuracy {record_['test_accuracy']:.2%} on {options.data}"
+    return Outcome(data=data, text=text)
+
+
+COMMAND = Command(
+    name="train",
+    summary="Train a spiking network and write model.pt.",
+    details="example: python -m mpbn_deploy.train --data digits --arch digits-cnn --epochs 8 --out model.pt",
+    add_arguments=_add_arguments,
+    execute=_execute,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(COMMAND))
