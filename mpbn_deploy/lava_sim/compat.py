@@ -1,0 +1,117 @@
+"""Makes Lava importable on Pythons it was not released for, from outside and only while it is imported.
+
+lava-nc 0.10.0 and lava-dl 0.6.0 are the last releases of archived projects, and declare Python
+3.10 only. Two things break beyond, and each mend below says what and why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module, metadata
+from types import ModuleType
+from typing import Any
+
+from ..errors import MissingPackageError
+
+_PACKAGES = "lava-nc==0.10.0 lava-dl==0.6.0"
+INSTALL_LAVA = (
+    f"pip install {_PACKAGES}"
+    if sys.version_info < (3, 11)
+    else f"pip install 'mpbn_deploy[lava]' && pip install --no-deps --ignore-requires-python {_PACKAGES}"
+)
+# Everything of Lava that we or its compiler use, so that nothing is imported after the mends are gone.
+_LAVA_MODULES = (
+    "lava.magma.compiler.var_model",
+    "lava.magma.compiler.compiler",
+    "lava.magma.runtime.runtime",
+    "lava.magma.core.run_configs",
+    "lava.proc.lif.models",
+    "lava.proc.conv.models",
+    "lava.proc.dense.models",
+)
+_NETX_MODULES = ("lava.lib.dl.netx.hdf5",)
+_OBJECT_DETECTION = "lava.lib.dl.slayer.object_detection"
+
+
+def lava_version() -> str | None:
+    """The installed version of lava-nc, or None."""
+    return _version("lava-nc")
+
+
+def load_lava() -> None:
+    """Import Lava, mended, or say how to get it."""
+    _load("lava-nc", _LAVA_MODULES)
+
+
+def load_netx() -> ModuleType:
+    """Import lava-dl's stock netx reader, mended, or say how to get it."""
+    load_lava()
+    _load("lava-dl", _NETX_MODULES)
+    return sys.modules[_NETX_MODULES[0]]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _load(package: str, modules: tuple[str, ...]) -> None:
+    if _version(package) is None:
+        raise MissingPackageError(
+            f"{package} is not installed; everything but Lava works. To get it: {INSTALL_LAVA}"
+        )
+    if all(name in sys.modules for name in modules):
+        return
+    with _hashable_dataclasses(), _no_object_detection(), warnings.catch_warnings():
+        # Lava's imports warn of deprecations in NumPy, SciPy and Python; users can do nothing about them.
+        warnings.simplefilter("ignore")
+        for name in modules:
+            import_module(name)
+
+
+@contextmanager
+def _hashable_dataclasses() -> Iterator[None]:
+    """For lava-nc 0.10.0 on Python 3.11 and newer.
+
+    `lava/magma/compiler/var_model.py` uses an instance of a dataclass as the default of a field.
+    From 3.11 on, dataclasses refuse defaults that are not hashable, and a dataclass with `eq` has
+    no hash unless asked; so Lava's dataclasses are asked for one.
+    """
+    original: Callable[..., Any] = dataclasses.dataclass
+
+    def dataclass(cls: type | None = None, /, **options: Any) -> Any:
+        def decorate(kind: type) -> Any:
+            if kind.__module__.startswith("lava.") and not options.get("frozen"):
+                return original(kind, **{**options, "unsafe_hash": True})
+            return original(kind, **options)
+
+        return decorate if cls is None else decorate(cls)
+
+    dataclasses.dataclass = dataclass
+    try:
+        yield
+    finally:
+        dataclasses.dataclass = original
+
+
+@contextmanager
+def _no_object_detection() -> Iterator[None]:
+    """For lava-dl 0.6.0 where torchvision and OpenCV are absent, or made for another torch.
+
+    Importing `lava.lib.dl.slayer` imports its object detection, and with it torchvision and OpenCV.
+    netx uses none of it, so an empty module stands in its place while netx is imported.
+    """
+    absent = _OBJECT_DETECTION not in sys.modules
+    if absent:
+        sys.modules[_OBJECT_DETECTION] = ModuleType(_OBJECT_DETECTION)
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules[_OBJECT_DETECTION]
