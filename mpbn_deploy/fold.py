@@ -37,7 +37,7 @@ from .float_ir import (
     TrainedNetwork,
 )
 from .frontend import as_synapse
-from .graph import Connection, Dense, Population, Shape, Synapse, apply_synapse, per_channel
+from .graph import Connection, Dense, Population, Shape, Synapse, apply_synapse, compact, per_channel
 from .int_ir import Input
 from .records import Array, record
 
@@ -84,7 +84,7 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
             values[step.name] = _follow(step, step.operation, value)
     last = trained.steps[-1]
     current = _arriving(f"{last.name} (the output)", values[last.name])
-    readout = FloatReadout(bias=_compact(current.bias))
+    readout = FloatReadout(bias=compact(current.bias))
     populations.append(Population(name=OUTPUT_NAME, shape=last.shape, neuron=readout))
     connections.append(Connection(source=current.population, target=OUTPUT_NAME, synapse=current.synapse))
     return FoldedNetwork(
@@ -183,13 +183,6 @@ def _arriving(name: str, value: Value) -> Current:
     raise FoldError(f"{name}: reads spikes or the input directly; a Linear or Conv2d must lie before it.")
 
 
-def _compact(values: Array) -> Array:
-    """One value per channel as (channels, 1, 1) where all neurons of each channel agree."""
-    first = values.reshape(len(values), -1)[:, :1]
-    channel = first.reshape(len(values), *(1 for _ in values.shape[1:]))
-    return channel if np.array_equal(np.broadcast_to(channel, values.shape), values) else values
-
-
 # ---- neurons: Eq. 10 --------------------------------------------------------------------------
 
 
@@ -202,7 +195,7 @@ def _fold_neuron(step: Step, spike: Spike, current: Current) -> tuple[FloatPopul
         synapse, bias, threshold = rescale(synapse, bias, threshold, _signs(step.name, gain))
         always = _spread(spike.norm.offset, step.shape) > spike.threshold
         synapse, bias, threshold = _express_constants(gain == 0, always, synapse, bias, threshold)
-    neuron = FloatLif(threshold=_compact(threshold), bias=_compact(bias), leak=spike.leak)
+    neuron = FloatLif(threshold=compact(threshold), bias=compact(bias), leak=spike.leak)
     return Population(name=step.name, shape=step.shape, neuron=neuron), synapse
 
 

@@ -133,6 +133,13 @@ def per_channel(values: Array, shape: Shape) -> Array:
     return np.asarray(values).reshape(-1, *(1 for _ in shape[1:]))
 
 
+def compact(values: Array) -> Array:
+    """One value per channel as (channels, 1, 1) where all neurons of each channel agree."""
+    first = values.reshape(len(values), -1)[:, :1]
+    channel = first.reshape(len(values), *(1 for _ in values.shape[1:]))
+    return channel if np.array_equal(np.broadcast_to(channel, values.shape), values) else values
+
+
 def _reach(synapse: Conv2d) -> Pair:
     """How many source pixels a kernel spans, dilation included."""
     (height, width), (down, right) = synapse.weight.shape[2:], synapse.dilation

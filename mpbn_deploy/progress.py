@@ -23,3 +23,8 @@ def track(items: Iterable[Item], label: str, total: int) -> Iterator[Item]:
         yield item
         if done % every == 0 or done == total:
             print(f"{label}: {done}/{total}", file=sys.stderr, flush=True)
+
+
+def announce(text: str) -> None:
+    """Say what begins now."""
+    print(text, file=sys.stderr, flush=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..graph import Population, Trace, as_steps
-from ..int_ir import IntNetwork, Neuron, Readout
+from ..graph import Trace, as_steps
+from ..int_ir import IntNetwork, IntPopulation, Readout
 from ..records import Array
 from ..simulate import check_input_values
 from .graph import LavaGraph, build
@@ -23,14 +23,21 @@ def execute(network: IntNetwork, inputs: Array) -> Trace:
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, steps)
     samples = len(steps)
-    stream = steps.reshape(samples * network.timesteps, *network.input.shape).astype(np.int32)
     with tempfile.TemporaryDirectory(prefix="mpbn_lava_") as folder:
-        tape = Path(folder) / "input.npy"
-        np.save(tape, stream.transpose(0, *range(stream.ndim - 1, 0, -1)))
-        total = len(stream) + len(network.populations)  # the last sample must reach the deepest population
-        graph = build(network, str(tape), total, Path(folder))
+        tape = input_tape(network, steps, Path(folder))
+        # The last sample must reach the deepest population.
+        total = samples * network.timesteps + len(network.populations)
+        graph = build(network, tape, total, Path(folder))
         _run(graph, total)
         return _gather(network, graph, samples)
+
+
+def input_tape(network: IntNetwork, steps: Array, folder: Path) -> str:
+    """Samples back to back, in Lava's axes, in a file."""
+    stream = steps.reshape(-1, *network.input.shape).astype(np.int32)
+    path = folder / "input.npy"
+    np.save(path, stream.transpose(0, *range(stream.ndim - 1, 0, -1)))
+    return str(path)
 
 
 def _run(graph: LavaGraph, steps: int) -> None:
@@ -44,30 +51,22 @@ def _run(graph: LavaGraph, steps: int) -> None:
 
 def _gather(network: IntNetwork, graph: LavaGraph, samples: int) -> Trace:
     populations = network.populations[1:]
-    spikes = {
-        p.name: _read(graph.spike_tapes, p, graph.depths, samples, network.timesteps) for p in populations
-    }
-    voltages = {
-        p.name: _read(graph.voltage_tapes, p, graph.depths, samples, network.timesteps).astype(np.int64)
-        for p in populations
-    }
+
+    def read(tapes: dict[str, str], population: IntPopulation) -> Array:
+        late = graph.depths[population.name]
+        return read_tape(tapes[population.name], population, late, samples, network.timesteps)
+
+    spikes = {p.name: read(graph.spike_tapes, p) for p in populations}
+    voltages = {p.name: read(graph.voltage_tapes, p).astype(np.int64) for p in populations}
     last = network.output
     silent = isinstance(last.neuron, Readout)
     outputs = voltages[last.name][:, -1] if silent else spikes[last.name].sum(axis=1)
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs)
 
 
-def _read(
-    tapes: dict[str, str],
-    population: Population[Neuron],
-    depths: dict[str, int],
-    samples: int,
-    timesteps: int,
-) -> Array:
-    """A tape's entries as [samples, timesteps, *shape]: depth d sees the stream d steps late."""
-    tape = np.load(tapes[population.name])
-    late = depths[population.name]
-    stream = tape[late : late + samples * timesteps]
+def read_tape(path: str, population: IntPopulation, late: int, samples: int, timesteps: int) -> Array:
+    """A tape as [samples, timesteps, *shape], of a population that sees the stream `late` steps late."""
+    stream = np.load(path)[late : late + samples * timesteps]
     stream = stream.transpose(0, *range(stream.ndim - 1, 0, -1))
     values: Array = stream.reshape(samples, timesteps, *population.shape)
     return values

@@ -144,7 +144,7 @@ def _connect(
     exponent: int,
 ) -> None:
     """port -> synapse -> neurons; the synapse multiplies by 2**exponent, which is not negative."""
-    synapse, message_bits = connection.synapse, _message_bits(source)
+    synapse, bits = connection.synapse, message_bits(source)
     match synapse:
         case Dense():
             process = graph.add(
@@ -153,7 +153,7 @@ def _connect(
                 LavaDense(
                     weights=2 * synapse.weight.astype(np.int32),
                     weight_exp=exponent - 1,
-                    num_message_bits=message_bits,
+                    num_message_bits=bits,
                 )
             )
             flat = port.transpose([2, 1, 0]).flatten() if len(source.shape) == 3 else port
@@ -167,7 +167,7 @@ def _connect(
                     padding=_swap(synapse.padding),
                     dilation=_swap(synapse.dilation),
                     groups=synapse.groups,
-                    num_message_bits=message_bits,
+                    num_message_bits=bits,
                 )
             )
             port.connect(process.s_in)
@@ -188,7 +188,7 @@ def _swap(pair: Pair) -> Pair:
     return pair[1], pair[0]
 
 
-def _message_bits(source: IntPopulation) -> int:
+def message_bits(source: IntPopulation) -> int:
     """Bits of a graded spike; none for a plain one."""
     if isinstance(source.neuron, Input):
         return max(1, max(abs(source.neuron.minimum), source.neuron.maximum).bit_length())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..records import Array
-from .processes import DelayLine, TapedLif, TapeInput
+from .processes import DelayLine, TapedLif, TapeInput, TapeOutput
 
 # isort: split
 from lava.magma.core.decorator import implements, requires, tag
@@ -38,6 +38,20 @@ class TapeInputModel(PyLoihiProcessModel):  # type: ignore[misc]
     def run_spk(self) -> None:
         step = self.time_step - 1
         self.s_out.send(np.array(self.tape[step]) if step < len(self.tape) else self.rest)
+
+
+@implements(proc=TapeOutput, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class TapeOutputModel(PyLoihiProcessModel):  # type: ignore[misc]
+    s_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32)
+
+    def __init__(self, proc_params: dict[str, Any]) -> None:
+        super().__init__(proc_params)
+        self.tape = np.load(proc_params["tape"], mmap_mode="r+")
+
+    def run_spk(self) -> None:
+        self.tape[self.time_step - 1] = self.s_in.recv()
 
 
 @implements(proc=DelayLine, protocol=LoihiProtocol)

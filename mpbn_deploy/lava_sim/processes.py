@@ -36,6 +36,14 @@ class TapeInput(AbstractProcess):  # type: ignore[misc]
         self.s_out = OutPort(shape=shape)
 
 
+class TapeOutput(AbstractProcess):  # type: ignore[misc]
+    """Writes the spikes it receives to its tape."""
+
+    def __init__(self, *, shape: Shape, tape: str) -> None:
+        super().__init__(shape=shape, tape=tape)
+        self.s_in = InPort(shape=shape)
+
+
 class DelayLine(AbstractProcess):  # type: ignore[misc]
     """Sends what it received `delay` time steps ago: a path that is shorter than its neighbour waits."""
 

@@ -1,0 +1,200 @@
+"""The export folder: what lies in it, how it is written whole, and how it is read back.
+
+    network.nir     the folded network, real numbers
+    network.net     the integer network, as lava-dl netx
+    fit.json        the FitReport        verify.json    the VerifyReport
+    report.html     both for people
+    manifest.json   hashes of the model and of every file here, versions, options, scales, formats
+
+Reading checks every hash, so what runs is what was verified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .cli import json_text, whole_number
+from .data import DATASETS, Split, load_dataset
+from .errors import DataError, FormatError, OptionError
+from .float_ir import FoldedNetwork
+from .int_ir import IntNetwork
+from .netx_io import read_netx
+from .nir_io import read_nir
+from .records import Array, record
+
+FORMAT = "mpbn_deploy.export"
+VERSION = 1
+NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.json"
+FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
+FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE)
+RANDOM = "random"
+SAMPLE_SEED = 0
+
+
+@record
+class Samples:
+    """Inputs to run; labels where there are some; the whole test split where there is one."""
+
+    name: str
+    inputs: Array
+    labels: Array | None
+    test: Split | None
+
+
+@record
+class ExportFolder:
+    """An export folder whose hashes hold."""
+
+    path: Path
+    manifest: dict[str, Any]
+    network: IntNetwork
+    folded: FoldedNetwork
+
+    @property
+    def netx(self) -> Path:
+        return self.path / NETX_FILE
+
+    def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
+        """Test samples of a data set (None: all), by default the one the model was trained on."""
+        return choose_samples(self.network, count, data or self.manifest["data"], data_dir)
+
+
+def choose_samples(
+    network: IntNetwork | FoldedNetwork, count: int | None, data: str | None, data_dir: Path | None
+) -> Samples:
+    """The first `count` test samples of a data set, or random ones where no data set is named."""
+    shape = network.input.shape
+    if data in (None, RANDOM):
+        return _random_samples(network, count or 1)
+    dataset = load_dataset(data, data_dir)
+    if dataset.input_format.shape != shape:
+        found = dataset.input_format.shape
+        raise DataError(f"{data}: its samples have shape {found}; the network takes {shape}.")
+    chosen = slice(None, count)
+    return Samples(
+        name=data,
+        inputs=dataset.test.inputs[chosen],
+        labels=dataset.test.labels[chosen],
+        test=dataset.test,
+    )
+
+
+def _random_samples(network: IntNetwork | FoldedNetwork, count: int) -> Samples:
+    neuron = network.input.neuron
+    generator = np.random.default_rng(SAMPLE_SEED)
+    low, high = getattr(neuron, "minimum", 0), getattr(neuron, "maximum", 1)
+    inputs = generator.integers(low, high + 1, size=(count, *network.input.shape))
+    return Samples(name=RANDOM, inputs=inputs, labels=None, test=None)
+
+
+def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
+    """--samples, --data and --data-dir, as `run` and `verify` take them."""
+    parser.add_argument(
+        "--samples", type=_count_or_all, default=16, help="how many samples, or `all` (default 16)"
+    )
+    parser.add_argument(
+        "--data",
+        help=f"data set: {', '.join(DATASETS)}, or {RANDOM}; default: the one the model was trained on",
+    )
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
+
+
+def _count_or_all(text: str) -> int | None:
+    return None if text == "all" else whole_number(1)(text)
+
+
+# ---- reading ----------------------------------------------------------------------------------
+
+
+def open_folder(path: str | Path) -> ExportFolder:
+    """Read an export folder, checking every hash."""
+    path = Path(path)
+    manifest = read_manifest(path)
+    for name, expected in manifest["files"].items():
+        file = path / name
+        if not file.is_file():
+            raise FormatError(f"{file}: missing; the manifest lists it. Export again.")
+        if sha256(file) != expected:
+            raise FormatError(f"{file}: changed since it was exported (its sha256 is another). Export again.")
+    return ExportFolder(
+        path=path,
+        manifest=manifest,
+        network=read_netx(path / NETX_FILE),
+        folded=read_nir(path / NIR_FILE),
+    )
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST_FILE
+    if not file.is_file():
+        raise FormatError(
+            f"{path}: no export folder (it has no {MANIFEST_FILE}). Make one with mpbn_deploy.export."
+        )
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{file}: not readable as JSON ({error}).") from error
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("format") != FORMAT
+        or manifest.get("version") != VERSION
+    ):
+        raise FormatError(
+            f"{file}: not an export of version {VERSION}; export the model again with this release."
+        )
+    files, target = manifest.get("files"), manifest.get("target")
+    if not isinstance(files, dict) or set(files) != set(FILES) or not isinstance(target, dict):
+        raise FormatError(f"{file}: damaged; it must list {', '.join(FILES)} and a target.")
+    if not isinstance(target.get("name"), str) or not isinstance(manifest.get("data", ""), (str, type(None))):
+        raise FormatError(f"{file}: damaged; target or data set is no name.")
+    return manifest
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# ---- writing ----------------------------------------------------------------------------------
+
+
+def write_folder(out: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
+    """Let `fill` write all files into a temporary folder and give the manifest; then rename it to `out`.
+
+    What it names besides format, version and files is up to the caller.
+    """
+    _refuse_to_overwrite(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    except OSError as error:
+        raise OptionError(f"{out}: cannot be written ({error.strerror}).") from error
+    try:
+        described = fill(staging)
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            **described,
+            "files": {name: sha256(staging / name) for name in FILES},
+        }
+        (staging / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
+        staging.chmod(0o755)
+        if out.exists():
+            shutil.rmtree(out)
+        staging.rename(out)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _refuse_to_overwrite(out: Path) -> None:
+    """An earlier export may be replaced; anything else is somebody's work."""
+    if out.exists() and not (out / MANIFEST_FILE).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise OptionError(f"{out}: exists and is not an export folder; choose another with --out.")

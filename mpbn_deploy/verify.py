@@ -1,0 +1,357 @@
+"""STAGE + COMMAND: executions compared bit by bit, and float against integer.
+
+The reference simulator is the definition. The emulator, Lava and lava-dl's stock reader of
+network.net are held against it in every spike, every voltage they show and every output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from . import lava_sim
+from .bounds import bounds
+from .cli import Command, Outcome, main
+from .data import Split
+from .emulate import emulate
+from .errors import MissingPackageError
+from .float_ir import FoldedNetwork
+from .folder import add_sample_arguments, open_folder
+from .graph import Trace
+from .int_ir import STATE_LIMIT, IntNetwork
+from .progress import announce
+from .records import Array, record
+from .simulate import simulate
+
+LAVA_CLAIM = "bit-accurate to Lava's fixed-point model"
+
+
+@record
+class Mismatch:
+    """The first place where two executions differ."""
+
+    quantity: str  # spike, voltage or output
+    population: str
+    sample: int
+    time_step: int | None  # None for an output
+    index: tuple[int, ...]
+    expected: int
+    got: int
+
+
+@record
+class Comparison:
+    """One execution against the reference; `not_run` says why it did not happen."""
+
+    execution: str
+    spikes_compared: int = 0
+    spikes_mismatched: int = 0
+    voltages_compared: int = 0
+    voltages_mismatched: int = 0
+    outputs_compared: int = 0
+    outputs_mismatched: int = 0
+    first_mismatch: Mismatch | None = None
+    not_run: str | None = None
+
+    @property
+    def exact(self) -> bool:
+        return not (self.spikes_mismatched or self.voltages_mismatched or self.outputs_mismatched)
+
+
+@record
+class Drift:
+    """How far the integer network is from the float one on these samples."""
+
+    spike_agreement: Mapping[str, float]
+    prediction_agreement: float
+
+
+@record
+class Accuracy:
+    """On a whole labelled split, through the emulator."""
+
+    data: str
+    samples: int
+    float_network: float
+    integer_network: float
+
+
+@record
+class VerifyReport:
+    """What was compared, and what came out."""
+
+    samples: int
+    comparisons: tuple[Comparison, ...]
+    bounds: Mapping[str, int]
+    drift: Drift | None = None
+    accuracy: Accuracy | None = None
+
+    @property
+    def bit_exact(self) -> bool:
+        return all(comparison.exact for comparison in self.comparisons)
+
+    def total(self, count: str) -> int:
+        return sum(getattr(comparison, count) for comparison in self.comparisons)
+
+    def to_json(self) -> dict[str, Any]:
+        first = next((c.first_mismatch for c in self.comparisons if c.first_mismatch is not None), None)
+        counts = ("spikes_compared", "spikes_mismatched", "voltages_compared", "voltages_mismatched")
+        return {
+            "bit_exact": self.bit_exact,
+            "samples": self.samples,
+            **{count: self.total(count) for count in (*counts, "outputs_compared", "outputs_mismatched")},
+            "first_mismatch": None if first is None else _mismatch_json(first),
+            "comparisons": [_comparison_json(comparison) for comparison in self.comparisons],
+            "populations": _populations_json(self),
+            "prediction_agreement": None if self.drift is None else self.drift.prediction_agreement,
+            "accuracy": None if self.accuracy is None else _accuracy_json(self.accuracy),
+        }
+
+
+def verify(
+    network: IntNetwork,
+    inputs: Array,
+    *,
+    folded: FoldedNetwork | None = None,
+    netx: Path | None = None,
+    test: Split | None = None,
+    data_name: str = "",
+) -> VerifyReport:
+    """Compare all executions of a network on some samples.
+
+    With `folded`, also integer against float; with the file `netx`, also lava-dl's stock reader of
+    it; with a labelled split, also the accuracies on all of it.
+    """
+    reference = simulate(network, inputs)
+    executions: dict[str, Callable[[], Trace]] = {
+        "emulator": lambda: emulate(network, inputs),
+        "Lava": lambda: lava_sim.run(network, inputs),
+    }
+    if netx is not None:
+        executions["lava-dl netx reader"] = lambda: lava_sim.run_stock_netx(netx, network, inputs)
+    comparisons = []
+    for name, execute in executions.items():
+        announce(f"verify: reference against {name}, {len(inputs)} samples")
+        try:
+            comparisons.append(compare(name, reference, execute()))
+        except MissingPackageError as error:
+            comparisons.append(Comparison(execution=name, not_run=str(error)))
+    return VerifyReport(
+        samples=len(inputs),
+        comparisons=tuple(comparisons),
+        bounds={name: bound.magnitude for name, bound in bounds(network).items()},
+        drift=None if folded is None else measure_drift(emulate(folded, inputs), reference),
+        accuracy=None
+        if folded is None or test is None
+        else measure_accuracy(folded, network, test, data_name),
+    )
+
+
+def compare(name: str, expected: Trace, got: Trace) -> Comparison:
+    """Count what differs between two traces; populations that `got` does not show are not counted."""
+    pairs = [("spike", name, expected.spikes[name], values) for name, values in got.spikes.items()]
+    pairs += [("voltage", name, expected.voltages[name], values) for name, values in got.voltages.items()]
+    pairs.append(("output", "output", expected.outputs, got.outputs))
+    compared = dict.fromkeys(("spike", "voltage", "output"), 0)
+    mismatched = dict(compared)
+    for quantity, _, left, right in pairs:
+        compared[quantity] += left.size
+        mismatched[quantity] += int(np.count_nonzero(left != right))
+    return Comparison(
+        execution=name,
+        spikes_compared=compared["spike"],
+        spikes_mismatched=mismatched["spike"],
+        voltages_compared=compared["voltage"],
+        voltages_mismatched=mismatched["voltage"],
+        outputs_compared=compared["output"],
+        outputs_mismatched=mismatched["output"],
+        first_mismatch=_first_mismatch(pairs),
+    )
+
+
+def measure_drift(real: Trace, integer: Trace) -> Drift:
+    """The share of equal spikes per population, and of equal predictions."""
+    agreement = {
+        name: float(np.mean(real.spikes[name] == spikes))
+        for name, spikes in integer.spikes.items()
+        if spikes.any() or real.spikes[name].any()
+    }
+    same = np.mean(real.predictions == integer.predictions)
+    return Drift(spike_agreement=agreement, prediction_agreement=float(same))
+
+
+def measure_accuracy(folded: FoldedNetwork, network: IntNetwork, test: Split, name: str) -> Accuracy:
+    announce(f"verify: accuracy on all {len(test)} test samples")
+    real, integer = (emulate(which, test.inputs, record=False).predictions for which in (folded, network))
+    return Accuracy(
+        data=name,
+        samples=len(test),
+        float_network=float(np.mean(real == test.labels)),
+        integer_network=float(np.mean(integer == test.labels)),
+    )
+
+
+def _first_mismatch(pairs: list[tuple[str, str, Array, Array]]) -> Mismatch | None:
+    """The earliest in time; among equals, in the first population, of the first sample."""
+    found = []
+    for order, (quantity, population, expected, got) in enumerate(pairs):
+        where = np.argwhere(expected != got)
+        if not len(where):
+            continue
+        timed = quantity != "output"
+        at = tuple(where[where[:, 1].argmin()] if timed else where[0])
+        step = int(at[1]) if timed else None
+        mismatch = Mismatch(
+            quantity=quantity,
+            population=population,
+            sample=int(at[0]),
+            time_step=step,
+            index=tuple(int(i) for i in at[2 if timed else 1 :]),
+            expected=int(expected[at]),
+            got=int(got[at]),
+        )
+        found.append((np.inf if step is None else step, order, mismatch))
+    return min(found, key=lambda entry: entry[:2])[2] if found else None
+
+
+# ---- JSON and text ----------------------------------------------------------------------------
+
+
+def _mismatch_json(mismatch: Mismatch) -> dict[str, Any]:
+    return {
+        "quantity": mismatch.quantity,
+        "population": mismatch.population,
+        "sample": mismatch.sample,
+        "time_step": mismatch.time_step,
+        "index": list(mismatch.index),
+        "expected": mismatch.expected,
+        "got": mismatch.got,
+    }
+
+
+def _comparison_json(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "execution": comparison.execution,
+        "not_run": comparison.not_run,
+        "spikes_compared": comparison.spikes_compared,
+        "spikes_mismatched": comparison.spikes_mismatched,
+        "voltages_compared": comparison.voltages_compared,
+        "voltages_mismatched": comparison.voltages_mismatched,
+        "outputs_compared": comparison.outputs_compared,
+        "outputs_mismatched": comparison.outputs_mismatched,
+    }
+
+
+def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:
+    """Per population: agreement with the float network, and the proof that no state overflows."""
+    agreement = {} if report.drift is None else report.drift.spike_agreement
+    return [
+        {
+            "name": name,
+            "spike_agreement": agreement.get(name),
+            "state_bound": bound,
+            "state_limit": STATE_LIMIT,
+            "overflow_proved_absent": bound <= STATE_LIMIT,
+        }
+        for name, bound in report.bounds.items()
+    ]
+
+
+def _accuracy_json(accuracy: Accuracy) -> dict[str, Any]:
+    return {
+        "data": accuracy.data,
+        "samples": accuracy.samples,
+        "float": accuracy.float_network,
+        "integer": accuracy.integer_network,
+    }
+
+
+def report_text(report: VerifyReport) -> RenderableType:
+    """The report for people."""
+    verdict = "bit-exact" if report.bit_exact else "NOT bit-exact"
+    table = Table("execution", title=f"{verdict}, {report.samples} samples", title_justify="left",
+                  box=SIMPLE_HEAD)  # fmt: skip
+    for heading in ("spikes", "different", "voltages", "different", "outputs", "different"):
+        table.add_column(heading, justify="right")
+    for comparison in report.comparisons:
+        table.add_row(comparison.execution, *map(str, _counts(comparison)))
+    lines = [f"{c.execution} not run: {c.not_run}" for c in report.comparisons if c.not_run]
+    lines += [_mismatch_text(c) for c in report.comparisons if c.first_mismatch]
+    if report.drift is not None:
+        shares = ", ".join(f"{name} {share:.2%}" for name, share in report.drift.spike_agreement.items())
+        lines.append(f"spikes equal to the float network: {shares}")
+        lines.append(f"predictions equal to the float network: {report.drift.prediction_agreement:.2%}")
+    if report.accuracy is not None:
+        accuracy = report.accuracy
+        lines.append(
+            f"accuracy on all {accuracy.samples} test samples of {accuracy.data}: "
+            f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
+        )
+    return Group(table, *map(escape, lines))
+
+
+def _counts(comparison: Comparison) -> tuple[int, ...]:
+    return (
+        comparison.spikes_compared,
+        comparison.spikes_mismatched,
+        comparison.voltages_compared,
+        comparison.voltages_mismatched,
+        comparison.outputs_compared,
+        comparison.outputs_mismatched,
+    )
+
+
+def _mismatch_text(comparison: Comparison) -> str:
+    first = comparison.first_mismatch
+    assert first is not None
+    step = "" if first.time_step is None else f", step {first.time_step}"
+    where = f"{first.quantity} of {first.population}, sample {first.sample}{step}, neuron {list(first.index)}"
+    return f"{comparison.execution}: first difference: {where}: expected {first.expected}, got {first.got}"
+
+
+# ---- command ----------------------------------------------------------------------------------
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="a folder that `export` wrote")
+    add_sample_arguments(parser)
+
+
+def _execute(options: argparse.Namespace) -> Outcome:
+    folder = open_folder(options.folder)
+    samples = folder.samples(options.samples, options.data, options.data_dir)
+    report = verify(
+        folder.network,
+        samples.inputs,
+        folded=folder.folded,
+        netx=folder.netx,
+        test=samples.test,
+        data_name=samples.name,
+    )
+    return Outcome(data=report.to_json(), text=report_text(report), exit_code=0 if report.bit_exact else 1)
+
+
+COMMAND = Command(
+    name="verify",
+    summary="Compare all executions of an exported network bit by bit, and integer against float.",
+    details=(
+        "The NumPy reference is the definition; the torch emulator, Lava's CPU simulator and lava-dl's\n"
+        f"stock netx reader must equal it in every spike, voltage and output ({LAVA_CLAIM}).\n"
+        "Exit code 0: bit-exact. 1: not; the first difference is shown with all its coordinates.\n\n"
+        "example: python -m mpbn_deploy.verify model.loihi2 --samples 16"
+    ),
+    add_arguments=_add_arguments,
+    execute=_execute,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(COMMAND))
