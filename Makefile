@@ -1,0 +1,60 @@
+# make demo              install everything, train, export, run in Lava, verify, fit, report
+# make test              the whole test suite
+# make lint              formatting, lint, types
+# make test-all-pythons  the suite on every Python 3.10, 3.11 and 3.12 that is found
+#
+# PYTHON=python3.12 chooses another interpreter. All are quick the second time.
+
+PYTHON ?= python3
+VENV ?= .venv
+
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(VERSION)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test lint format install test-all-pythons clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict mpbn_deploy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+install: $(STAMP)
+
+# Lava declares Python 3.10 only. There, the extra [lava] installs it as it declares; on newer Pythons
+# the extra brings what Lava needs, and Lava comes beside it in spite of the pin.
+$(STAMP): pyproject.toml constraints.txt
+	@case "$(VERSION)" in 3.10|3.11|3.12) ;; *) \
+	  echo "$(PYTHON) is Python '$(VERSION)'; choose 3.10, 3.11 or 3.12 with PYTHON=..." >&2; exit 2;; esac
+	@ls $(STAMP) >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[lava,dev]'
+	@case "$(VERSION)" in 3.10) ;; *) \
+	  echo "installing Lava beside its declared Python"; \
+	  $(PIP) install --quiet --no-deps --ignore-requires-python --constraint constraints.txt lava-nc lava-dl;; esac
+	@touch $@
+
+test-all-pythons:
+	@for minor in 3.10 3.11 3.12; do \
+	  found=""; \
+	  for candidate in python$$minor "$$HOME"/.pyenv/versions/$$minor.*/bin/python; do \
+	    if [ -z "$$found" ] && "$$candidate" -c 'import sys; assert "%d.%d" % sys.version_info[:2] == "'$$minor'"' \
+	      2>/dev/null; then found="$$candidate"; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then echo "Python $$minor: not found, not tested"; continue; fi; \
+	  echo "Python $$minor: $$found"; \
+	  $(MAKE) --no-print-directory test PYTHON="$$found" VENV=.venv-$$minor || exit 1; \
+	done
+
+clean:
+	rm -rf .venv .venv-* demo

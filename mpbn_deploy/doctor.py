@@ -1,0 +1,177 @@
+"""COMMAND: what of this machine works, and for what does not, the line to type."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from . import __version__
+from .cli import Command, Outcome, main
+from .graph import Connection, Dense, Population
+from .int_ir import Input, IntNetwork, Lif, Neuron
+from .lava_sim.compat import INSTALL_LAVA, load_netx
+from .records import record
+
+OLDEST, NEWEST = (3, 10), (3, 12)
+
+
+@record
+class Check:
+    """One thing that should work: how to find out, and how to mend it."""
+
+    name: str
+    needed: bool  # without it, nothing but `doctor` works
+    works: Callable[[], str]  # gives a version or a result, or raises
+    mend: str
+
+
+@record
+class Finding:
+    """What a check found."""
+
+    name: str
+    works: bool
+    needed: bool
+    found: str
+    mend: str | None
+
+
+def one_neuron() -> IntNetwork:
+    """A neuron that fires when its input of 0..7, times two, exceeds nine."""
+    source: Neuron = Input(minimum=0, maximum=7)
+    neuron: Neuron = Lif(threshold=np.array([9]), bias=np.array([0]), decay_voltage=3072)
+    return IntNetwork(
+        populations=(
+            Population(name="input", shape=(1,), neuron=source),
+            Population(name="neuron", shape=(1,), neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="neuron", synapse=Dense(weight=np.array([[2]]))),),
+        timesteps=2,
+        scales={"neuron": np.ones(1)},
+    )
+
+
+def examine() -> list[Finding]:
+    """Run all checks; none of them stops another."""
+    return [_examine(check) for check in CHECKS]
+
+
+def _examine(check: Check) -> Finding:
+    try:
+        found = check.works()
+    except Exception as error:  # a broken installation may fail in any way, and that is the finding
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Finding(name=check.name, works=False, needed=check.needed, found=reason, mend=check.mend)
+    return Finding(name=check.name, works=True, needed=check.needed, found=found, mend=None)
+
+
+def _python() -> str:
+    version = platform.python_version()
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        raise RuntimeError(f"{version}; tried are {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}")
+    return version
+
+
+def _torch() -> str:
+    import torch
+
+    total = torch.ones(2, 2).sum().item()
+    return f"{torch.__version__}, {torch.get_num_threads()} threads" if total == 4 else f"wrong sum {total}"
+
+
+def _nir() -> str:
+    import nir
+
+    graph = nir.NIRGraph.from_list(nir.Linear(weight=np.ones((1, 1))))
+    return f"{metadata.version('nir')}, a graph of {len(graph.nodes)} nodes"
+
+
+def _hdf5() -> str:
+    from .netx_io import read_netx, write_netx
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.net"
+        write_netx(one_neuron(), path)
+        populations = len(read_netx(path).populations)
+    return f"{metadata.version('h5py')}, wrote and read {populations} populations"
+
+
+def _lava() -> str:
+    """Three samples, of which the second and third fire: 2 * 5 > 9, 2 * 4 + 8 // 4 > 9."""
+    from . import lava_sim
+    from .simulate import simulate
+
+    inputs = np.array([[[1], [1]], [[5], [0]], [[4], [4]]])
+    expected, got = simulate(one_neuron(), inputs), lava_sim.run(one_neuron(), inputs)
+    if not np.array_equal(expected.spikes["neuron"], got.spikes["neuron"]):
+        raise RuntimeError("one neuron in Lava fired other spikes than the reference")
+    count = int(got.spikes["neuron"].sum())
+    return f"{metadata.version('lava-nc')}, one neuron fired {count} spikes as it should"
+
+
+def _netx() -> str:
+    reader = load_netx().Network
+    return f"{metadata.version('lava-dl')}, {reader.__module__}.{reader.__name__}"
+
+
+INSTALL = "pip install --upgrade mpbn_deploy"
+CHECKS = (
+    Check(name="Python", needed=True, works=_python, mend="use Python 3.10, 3.11 or 3.12"),
+    Check(name="torch", needed=True, works=_torch, mend=INSTALL),
+    Check(name="NIR", needed=True, works=_nir, mend=INSTALL),
+    Check(name="h5py", needed=True, works=_hdf5, mend=INSTALL),
+    Check(name="Lava", needed=False, works=_lava, mend=INSTALL_LAVA),
+    Check(name="lava-dl netx", needed=False, works=_netx, mend=INSTALL_LAVA),
+)
+
+
+def _text(findings: list[Finding]) -> RenderableType:
+    table = Table(
+        "", "works", "found", title=f"mpbn_deploy {__version__}", title_justify="left", box=SIMPLE_HEAD
+    )
+    for finding in findings:
+        table.add_row(finding.name, "yes" if finding.works else "NO", escape(finding.found))
+    lines = [f"to mend {f.name}: {f.mend}" for f in findings if f.mend]
+    return Group(table, *map(escape, lines or ["everything works"]))
+
+
+def _json(findings: list[Finding]) -> dict[str, Any]:
+    return {
+        "mpbn_deploy": __version__,
+        "platform": platform.platform(),
+        "works": all(finding.works for finding in findings),
+        "checks": [
+            {"name": f.name, "works": f.works, "needed": f.needed, "found": f.found, "mend": f.mend}
+            for f in findings
+        ],
+    }
+
+
+def _execute(options: argparse.Namespace) -> Outcome:
+    findings = examine()
+    broken = any(not finding.works for finding in findings)
+    return Outcome(data=_json(findings), text=_text(findings), exit_code=1 if broken else 0)
+
+
+COMMAND = Command(
+    name="doctor",
+    summary="Say what of this machine works, and how to mend what does not.",
+    details="Runs a real neuron in Lava. Exit code 0: all works. 1: something optional or needed does not.",
+    add_arguments=lambda parser: None,
+    execute=_execute,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(COMMAND))

@@ -1,0 +1,280 @@
+"""COMMAND: the whole pipeline, model.pt -> export folder."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+
+from . import __version__, fit, verify
+from .checkpoint import load_model
+from .cli import Command, Outcome, json_text, main, whole_number
+from .data import DATASETS, load_dataset
+from .emulate import emulate
+from .errors import OptionError
+from .float_ir import FoldedNetwork
+from .fold import fold
+from .folder import (
+    FILES,
+    FIT_FILE,
+    MANIFEST_FILE,
+    NETX_FILE,
+    NIR_FILE,
+    REPORT_FILE,
+    VERIFY_FILE,
+    Samples,
+    choose_samples,
+    sha256,
+    write_folder,
+)
+from .frontend import trace
+from .hardware import HardwareProfile, load_profile
+from .int_ir import IntNetwork
+from .netx_io import read_netx, write_netx
+from .nir_io import read_nir, write_nir
+from .nn import SpikingNetwork
+from .progress import announce
+from .quantize import describe, quantize
+from .records import Array, record
+from .report import Story, write_html
+
+CALIBRATION_SAMPLES = 256
+VERSIONED_PACKAGES = ("torch", "numpy", "nir", "h5py", "lava-nc", "lava-dl")
+
+
+@record
+class ExportResult:
+    """Where the export lies, and what was found on the way."""
+
+    folder: Path
+    verified: verify.VerifyReport
+    fitted: fit.FitReport
+
+    @property
+    def good(self) -> bool:
+        return self.verified.bit_exact and self.fitted.fits
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "files": [*FILES, MANIFEST_FILE],
+            "fits": self.fitted.fits,
+            "bit_exact": self.verified.bit_exact,
+        }
+
+
+def export(
+    model_path: str | Path,
+    target: str,
+    out: str | Path | None = None,
+    *,
+    weight_bits: int | None = None,
+    calibration: str | None = None,
+    samples: int | None = 16,
+    data: str | None = None,
+    data_dir: Path | None = None,
+    arch: str | None = None,
+    timesteps: int | None = None,
+) -> ExportResult:
+    """Fold, quantize, write, verify and fit a trained network; the folder appears whole or not at all."""
+    model_path = Path(model_path)
+    profile = load_profile(target)
+    model = load_model(model_path, arch=arch, timesteps=timesteps)
+    announce(f"fold: {model_path} without its normalizations")
+    folded = fold(trace(model))
+    announce(f"quantize: to the formats of {profile.name}")
+    network = quantize(
+        folded, profile, calibration_inputs(folded, calibration, data_dir), weight_bits=weight_bits
+    )
+    chosen = choose_samples(network, samples, data or trained_on(model), data_dir)
+    folder = Path(out) if out is not None else model_path.with_name(f"{model_path.stem}.{profile.name}")
+    options = {"weight_bits": weight_bits, "calibration": calibration, "timesteps": network.timesteps}
+    results: list[ExportResult] = []
+
+    def fill(staging: Path) -> dict[str, Any]:
+        write_nir(folded, staging / NIR_FILE)
+        write_netx(network, staging / NETX_FILE)
+        # From here on, only what was written counts: it is read back, verified and fitted.
+        result, written = _examine(staging, folder, profile, chosen)
+        results.append(result)
+        described = describe(folded, network, profile, weight_bits)
+        facts = _facts(model_path, model, profile, chosen, options)
+        _write_reports(staging, result, written, profile, described, facts, chosen)
+        return {**facts, "quantization": described, "scales": _scales(network)}
+
+    write_folder(folder, fill)
+    return results[0]
+
+
+def calibration_inputs(folded: FoldedNetwork, name: str | None, data_dir: Path | None) -> Array | None:
+    """The first training samples of a data set."""
+    if name is None:
+        return None
+    dataset = load_dataset(name, data_dir)
+    if dataset.input_format.shape != folded.input.shape:
+        raise OptionError(
+            f"calibration: samples of {name} have shape {dataset.input_format.shape}; "
+            f"the network takes {folded.input.shape}."
+        )
+    return dataset.train.inputs[:CALIBRATION_SAMPLES]
+
+
+def trained_on(model: SpikingNetwork) -> str | None:
+    """The data set that a model's record names, if we know it."""
+    name = None if model.card is None else model.card.training.get("data")
+    return name if name in DATASETS else None
+
+
+Written = tuple[FoldedNetwork, IntNetwork]
+
+
+def _examine(
+    staging: Path, folder: Path, profile: HardwareProfile, chosen: Samples
+) -> tuple[ExportResult, Written]:
+    folded, network = read_nir(staging / NIR_FILE), read_netx(staging / NETX_FILE)
+    verified = verify.verify(
+        network,
+        chosen.inputs,
+        folded=folded,
+        netx=staging / NETX_FILE,
+        test=chosen.test,
+        data_name=chosen.name,
+    )
+    announce(f"fit: {len(network.populations) - 1} populations on {profile.name}")
+    result = ExportResult(folder=folder, verified=verified, fitted=fit.fit(network, profile))
+    return result, (folded, network)
+
+
+def _write_reports(
+    staging: Path,
+    result: ExportResult,
+    written: Written,
+    profile: HardwareProfile,
+    described: list[dict[str, Any]],
+    facts: Mapping[str, Any],
+    chosen: Samples,
+) -> None:
+    (staging / FIT_FILE).write_text(json_text(result.fitted.to_json()), encoding="utf-8")
+    (staging / VERIFY_FILE).write_text(json_text(result.verified.to_json()), encoding="utf-8")
+    folded, network = written
+    story = Story(
+        title=f"{facts['model']['name']} on {profile.title}",
+        network=network,
+        folded=folded,
+        profile=profile,
+        verify=result.verified,
+        fit=result.fitted,
+        quantization=described,
+        trace=emulate(network, chosen.inputs),
+        facts=_flat(facts),
+    )
+    write_html(staging / REPORT_FILE, story)
+
+
+def _facts(
+    path: Path, model: SpikingNetwork, profile: HardwareProfile, chosen: Samples, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Where this export comes from. No dates and no folders: same inputs, same bytes."""
+    card = model.card
+    return {
+        "model": {
+            "name": path.name,
+            "sha256": sha256(path),
+            "architecture": None if card is None else card.architecture,
+        },
+        "target": {"name": profile.name},
+        "data": chosen.name,
+        "class_names": [] if card is None else list(card.class_names),
+        "options": options,
+        "formats": {key: limit.value for key, limit in profile.limits.items() if key.startswith("formats.")},
+        "versions": _versions(),
+    }
+
+
+def _versions() -> dict[str, str | None]:
+    installed = {
+        distribution.metadata["Name"]: distribution.version for distribution in metadata.distributions()
+    }
+    packages = {name: installed.get(name) for name in VERSIONED_PACKAGES}
+    return {"mpbn_deploy": __version__, "python": platform.python_version(), **packages}
+
+
+def _scales(network: IntNetwork) -> dict[str, list[float]]:
+    return {name: scales.tolist() for name, scales in network.scales.items()}
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested facts as lines: 'model sha256' -> '...'"""
+    lines: dict[str, str] = {}
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            lines |= _flat(value, f"{prefix}{key} ")
+        elif value is not None:
+            lines[f"{prefix}{key}"] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return lines
+
+
+# ---- command ----------------------------------------------------------------------------------
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="a checkpoint that `train` wrote")
+    parser.add_argument(
+        "--target", required=True, help="profile name or .toml file; `fit --targets` lists them"
+    )
+    parser.add_argument("--out", type=Path, help="folder to write (default: MODEL.TARGET beside the model)")
+    parser.add_argument("--weight-bits", type=whole_number(1), help="default: as many as the target holds")
+    parser.add_argument("--calibration", help="correct biases on the training samples of this data set")
+    parser.add_argument(
+        "--samples", type=whole_number(1), default=16, help="samples to verify with (default 16)"
+    )
+    parser.add_argument("--data", help="data set to verify with; default: the one the model was trained on")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
+    parser.add_argument("--timesteps", type=whole_number(1), help="default: as trained")
+    parser.add_argument(
+        "--arch", help="build the network with package.module:factory; this imports it, and so runs its code"
+    )
+
+
+def _execute(options: argparse.Namespace) -> Outcome:
+    result = export(
+        options.model,
+        options.target,
+        options.out,
+        weight_bits=options.weight_bits,
+        calibration=options.calibration,
+        samples=options.samples,
+        data=options.data,
+        data_dir=options.data_dir,
+        arch=options.arch,
+        timesteps=options.timesteps,
+    )
+    text = Group(
+        verify.report_text(result.verified),
+        fit.report_text(result.fitted),
+        f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
+    )
+    return Outcome(data=result.to_json(), text=text, exit_code=0 if result.good else 1)
+
+
+COMMAND = Command(
+    name="export",
+    summary="Fold, quantize, verify and fit a trained network; write the export folder.",
+    details=(
+        "The folder holds the folded network (network.nir), the integer network (network.net), fit.json,\n"
+        "verify.json, report.html and manifest.json. The same model and options give the same bytes.\n"
+        "Exit code 0: fits and is bit-exact. 1: does not; everything is still written.\n\n"
+        "example: python -m mpbn_deploy.export model.pt --target loihi2"
+    ),
+    add_arguments=_add_arguments,
+    execute=_execute,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(COMMAND))

@@ -1,0 +1,87 @@
+"""COMMAND: run an exported network in Lava's simulator, or in the emulator."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import lava_sim
+from .cli import Command, Outcome, main
+from .emulate import emulate
+from .folder import Samples, add_sample_arguments, open_folder
+from .graph import Trace
+from .int_ir import IntNetwork
+from .progress import announce, track
+
+BACKENDS = ("lava", "emulator")
+
+
+def run(network: IntNetwork, samples: Samples, backend: str) -> dict[str, Any]:
+    """Run the samples; predictions, and where labels are known the accuracy."""
+    started = time.perf_counter()
+    trace = _trace(network, samples, backend)
+    seconds = time.perf_counter() - started
+    predictions = trace.predictions
+    accuracy = None if samples.labels is None else float(np.mean(predictions == samples.labels))
+    return {
+        "backend": backend,
+        "data": samples.name,
+        "samples": len(predictions),
+        "predictions": predictions.tolist(),
+        "accuracy": accuracy,
+        "samples_per_second": len(predictions) / seconds,
+    }
+
+
+def _trace(network: IntNetwork, samples: Samples, backend: str) -> Trace:
+    if backend == "lava":
+        announce(f"lava: {len(samples.inputs)} samples of {network.timesteps} steps")
+        return lava_sim.run(network, samples.inputs)
+
+    def watch(chunks: Iterable[int], total: int) -> Iterable[int]:
+        return track(chunks, "emulator, chunks of samples", total)
+
+    return emulate(network, samples.inputs, record=False, watch=watch)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="a folder that `export` wrote")
+    add_sample_arguments(parser)
+    parser.add_argument("--backend", choices=BACKENDS, default="lava", help="default: lava")
+
+
+def _execute(options: argparse.Namespace) -> Outcome:
+    folder = open_folder(options.folder)
+    samples = folder.samples(options.samples, options.data, options.data_dir)
+    result = run(folder.network, samples, options.backend)
+    return Outcome(data=result, text=_text(result, folder.manifest["class_names"]))
+
+
+def _text(result: dict[str, Any], class_names: list[str]) -> str:
+    names = [class_names[p] if p < len(class_names) else str(p) for p in result["predictions"][:16]]
+    more = " ..." if result["samples"] > len(names) else ""
+    accuracy = "" if result["accuracy"] is None else f", accuracy {result['accuracy']:.2%}"
+    rate = f"{result['samples_per_second']:.1f} samples per second"
+    head = f"{result['backend']}: {result['samples']} samples of {result['data']}{accuracy}, {rate}"
+    return f"{head}\npredictions: {' '.join(names)}{more}"
+
+
+COMMAND = Command(
+    name="run",
+    summary="Run an exported network in Lava's CPU simulator, or in the emulator.",
+    details=(
+        "Both give the same integers; the emulator needs no Lava and is much faster.\n\n"
+        "example: python -m mpbn_deploy.run model.loihi2 --backend emulator --samples all"
+    ),
+    add_arguments=_add_arguments,
+    execute=_execute,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(COMMAND))
