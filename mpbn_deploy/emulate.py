@@ -1,8 +1,9 @@
 """The fast simulator, in torch: whole batches at once, equal to `simulate` bit by bit.
 
-Synapses are computed in floating point, which is exact on integers below 2**24 (float32) or
-2**53 (float64); the smaller type is taken where a bound on the sums proves that it suffices.
-Neurons are computed in integers.
+Neurons are computed in integers, synapses in float32, which is exact on integers below 2**24. That
+suffices for every network whose states are proved to stay in their 24 bits: the positive and the
+negative terms of a sum are each bounded by 2**23 - 1 (they can occur alone), so no partial sum, in
+whatever order it is taken, reaches 2**24.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import assert_never
 
-from .bounds import bounds, value_range
+from .bounds import bounds
 from .errors import SimulationError
 from .float_ir import FloatLif, FloatNeuron, FloatPopulation, FloatReadout, FoldedNetwork
-from .graph import EXACT_FLOAT64, Connection, Conv2d, Dense, Synapse, Trace, as_steps, incoming
+from .graph import Connection, Conv2d, Dense, Synapse, Trace, as_steps, incoming
 from .int_ir import DECAY_ONE, STATE_EXPONENT, IntNetwork, IntPopulation, Lif, Neuron, Readout
 from .records import Array, record
 from .simulate import check_input_values
 
-EXACT_FLOAT32 = 2**24
 CHUNK = 128  # samples computed at once; bounds the memory whatever the number of samples
 
 State = tuple[Tensor, Tensor]
@@ -34,7 +34,7 @@ Synapses = Mapping[str, tuple["_Current", ...]]
 
 @record
 class _Current:
-    """One connection, ready to compute: its weight as a tensor of a sufficient type."""
+    """One connection, ready to compute."""
 
     connection: Connection
     weight: Tensor
@@ -78,50 +78,32 @@ def emulate(
 def _engine(network: IntNetwork | FoldedNetwork) -> _Engine:
     match network:
         case IntNetwork():
-            # A state below 2**23 and its multiples in `_decay` stay within 32 bits.
             _refuse_overflow(network)
             return _Engine(
                 network=network,
                 state_type=torch.int32,
-                currents=_currents(network, _integer_type(network)),
+                currents=_currents(network, torch.float32),
                 updates={p.name: _integer_update(p.neuron) for p in network.populations[1:]},
             )
         case FoldedNetwork():
             return _Engine(
                 network=network,
                 state_type=torch.float64,
-                currents=_currents(network, lambda connection: torch.float64),
+                currents=_currents(network, torch.float64),
                 updates={p.name: _float_update(p.neuron, network.timesteps) for p in network.populations[1:]},
             )
         case _:
             assert_never(network)
 
 
-def _currents(
-    network: IntNetwork | FoldedNetwork, choose_type: Callable[[Connection], torch.dtype]
-) -> dict[str, tuple[_Current, ...]]:
+def _currents(network: IntNetwork | FoldedNetwork, kind: torch.dtype) -> dict[str, tuple[_Current, ...]]:
     return {
         population.name: tuple(
-            _Current(connection=c, weight=torch.tensor(c.synapse.weight).to(choose_type(c)))
+            _Current(connection=c, weight=torch.tensor(c.synapse.weight).to(kind))
             for c in incoming(network.connections, population.name)
         )
         for population in network.populations[1:]
     }
-
-
-def _integer_type(network: IntNetwork) -> Callable[[Connection], torch.dtype]:
-    """The smallest floating-point type in which no partial sum of a connection can be rounded."""
-    sources = {population.name: population for population in network.populations}
-
-    def choose(connection: Connection) -> torch.dtype:
-        weight = np.abs(connection.synapse.weight.astype(np.float64))
-        largest_input = max(map(abs, value_range(sources[connection.source].neuron)))
-        largest = weight.reshape(len(weight), -1).sum(axis=1).max() * largest_input
-        if largest >= EXACT_FLOAT64:
-            raise SimulationError(f"{connection.label}: sums up to {largest:.3g} exceed 2**53.")
-        return torch.float32 if largest < EXACT_FLOAT32 else torch.float64
-
-    return choose
 
 
 def _refuse_overflow(network: IntNetwork) -> None:

@@ -24,9 +24,6 @@ Shape = tuple[int, ...]
 Pair = tuple[int, int]
 NeuronT = TypeVar("NeuronT")
 
-# A float64 holds every integer up to this one, so a matrix product in float64 is exact below it.
-EXACT_FLOAT64 = 2**53
-
 
 @record
 class Dense:

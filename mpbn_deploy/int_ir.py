@@ -118,6 +118,11 @@ def _problems(network: IntNetwork) -> list[str]:
     problems += graph_problems(populations, network.connections)
     for connection in network.connections:
         problems += _integer_problems(f"{connection.label}: weight", connection.synapse.weight)
+        if connection.synapse.exponent < -STATE_EXPONENT:
+            exponent = connection.synapse.exponent
+            problems.append(
+                f"{connection.label}: weight exponent {exponent}; below -6 states are no integers"
+            )
     for population in populations:
         problems += _neuron_problems(population)
     return problems

@@ -1,0 +1,34 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that `networks` is importable, by child processes too
+
+
+@pytest.fixture(scope="session")
+def digits():
+    from mpbn_deploy.data import load_dataset
+
+    return load_dataset("digits")
+
+
+@pytest.fixture(scope="session")
+def model_path(tmp_path_factory, digits):
+    """A digits network, trained for two epochs."""
+    from mpbn_deploy.checkpoint import save_model
+    from mpbn_deploy.train import Training, train
+
+    path = tmp_path_factory.mktemp("model") / "model.pt"
+    save_model(path, train(digits, "digits-cnn", training=Training(epochs=2)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def export_folder(model_path):
+    """The export of that network for Loihi 2; not to be changed by tests."""
+    from mpbn_deploy.export import export
+
+    result = export(model_path, "loihi2", samples=4)
+    assert result.good
+    return result.folder

@@ -1,0 +1,178 @@
+"""Tiny networks, made at random from a seed."""
+
+from collections import OrderedDict
+
+import numpy as np
+import torch
+from torch import nn
+
+from mpbn_deploy.float_ir import InputFormat
+from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
+from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
+from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
+
+
+def input_format(shape=(2, 5, 7), maximum=9):
+    generator = np.random.default_rng(len(shape))
+    return InputFormat(
+        shape=shape,
+        minimum=0,
+        maximum=maximum,
+        mean=generator.uniform(1, 3, shape[0]),
+        deviation=generator.uniform(1, 3, shape[0]),
+    )
+
+
+def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1, leak=0.25):
+    """Convolution, batch norm, LIF, dense, batch norm, LIF, readout; on pictures that are not square."""
+    channels, height, width = shape
+    out = (4, (height + 2 * padding - 3) // stride + 1, (width + 2 * padding - 3) // stride + 1)
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 4, 3, stride=stride, padding=padding, groups=groups),
+            norm1=nn.BatchNorm2d(4),
+            lif1=LIF(out, mpbn=mpbn, leak=leak),
+            flatten=nn.Flatten(),
+            dense2=nn.Linear(int(np.prod(out)), 6),
+            norm2=nn.BatchNorm1d(6),
+            lif2=LIF(6, mpbn=mpbn, leak=leak),
+            readout=nn.Linear(6, 3),
+        )
+    )
+
+
+def spiking_network(seed=0, *, shape=(2, 5, 7), timesteps=3, gains="mixed", **options):
+    """A network in float64 whose normalizations have seen random statistics; gains of any sign."""
+    torch.manual_seed(seed)
+    network = SpikingNetwork(
+        conv_body(shape, **options), timesteps=timesteps, input_format=input_format(shape)
+    ).double()
+    for module in network.modules():
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.2, 2)
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
+            if gains == "positive":
+                module.weight.data.abs_()
+    return network.eval()
+
+
+def with_card(network):
+    """A network that can be saved: its body is built again by `tests/networks.py`."""
+    network.card = ModelCard(architecture="networks:conv_body", arguments={}, class_names=("a", "b", "c"))
+    return network.float()
+
+
+def torch_spikes(network, inputs):
+    """Spikes [samples, timesteps, *shape] of every LIF, and the logits, as PyTorch computes them."""
+    spikes, hooks = {}, []
+    for name, module in network.body.named_modules():
+        if isinstance(module, LIF):
+
+            def keep(module, given, result, name=name):
+                stepped = result.view(network.timesteps, -1, *result.shape[1:]).transpose(0, 1)
+                spikes[name] = stepped.numpy().astype(bool)
+
+            hooks.append(module.register_forward_hook(keep))
+    with torch.no_grad():
+        logits = network(torch.tensor(np.asarray(inputs), dtype=torch.float64)).numpy()
+    for hook in hooks:
+        hook.remove()
+    return spikes, logits
+
+
+def inputs_for(network, samples=3, seed=0, steps=False):
+    """Random inputs in the range of a network; with `steps`, another picture at each time step."""
+    neuron, shape = network.input.neuron, network.input.shape
+    size = (samples, network.timesteps, *shape) if steps else (samples, *shape)
+    return np.random.default_rng(seed).integers(neuron.minimum, neuron.maximum + 1, size=size)
+
+
+def _lif(generator, shape, *, per_neuron, low=-40, high=160, **options):
+    size = shape if per_neuron else (shape[0], *(1 for _ in shape[1:]))
+    return Lif(
+        threshold=generator.integers(low, high, size=size),
+        bias=generator.integers(-30, 30, size=size),
+        decay_voltage=int(generator.integers(0, 4096)),
+        **options,
+    )
+
+
+def _weights(generator, *shape, largest=40):
+    return generator.integers(-largest, largest + 1, size=shape)
+
+
+def _scales(populations):
+    return {p.name: np.ones(p.shape[0]) for p in populations[1:]}
+
+
+def int_chain(seed=0, *, timesteps=4, per_neuron=True, groups=1):
+    """input (2, 6, 5) -> convolution (4, 3, 3) -> dense (5,) -> readout (3,)"""
+    generator = np.random.default_rng(seed)
+    convolution = Conv2d(
+        weight=_weights(generator, 4, 2 // groups, 3, 2),
+        stride=(2, 1),
+        padding=(1, 0),
+        dilation=(1, 2),
+        groups=groups,
+    )
+    populations = (
+        Population(name="input", shape=(2, 6, 5), neuron=Input(minimum=0, maximum=7)),
+        Population(name="conv", shape=(4, 3, 3), neuron=_lif(generator, (4, 3, 3), per_neuron=per_neuron)),
+        Population(name="dense", shape=(5,), neuron=_lif(generator, (5,), per_neuron=True)),
+        Population(name="output", shape=(3,), neuron=Readout(bias=generator.integers(-9, 9, size=3))),
+    )
+    return IntNetwork(
+        populations=populations,
+        connections=(
+            Connection(source="input", target="conv", synapse=convolution),
+            Connection(source="conv", target="dense", synapse=Dense(weight=_weights(generator, 5, 36))),
+            Connection(source="dense", target="output", synapse=Dense(weight=_weights(generator, 3, 5))),
+        ),
+        timesteps=timesteps,
+        scales=_scales(populations),
+    )
+
+
+def int_residual(seed=0, *, timesteps=3, delay=0):
+    """A convolution around which spikes and pixels skip, with exponents; fires at the end."""
+    generator = np.random.default_rng(seed)
+    shape = (3, 4, 5)
+    populations = (
+        Population(name="input", shape=(2, 4, 5), neuron=Input(minimum=-3, maximum=3)),
+        Population(name="first", shape=shape, neuron=_lif(generator, shape, per_neuron=False)),
+        Population(name="second", shape=shape, neuron=_lif(generator, shape, per_neuron=True)),
+        Population(
+            name="last", shape=shape, neuron=_lif(generator, shape, per_neuron=True, decay_current=2000)
+        ),
+    )
+
+    def conv(channels, exponent=0, size=3):
+        weight = _weights(generator, 3, channels, size, size)
+        return Conv2d(weight=weight, padding=(size // 2, size // 2), exponent=exponent)
+
+    return IntNetwork(
+        populations=populations,
+        connections=(
+            Connection(source="input", target="first", synapse=conv(2)),
+            Connection(source="first", target="second", synapse=conv(3)),
+            Connection(source="second", target="last", synapse=conv(3, exponent=1)),
+            Connection(source="first", target="last", synapse=conv(3, exponent=-1, size=1), delay=delay),
+            Connection(
+                source="input", target="last", synapse=Dense(weight=_weights(generator, 60, 40, largest=3))
+            ),
+        ),
+        timesteps=timesteps,
+        scales=_scales(populations),
+    )
+
+
+def assert_same_trace(expected, got, *, voltages=True):
+    """Equality of every spike, voltage and output."""
+    assert expected.spikes.keys() == got.spikes.keys()
+    for name in expected.spikes:
+        np.testing.assert_array_equal(expected.spikes[name], got.spikes[name], err_msg=name)
+        if voltages:
+            np.testing.assert_array_equal(expected.voltages[name], got.voltages[name], err_msg=name)
+    np.testing.assert_array_equal(expected.outputs, got.outputs)

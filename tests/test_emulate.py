@@ -1,0 +1,96 @@
+"""The emulator is the reference, bit by bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import assert_same_trace, inputs_for, int_chain, int_residual, spiking_network
+
+from mpbn_deploy import emulate as emulate_module
+from mpbn_deploy.bounds import bounds
+from mpbn_deploy.emulate import emulate
+from mpbn_deploy.errors import SimulationError
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.int_ir import STATE_LIMIT
+from mpbn_deploy.simulate import simulate
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.booleans(), delay=st.integers(0, 2))
+def test_equals_the_reference_on_graphs_with_skips_and_delays(seed, steps, delay):
+    network = int_residual(seed, delay=delay)
+    inputs = inputs_for(network, seed=seed, steps=steps)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), groups=st.sampled_from([1, 2]), per_neuron=st.booleans())
+def test_equals_the_reference_on_chains(seed, groups, per_neuron):
+    network = int_chain(seed, groups=groups, per_neuron=per_neuron)
+    inputs = inputs_for(network, seed=seed)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+def test_equals_the_reference_in_float64():
+    network = fold(trace(spiking_network()))
+    inputs = inputs_for(network, samples=20)
+    expected, got = simulate(network, inputs), emulate(network, inputs)
+    for name in expected.spikes:
+        np.testing.assert_array_equal(expected.spikes[name], got.spikes[name])
+    np.testing.assert_allclose(expected.outputs, got.outputs, rtol=1e-12)
+
+
+def test_chunks_do_not_matter(monkeypatch):
+    network = int_chain()
+    inputs = inputs_for(network, samples=7)
+    whole = emulate(network, inputs)
+    monkeypatch.setattr(emulate_module, "CHUNK", 3)
+    seen = []
+    parts = emulate(network, inputs, watch=lambda chunks, total: seen.append(total) or chunks)
+    assert_same_trace(whole, parts)
+    assert seen == [3]
+
+
+def test_without_record_only_outputs_remain():
+    network = int_chain()
+    inputs = inputs_for(network)
+    silent = emulate(network, inputs, record=False)
+    assert silent.spikes == {} and silent.voltages == {}
+    np.testing.assert_array_equal(silent.outputs, emulate(network, inputs).outputs)
+
+
+def test_is_exact_up_to_the_edge_of_the_state():
+    """Sums whose positive and negative terms each fill the state: the most that float32 must hold."""
+    network = int_chain(timesteps=1)
+    first, *rest = network.connections
+    signs = np.where(np.arange(48).reshape(4, 2, 3, 2) % 2, 1, -1)
+    weight = signs * (STATE_LIMIT // (6 * 7))  # six of each sign, times inputs of up to seven
+    wide = replace(first, synapse=replace(first.synapse, weight=weight, exponent=-6))
+    network = replace(network, connections=(wide, *rest), populations=_without_bias(network))
+    assert bounds(network)["conv"].magnitude > 0.999 * STATE_LIMIT
+    inputs = inputs_for(network, samples=20)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+def _without_bias(network):
+    first, conv, *rest = network.populations
+    neuron = replace(conv.neuron, bias=np.zeros_like(conv.neuron.bias))
+    return (first, replace(conv, neuron=neuron), *rest)
+
+
+def test_refuses_networks_that_could_overflow():
+    network = int_chain()
+    first, *rest = network.connections
+    wide = replace(first, synapse=replace(first.synapse, weight=np.full((4, 2, 3, 2), 20_000)))
+    with pytest.raises(SimulationError, match="conv"):
+        emulate(replace(network, connections=(wide, *rest)), inputs_for(network))
+
+
+def test_refuses_wrong_inputs():
+    with pytest.raises(SimulationError, match="the network takes"):
+        emulate(int_chain(), np.zeros((3, 2, 2), int))
+    with pytest.raises(SimulationError, match=r"0\.\.7"):
+        emulate(int_chain(), np.full((3, 2, 6, 5), 99))
