@@ -42,20 +42,31 @@ def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1,
 
 
 def spiking_network(seed=0, *, shape=(2, 5, 7), timesteps=3, gains="mixed", **options):
-    """A network in float64 whose normalizations have seen random statistics; gains of any sign."""
+    """A network in float64 with random gains of any sign, whose normalizations know its statistics.
+
+    So its neurons are lively: most fire sometimes, and not always.
+    """
     torch.manual_seed(seed)
     network = SpikingNetwork(
         conv_body(shape, **options), timesteps=timesteps, input_format=input_format(shape)
     ).double()
-    for module in network.modules():
-        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            module.running_mean.normal_()
-            module.running_var.uniform_(0.2, 2)
-            nn.init.normal_(module.weight)
-            nn.init.normal_(module.bias)
-            if gains == "positive":
-                module.weight.data.abs_()
+    norms = [module for module in network.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
+    for norm in norms:
+        norm.momentum = 0.5
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias, 0.2, 0.2)
+        if gains == "mixed":
+            norm.weight.data[torch.rand(norm.num_features) < 0.5] *= -1
+    with torch.no_grad():
+        for _ in range(5):
+            network.train()(torch.randint(0, 10, (32, *shape)).double())
     return network.eval()
+
+
+def lively(trace_, name):
+    """The share of a population's neurons that fire sometimes, and not always."""
+    rates = trace_.spikes[name].mean(axis=(0, 1))
+    return np.mean((rates > 0) & (rates < 1))
 
 
 def with_card(network):

@@ -1,0 +1,133 @@
+"""Folding changes no spike: the folded network against PyTorch in float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import inputs_for, lively, spiking_network, torch_spikes
+from torch import nn
+
+from mpbn_deploy.errors import FoldError
+from mpbn_deploy.float_ir import BatchNorm, FloatLif
+from mpbn_deploy.fold import fold, folded_threshold, rescale
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.graph import Dense
+from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.simulate import simulate
+
+
+def assert_folds_exactly(network, samples=24, seed=0):
+    folded = fold(trace(network))
+    inputs = inputs_for(folded, samples=samples, seed=seed, steps=bool(seed % 2))
+    spikes, logits = torch_spikes(network, inputs)
+    got = simulate(folded, inputs)
+    assert set(spikes) == {p.name for p in folded.populations if isinstance(p.neuron, FloatLif)}
+    for name, expected in spikes.items():
+        np.testing.assert_array_equal(expected, got.spikes[name], err_msg=name)
+        assert lively(got, name) > 0.3  # else equality would say little
+    np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
+    return folded
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    mpbn=st.sampled_from(["channel", "none"]),
+    stride=st.integers(1, 2),
+    padding=st.integers(0, 2),
+    groups=st.sampled_from([1, 2]),
+    leak=st.sampled_from([0.0, 0.25, 0.9, 1.0]),
+)
+def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak):
+    network = spiking_network(seed, mpbn=mpbn, stride=stride, padding=padding, groups=groups, leak=leak)
+    assert_folds_exactly(network, seed=seed)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_element_wise_gains_fold_when_channels_agree_in_sign(seed):
+    folded = assert_folds_exactly(spiking_network(seed, mpbn="element", gains="positive"), seed=seed)
+    assert folded.populations[1].neuron.threshold.shape == folded.populations[1].shape
+
+
+def test_element_wise_gains_of_both_signs_in_a_channel_are_refused():
+    with pytest.raises(FoldError, match=r"lif1: \d of 4 channels have MPBN gains of both signs"):
+        fold(trace(spiking_network(mpbn="element")))
+
+
+@pytest.mark.parametrize("offset", [-1.0, 2.0])
+def test_channels_of_gain_zero_fire_never_or_always_with_finite_positive_thresholds(offset):
+    network = spiking_network()
+    norm = network.body.lif1.mpbn.bn
+    norm.weight.data[1], norm.bias.data[1] = 0.0, offset
+    folded = assert_folds_exactly(network)
+    assert folded.populations[1].neuron.threshold[1] == 1
+    spikes = simulate(folded, inputs_for(folded)).spikes["lif1"][:, :, 1]
+    assert spikes.all() if offset > 0.5 else not spikes.any()
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_single_neurons_of_gain_zero_keep_their_kernel(sign):
+    """Also in a channel that is negated: there the constant must not flip."""
+    network = spiking_network(mpbn="element", gains="positive")
+    norm = network.body.lif1.mpbn.bn
+    norm.weight.data *= sign
+    norm.weight.data[3:5] = 0.0
+    norm.bias.data[3:5] = torch.tensor([2.0, -1.0])
+    folded = assert_folds_exactly(network)
+    assert folded.populations[1].neuron.threshold.ravel()[3:5].tolist() == [-np.inf, np.inf]
+
+
+def test_threshold_is_equation_ten_with_epsilon():
+    norm = BatchNorm(
+        gain=np.array([2.0]),
+        offset=np.array([0.1]),
+        mean=np.array([3.0]),
+        variance=np.array([4.0]),
+        epsilon=5.0,
+    )
+    assert folded_threshold(0.5, norm, (1,)).item() == pytest.approx((0.5 - 0.1) * 3 / 2 + 3)
+
+
+def test_padding_makes_the_bias_of_border_neurons_their_own():
+    folded = fold(trace(spiking_network(padding=1)))
+    assert folded.populations[1].neuron.bias.shape == folded.populations[1].shape
+    unpadded = fold(trace(spiking_network(padding=0)))
+    assert np.ptp(unpadded.populations[1].neuron.bias, axis=(1, 2)).max() < 1e-12
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    factor=st.floats(-100, 100).filter(lambda x: abs(x) > 1e-3),
+    voltage=st.floats(-5, 5),
+    threshold=st.floats(-5, 5),
+)
+def test_rescaling_keeps_or_flips_the_comparison(factor, voltage, threshold):
+    synapse, bias, scaled = rescale(
+        Dense(weight=np.array([[voltage]])), np.zeros(1), np.array([threshold]), np.array([factor])
+    )
+    margin = abs(voltage - threshold)
+    if margin > 1e-9:
+        fires = synapse.weight.item() + bias.item() > scaled.item()
+        assert fires == (voltage > threshold if factor > 0 else voltage < threshold)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (
+            [nn.Conv2d(2, 2, 3), nn.Conv2d(2, 2, 3), LIF(2), nn.Flatten(), nn.Linear(6, 2)],
+            "1: a Convolution on currents",
+        ),
+        ([LIF(2), nn.Flatten(), nn.Linear(70, 2)], "0: reads spikes or the input directly"),
+        ([nn.Conv2d(2, 2, 3), LIF(2)], r"the output\): reads spikes"),
+        ([nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(30, 2)], "1: a Flatten on currents"),
+    ],
+)
+def test_refuses_what_it_cannot_fold(layers, message):
+    from networks import input_format
+
+    network = SpikingNetwork(nn.Sequential(*layers), timesteps=2, input_format=input_format())
+    with pytest.raises(FoldError, match=message):
+        fold(trace(network))

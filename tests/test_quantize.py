@@ -1,0 +1,191 @@
+"""Integers: in format, without overflow, and as close as rounding allows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import inputs_for, spiking_network
+
+from mpbn_deploy.bounds import bounds
+from mpbn_deploy.emulate import emulate
+from mpbn_deploy.errors import OptionError, QuantizeError
+from mpbn_deploy.float_ir import FloatLif, FoldedNetwork
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.graph import Connection, Dense, Population
+from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.int_ir import STATE_EXPONENT, STATE_LIMIT, Input, Lif
+from mpbn_deploy.quantize import describe, quantize
+from mpbn_deploy.simulate import simulate
+
+LOIHI2 = load_profile("loihi2")
+
+
+def folded_network(seed=0, **options):
+    return fold(trace(spiking_network(seed, **options)))
+
+
+def layer(weight, threshold, bias=None, maximum=1, timesteps=2, leak=0.25):
+    """One dense layer of float neurons."""
+    weight, threshold = np.atleast_2d(weight).astype(float), np.atleast_1d(threshold).astype(float)
+    bias = np.zeros(len(weight)) if bias is None else np.atleast_1d(bias).astype(float)
+    neuron = FloatLif(threshold=threshold, bias=bias, leak=leak)
+    return FoldedNetwork(
+        populations=(
+            Population(name="input", shape=(weight.shape[1],), neuron=Input(minimum=0, maximum=maximum)),
+            Population(name="layer", shape=(len(weight),), neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="layer", synapse=Dense(weight=weight)),),
+        timesteps=timesteps,
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**31), bits=st.integers(2, 8))
+def test_everything_is_in_format_and_no_state_can_overflow(seed, bits):
+    network = quantize(folded_network(seed), LOIHI2, weight_bits=bits)
+    assert all(bound.magnitude <= STATE_LIMIT for bound in bounds(network).values())
+    for connection in network.connections:
+        assert np.abs(connection.synapse.weight).max() <= 2 ** (bits - 1) - 1
+    for population in network.populations[1:]:
+        assert np.abs(population.neuron.bias).max() <= 4095
+        if isinstance(population.neuron, Lif):
+            assert np.abs(population.neuron.threshold).max() <= 131071
+
+
+def test_integers_are_the_rounded_reals_and_thresholds_round_down():
+    folded = folded_network()
+    network = quantize(folded, LOIHI2)
+    for real, integer in zip(folded.connections, network.connections, strict=True):
+        weight = real.synapse.weight
+        scaled = weight * network.scales[real.target].reshape(-1, *(1,) * (weight.ndim - 1))
+        assert np.abs(scaled - integer.synapse.weight).max() <= 0.5
+    neuron, floored = folded.populations[1].neuron, network.populations[1].neuron
+    scaled = neuron.threshold * network.scales["lif1"].reshape(-1, 1, 1)
+    np.testing.assert_array_equal(floored.threshold, np.floor(scaled))
+    assert floored.decay_voltage == 3072
+
+
+def test_exact_integers_stay_exact():
+    """Weights that are integers already, with the largest at 127, decide every spike as the floats do."""
+    generator = np.random.default_rng(0)
+    weight = generator.integers(-127, 128, size=(6, 8)).astype(float)
+    weight[:, 0] = 127
+    folded = layer(weight, generator.uniform(-200, 400, 6), maximum=3, timesteps=1)
+    inputs = generator.integers(0, 4, size=(200, 8))
+    real, integer = simulate(folded, inputs), simulate(quantize(folded, LOIHI2), inputs)
+    np.testing.assert_array_equal(real.spikes["layer"], integer.spikes["layer"])
+
+
+def test_readout_channels_share_one_scale():
+    network = quantize(folded_network(), LOIHI2)
+    assert len(set(network.scales["output"])) == 1
+    assert len(set(network.scales["lif2"])) > 1
+
+
+def test_large_inputs_lower_the_scale_instead_of_overflowing():
+    folded = layer(np.ones((1, 27)), 5.0, maximum=255)
+    network = quantize(folded, LOIHI2)
+    assert network.connections[0].synapse.weight.max() < 127
+    described = describe(folded, network, LOIHI2)[0]
+    assert described["channels_limited_by"]["state"] == 1
+    assert 0.75 * STATE_LIMIT < bounds(network)["layer"].magnitude <= STATE_LIMIT
+
+
+def test_large_biases_lower_the_scale_instead_of_being_clipped():
+    folded = layer([[1.0, -0.5]], 5.0, bias=100.0)
+    network = quantize(folded, LOIHI2)
+    assert network.populations[1].neuron.bias.item() == 4095
+    assert describe(folded, network, LOIHI2)[0]["channels_limited_by"]["bias"] == 1
+
+
+@pytest.mark.parametrize(
+    ("threshold", "fires"), [(1e6, False), (-1e6, True), (np.inf, False), (-np.inf, True)]
+)
+def test_thresholds_out_of_reach_leave_the_scale_to_the_weights(threshold, fires):
+    folded = layer([[1.0, -1.0]], threshold)
+    network = quantize(folded, LOIHI2)
+    assert np.abs(network.connections[0].synapse.weight).max() == 127
+    assert describe(folded, network, LOIHI2)[0]["thresholds_beyond_reach"] == 1
+    spikes = simulate(network, np.array([[0, 1], [1, 0], [1, 1], [0, 0]])).spikes["layer"]
+    assert spikes.all() if fires else not spikes.any()
+
+
+def test_an_all_zero_channel_is_held():
+    network = quantize(layer([[0.0, 0.0], [1.0, 1.0]], [0.0, 1.0]), LOIHI2)
+    assert network.connections[0].synapse.weight[0].tolist() == [0, 0]
+    assert np.isfinite(network.scales["layer"]).all()
+
+
+def test_a_fan_in_that_rounding_alone_could_overflow_is_refused():
+    with pytest.raises(QuantizeError, match="layer: with so many inputs"):
+        quantize(layer(np.full((1, 2000), 1e-3), 1.0, maximum=255), LOIHI2)
+
+
+def test_calibration_removes_the_mean_error_of_coarse_weights():
+    folded = folded_network(gains="positive")
+    inputs = inputs_for(folded, samples=200)
+    wanted = emulate(folded, inputs).spikes
+
+    def mean_rate_error(network):
+        spikes = emulate(network, inputs).spikes
+        return np.mean(
+            [abs(spikes[n].mean((0, 1)) - wanted[n].mean((0, 1))).mean() for n in ("lif1", "lif2")]
+        )
+
+    plain = quantize(folded, LOIHI2, weight_bits=2)
+    corrected = quantize(folded, LOIHI2, inputs, weight_bits=2)
+    assert mean_rate_error(corrected) < mean_rate_error(plain)
+    assert all(np.array_equal(a.synapse.weight, b.synapse.weight)
+               for a, b in zip(plain.connections, corrected.connections, strict=True))  # fmt: skip
+
+
+def test_the_same_twice():
+    first, second = (quantize(folded_network(), LOIHI2) for _ in range(2))
+    assert all(np.array_equal(a.synapse.weight, b.synapse.weight)
+               for a, b in zip(first.connections, second.connections, strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [1, 9])
+def test_refuses_bits_that_the_target_does_not_hold(bits):
+    with pytest.raises(OptionError, match=rf"weight bits {bits}; loihi2 holds .* 2\.\.8"):
+        quantize(folded_network(), LOIHI2, weight_bits=bits)
+
+
+def test_a_leak_of_zero_is_the_largest_decay_that_the_register_holds():
+    network = quantize(layer([[1.0]], 0.5, leak=0.0), LOIHI2)
+    assert network.populations[1].neuron.decay_voltage == 4095
+    described = describe(layer([[1.0]], 0.5, leak=0.0), network, LOIHI2)[0]
+    assert described["leak_error"] == pytest.approx(1 / 4096)
+
+
+def test_bounds_hold_for_every_input_and_are_reached():
+    """The bound of a neuron that sees the worst input in its first step is that voltage."""
+    folded = layer([[1.0, -1.0]], 1e9, maximum=3, timesteps=1)
+    network = quantize(folded, LOIHI2)
+    trace_ = simulate(network, np.array([[3, 0], [0, 3]]))
+    worst = 127 * 3 << STATE_EXPONENT
+    assert trace_.voltages["layer"].ravel().tolist() == [worst, -worst]
+    assert bounds(network)["layer"].voltage == (-worst, worst)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_no_voltage_is_ever_outside_its_bound(seed):
+    network = quantize(folded_network(seed, timesteps=5), LOIHI2)
+    result = simulate(network, inputs_for(network, samples=10, seed=seed, steps=True))
+    for name, bound in bounds(network).items():
+        low, high = bound.voltage
+        assert low <= result.voltages[name].min() and result.voltages[name].max() <= high
+
+
+def test_a_network_that_would_overflow_is_refused(monkeypatch):
+    from mpbn_deploy import quantize as module
+
+    folded = layer(np.ones((1, 27)), 5.0, maximum=255)
+    monkeypatch.setattr(module, "channel_scales", lambda *given: np.array([127.0]))
+    with pytest.raises(QuantizeError, match="layer: states up to"):
+        quantize(folded, LOIHI2)
+    assert replace(folded).timesteps == 2
