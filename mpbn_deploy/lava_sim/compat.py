@@ -68,11 +68,17 @@ def _load(package: str, modules: tuple[str, ...]) -> None:
         )
     if all(name in sys.modules for name in modules):
         return
-    with _hashable_dataclasses(), _no_object_detection(), warnings.catch_warnings():
-        # Lava's imports warn of deprecations in NumPy, SciPy and Python; users can do nothing about them.
-        warnings.simplefilter("ignore")
+    with _hashable_dataclasses(), _no_object_detection(), quiet():
         for name in modules:
             import_module(name)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Lava and its packages warn of deprecations, about which users can do nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager

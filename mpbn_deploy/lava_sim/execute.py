@@ -11,6 +11,7 @@ from ..graph import Trace, as_steps
 from ..int_ir import IntNetwork, IntPopulation, Readout
 from ..records import Array
 from ..simulate import check_input_values
+from .compat import quiet
 from .graph import LavaGraph, build
 
 # isort: split
@@ -23,7 +24,7 @@ def execute(network: IntNetwork, inputs: Array) -> Trace:
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, steps)
     samples = len(steps)
-    with tempfile.TemporaryDirectory(prefix="mpbn_lava_") as folder:
+    with tempfile.TemporaryDirectory(prefix="mpbn_lava_") as folder, quiet():
         tape = input_tape(network, steps, Path(folder))
         # The last sample must reach the deepest population.
         total = samples * network.timesteps + len(network.populations)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from ..graph import Trace, as_steps, depths
 from ..int_ir import IntNetwork, Readout
 from ..records import Array
 from ..simulate import check_input_values
-from .compat import load_netx
+from .compat import load_netx, quiet
 from .execute import input_tape, read_tape
 from .graph import lava_shape, message_bits
 from .models import TapeInputModel, TapeOutputModel
@@ -32,8 +31,7 @@ def execute_stock_netx(path: Path, network: IntNetwork, inputs: Array) -> Trace:
     """
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, steps)
-    with tempfile.TemporaryDirectory(prefix="mpbn_netx_") as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of lava-dl's imports and of Lava's search for models
+    with tempfile.TemporaryDirectory(prefix="mpbn_netx_") as folder, quiet():
         return _run(path, network, steps, Path(folder))
 
 

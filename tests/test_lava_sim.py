@@ -1,0 +1,96 @@
+"""Lava, the judge: its fixed-point simulator fires our spikes, in every structure we build."""
+
+import dataclasses
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from networks import assert_same_trace, inputs_for, int_chain, int_residual
+
+from mpbn_deploy import lava_sim
+from mpbn_deploy.errors import MissingPackageError, SimulationError
+from mpbn_deploy.lava_sim import compat
+from mpbn_deploy.netx_io import write_netx
+from mpbn_deploy.simulate import simulate
+
+pytestmark = pytest.mark.skipif(lava_sim.lava_version() is None, reason="lava-nc is not installed")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_chains_stream_sample_after_sample(seed, groups):
+    """Strides, padding and dilation differ by axis, so that a transposed kernel could not pass."""
+    network = int_chain(seed, groups=groups)
+    inputs = inputs_for(network, samples=5, steps=True)
+    expected = simulate(network, inputs)
+    assert expected.spikes["conv"].any() and expected.spikes["dense"].any()
+    assert_same_trace(expected, lava_sim.run(network, inputs))
+
+
+@pytest.mark.parametrize("timesteps", [1, 3])
+def test_skips_wait_for_the_main_path(timesteps):
+    """Also: exponents, a current that decays, signed graded inputs, a dense layer onto a picture."""
+    network = int_residual(3, timesteps=timesteps)
+    inputs = inputs_for(network, samples=4, steps=True)
+    expected = simulate(network, inputs)
+    assert 0 < expected.spikes["last"].mean() < 1
+    assert_same_trace(expected, lava_sim.run(network, inputs))
+
+
+def test_more_layers_than_time_steps():
+    """Then several samples are in the pipeline at once."""
+    network = int_chain(timesteps=2)
+    inputs = inputs_for(network, samples=3)
+    assert_same_trace(simulate(network, inputs), lava_sim.run(network, inputs))
+
+
+@pytest.mark.parametrize("per_neuron", [False, True])
+def test_the_stock_netx_reader_fires_the_same_spikes(tmp_path, per_neuron):
+    network = int_chain(2, per_neuron=per_neuron)
+    write_netx(network, tmp_path / "network.net")
+    inputs = inputs_for(network, samples=4, steps=True)
+    got = lava_sim.run_stock_netx(tmp_path / "network.net", network, inputs)
+    expected = simulate(network, inputs)
+    assert expected.spikes["dense"].any()
+    assert_same_trace(expected, got, voltages=False)
+
+
+def test_delays_of_the_network_are_refused():
+    with pytest.raises(SimulationError, match="first->last: connections with a delay"):
+        lava_sim.run(int_residual(delay=1), inputs_for(int_residual()))
+
+
+def test_wrong_inputs_are_refused_before_lava_starts():
+    with pytest.raises(SimulationError, match="the network takes"):
+        lava_sim.run(int_chain(), np.zeros((1, 3, 3), int))
+
+
+def test_a_threshold_that_is_off_by_one_is_noticed():
+    """The comparison can fail: one unit of one neuron's threshold shows."""
+    network = int_chain()
+    inputs = inputs_for(network, samples=20)
+    voltages = simulate(network, inputs).voltages["conv"]
+    neuron = network.populations[1].neuron
+    # The largest voltage below some threshold, in units of 64, becomes the threshold less one.
+    at = np.unravel_index(voltages.max(axis=(0, 1)).argmax(), voltages.shape[2:])
+    threshold = np.array(neuron.threshold)
+    threshold[at] = (voltages[(slice(None), slice(None), *at)].max() >> 6) - 1
+    changed = replace(network.populations[1], neuron=replace(neuron, threshold=threshold))
+    other = replace(network, populations=(network.populations[0], changed, *network.populations[2:]))
+    got = lava_sim.run(other, inputs)
+    assert not np.array_equal(simulate(network, inputs).spikes["conv"], got.spikes["conv"])
+
+
+def test_mends_are_gone_after_import():
+    compat.load_netx()
+    assert dataclasses.dataclass.__module__ == "dataclasses"
+    assert "lava.lib.dl.slayer.object_detection" not in sys.modules or sys.version_info < (3, 11)
+
+
+def test_a_missing_lava_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(compat, "_version", lambda package: None)
+    with pytest.raises(
+        MissingPackageError, match=r"lava-nc is not installed; .* pip install .*lava-nc==0\.10\.0"
+    ):
+        compat.load_lava()
