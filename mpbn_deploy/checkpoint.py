@@ -103,7 +103,7 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     function = ARCHITECTURES.get(architecture) or _import_factory(architecture)
     try:
         inspect.signature(function).bind(**arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise OptionError(f"architecture {architecture!r}: {error}.") from error
     body = function(**arguments)
     if not isinstance(body, nn.Module):
@@ -121,7 +121,8 @@ def _import_factory(name: str) -> Architecture:
         factory = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise OptionError(f"architecture {name!r} cannot be imported: {error}.") from error
-    assert callable(factory)
+    if not callable(factory):
+        raise OptionError(f"architecture {name!r} is not a function, but a {type(factory).__name__}.")
     return factory  # type: ignore[no-any-return]
 
 

@@ -75,13 +75,13 @@ def read_nir(
 
 def _read_graph(path: Path) -> nir.NIRGraph:
     tree = read_tree(path)
+    node = tree.get("node")
+    if not isinstance(node, dict) or node.get("type") != "NIRGraph":
+        raise FormatError(f"{path}: holds no NIRGraph.")
     try:
-        graph = nir.dict2NIRNode({**tree["node"], "type_check": False})
+        return nir.dict2NIRNode({**node, "type_check": False})
     except Exception as error:  # nir raises whatever its constructors meet in a wrong file
         raise FormatError(f"{path}: not a NIR graph ({error!r}).") from error
-    if not isinstance(graph, nir.NIRGraph):
-        raise FormatError(f"{path}: holds a {type(graph).__name__}; a NIRGraph is needed.")
-    return graph
 
 
 # ---- writing ----------------------------------------------------------------------------------
@@ -290,8 +290,9 @@ class _Reader:
         found = []
         for name in self._before(target):
             node = self.graph.nodes[name]
+            synapse = self._synapse(name, node)
             bias = np.asarray(getattr(node, "bias", 0.0), np.float64)
-            found.append((self._source(name), self._synapse(name, node), bias))
+            found.append((self._source(name), synapse, bias))
         return found
 
     def _source(self, name: str) -> str:

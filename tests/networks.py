@@ -41,6 +41,11 @@ def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1,
     )
 
 
+def no_module():
+    """What a user's factory should not give."""
+    return {}
+
+
 def spiking_network(seed=0, *, shape=(2, 5, 7), timesteps=3, gains="mixed", **options):
     """A network in float64 with random gains of any sign, whose normalizations know its statistics.
 
