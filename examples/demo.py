@@ -25,6 +25,7 @@ def main(folder: Path) -> int:
     save_model(folder / "model.pt", model)
     result = export(folder / "model.pt", "loihi2")
     Console().print(summary(result, time.perf_counter() - started))
+    print(f"report: {result.folder / REPORT_FILE}")
     return 0 if result.good else 1
 
 
@@ -42,7 +43,6 @@ def summary(result: ExportResult, seconds: float) -> Table:
         "voltages compared": f"{verified.total('voltages_compared'):,}",
         "voltages mismatched": f"{verified.total('voltages_mismatched'):,}",
         "fits": f"{'yes' if fitted.fits else 'no'}, on {fitted.cores} cores of {fitted.chips} chip",
-        "report": str(result.folder / REPORT_FILE),
         "time": f"{seconds:.0f} s",
     }.items():
         table.add_row(label, value)

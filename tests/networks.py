@@ -41,6 +41,13 @@ def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1,
     )
 
 
+def body_with_relu():
+    """The same, with a layer that no chip has."""
+    body = conv_body()
+    body.add_module("relu", nn.ReLU())
+    return body
+
+
 def no_module():
     """What a user's factory should not give."""
     return {}

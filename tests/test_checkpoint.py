@@ -165,7 +165,7 @@ def test_wrong_architectures_are_named(path):
         build_body("networks:no_module", {})
     with pytest.raises(OptionError, match="no signature found"):
         build_body("builtins:dict", {})
-    with pytest.raises(OptionError, match="unexpected keyword argument 'width'"):
+    with pytest.raises(OptionError, match="missing a required argument: 'input_shape'"):
         build_body("digits-cnn", {"width": 3})
 
 

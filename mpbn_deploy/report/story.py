@@ -1,0 +1,39 @@
+"""All that the page shows, from the stages that came before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..fit import FitReport
+from ..float_ir import FoldedNetwork
+from ..graph import Trace
+from ..hardware import HardwareProfile
+from ..int_ir import IntNetwork, IntPopulation, Lif
+from ..records import record
+from ..verify import VerifyReport
+
+
+@record
+class Story:
+    """A network on its way to a chip; `trace` is the integer network's, on the verified samples."""
+
+    title: str
+    network: IntNetwork
+    folded: FoldedNetwork
+    profile: HardwareProfile
+    verify: VerifyReport
+    fit: FitReport
+    quantization: list[dict[str, Any]]
+    trace: Trace
+    facts: Mapping[str, str]
+
+    def spiking(self) -> list[tuple[IntPopulation, Lif]]:
+        """The populations that fire, each with its neuron."""
+        return [(p, p.neuron) for p in self.network.populations if isinstance(p.neuron, Lif)]
+
+    def firing_rate(self) -> float | None:
+        """Spikes per neuron and time step, over all neurons that can fire; None where none can."""
+        spikes = [self.trace.spikes[population.name] for population, _ in self.spiking()]
+        count = sum(values.size for values in spikes)
+        return sum(float(values.sum()) for values in spikes) / count if count else None

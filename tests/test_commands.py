@@ -1,0 +1,346 @@
+"""The commands as users type them: output, exit codes, bad input."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from networks import spiking_network, with_card
+
+from mpbn_deploy import cli
+from mpbn_deploy.checkpoint import save_model
+
+COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
+
+
+def call(command, *arguments):
+    """Run a command in this process; returns its exit code."""
+    try:
+        return cli.console_script([command, *map(str, arguments)])
+    except SystemExit as stop:  # argparse leaves this way
+        return int(stop.code or 0)
+
+
+@pytest.fixture
+def result(capfd):
+    """Run a command with --json; gives exit code, the JSON on stdout, and stderr."""
+
+    def run(command, *arguments):
+        code = call(command, *arguments, "--json")
+        out, err = capfd.readouterr()
+        return code, json.loads(out) if out else None, err
+
+    return run
+
+
+@pytest.fixture
+def refused(capfd):
+    """Run a command that must end with exit code 2 and one message; gives the message."""
+
+    def run(command, *arguments):
+        assert call(command, *arguments) == 2
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err and out == ""
+        return err
+
+    return run
+
+
+@pytest.fixture
+def folder(export_folder, tmp_path):
+    """A copy of the export that a test may spoil."""
+    return Path(shutil.copytree(export_folder, tmp_path / "export"))
+
+
+# ---- what works -------------------------------------------------------------------------------
+
+
+def test_train_and_export(result, tmp_path):
+    model = tmp_path / "model.pt"
+    code, data, err = result("train", "--arch", "digits-mlp", "--epochs", 1, "--out", model)
+    assert code == 0 and data["model"] == str(model) and 0 < data["test_accuracy"] <= 1
+    assert "training" in err
+    code, data, _ = result("export", model, "--target", "loihi2", "--samples", 2)
+    assert code == 0
+    assert data["folder"] == str(tmp_path / "model.loihi2") and data["fits"] and data["bit_exact"]
+    files = {"network.nir", "network.net", "manifest.json", "fit.json", "verify.json", "report.html"}
+    assert set(data["files"]) == files == {p.name for p in (tmp_path / "model.loihi2").iterdir()}
+    assert {p.name for p in tmp_path.iterdir()} == {"model.pt", "model.loihi2"}  # nothing half-written
+
+
+def test_the_same_export_twice_gives_the_same_bytes(export_folder, model_path, result, tmp_path):
+    code, _, _ = result(
+        "export", model_path, "--target", "loihi2", "--samples", 4, "--out", tmp_path / "again"
+    )
+    assert code == 0
+    for file in export_folder.iterdir():
+        assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes(), file.name
+
+
+def test_exporting_again_replaces_the_folder(folder, model_path, result):
+    (folder / "report.html").write_text("old")
+    code, _, _ = result("export", model_path, "--target", "loihi2", "--samples", 2, "--out", folder,
+                        "--weight-bits", 4, "--calibration", "digits")  # fmt: skip
+    assert code == 0 and (folder / "report.html").read_text() != "old"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["options"] == {"weight_bits": 4, "calibration": "digits", "timesteps": 4}
+    assert manifest["model"]["name"] == "model.pt" and len(manifest["model"]["sha256"]) == 64
+
+
+def test_run_both_backends_alike(export_folder, result, digits):
+    code, lava, _ = result("run", export_folder, "--samples", 3)
+    assert code == 0 and lava["backend"] == "lava" and lava["samples"] == 3
+    code, fast, _ = result(
+        "run", export_folder, "--samples", "all", "--backend", "emulator", "--data", "digits"
+    )
+    assert code == 0 and fast["samples"] == 360 and fast["samples_per_second"] > 0
+    assert fast["predictions"][:3] == lava["predictions"]
+    assert fast["accuracy"] == np.mean(np.array(fast["predictions"]) == digits.test.labels)
+
+
+def test_run_on_random_inputs_has_no_accuracy(export_folder, result):
+    code, data, _ = result("run", export_folder, "--samples", 5, "--backend", "emulator", "--data", "random")
+    assert code == 0 and data["accuracy"] is None and len(data["predictions"]) == 5
+
+
+def test_verify(export_folder, result):
+    code, data, _ = result("verify", export_folder, "--samples", 2)
+    assert code == 0 and data["bit_exact"] is True
+    assert data["spikes_mismatched"] == data["voltages_mismatched"] == data["outputs_mismatched"] == 0
+    assert data["spikes_compared"] > 10_000 and data["first_mismatch"] is None
+    assert [p["name"] for p in data["populations"]] == ["lif1", "lif2", "lif3", "output"]
+    assert data["prediction_agreement"] == 1.0
+
+
+def test_fit(export_folder, result):
+    code, data, _ = result("fit", export_folder)
+    assert code == 0 and data["target"] == "loihi2" and data["fits"] and data["chips"] == 1
+    assert [layer["name"] for layer in data["layers"]] == ["lif1", "lif2", "lif3", "output"]
+    assert data["cores"] == sum(layer["cores"] for layer in data["layers"])
+    assert data["layers"][0]["neurons"] == 16 * 8 * 8
+
+
+def test_a_network_that_does_not_fit_is_still_written(model_path, result, tmp_path):
+    """Loihi 1 holds 7 thresholds per core and none below one."""
+    code, data, _ = result(
+        "export", model_path, "--target", "loihi1", "--samples", 2, "--out", tmp_path / "l1"
+    )
+    assert code == 1 and data["bit_exact"] and not data["fits"]
+    assert (tmp_path / "l1" / "report.html").stat().st_size > 1000
+    code, data, _ = result("fit", tmp_path / "l1", "--target", "loihi1")
+    assert code == 1 and {f["rule"] for f in data["findings"]} >= {"distinct_thresholds_fit_core"}
+    assert call("fit", tmp_path / "l1", "--target", "loihi2") == 0
+
+
+def test_fit_lists_targets(result):
+    code, data, _ = result("fit", "--targets")
+    assert code == 0 and {"loihi1", "loihi2"} <= {target["name"] for target in data["targets"]}
+
+
+def test_doctor(result):
+    code, data, _ = result("doctor")
+    checks = {check["name"]: check for check in data["checks"]}
+    assert set(checks) == {"Python", "torch", "NIR", "h5py", "Lava", "lava-dl netx"}
+    assert all(check["works"] for check in checks.values() if check["needed"])
+    assert code == (0 if data["works"] else 1)
+
+
+def test_doctor_says_what_to_type(monkeypatch, capfd):
+    from mpbn_deploy.lava_sim import compat
+
+    monkeypatch.setattr(compat, "_version", lambda package: None)
+    monkeypatch.setattr("mpbn_deploy.doctor.sys.version_info", (3, 13, 0))
+    assert call("doctor") == 1
+    out, _ = capfd.readouterr()
+    assert f"to mend lava-dl netx: {compat.INSTALL_LAVA}\n" in out
+    assert "use Python 3.10, 3.11 or 3.12" in out
+
+
+def test_people_get_text(export_folder, capfd):
+    assert call("run", export_folder, "--samples", 2, "--backend", "emulator") == 0
+    assert call("fit", export_folder) == 0
+    assert call("fit", "--targets") == 0
+    out, _ = capfd.readouterr()
+    assert "samples per second" in out and "loihi2: fits" in out and "Intel Loihi 2" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_worth_reading(command, capfd):
+    assert call(command, "--help") == 0
+    out, _ = capfd.readouterr()
+    assert "--json" in out and len(out) > 300
+
+
+def test_commands_run_as_modules_and_print_nothing_but_json(export_folder, tmp_path):
+    """In a process of their own, from another folder, as a user would."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mpbn_deploy.run", str(export_folder), "--samples", "2", "--json"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["backend"] == "lava"
+
+
+def test_a_users_own_network(result, tmp_path, monkeypatch):
+    save_model(tmp_path / "own.pt", with_card(spiking_network(gains="positive")))
+    options = ("--target", "loihi2", "--arch", "networks:conv_body", "--samples", 3)
+    code, data, _ = result("export", tmp_path / "own.pt", *options)
+    assert code == 0 and data["bit_exact"]
+    manifest = json.loads((tmp_path / "own.loihi2" / "manifest.json").read_text())
+    assert manifest["data"] == "random"
+
+
+def test_an_interrupt_ends_with_one_word(monkeypatch, capfd):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    from dataclasses import replace
+
+    from mpbn_deploy import doctor
+
+    monkeypatch.setattr(doctor, "COMMAND", replace(doctor.COMMAND, execute=interrupted))
+    assert call("doctor") == 130
+    assert capfd.readouterr().err == "interrupted\n"
+
+
+# ---- bad input --------------------------------------------------------------------------------
+
+
+def test_no_such_file(refused):
+    assert "nothing.pt: no such file" in refused("export", "nothing.pt", "--target", "loihi2")
+
+
+def test_not_a_checkpoint(refused, tmp_path):
+    (tmp_path / "model.pt").write_text("hello")
+    assert "not a checkpoint" in refused("export", tmp_path / "model.pt", "--target", "loihi2")
+
+
+def test_missing_and_extra_keys(refused, model_path, tmp_path):
+    content = torch.load(model_path, weights_only=True)
+    torch.save({**content, "surplus": 1}, tmp_path / "extra.pt")
+    del content["input"]
+    torch.save(content, tmp_path / "missing.pt")
+    assert "unknown key 'surplus'" in refused("export", tmp_path / "extra.pt", "--target", "loihi2")
+    assert "missing key 'input'" in refused("export", tmp_path / "missing.pt", "--target", "loihi2")
+
+
+def test_nan_in_weights(refused, model_path, tmp_path):
+    content = torch.load(model_path, weights_only=True)
+    content["state_dict"]["conv2.weight"][0, 0, 0, 0] = float("nan")
+    torch.save(content, tmp_path / "nan.pt")
+    message = refused("export", tmp_path / "nan.pt", "--target", "loihi2")
+    assert "conv2.weight: 1 of 4608 values are NaN" in message
+    assert [p.name for p in tmp_path.iterdir()] == ["nan.pt"]
+
+
+def test_unknown_target(refused, model_path):
+    assert "Did you mean 'loihi2'" in refused("export", model_path, "--target", "loihi22")
+
+
+def test_unknown_layer_in_a_users_module(refused, tmp_path):
+    network = with_card(spiking_network())
+    save_model(tmp_path / "own.pt", network)
+    message = refused(
+        "export", tmp_path / "own.pt", "--target", "loihi2", "--arch", "networks:body_with_relu"
+    )
+    assert "relu" in message and "class ReLU is not known. Known are" in message
+
+
+@pytest.mark.parametrize("command", ["train", "export"])
+@pytest.mark.parametrize("steps", ["0", "-1", "two"])
+def test_impossible_time_steps(refused, command, steps):
+    given = ["model.pt", "--target", "loihi2"] if command == "export" else []
+    assert "--timesteps" in refused(command, *given, "--timesteps", steps)
+
+
+def test_impossible_weight_bits(refused, model_path, tmp_path):
+    out = tmp_path / "out"
+    assert "2..8 bits" in refused(
+        "export", model_path, "--target", "loihi2", "--weight-bits", 9, "--out", out
+    )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["network.net", "network.nir", "fit.json", "verify.json", "report.html"])
+def test_a_folder_that_was_tampered_with(refused, folder, name):
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(bytes(content))
+    for command in ("run", "verify", "fit"):
+        assert f"{name}: changed since it was exported" in refused(command, folder)
+
+
+def test_a_truncated_network(refused, folder):
+    file = folder / "network.net"
+    file.write_bytes(file.read_bytes()[:1000])
+    assert "network.net: changed since it was exported" in refused("run", folder)
+
+
+def test_missing_files_and_manifests(refused, folder, tmp_path):
+    (folder / "fit.json").unlink()
+    assert "fit.json: missing" in refused("run", folder)
+    assert "no export folder" in refused("run", tmp_path)
+    for content, message in (
+        ("{", "not readable as JSON"),
+        ("[]", "not an export of version 1"),
+        (json.dumps({"format": "mpbn_deploy.export", "version": 99}), "not an export of version 1"),
+        (json.dumps({"format": "mpbn_deploy.export", "version": 1, "files": {"../evil": "0"}}), "damaged"),
+    ):
+        (folder / "manifest.json").write_text(content)
+        assert message in refused("verify", folder)
+
+
+def test_a_manifest_with_odd_names(refused, folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "target": {"name": 3}}))
+    assert "no name" in refused("fit", folder)
+
+
+def test_wrong_samples(refused, export_folder):
+    assert "--samples" in refused("run", export_folder, "--samples", 0)
+    assert "no data set named 'digitz'. Did you mean 'digits'" in refused(
+        "run", export_folder, "--data", "digitz"
+    )
+
+
+def test_a_data_set_of_another_shape(refused, tmp_path):
+    save_model(tmp_path / "own.pt", with_card(spiking_network(gains="positive")))
+    arguments = (tmp_path / "own.pt", "--target", "loihi2", "--arch", "networks:conv_body")
+    assert "samples have shape (1, 8, 8)" in refused("export", *arguments, "--data", "digits")
+    assert "calibration: samples of digits have shape" in refused(
+        "export", *arguments, "--calibration", "digits"
+    )
+
+
+def test_a_folder_of_somebody_else_is_not_overwritten(refused, model_path, tmp_path):
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("Dear")
+    message = refused("export", model_path, "--target", "loihi2", "--out", tmp_path / "letters")
+    assert "exists and is not an export folder" in message
+    assert (tmp_path / "letters" / "dear.txt").read_text() == "Dear"
+
+
+def test_a_place_that_cannot_be_written(refused, model_path, tmp_path):
+    (tmp_path / "file").write_text("")
+    message = refused("export", model_path, "--target", "loihi2", "--out", tmp_path / "file" / "out")
+    assert "cannot be written" in message
+
+
+def test_fit_without_a_folder(refused):
+    assert "no folder given" in refused("fit")
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    from mpbn_deploy.errors import OptionError
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OptionError, match="No space left on device"):
+        cli.write_atomically(tmp_path / "file", b"content")
+    assert list(tmp_path.iterdir()) == []

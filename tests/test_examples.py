@@ -1,0 +1,74 @@
+"""The examples run, and the package is whole."""
+
+import runpy
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_quickstart(capfd):
+    text = (ROOT / "examples" / "quickstart.py").read_text()
+    assert len(text.splitlines()) < 40
+    runpy.run_path(str(ROOT / "examples" / "quickstart.py"))
+    out, _ = capfd.readouterr()
+    assert "25760 spikes, 0 different" in out and "fits: True" in out
+
+
+@pytest.mark.slow
+def test_demo_meets_its_promise(tmp_path, capfd):
+    """Integer accuracy within 0.6 points of float, nothing mismatched."""
+    from mpbn_deploy.folder import open_folder
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        import demo
+
+        assert demo.main(tmp_path / "demo") == 0
+    finally:
+        sys.path.remove(str(ROOT / "examples"))
+    out, _ = capfd.readouterr()
+    assert "spikes mismatched" in out and "report.html" in out
+    import json
+
+    folder = tmp_path / "demo" / "model.loihi2"
+    accuracy = json.loads((folder / "verify.json").read_text())["accuracy"]
+    assert accuracy["samples"] == 360 and accuracy["float"] > 0.95
+    assert accuracy["float"] - accuracy["integer"] <= 0.006
+    assert open_folder(folder).manifest["data"] == "digits"
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_profiles_template_and_types(tmp_path):
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            str(tmp_path),
+            str(ROOT),
+        ],
+        check=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {
+        "mpbn_deploy/hw_profiles/loihi2.toml",
+        "mpbn_deploy/report/page.html.j2",
+        "mpbn_deploy/py.typed",
+    } <= names
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    heavy = ("torch", "lava", "nir", "h5py")
+    code = f"import sys, mpbn_deploy.lava_sim.compat; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

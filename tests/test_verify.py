@@ -1,0 +1,125 @@
+"""Comparison itself: it counts, and it finds the first difference with all its coordinates."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from networks import inputs_for, int_chain, spiking_network
+
+from mpbn_deploy import lava_sim
+from mpbn_deploy.data import Split
+from mpbn_deploy.errors import MissingPackageError
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.netx_io import write_netx
+from mpbn_deploy.quantize import quantize
+from mpbn_deploy.simulate import simulate
+from mpbn_deploy.verify import compare, report_text, verify
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return simulate(int_chain(), inputs_for(int_chain(), samples=3))
+
+
+def altered(trace_, kind, population, at, value):
+    arrays = {name: np.array(array) for name, array in getattr(trace_, kind).items()}
+    arrays[population][at] = value
+    return replace(trace_, **{kind: arrays})
+
+
+def test_equal_traces(reference):
+    result = compare("same", reference, reference)
+    assert result.exact and result.first_mismatch is None
+    assert result.spikes_compared == 3 * 4 * (36 + 5 + 3) == result.voltages_compared
+    assert result.outputs_compared == 9
+
+
+def test_the_first_difference_has_all_coordinates(reference):
+    spike = not reference.spikes["conv"][2, 1, 3, 0, 2]
+    other = altered(reference, "spikes", "conv", (2, 1, 3, 0, 2), spike)
+    other = altered(other, "spikes", "dense", (0, 3, 4), True)
+    other = altered(other, "voltages", "dense", (1, 1, 0), 12345)
+    result = compare("other", reference, other)
+    assert result.spikes_mismatched >= 1 and result.voltages_mismatched == 1 and not result.exact
+    first = result.first_mismatch
+    assert (first.quantity, first.population, first.sample, first.time_step) == ("spike", "conv", 2, 1)
+    assert first.index == (3, 0, 2) and (first.expected, first.got) == (int(not spike), int(spike))
+
+
+def test_a_difference_only_in_outputs_has_no_time_step(reference):
+    outputs = np.array(reference.outputs)
+    outputs[1, 2] += 1
+    result = compare("other", reference, replace(reference, outputs=outputs))
+    assert result.outputs_mismatched == 1
+    assert (result.first_mismatch.quantity, result.first_mismatch.time_step) == ("output", None)
+    assert (result.first_mismatch.sample, result.first_mismatch.index) == (1, (2,))
+
+
+def small_networks():
+    folded = fold(trace(spiking_network(gains="positive")))
+    return folded, quantize(folded, load_profile("loihi2"))
+
+
+def test_all_executions_agree_and_drift_is_measured(tmp_path):
+    folded, network = small_networks()
+    write_netx(network, tmp_path / "network.net")
+    inputs = inputs_for(network, samples=6)
+    labels = simulate(folded, inputs).predictions
+    report = verify(
+        network,
+        inputs,
+        folded=folded,
+        netx=tmp_path / "network.net",
+        test=Split(inputs=inputs, labels=labels),
+        data_name="own",
+    )
+    data = report.to_json()
+    assert data["bit_exact"] and data["first_mismatch"] is None
+    executions = ["emulator", "Lava", "lava-dl netx reader"]
+    assert [c["execution"] for c in data["comparisons"]] == executions
+    if lava_sim.lava_version():
+        assert all(c["spikes_compared"] > 0 for c in data["comparisons"])
+    assert data["spikes_compared"] == sum(c["spikes_compared"] for c in data["comparisons"])
+    assert 0.9 < data["populations"][0]["spike_agreement"] <= 1
+    assert all(p["overflow_proved_absent"] for p in data["populations"])
+    assert data["accuracy"]["float"] == 1.0 and 0 <= data["accuracy"]["integer"] <= 1
+
+
+def test_a_wrong_execution_is_reported_not_raised(monkeypatch):
+    _, network = small_networks()
+    inputs = inputs_for(network)
+    first = network.populations[1]
+    wrong = replace(first, neuron=replace(first.neuron, threshold=first.neuron.threshold + 40))
+    others = replace(network, populations=(network.populations[0], wrong, *network.populations[2:]))
+    monkeypatch.setattr(lava_sim, "run", lambda net, given: simulate(others, given))
+    report = verify(network, inputs)
+    assert not report.bit_exact
+    assert report.to_json()["first_mismatch"]["population"] == "lif1"
+    from rich.console import Console
+
+    with Console(width=200).capture() as _:
+        text = _render(report)
+    assert "NOT bit-exact" in text and "Lava: first difference: spike of lif1" in text
+
+
+def _render(report):
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=200)
+    console.print(report_text(report))
+    return console.file.getvalue()
+
+
+def test_without_lava_the_rest_is_compared_and_the_gap_is_said(monkeypatch):
+    def missing(*given):
+        raise MissingPackageError("lava-nc is not installed; pip install ...")
+
+    monkeypatch.setattr(lava_sim, "run", missing)
+    _, network = small_networks()
+    report = verify(network, inputs_for(network))
+    assert report.bit_exact and report.comparisons[1].not_run.startswith("lava-nc is not installed")
+    assert "Lava not run" in _render(report)
