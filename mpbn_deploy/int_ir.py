@@ -134,6 +134,8 @@ def _neuron_problems(population: IntPopulation) -> list[str]:
         wrong = neuron.minimum > neuron.maximum
         return [f"{name}: range {neuron.minimum}..{neuron.maximum} is empty"] if wrong else []
     problems = _parameter_problems(f"{name}: bias", neuron.bias, shape)
+    if neuron.bias_exponent < 0:
+        problems.append(f"{name}: bias exponent {neuron.bias_exponent}; below 0 biases are no integers")
     if isinstance(neuron, Lif):
         problems += _parameter_problems(f"{name}: threshold", neuron.threshold, shape)
         for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
