@@ -7,6 +7,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -152,10 +153,7 @@ def _json(findings: list[Finding]) -> dict[str, Any]:
         "mpbn_deploy": __version__,
         "platform": platform.platform(),
         "works": all(finding.works for finding in findings),
-        "checks": [
-            {"name": f.name, "works": f.works, "needed": f.needed, "found": f.found, "mend": f.mend}
-            for f in findings
-        ],
+        "checks": [asdict(finding) for finding in findings],
     }
 
 

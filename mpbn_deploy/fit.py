@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from functools import wraps
 from typing import Any, Literal
 
@@ -95,7 +96,7 @@ class FitReport:
             "chips": self.chips,
             "cores": self.cores,
             "layers": [_layer_json(layer) for layer in self.layers],
-            "findings": [_finding_json(finding) for finding in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
 
@@ -377,10 +378,6 @@ def _layer_json(layer: LayerFit) -> dict[str, Any]:
         "tile": list(layer.tile),
         "resources": resources,
     }
-
-
-def _finding_json(finding: Finding) -> dict[str, str]:
-    return {name: getattr(finding, name) for name in ("rule", "where", "message", "severity")}
 
 
 def _rounded(percent: float | None) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ from .progress import announce
 from .records import Array, record
 from .simulate import simulate
 
+COUNTS = (
+    "spikes_compared",
+    "spikes_mismatched",
+    "voltages_compared",
+    "voltages_mismatched",
+    "outputs_compared",
+    "outputs_mismatched",
+)
 LAVA_CLAIM = "bit-accurate to Lava's fixed-point model"
 
 
@@ -104,13 +113,12 @@ class VerifyReport:
 
     def to_json(self) -> dict[str, Any]:
         first = next((c.first_mismatch for c in self.comparisons if c.first_mismatch is not None), None)
-        counts = ("spikes_compared", "spikes_mismatched", "voltages_compared", "voltages_mismatched")
         return {
             "bit_exact": self.bit_exact,
             "samples": self.samples,
-            **{count: self.total(count) for count in (*counts, "outputs_compared", "outputs_mismatched")},
-            "first_mismatch": None if first is None else _mismatch_json(first),
-            "comparisons": [_comparison_json(comparison) for comparison in self.comparisons],
+            **{count: self.total(count) for count in COUNTS},
+            "first_mismatch": None if first is None else asdict(first),
+            "comparisons": [asdict(comparison) for comparison in self.comparisons],
             "populations": _populations_json(self),
             "prediction_agreement": None if self.drift is None else self.drift.prediction_agreement,
             "accuracy": None if self.accuracy is None else _accuracy_json(self.accuracy),
@@ -226,31 +234,6 @@ def _first_mismatch(pairs: list[tuple[str, str, Array, Array]]) -> Mismatch | No
 # ---- JSON and text ----------------------------------------------------------------------------
 
 
-def _mismatch_json(mismatch: Mismatch) -> dict[str, Any]:
-    return {
-        "quantity": mismatch.quantity,
-        "population": mismatch.population,
-        "sample": mismatch.sample,
-        "time_step": mismatch.time_step,
-        "index": list(mismatch.index),
-        "expected": mismatch.expected,
-        "got": mismatch.got,
-    }
-
-
-def _comparison_json(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "execution": comparison.execution,
-        "not_run": comparison.not_run,
-        "spikes_compared": comparison.spikes_compared,
-        "spikes_mismatched": comparison.spikes_mismatched,
-        "voltages_compared": comparison.voltages_compared,
-        "voltages_mismatched": comparison.voltages_mismatched,
-        "outputs_compared": comparison.outputs_compared,
-        "outputs_mismatched": comparison.outputs_mismatched,
-    }
-
-
 def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:
     """Per population: agreement with the float network, and the proof that no state overflows."""
     agreement = {} if report.drift is None else report.drift.spike_agreement
@@ -283,7 +266,7 @@ def report_text(report: VerifyReport) -> RenderableType:
     for heading in ("spikes", "different", "voltages", "different", "outputs", "different"):
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
-        table.add_row(comparison.execution, *map(str, _counts(comparison)))
+        table.add_row(comparison.execution, *(str(getattr(comparison, count)) for count in COUNTS))
     lines = [f"{c.execution} not run: {c.not_run}" for c in report.comparisons if c.not_run]
     lines += [_mismatch_text(c) for c in report.comparisons if c.first_mismatch]
     if report.drift is not None:
@@ -297,17 +280,6 @@ def report_text(report: VerifyReport) -> RenderableType:
             f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
         )
     return Group(table, *map(escape, lines))
-
-
-def _counts(comparison: Comparison) -> tuple[int, ...]:
-    return (
-        comparison.spikes_compared,
-        comparison.spikes_mismatched,
-        comparison.voltages_compared,
-        comparison.voltages_mismatched,
-        comparison.outputs_compared,
-        comparison.outputs_mismatched,
-    )
 
 
 def _mismatch_text(comparison: Comparison) -> str:
