@@ -37,7 +37,17 @@ from .float_ir import (
     TrainedNetwork,
 )
 from .frontend import as_synapse
-from .graph import Connection, Dense, Population, Shape, Synapse, apply_synapse, compact, per_channel
+from .graph import (
+    Connection,
+    Dense,
+    Population,
+    Shape,
+    Synapse,
+    apply_synapse,
+    compact,
+    per_channel,
+    scale_channels,
+)
 from .int_ir import Input
 from .records import Array, record
 
@@ -93,19 +103,9 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
 
 
 def rescale(synapse: Synapse, bias: Array, threshold: Array, factor: Array) -> tuple[Synapse, Array, Array]:
-    """Multiply each channel's weights, bias and threshold by its factor.
-
-    A hard-reset neuron does not change: its voltage is multiplied too, and the comparison with
-    the threshold stays. A negative factor turns v < threshold into -v > -threshold. This is the
-    one move behind both the sign of an MPBN gain and the scale of a quantization.
-    """
-    shape = bias.shape
-    weight = synapse.weight * factor.reshape(-1, *(1 for _ in synapse.weight.shape[1:]))
-    return (
-        replace(synapse, weight=weight),
-        bias * per_channel(factor, shape),
-        threshold * per_channel(factor, shape),
-    )
+    """Multiply each channel's weights, bias and threshold by its factor; see `graph.scale_channels`."""
+    scaled = replace(synapse, weight=scale_channels(synapse.weight, factor))
+    return scaled, scale_channels(bias, factor), scale_channels(threshold, factor)
 
 
 # ---- between neurons: linear maps -------------------------------------------------------------
@@ -163,8 +163,8 @@ def _channel_scales(sent: Sent, operation: Convolution) -> Array:
 def _normalize(norm: BatchNorm, current: Current) -> Current:
     factor = norm.gain / np.sqrt(norm.variance + norm.epsilon)
     shape = current.bias.shape
-    synapse, bias, _ = rescale(current.synapse, current.bias, current.bias, factor)
-    bias = bias + per_channel(norm.offset - norm.mean * factor, shape)
+    synapse = replace(current.synapse, weight=scale_channels(current.synapse.weight, factor))
+    bias = scale_channels(current.bias, factor) + per_channel(norm.offset - norm.mean * factor, shape)
     return replace(current, synapse=synapse, bias=bias)
 
 
@@ -242,7 +242,7 @@ def _express_constants(
     whole = constant.reshape(len(constant), -1).all(axis=1)
     if not whole.any():
         return synapse, bias, threshold
-    weight = np.where(whole.reshape(-1, *(1 for _ in synapse.weight.shape[1:])), 0.0, synapse.weight)
+    weight = np.where(per_channel(whole, synapse.weight.shape), 0.0, synapse.weight)
     rows = per_channel(whole, threshold.shape)
     bias = np.where(rows, np.where(always, 2.0, 0.0), bias)
     return replace(synapse, weight=weight), bias, np.where(rows, 1.0, threshold)

@@ -120,14 +120,27 @@ def apply_synapse(synapse: Synapse, values: Array) -> Array:
             assert_never(synapse)
 
 
-def channel_axes(weight: Array) -> tuple[int, ...]:
-    """All axes of a weight but the first, which is the target's channel or feature."""
-    return tuple(range(1, weight.ndim))
-
-
 def per_channel(values: Array, shape: Shape) -> Array:
     """One value per channel, shaped (channels, 1, 1) or (features,) to broadcast over `shape`."""
     return np.asarray(values).reshape(-1, *(1 for _ in shape[1:]))
+
+
+def scale_channels(values: Array, factor: Array) -> Array:
+    """Multiply what belongs to each target channel (weights, biases or thresholds) by its factor.
+
+    The one idea: a hard-reset neuron does not change when its weights, bias and threshold are
+    multiplied by the same non-zero number, because its voltage is multiplied too. A negative
+    factor turns v < threshold into -v > -threshold. The sign of an MPBN gain is folded with it, and
+    the scale of a quantization is chosen with it.
+    """
+    scaled: Array = values * per_channel(factor, values.shape)
+    return scaled
+
+
+def largest_per_channel(values: Array) -> Array:
+    """The largest magnitude in each channel."""
+    largest: Array = np.abs(values).reshape(len(values), -1).max(axis=1)
+    return largest
 
 
 def compact(values: Array) -> Array:

@@ -1,7 +1,7 @@
 """FoldedNetwork + profile -> IntNetwork
 
 Each output channel carries a free scale: a hard-reset neuron does not change when its weights,
-bias and threshold are multiplied alike (`fold.rescale`). So each channel gets the largest scale
+bias and threshold are multiplied alike (`graph.scale_channels`). So each channel gets the largest scale
 under which
 
     its weights fit the weight format,
@@ -25,7 +25,15 @@ from .bounds import bounds, synapse_interval, value_range
 from .emulate import emulate
 from .errors import OptionError, QuantizeError
 from .float_ir import FloatLif, FloatPopulation, FloatReadout, FoldedNetwork
-from .graph import Connection, Population, apply_synapse, channel_axes, incoming, per_channel
+from .graph import (
+    Connection,
+    Population,
+    apply_synapse,
+    incoming,
+    largest_per_channel,
+    per_channel,
+    scale_channels,
+)
 from .hardware import HardwareProfile
 from .int_ir import (
     DECAY_ONE,
@@ -116,11 +124,13 @@ def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Fo
     reach, slack = _reach(folded, population)
     limits = {
         "weight": _ratio(formats.weight, _largest_weights(folded, population.name)),
-        "bias": _ratio(formats.bias, _largest(neuron.bias)),
+        "bias": _ratio(formats.bias, largest_per_channel(neuron.bias)),
         "state": _ratio(STATE_LIMIT / 2**STATE_EXPONENT - slack, reach),
     }
     if isinstance(neuron, FloatLif):
-        limits["threshold"] = _ratio(formats.threshold, _largest(_reachable_threshold(neuron, reach)))
+        limits["threshold"] = _ratio(
+            formats.threshold, largest_per_channel(_reachable_threshold(neuron, reach))
+        )
     return limits
 
 
@@ -137,7 +147,9 @@ def _reach(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Array, A
     arriving = np.maximum(np.abs(low + neuron.bias), np.abs(high + neuron.bias))
     currents = np.maximum(np.abs(low), np.abs(high))
     rounding = 0.5 * growth * (_input_sum(folded, population.name) + 1)
-    return growth * _largest(np.maximum(arriving, currents)), np.full(population.shape[0], rounding)
+    return growth * largest_per_channel(np.maximum(arriving, currents)), np.full(
+        population.shape[0], rounding
+    )
 
 
 def _input_sum(folded: FoldedNetwork, target: str) -> float:
@@ -157,13 +169,7 @@ def _reachable_threshold(neuron: FloatLif, reach: Array) -> Array:
 
 def _largest_weights(folded: FoldedNetwork, target: str) -> Array:
     weights = [c.synapse.weight for c in incoming(folded.connections, target)]
-    largest: Array = np.max([np.abs(weight).max(axis=channel_axes(weight)) for weight in weights], axis=0)
-    return largest
-
-
-def _largest(values: Array) -> Array:
-    """The largest magnitude in each channel."""
-    largest: Array = np.abs(values).reshape(len(values), -1).max(axis=1)
+    largest: Array = np.max([largest_per_channel(weight) for weight in weights], axis=0)
     return largest
 
 
@@ -175,9 +181,8 @@ def _ratio(limit: float | Array, largest: Array) -> Array:
 
 
 def _round_connection(connection: Connection, scales: Array) -> Connection:
-    weight = connection.synapse.weight
-    rounded = np.rint(weight * scales.reshape(-1, *(1 for _ in channel_axes(weight)))).astype(np.int32)
-    return replace(connection, synapse=replace(connection.synapse, weight=rounded))
+    weight = _round(connection.synapse.weight, scales)
+    return replace(connection, synapse=replace(connection.synapse, weight=weight))
 
 
 def _round_population(
@@ -194,7 +199,7 @@ def _round_population(
             threshold = _reachable_threshold(neuron, reach)
             rounded = Lif(
                 # Down, because voltage > threshold has whole numbers on both sides.
-                threshold=np.floor(threshold * per_channel(scales[name], threshold.shape)).astype(np.int32),
+                threshold=np.floor(scale_channels(threshold, scales[name])).astype(np.int32),
                 bias=_round(bias, scales[name]),
                 decay_voltage=min(formats.decay, round((1 - neuron.leak) * DECAY_ONE)),
             )
@@ -204,7 +209,7 @@ def _round_population(
 
 
 def _round(values: Array, scales: Array) -> Array:
-    rounded: Array = np.rint(values * per_channel(scales, values.shape)).astype(np.int32)
+    rounded: Array = np.rint(scale_channels(values, scales)).astype(np.int32)
     return rounded
 
 
@@ -286,13 +291,10 @@ def _describe_population(
     name, neuron = population.name, population.neuron
     limits = scale_limits(folded, population, formats)
     binding = np.argmin(list(limits.values()), axis=0)
+    pairs = zip(incoming(folded.connections, name), incoming(network.connections, name), strict=True)
     errors = [
-        integer.synapse.weight
-        - real.synapse.weight
-        * network.scales[name].reshape(-1, *(1 for _ in channel_axes(real.synapse.weight)))
-        for real, integer in zip(
-            incoming(folded.connections, name), incoming(network.connections, name), strict=True
-        )
+        integer.synapse.weight - scale_channels(real.synapse.weight, network.scales[name])
+        for real, integer in pairs
     ]
     described = {
         "name": name,
