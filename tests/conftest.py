@@ -1,14 +1,10 @@
 import os
-import sys
-from pathlib import Path
 
 # Before torch is imported: networks this small gain nothing from threads, and threads that wait for
 # each other on a busy machine make the suite many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import pytest  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))  # so that `networks` is importable, by child processes too
+import pytest
 
 
 @pytest.fixture(scope="session")
