@@ -32,7 +32,7 @@ def accuracy_row(dataset, mpbn, seed):
     profile = load_profile("loihi2")
 
     def measure(network):
-        predictions = emulate(network, dataset.test.inputs, record=False).predictions
+        predictions = emulate(network, dataset.test.inputs, keep_trace=False).predictions
         return 100 * np.mean(predictions == dataset.test.labels)
 
     plain = [measure(quantize(folded, profile, weight_bits=bits)) for bits in WEIGHT_BITS]

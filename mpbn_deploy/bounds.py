@@ -55,10 +55,32 @@ def bounds(network: IntNetwork) -> dict[str, Bound]:
     """The bound of every population but the input."""
     found = {}
     for population in network.populations[1:]:
-        low, high = synapse_interval(network, population.name)
-        unit = 2**STATE_EXPONENT
-        found[population.name] = _population_bound(population, (unit * low, unit * high), network.timesteps)
+        current, voltage = neuron_intervals(network, population)
+        found[population.name] = Bound(current=_outward(current), voltage=_outward(voltage))
     return found
+
+
+def neuron_intervals(network: IntNetwork, population: IntPopulation) -> tuple[Interval, Interval]:
+    """The intervals of the current and of the voltage of every neuron, over all time steps."""
+    neuron = population.neuron
+    assert not isinstance(neuron, Input)
+    low, high = (side * 2**STATE_EXPONENT for side in synapse_interval(network, population.name))
+    bias = neuron.bias * 2.0**neuron.bias_exponent
+    keep_current = 1 - neuron.decay_current / DECAY_ONE if isinstance(neuron, Lif) else 0.0
+    keep_voltage = 1 - neuron.decay_voltage / DECAY_ONE if isinstance(neuron, Lif) else 1.0
+    ceiling = neuron.threshold * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else np.inf
+    current = voltage = (np.zeros(population.shape), np.zeros(population.shape))
+    all_currents, all_voltages = current, voltage
+    for _ in range(network.timesteps):
+        current = (
+            keep_current * np.minimum(current[0], 0) + low,
+            keep_current * np.maximum(current[1], 0) + high,
+        )
+        # What is left of a voltage: at most the threshold, or the neuron had fired; zero if it had.
+        left = np.minimum(voltage[0], 0), np.maximum(np.minimum(voltage[1], ceiling), 0)
+        voltage = keep_voltage * left[0] + current[0] + bias, keep_voltage * left[1] + current[1] + bias
+        all_currents, all_voltages = _union(all_currents, current), _union(all_voltages, voltage)
+    return all_currents, all_voltages
 
 
 def synapse_interval(network: IntNetwork | FoldedNetwork, target: str) -> Interval:
@@ -69,6 +91,8 @@ def synapse_interval(network: IntNetwork | FoldedNetwork, target: str) -> Interv
     for connection in incoming(network.connections, target):
         synapse, source = connection.synapse, populations[connection.source]
         smallest, largest = value_range(source.neuron)
+        if connection.delay:  # nothing arrives before the delay has passed
+            smallest, largest = min(smallest, 0), max(largest, 0)
         ones = np.ones((1, *source.shape))
         # Zero padding sends nothing, so a border neuron simply has fewer terms.
         plus, minus = (
@@ -93,29 +117,10 @@ def value_range(neuron: Neuron | FloatNeuron) -> tuple[int, int]:
             assert_never(neuron)
 
 
-def _population_bound(population: IntPopulation, added: Interval, timesteps: int) -> Bound:
-    neuron = population.neuron
-    assert not isinstance(neuron, Input)
-    low, high = added
-    bias = neuron.bias * 2.0**neuron.bias_exponent
-    keep_current = 1 - neuron.decay_current / DECAY_ONE if isinstance(neuron, Lif) else 0.0
-    keep_voltage = 1 - neuron.decay_voltage / DECAY_ONE if isinstance(neuron, Lif) else 1.0
-    ceiling = neuron.threshold * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else np.inf
-    current_low = current_high = voltage_low = voltage_high = np.zeros(population.shape)
-    lowest = highest = np.zeros(population.shape)
-    widest = (0.0, 0.0)
-    for _ in range(timesteps):
-        current_low = keep_current * np.minimum(current_low, 0) + low
-        current_high = keep_current * np.maximum(current_high, 0) + high
-        left_low = np.minimum(voltage_low, 0)
-        left_high = np.maximum(np.minimum(voltage_high, ceiling), 0)
-        voltage_low = keep_voltage * left_low + current_low + bias
-        voltage_high = keep_voltage * left_high + current_high + bias
-        lowest, highest = np.minimum(lowest, voltage_low), np.maximum(highest, voltage_high)
-        widest = (min(widest[0], float(current_low.min())), max(widest[1], float(current_high.max())))
-    return Bound(current=_outward(*widest), voltage=_outward(float(lowest.min()), float(highest.max())))
+def _union(first: Interval, second: Interval) -> Interval:
+    return np.minimum(first[0], second[0]), np.maximum(first[1], second[1])
 
 
-def _outward(low: float, high: float) -> tuple[int, int]:
-    """The smallest interval of integers that holds [low, high]."""
-    return int(np.floor(low)), int(np.ceil(high))
+def _outward(interval: Interval) -> tuple[int, int]:
+    """The smallest interval of integers that holds those of all neurons."""
+    return int(np.floor(interval[0].min())), int(np.ceil(interval[1].max()))

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .cli import write_atomically
 from .errors import CheckpointError, OptionError, did_you_mean
+from .files import write_atomically
 from .float_ir import InputFormat
 from .nn import ModelCard, SpikingNetwork
 from .zoo import ARCHITECTURES, Architecture

@@ -7,19 +7,18 @@ message on standard error; 130 interrupted.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
 
 from . import __version__
-from .errors import DeployError, OptionError
+from .errors import DeployError
+from .files import json_text
 from .records import record
 
 COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
@@ -62,7 +61,9 @@ def console_script(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"mpbn_deploy {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
-    commands = {name: _load(name) for name in COMMANDS}
+    arguments = sys.argv[1:] if arguments is None else arguments
+    # Only the command that is asked for is imported, so that `doctor` runs where others could not.
+    commands = {name: _load(name) for name in [a for a in arguments[:1] if a in COMMANDS] or COMMANDS}
     for command in commands.values():
         _complete(subparsers.add_parser(command.name, help=command.summary, **_description(command)), command)
     options = parser.parse_args(arguments)
@@ -82,23 +83,6 @@ def whole_number(least: int) -> Callable[[str], int]:
         return number
 
     return parse
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write the whole file or nothing: first under a temporary name, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        raise OptionError(f"{path}: cannot be written ({error.strerror}).") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def json_text(data: Any) -> str:
-    """JSON as we write it everywhere: readable, keys in the order given, one newline at the end."""
-    return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
 def _load(name: str) -> Command:
@@ -134,7 +118,8 @@ def _execute(command: Command, options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json_text(outcome.data))
     else:
-        Console(soft_wrap=True).print(outcome.text)
+        # Names of users' layers and files are shown as they are, never read as markup.
+        Console(soft_wrap=True, markup=False, emoji=False, highlight=False).print(outcome.text)
     return outcome.exit_code
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 
 from . import __version__
@@ -143,9 +142,9 @@ def _text(findings: list[Finding]) -> RenderableType:
         "", "works", "found", title=f"mpbn_deploy {__version__}", title_justify="left", box=SIMPLE_HEAD
     )
     for finding in findings:
-        table.add_row(finding.name, "yes" if finding.works else "NO", escape(finding.found))
+        table.add_row(finding.name, "yes" if finding.works else "NO", finding.found)
     lines = [f"to mend {f.name}: {f.mend}" for f in findings if f.mend]
-    return Group(table, *map(escape, lines or ["everything works"]))
+    return Group(table, *(lines or ["everything works"]))
 
 
 def _json(findings: list[Finding]) -> dict[str, Any]:

@@ -1,13 +1,14 @@
-"""The fast simulator, in torch: whole batches at once, equal to `simulate` bit by bit.
+"""The fast simulator, in torch: whole batches at once; integers equal those of `simulate` bit by bit.
 
-Neurons are computed in integers, synapses in float32, which is exact on integers below 2**24. That
-suffices for every network whose states are proved to stay in their 24 bits: the positive and the
-negative terms of a sum are each bounded by 2**23 - 1 (they can occur alone), so no partial sum, in
-whatever order it is taken, reaches 2**24.
+Neurons are computed in integers. Synapses are computed in float32, which is exact on integers as
+long as no partial sum, in whatever order it is taken, reaches 2**24: that is checked for every
+connection, and float64 is taken where it is not so. Convolutions must be sums of products and
+nothing cleverer, so torch's NNPACK, which would transform them, is switched off.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import assert_never
 
-from .bounds import bounds
+from .bounds import bounds, value_range
 from .errors import SimulationError
 from .float_ir import FloatLif, FloatNeuron, FloatPopulation, FloatReadout, FoldedNetwork
 from .graph import Connection, Conv2d, Dense, Synapse, Trace, as_steps, incoming
@@ -25,6 +26,7 @@ from .int_ir import DECAY_ONE, STATE_EXPONENT, IntNetwork, IntPopulation, Lif, N
 from .records import Array, record
 from .simulate import check_input_values
 
+EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every integer
 CHUNK = 128  # samples computed at once; bounds the memory whatever the number of samples
 
 State = tuple[Tensor, Tensor]
@@ -57,12 +59,12 @@ def emulate(
     network: IntNetwork | FoldedNetwork,
     inputs: Array,
     *,
-    record: bool = True,
+    keep_trace: bool = True,
     watch: Callable[[Iterable[int], int], Iterable[int]] = lambda chunks, total: chunks,
 ) -> Trace:
     """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] held for all steps.
 
-    With `record=False` the trace holds outputs only, so memory does not grow with the network.
+    With `keep_trace=False` the trace holds outputs only, and the steps of a chunk are forgotten as they pass.
     `watch` sees the chunks of samples go by, to show progress.
     """
     as_steps(np.asarray(inputs)[:1], network.input.shape, network.timesteps)
@@ -70,8 +72,9 @@ def emulate(
         check_input_values(network, np.asarray(inputs))
     engine = _engine(network)
     starts = range(0, len(inputs), CHUNK)
-    with torch.no_grad():
-        traces = [_run(engine, inputs[start : start + CHUNK], record) for start in watch(starts, len(starts))]
+    with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
+        chunks = watch(starts, len(starts))
+        traces = [_run(engine, inputs[start : start + CHUNK], keep_trace) for start in chunks]
     return _join(traces)
 
 
@@ -82,28 +85,41 @@ def _engine(network: IntNetwork | FoldedNetwork) -> _Engine:
             return _Engine(
                 network=network,
                 state_type=torch.int32,
-                currents=_currents(network, torch.float32),
+                currents=_currents(network, lambda connection: _sufficient_type(network, connection)),
                 updates={p.name: _integer_update(p.neuron) for p in network.populations[1:]},
             )
         case FoldedNetwork():
             return _Engine(
                 network=network,
                 state_type=torch.float64,
-                currents=_currents(network, torch.float64),
+                currents=_currents(network, lambda connection: torch.float64),
                 updates={p.name: _float_update(p.neuron, network.timesteps) for p in network.populations[1:]},
             )
         case _:
             assert_never(network)
 
 
-def _currents(network: IntNetwork | FoldedNetwork, kind: torch.dtype) -> dict[str, tuple[_Current, ...]]:
+def _currents(
+    network: IntNetwork | FoldedNetwork, kind: Callable[[Connection], torch.dtype]
+) -> dict[str, tuple[_Current, ...]]:
     return {
         population.name: tuple(
-            _Current(connection=c, weight=torch.tensor(c.synapse.weight).to(kind))
+            _Current(connection=c, weight=torch.tensor(c.synapse.weight).to(kind(c)))
             for c in incoming(network.connections, population.name)
         )
         for population in network.populations[1:]
     }
+
+
+def _sufficient_type(network: IntNetwork, connection: Connection) -> torch.dtype:
+    """float32 where the sum of all |weight * input| of a neuron stays below 2**24, else float64."""
+    source = next(p for p in network.populations if p.name == connection.source)
+    largest_input = max(map(abs, value_range(source.neuron)))
+    weight = np.abs(connection.synapse.weight.astype(np.float64))
+    largest = weight.reshape(len(weight), -1).sum(axis=1).max() * largest_input
+    if largest >= EXACT_FLOAT64:
+        raise SimulationError(f"{connection.label}: sums of up to {largest:.3g} are too large to be exact.")
+    return torch.float32 if largest < EXACT_FLOAT32 else torch.float64
 
 
 def _refuse_overflow(network: IntNetwork) -> None:
@@ -115,24 +131,24 @@ def _refuse_overflow(network: IntNetwork) -> None:
 # ---- one chunk of samples ---------------------------------------------------------------------
 
 
-def _run(engine: _Engine, inputs: Array, record: bool) -> Trace:
+def _run(engine: _Engine, inputs: Array, keep_trace: bool) -> Trace:
     network = engine.network
     populations, samples = network.populations, len(inputs)
     values = torch.from_numpy(np.array(inputs, dtype=np.float64))
     static = values.dim() == len(network.input.shape) + 1
-    first = {} if not static else _input_currents(engine, values)
-    history: list[dict[str, Tensor]] = []
+    first = _input_currents(engine, values) if static else {}
+    longest = max(connection.delay for connection in network.connections)
+    history: deque[dict[str, Tensor]] = deque(maxlen=longest + 1)  # what was sent, the latest last
     states = {p.name: (torch.zeros(samples, *p.shape, dtype=engine.state_type),) * 2 for p in populations[1:]}
-    voltages: dict[str, list[Tensor]] = {p.name: [] for p in populations[1:]}
+    tape = _Tape(keep_trace=keep_trace)
     for step in range(network.timesteps):
         history.append({network.input.name: values if static else values[:, step]})
         for population in populations[1:]:
             name = population.name
-            total = _gather(engine, population, history, first)
+            total = _gather(engine, population, history, step, first)
             states[name], history[-1][name] = engine.updates[name](states[name], total)
-            if record:
-                voltages[name].append(states[name][1])
-    return _trace(network, history, voltages, states, record)
+        tape.add(history[-1], states, network.output.name)
+    return tape.trace(network)
 
 
 def _input_currents(engine: _Engine, values: Tensor) -> dict[Connection, Tensor]:
@@ -149,7 +165,8 @@ def _input_currents(engine: _Engine, values: Tensor) -> dict[Connection, Tensor]
 def _gather(
     engine: _Engine,
     population: IntPopulation | FloatPopulation,
-    history: list[dict[str, Tensor]],
+    history: deque[dict[str, Tensor]],
+    step: int,
     first: Mapping[Connection, Tensor],
 ) -> Tensor:
     """The sum of all synapses into a population, in units of its state."""
@@ -157,7 +174,7 @@ def _gather(
     total = torch.zeros(samples, *population.shape, dtype=engine.state_type)
     for current in engine.currents[population.name]:
         connection = current.connection
-        if len(history) <= connection.delay:
+        if step < connection.delay:
             continue
         sent = history[-1 - connection.delay][connection.source]
         arriving = first[connection] if connection in first else current(sent)
@@ -265,35 +282,36 @@ def _float_integrate(neuron: FloatReadout, timesteps: int) -> Update:
 # ---- traces -----------------------------------------------------------------------------------
 
 
-def _trace(
-    network: IntNetwork | FoldedNetwork,
-    history: list[dict[str, Tensor]],
-    voltages: Mapping[str, list[Tensor]],
-    states: Mapping[str, State],
-    record: bool,
-) -> Trace:
-    last = network.output
-    if isinstance(last.neuron, (Readout, FloatReadout)):
-        outputs = states[last.name][1]
-    else:
-        outputs = torch.stack([sent[last.name] for sent in history]).sum(0)
-    names = [population.name for population in network.populations[1:]] if record else []
-    return Trace(
-        spikes={name: _stack([sent[name] for sent in history]) for name in names},
-        voltages={name: _stack(voltages[name]) for name in names},
-        outputs=outputs.to(_wide(outputs)).numpy(),
-    )
+class _Tape:
+    """What a chunk did, step by step; only its outputs unless the trace is kept."""
+
+    def __init__(self, *, keep_trace: bool) -> None:
+        self.keep_trace = keep_trace
+        self.spikes: dict[str, list[Tensor]] = {}
+        self.voltages: dict[str, list[Tensor]] = {}
+        self.last_voltage = self.spike_count = torch.zeros(())
+
+    def add(self, sent: Mapping[str, Tensor], states: Mapping[str, State], output: str) -> None:
+        self.last_voltage, self.spike_count = states[output][1], self.spike_count + sent[output]
+        if self.keep_trace:
+            for name, (_, voltage) in states.items():
+                self.spikes.setdefault(name, []).append(sent[name])
+                self.voltages.setdefault(name, []).append(voltage)
+
+    def trace(self, network: IntNetwork | FoldedNetwork) -> Trace:
+        silent = isinstance(network.output.neuron, (Readout, FloatReadout))
+        outputs = self.last_voltage if silent else self.spike_count.to(torch.int32)
+        return Trace(
+            spikes={name: _array(torch.stack(steps, dim=1)) for name, steps in self.spikes.items()},
+            voltages={name: _array(torch.stack(steps, dim=1)) for name, steps in self.voltages.items()},
+            outputs=_array(outputs),
+        )
 
 
-def _stack(steps: list[Tensor]) -> Array:
-    stacked = torch.stack(steps, dim=1)
-    values: Array = stacked.to(_wide(stacked)).numpy()
-    return values
-
-
-def _wide(values: Tensor) -> torch.dtype:
+def _array(values: Tensor) -> Array:
     """Integers leave as int64, as the reference gives them."""
-    return torch.int64 if values.dtype == torch.int32 else values.dtype
+    wide: Array = (values.to(torch.int64) if values.dtype == torch.int32 else values).numpy()
+    return wide
 
 
 def _join(traces: list[Trace]) -> Trace:

@@ -14,10 +14,11 @@ from rich.console import Group
 
 from . import __version__, fit, verify
 from .checkpoint import load_model
-from .cli import Command, Outcome, json_text, main, whole_number
+from .cli import Command, Outcome, main, whole_number
 from .data import DATASETS, load_dataset
 from .emulate import emulate
 from .errors import OptionError
+from .files import json_text
 from .float_ir import FoldedNetwork
 from .fold import fold
 from .folder import (

@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from typing_extensions import assert_never
 
@@ -398,17 +397,15 @@ def report_text(report: FitReport) -> RenderableType:
         table.add_column(heading, justify="right")
     for layer in report.layers:
         percents = [f"{_percent(layer, name):.2f}" for name in shown]
-        table.add_row(escape(layer.name), str(layer.neurons), str(layer.cores), *percents)
+        table.add_row(layer.name, str(layer.neurons), str(layer.cores), *percents)
     lines = [("error: " if f.severity == "error" else "") + f.message for f in report.findings]
-    return Group(table, *map(escape, lines))
+    return Group(table, *lines)
 
 
 def _headline(report: FitReport) -> str:
     verdict = "fits" if report.fits else "does not fit"
     chips = "unknown" if report.chips is None else report.chips
-    return escape(
-        f"{report.target}: {verdict}; cores {report.cores}, chips {chips}; % of a layer's fullest core"
-    )
+    return f"{report.target}: {verdict}; cores {report.cores}, chips {chips}; % of a layer's fullest core"
 
 
 def _percent(layer: LayerFit, resource: str) -> float | None:
@@ -420,7 +417,7 @@ def _targets() -> Outcome:
     profiles = [load_profile(name) for name in profile_names()]
     table = Table("target", "chip", "what it is")
     for profile in profiles:
-        table.add_row(profile.name, escape(profile.title), escape(profile.description))
+        table.add_row(profile.name, profile.title, profile.description)
     described = [{"name": p.name, "title": p.title, "description": p.description} for p in profiles]
     return Outcome(data={"targets": described}, text=table)
 
@@ -441,7 +438,12 @@ def _execute(options: argparse.Namespace) -> Outcome:
     from .folder import open_folder  # here, so that `fit` as a function needs no file formats
 
     folder = open_folder(options.folder)
-    report = fit(folder.network, load_profile(options.target or folder.manifest["target"]["name"]))
+    target = options.target or folder.manifest["target"]["name"]
+    if options.target is None and target not in profile_names():
+        raise OptionError(
+            f"{options.folder}: exported for {target!r}, a profile of yours; give it with --target."
+        )
+    report = fit(folder.network, load_profile(target))
     return Outcome(data=report.to_json(), text=report_text(report), exit_code=0 if report.fits else 1)
 
 

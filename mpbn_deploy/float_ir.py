@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .errors import NetworkError
-from .graph import Connection, Pair, Population, Shape, graph_problems, is_chain
-from .int_ir import Input, broadcast_problems
+from .graph import Connection, Input, Pair, Population, Shape, broadcast_problems, graph_problems, is_chain
 from .records import Array, freeze_arrays, record
 
 # ---- as trained -------------------------------------------------------------------------------
@@ -168,6 +167,12 @@ class FoldedNetwork:
     @property
     def input(self) -> FloatPopulation:
         return self.populations[0]
+
+    @property
+    def input_range(self) -> Input:
+        neuron = self.input.neuron
+        assert isinstance(neuron, Input)  # the network checked itself when it was made
+        return neuron
 
     @property
     def output(self) -> FloatPopulation:

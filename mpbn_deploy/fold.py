@@ -40,6 +40,7 @@ from .frontend import as_synapse
 from .graph import (
     Connection,
     Dense,
+    Input,
     Population,
     Shape,
     Synapse,
@@ -48,7 +49,6 @@ from .graph import (
     per_channel,
     scale_channels,
 )
-from .int_ir import Input
 from .records import Array, record
 
 OUTPUT_NAME = "output"
@@ -76,7 +76,11 @@ Value = Sent | Current
 
 
 def fold(trained: TrainedNetwork) -> FoldedNetwork:
-    """Fold input normalization, batch norms and MPBN away; spikes stay exactly the same."""
+    """Fold input normalization, batch norms and MPBN away.
+
+    Spikes stay the same, up to decisions closer to the threshold than float64 resolves.
+    """
+    _refuse_taken_name(trained)
     populations = [_input_population(trained.input)]
     connections: list[Connection] = []
     values: dict[str, Value] = {INPUT_NAME: _normalized_input(trained.input)}
@@ -93,7 +97,7 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
         else:
             values[step.name] = _follow(step, step.operation, value)
     last = trained.steps[-1]
-    current = _arriving(f"{last.name} (the output)", values[last.name])
+    current = _arriving(f"{last.name} (the last layer)", values[last.name])
     readout = FloatReadout(bias=compact(current.bias))
     populations.append(Population(name=OUTPUT_NAME, shape=last.shape, neuron=readout))
     connections.append(Connection(source=current.population, target=OUTPUT_NAME, synapse=current.synapse))
@@ -106,6 +110,11 @@ def rescale(synapse: Synapse, bias: Array, threshold: Array, factor: Array) -> t
     """Multiply each channel's weights, bias and threshold by its factor; see `graph.scale_channels`."""
     scaled = replace(synapse, weight=scale_channels(synapse.weight, factor))
     return scaled, scale_channels(bias, factor), scale_channels(threshold, factor)
+
+
+def _refuse_taken_name(trained: TrainedNetwork) -> None:
+    if any(isinstance(step.operation, Spike) and step.name == OUTPUT_NAME for step in trained.steps):
+        raise FoldError(f"{OUTPUT_NAME}: a LIF of this name, which the readout bears. Rename the module.")
 
 
 # ---- between neurons: linear maps -------------------------------------------------------------

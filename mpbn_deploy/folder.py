@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from .cli import json_text, whole_number
+from .cli import whole_number
 from .data import DATASETS, Split, load_dataset
 from .errors import DataError, FormatError, OptionError
+from .files import json_text
 from .float_ir import FoldedNetwork
 from .int_ir import IntNetwork
 from .netx_io import read_netx

@@ -60,6 +60,14 @@ Synapse = Dense | Conv2d
 
 
 @record
+class Input:
+    """Presents the sample itself: integers from minimum to maximum, as graded spikes."""
+
+    minimum: int
+    maximum: int
+
+
+@record
 class Population(Generic[NeuronT]):
     """Neurons that share a shape, (channels, height, width) or (features,), and a rule."""
 
@@ -96,7 +104,7 @@ def output_shape(synapse: Synapse, source_shape: Shape) -> Shape:
         case Dense():
             return (synapse.weight.shape[0],)
         case Conv2d():
-            sizes = zip(source_shape[1:], _reach(synapse), synapse.padding, synapse.stride, strict=True)
+            sizes = zip(source_shape[1:], _span(synapse), synapse.padding, synapse.stride, strict=True)
             height, width = ((size + 2 * pad - reach) // step + 1 for size, reach, pad, step in sizes)
             return (synapse.weight.shape[0], height, width)
         case _:
@@ -150,7 +158,7 @@ def compact(values: Array) -> Array:
     return channel if np.array_equal(np.broadcast_to(channel, values.shape), values) else values
 
 
-def _reach(synapse: Conv2d) -> Pair:
+def _span(synapse: Conv2d) -> Pair:
     """How many source pixels a kernel spans, dilation included."""
     (height, width), (down, right) = synapse.weight.shape[2:], synapse.dilation
     return down * (height - 1) + 1, right * (width - 1) + 1
@@ -159,7 +167,7 @@ def _reach(synapse: Conv2d) -> Pair:
 def _correlate(synapse: Conv2d, weight: Array, values: Array) -> Array:
     (pad_y, pad_x), (step_y, step_x) = synapse.padding, synapse.stride
     padded = np.pad(values, ((0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
-    windows = sliding_window_view(padded, _reach(synapse), axis=(2, 3))  # type: ignore[call-overload]
+    windows = sliding_window_view(padded, _span(synapse), axis=(2, 3))  # type: ignore[call-overload]
     windows = windows[:, :, ::step_y, ::step_x, :: synapse.dilation[0], :: synapse.dilation[1]]
     sources = np.split(windows, synapse.groups, axis=1)
     kernels = np.split(weight, synapse.groups, axis=0)
@@ -211,6 +219,13 @@ def graph_problems(populations: Sequence[Population[Any]], connections: Sequence
         if not any(connection.target == name for connection in connections)
     ]
     return problems or _order_problems(names, connections)
+
+
+def broadcast_problems(label: str, values: Array, shape: Shape) -> list[str]:
+    """A parameter holds one value per neuron, or one per channel with ones after it."""
+    if values.shape in (shape, (shape[0], *(1 for _ in shape[1:]))):
+        return []
+    return [f"{label} has shape {values.shape}; the population has {shape}"]
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

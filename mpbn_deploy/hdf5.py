@@ -12,8 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from .cli import write_atomically
 from .errors import FormatError
+from .files import write_atomically
 
 Tree = dict[str, Any]
 

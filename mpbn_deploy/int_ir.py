@@ -13,20 +13,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from .errors import NetworkError
-from .graph import Connection, Population, Shape, graph_problems, is_chain
+from .graph import Connection, Population, Shape, broadcast_problems, graph_problems, is_chain
+from .graph import Input as Input
 from .records import Array, freeze_arrays, record
 
 STATE_EXPONENT = 6  # a weight or threshold of 1 is 2**6 units of current or voltage
 DECAY_ONE = 4096  # a decay of 4096 forgets everything within one step
 STATE_LIMIT = 2**23 - 1  # the largest magnitude of a current or voltage
-
-
-@record
-class Input:
-    """Presents the sample itself: integers from minimum to maximum, as graded spikes."""
-
-    minimum: int
-    maximum: int
+LARGEST_EXPONENT = 23  # shifts a one out of the state
+THRESHOLD_LIMIT = 2**17  # times 2**6 this is above every voltage: a larger one would say nothing more
 
 
 @record
@@ -134,10 +129,14 @@ def _neuron_problems(population: IntPopulation) -> list[str]:
         wrong = neuron.minimum > neuron.maximum
         return [f"{name}: range {neuron.minimum}..{neuron.maximum} is empty"] if wrong else []
     problems = _parameter_problems(f"{name}: bias", neuron.bias, shape)
-    if neuron.bias_exponent < 0:
-        problems.append(f"{name}: bias exponent {neuron.bias_exponent}; below 0 biases are no integers")
+    if not 0 <= neuron.bias_exponent <= LARGEST_EXPONENT:
+        problems.append(f"{name}: bias exponent {neuron.bias_exponent}; allowed are 0..{LARGEST_EXPONENT}")
+    elif np.abs(neuron.bias.astype(np.float64)).max() * 2**neuron.bias_exponent > STATE_LIMIT:
+        problems.append(f"{name}: biases beyond the largest voltage, {STATE_LIMIT}")
     if isinstance(neuron, Lif):
         problems += _parameter_problems(f"{name}: threshold", neuron.threshold, shape)
+        if np.abs(neuron.threshold).max() > THRESHOLD_LIMIT:
+            problems.append(f"{name}: thresholds beyond {THRESHOLD_LIMIT}, which no voltage reaches")
         for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
             if not 0 <= decay <= DECAY_ONE:
                 problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
@@ -152,10 +151,3 @@ def _integer_problems(label: str, values: Array) -> list[str]:
 
 def _parameter_problems(label: str, values: Array, shape: Shape) -> list[str]:
     return _integer_problems(label, values) + broadcast_problems(label, values, shape)
-
-
-def broadcast_problems(label: str, values: Array, shape: Shape) -> list[str]:
-    """A parameter holds one value per neuron, or one per channel with ones after it."""
-    if values.shape in (shape, (shape[0], *(1 for _ in shape[1:]))):
-        return []
-    return [f"{label} has shape {values.shape}; the population has {shape}"]

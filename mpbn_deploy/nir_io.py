@@ -27,12 +27,23 @@ import nir
 import numpy as np
 from typing_extensions import assert_never
 
-from .cli import write_atomically
 from .errors import FormatError, NetworkError
+from .files import write_atomically
 from .float_ir import FloatLif, FloatPopulation, FloatReadout, FoldedNetwork
-from .graph import Connection, Conv2d, Dense, Pair, Population, Shape, Synapse, compact, incoming, per_channel
+from .graph import (
+    Connection,
+    Conv2d,
+    Dense,
+    Input,
+    Pair,
+    Population,
+    Shape,
+    Synapse,
+    compact,
+    incoming,
+    per_channel,
+)
 from .hdf5 import read_tree
-from .int_ir import Input
 from .records import Array, record
 
 DT = 1e-4

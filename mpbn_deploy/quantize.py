@@ -1,16 +1,14 @@
 """FoldedNetwork + profile -> IntNetwork
 
 Each output channel carries a free scale: a hard-reset neuron does not change when its weights,
-bias and threshold are multiplied alike (`graph.scale_channels`). So each channel gets the largest scale
-under which
+bias and threshold are multiplied alike (`graph.scale_channels`). So each channel gets the largest
+scale under which its weights, biases and thresholds fit their formats, and no current or voltage
+of the *rounded* network can leave the state, whatever the input (`bounds`). Then weights and biases
+are rounded to the nearest integer and thresholds down: right after a reset voltages are whole
+numbers, for which v > floor(threshold) decides as v > threshold; later, what is left of a leaking
+voltage has fractions, and the threshold is off by less than one unit of weight.
 
-    its weights fit the weight format,
-    its thresholds and biases fit theirs,
-    no current or voltage can leave the state, whatever the input (with rounding accounted for),
-
-and then weights and biases are rounded to the nearest integer and thresholds down: with whole
-numbers on both sides, v > floor(threshold) is the same decision as v > threshold. The channels of
-a readout share one scale, because their voltages are compared with each other.
+The channels of a readout share one scale, because their voltages are compared with each other.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import assert_never
 
-from .bounds import bounds, synapse_interval, value_range
+from .bounds import neuron_intervals, synapse_interval
 from .emulate import emulate
 from .errors import OptionError, QuantizeError
 from .float_ir import FloatLif, FloatPopulation, FloatReadout, FoldedNetwork
@@ -29,6 +27,7 @@ from .graph import (
     Connection,
     Population,
     apply_synapse,
+    compact,
     incoming,
     largest_per_channel,
     per_channel,
@@ -43,13 +42,12 @@ from .int_ir import (
     IntNetwork,
     IntPopulation,
     Lif,
+    Neuron,
     Readout,
 )
 from .records import Array, record
 
-# A threshold so far above (below) what a voltage can reach never (always) fires just as well, and a
-# finite number leaves the scale to the weights. Rounding moves a voltage by far less than a quarter.
-BEYOND_REACH = 1.25
+MOST_TRIALS = 20  # of scales; the second nearly always fits
 
 
 @record
@@ -60,6 +58,7 @@ class Formats:
     threshold: int
     bias: int
     decay: int
+    state: int
 
     @classmethod
     def of(cls, profile: HardwareProfile, weight_bits: int | None) -> Formats:
@@ -72,6 +71,8 @@ class Formats:
             threshold=profile.value("formats.threshold_maximum"),
             bias=2 ** (profile.value("formats.bias_mantissa_bits") - 1) - 1,
             decay=2 ** profile.value("formats.decay_bits") - 1,
+            # Below the state's own limit, so that a threshold can lie above every voltage.
+            state=min(STATE_LIMIT, (profile.value("formats.threshold_maximum") - 1) << STATE_EXPONENT),
         )
 
 
@@ -89,16 +90,10 @@ def quantize(
     """
     formats = Formats.of(profile, weight_bits)
     scales = {p.name: channel_scales(folded, p, formats) for p in folded.populations[1:]}
-    network = IntNetwork(
-        populations=tuple(_round_population(folded, p, scales, formats) for p in folded.populations),
-        connections=tuple(_round_connection(c, scales[c.target]) for c in folded.connections),
-        timesteps=folded.timesteps,
-        scales=scales,
-    )
+    network = _settle_scales(folded, scales, formats)
     if calibration is not None:
         network = _correct_biases(folded, network, calibration, formats)
-    _refuse_overflow(network)
-    return network
+    return _with_unreachable_thresholds(folded, network)
 
 
 # ---- scales -----------------------------------------------------------------------------------
@@ -109,11 +104,6 @@ def channel_scales(folded: FoldedNetwork, population: FloatPopulation, formats: 
     scales = np.min(list(scale_limits(folded, population, formats).values()), axis=0)
     if isinstance(population.neuron, FloatReadout):
         scales = np.full_like(scales, scales.min())
-    if not (scales > 0).all():
-        raise QuantizeError(
-            f"{population.name}: with so many inputs, rounding alone could fill the 24-bit state; "
-            "reduce the fan-in or the range of the input."
-        )
     return np.where(np.isfinite(scales), scales, 1.0)
 
 
@@ -121,91 +111,117 @@ def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Fo
     """For each limit, the largest scale per channel that keeps it; infinite where nothing is limited."""
     neuron = population.neuron
     assert not isinstance(neuron, Input)
-    reach, slack = _reach(folded, population)
+    reach = _reach(folded, population)
     limits = {
         "weight": _ratio(formats.weight, _largest_weights(folded, population.name)),
         "bias": _ratio(formats.bias, largest_per_channel(neuron.bias)),
-        "state": _ratio(STATE_LIMIT / 2**STATE_EXPONENT - slack, reach),
+        "state": _ratio(formats.state / 2**STATE_EXPONENT, reach),
     }
     if isinstance(neuron, FloatLif):
-        limits["threshold"] = _ratio(
-            formats.threshold, largest_per_channel(_reachable_threshold(neuron, reach))
-        )
+        # What lies beyond reach is set to the edge of it at the end, and need not be held.
+        farthest = per_channel(reach, neuron.threshold.shape)
+        within = np.where(np.abs(neuron.threshold) < farthest, neuron.threshold, 0.0)
+        limits["threshold"] = _ratio(formats.threshold, largest_per_channel(within))
     return limits
 
 
-def _reach(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
-    """The largest voltage per channel, and by how much rounding could raise it (in integer units).
+def _settle_scales(folded: FoldedNetwork, scales: dict[str, Array], formats: Formats) -> IntNetwork:
+    """Round, bound what was rounded, and lower the scales of channels that could overflow, until none can."""
+    for _ in range(MOST_TRIALS):
+        network = _round_network(folded, scales, formats)
+        excess = {p.name: _excess(network, p, formats) for p in network.populations[1:]}
+        if max(float(ratio.max()) for ratio in excess.values()) <= 1:
+            return network
+        scales = {name: _lowered(scales[name], ratio) for name, ratio in excess.items()}
+    worst = max(excess, key=lambda name: float(excess[name].max()))
+    raise QuantizeError(
+        f"{worst}: even with weights rounded to zero its states could leave the 24-bit state; "
+        "lower the range of the input, its bias or the number of time steps."
+    )
 
-    A voltage is at most (1 + leak + leak^2 + ...) times what arrives in one step.
-    """
+
+def _excess(network: IntNetwork, population: IntPopulation, formats: Formats) -> Array:
+    """How many times the state's limit a channel could reach."""
+    current, voltage = neuron_intervals(network, population)
+    edges = [largest_per_channel(edge) for edge in (*current, *voltage)]
+    ratio: Array = np.max(edges, axis=0) / formats.state
+    return np.full_like(ratio, ratio.max()) if isinstance(population.neuron, Readout) else ratio
+
+
+def _lowered(scales: Array, excess: Array) -> Array:
+    """Scales that would just fit if rounding went as before, and a little less."""
+    return np.where(excess > 1, 0.999 * scales / np.maximum(excess, 1), scales)
+
+
+def _reach(folded: FoldedNetwork, population: FloatPopulation) -> Array:
+    """The largest voltage per channel: (1 + leak + leak^2 + ...) times what can arrive in one step"""
     neuron = population.neuron
     assert not isinstance(neuron, Input)
     leak = neuron.leak if isinstance(neuron, FloatLif) else 1.0
     growth = sum(leak**step for step in range(folded.timesteps))
     low, high = synapse_interval(folded, population.name)
-    arriving = np.maximum(np.abs(low + neuron.bias), np.abs(high + neuron.bias))
-    currents = np.maximum(np.abs(low), np.abs(high))
-    rounding = 0.5 * growth * (_input_sum(folded, population.name) + 1)
-    return growth * largest_per_channel(np.maximum(arriving, currents)), np.full(
-        population.shape[0], rounding
-    )
-
-
-def _input_sum(folded: FoldedNetwork, target: str) -> float:
-    """The largest sum of input magnitudes that one neuron can see."""
-    neurons = {population.name: population.neuron for population in folded.populations}
-    total = 0.0
-    for connection in incoming(folded.connections, target):
-        fan_in = connection.synapse.weight[0].size
-        total += fan_in * max(map(abs, value_range(neurons[connection.source])))
-    return total
-
-
-def _reachable_threshold(neuron: FloatLif, reach: Array) -> Array:
-    farthest = BEYOND_REACH * per_channel(np.where(reach > 0, reach, 1.0), neuron.threshold.shape)
-    return np.clip(neuron.threshold, -farthest, farthest)
+    edges = (low, high, low + neuron.bias, high + neuron.bias)
+    reach: Array = growth * np.max([largest_per_channel(edge) for edge in edges], axis=0)
+    return reach
 
 
 def _largest_weights(folded: FoldedNetwork, target: str) -> Array:
     weights = [c.synapse.weight for c in incoming(folded.connections, target)]
-    largest: Array = np.max([largest_per_channel(weight) for weight in weights], axis=0)
+    channels = next(p.shape[0] for p in folded.populations if p.name == target)
+    largest: Array = np.max([largest_per_channel(w.reshape(channels, -1)) for w in weights], axis=0)
     return largest
 
 
-def _ratio(limit: float | Array, largest: Array) -> Array:
-    return np.divide(limit, largest, out=np.full(largest.shape, np.inf), where=largest > 0)
+def _ratio(limit: float, largest: Array) -> Array:
+    with np.errstate(over="ignore"):  # by almost nothing: infinite, as by nothing
+        return np.divide(limit, largest, out=np.full(largest.shape, np.inf), where=largest > 0)
 
 
 # ---- rounding ---------------------------------------------------------------------------------
 
 
+def _round_network(folded: FoldedNetwork, scales: dict[str, Array], formats: Formats) -> IntNetwork:
+    return IntNetwork(
+        populations=tuple(
+            _round_population(p, scales.get(p.name, np.ones(1)), formats) for p in folded.populations
+        ),
+        connections=tuple(_round_connection(c, scales[c.target]) for c in folded.connections),
+        timesteps=folded.timesteps,
+        scales=scales,
+    )
+
+
 def _round_connection(connection: Connection, scales: Array) -> Connection:
-    weight = _round(connection.synapse.weight, scales)
+    weight = np.rint(_scaled(connection, scales)).astype(np.int32)
     return replace(connection, synapse=replace(connection.synapse, weight=weight))
 
 
-def _round_population(
-    folded: FoldedNetwork, population: FloatPopulation, scales: dict[str, Array], formats: Formats
-) -> IntPopulation:
-    neuron, name, shape = population.neuron, population.name, population.shape
+def _scaled(connection: Connection, scales: Array) -> Array:
+    """Weights times the scale of their channel."""
+    weight = connection.synapse.weight
+    # A dense layer onto a picture has a row per neuron; those of a channel have one scale.
+    return scale_channels(weight, np.repeat(scales, len(weight) // len(scales)))
+
+
+def _round_population(population: FloatPopulation, scales: Array, formats: Formats) -> IntPopulation:
+    neuron = population.neuron
     match neuron:
         case Input():
-            rounded: Input | Lif | Readout = neuron
+            rounded: Neuron = neuron
         case FloatReadout(bias=bias):
-            rounded = Readout(bias=_round(bias, scales[name]))
-        case FloatLif(bias=bias):
-            reach, _ = _reach(folded, population)
-            threshold = _reachable_threshold(neuron, reach)
+            rounded = Readout(bias=_round(bias, scales))
+        case FloatLif(bias=bias, threshold=threshold):
+            lowered = np.floor(
+                np.clip(scale_channels(threshold, scales), -formats.threshold, formats.threshold)
+            )
             rounded = Lif(
-                # Down, because voltage > threshold has whole numbers on both sides.
-                threshold=np.floor(scale_channels(threshold, scales[name])).astype(np.int32),
-                bias=_round(bias, scales[name]),
+                threshold=np.maximum(lowered, -formats.threshold).astype(np.int32),
+                bias=_round(bias, scales),
                 decay_voltage=min(formats.decay, round((1 - neuron.leak) * DECAY_ONE)),
             )
         case _:
             assert_never(neuron)
-    return Population(name=name, shape=shape, neuron=rounded)
+    return Population(name=population.name, shape=population.shape, neuron=rounded)
 
 
 def _round(values: Array, scales: Array) -> Array:
@@ -213,12 +229,39 @@ def _round(values: Array, scales: Array) -> Array:
     return rounded
 
 
-def _refuse_overflow(network: IntNetwork) -> None:
-    for name, bound in bounds(network).items():
-        if not bound.fits:
-            raise QuantizeError(
-                f"{name}: states up to {bound.magnitude} could leave the 24-bit state ({STATE_LIMIT})."
-            )
+def _with_unreachable_thresholds(folded: FoldedNetwork, network: IntNetwork) -> IntNetwork:
+    """Neurons that never (always) fire in the float network never (always) fire in integers."""
+    pairs = zip(folded.populations[1:], network.populations[1:], strict=True)
+    populations = [_with_unreachable(folded, network, real, integer) for real, integer in pairs]
+    return replace(network, populations=(network.input, *populations))
+
+
+def _with_unreachable(
+    folded: FoldedNetwork, network: IntNetwork, real: FloatPopulation, integer: IntPopulation
+) -> IntPopulation:
+    """The threshold of a constant neuron becomes the bound of its channel's voltages, or lies below it."""
+    if not isinstance(integer.neuron, Lif):
+        return integer
+    never, always = _constants(folded, real)
+    _, (low, high) = neuron_intervals(network, integer)
+    above = per_channel(np.ceil(high.reshape(len(high), -1).max(axis=1) / 2**STATE_EXPONENT), integer.shape)
+    below = (
+        per_channel(np.floor(low.reshape(len(low), -1).min(axis=1) / 2**STATE_EXPONENT), integer.shape) - 1
+    )
+    threshold = np.where(never, np.maximum(integer.neuron.threshold, above), integer.neuron.threshold)
+    threshold = np.where(always, np.minimum(threshold, below), threshold).astype(np.int32)
+    if integer.neuron.threshold.shape != integer.shape:
+        threshold = compact(threshold)
+    return replace(integer, neuron=replace(integer.neuron, threshold=threshold))
+
+
+def _constants(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
+    """Which neurons can never, and which must always fire, by how far their voltage can go."""
+    neuron = population.neuron
+    assert isinstance(neuron, FloatLif)
+    reach = per_channel(_reach(folded, population), population.shape)
+    threshold = np.broadcast_to(neuron.threshold, population.shape)
+    return threshold >= reach, threshold < -reach
 
 
 # ---- calibration ------------------------------------------------------------------------------
@@ -263,13 +306,23 @@ def _mean_current(network: FoldedNetwork | IntNetwork, target: str, activity: di
 
 
 def _with_shifted_bias(network: IntNetwork, index: int, error: Array, formats: Formats) -> IntNetwork:
-    populations = list(network.populations)
-    neuron = populations[index].neuron
+    population = network.populations[index]
+    neuron = population.neuron
     assert not isinstance(neuron, Input)
     if neuron.bias.shape != error.shape:  # one bias per channel: the mean of its neurons
         error = per_channel(error.reshape(len(error), -1).mean(axis=1), error.shape)
     unit = 2.0 ** (STATE_EXPONENT - neuron.bias_exponent)
     bias = np.clip(neuron.bias + np.rint(error * unit), -formats.bias, formats.bias).astype(np.int32)
+    shifted = _with_bias(network, index, bias)
+    # A correction that could overflow a channel is not made.
+    safe = _excess(shifted, shifted.populations[index], formats) <= 1
+    return _with_bias(network, index, np.where(per_channel(safe, bias.shape), bias, neuron.bias))
+
+
+def _with_bias(network: IntNetwork, index: int, bias: Array) -> IntNetwork:
+    populations = list(network.populations)
+    neuron = populations[index].neuron
+    assert not isinstance(neuron, Input)
     populations[index] = replace(populations[index], neuron=replace(neuron, bias=bias))
     return replace(network, populations=tuple(populations))
 
@@ -289,26 +342,29 @@ def _describe_population(
     folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: Formats
 ) -> dict[str, Any]:
     name, neuron = population.name, population.neuron
-    limits = scale_limits(folded, population, formats)
-    binding = np.argmin(list(limits.values()), axis=0)
     pairs = zip(incoming(folded.connections, name), incoming(network.connections, name), strict=True)
-    errors = [
-        integer.synapse.weight - scale_channels(real.synapse.weight, network.scales[name])
-        for real, integer in pairs
-    ]
+    errors = [integer.synapse.weight - _scaled(real, network.scales[name]) for real, integer in pairs]
     described = {
         "name": name,
         "scale_minimum": float(network.scales[name].min()),
         "scale_maximum": float(network.scales[name].max()),
-        "channels_limited_by": {key: int((binding == i).sum()) for i, key in enumerate(limits)},
+        "channels_limited_by": _binding_limits(folded, population, formats),
         "weight_error_rms": float(np.sqrt(np.mean(np.concatenate([e.ravel() for e in errors]) ** 2))),
     }
     if isinstance(neuron, FloatLif):
-        reach, _ = _reach(folded, population)
-        beyond = _reachable_threshold(neuron, reach) != neuron.threshold
-        described["thresholds_beyond_reach"] = int(np.broadcast_to(beyond, population.shape).sum())
+        described["thresholds_beyond_reach"] = int(np.sum(np.logical_or(*_constants(folded, population))))
         described["leak_error"] = (1 - _decay_voltage(network, name) / DECAY_ONE) - neuron.leak
     return described
+
+
+def _binding_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> dict[str, int]:
+    """How many channels each limit keeps from a larger scale."""
+    limits = scale_limits(folded, population, formats)
+    table = np.array(list(limits.values()))
+    if isinstance(population.neuron, FloatReadout):  # its channels share the smallest scale
+        table = np.repeat(table.min(axis=1, keepdims=True), table.shape[1], axis=1)
+    binding = np.where(np.isfinite(table.min(axis=0)), table.argmin(axis=0), -1)
+    return {key: int((binding == index).sum()) for index, key in enumerate(limits)}
 
 
 def _decay_voltage(network: IntNetwork, name: str) -> int:

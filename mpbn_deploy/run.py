@@ -47,7 +47,7 @@ def _trace(network: IntNetwork, samples: Samples, backend: str) -> Trace:
     def watch(chunks: Iterable[int], total: int) -> Iterable[int]:
         return track(chunks, "emulator, chunks of samples", total)
 
-    return emulate(network, samples.inputs, record=False, watch=watch)
+    return emulate(network, samples.inputs, keep_trace=False, watch=watch)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 
 from . import lava_sim
@@ -199,7 +198,7 @@ def measure_drift(real: Trace, integer: Trace) -> Drift:
 
 def measure_accuracy(folded: FoldedNetwork, network: IntNetwork, test: Split, name: str) -> Accuracy:
     announce(f"verify: accuracy on all {len(test)} test samples")
-    real, integer = (emulate(which, test.inputs, record=False).predictions for which in (folded, network))
+    real, integer = (emulate(which, test.inputs, keep_trace=False).predictions for which in (folded, network))
     return Accuracy(
         data=name,
         samples=len(test),
@@ -279,7 +278,7 @@ def report_text(report: VerifyReport) -> RenderableType:
             f"accuracy on all {accuracy.samples} test samples of {accuracy.data}: "
             f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
         )
-    return Group(table, *map(escape, lines))
+    return Group(table, *lines)
 
 
 def _mismatch_text(comparison: Comparison) -> str:

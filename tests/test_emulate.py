@@ -1,9 +1,11 @@
 """The emulator is the reference, bit by bit."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import assert_same_trace, inputs_for, int_chain, int_residual, spiking_network
@@ -14,7 +16,8 @@ from mpbn_deploy.emulate import emulate
 from mpbn_deploy.errors import SimulationError
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.int_ir import STATE_LIMIT
+from mpbn_deploy.graph import Connection, Conv2d, Population
+from mpbn_deploy.int_ir import STATE_LIMIT, Input, IntNetwork, Lif
 from mpbn_deploy.simulate import simulate
 
 
@@ -57,7 +60,7 @@ def test_chunks_do_not_matter(monkeypatch):
 def test_without_record_only_outputs_remain():
     network = int_chain()
     inputs = inputs_for(network)
-    silent = emulate(network, inputs, record=False)
+    silent = emulate(network, inputs, keep_trace=False)
     assert silent.spikes == {} and silent.voltages == {}
     np.testing.assert_array_equal(silent.outputs, emulate(network, inputs).outputs)
 
@@ -79,6 +82,51 @@ def _without_bias(network):
     first, conv, *rest = network.populations
     neuron = replace(conv.neuron, bias=np.zeros_like(conv.neuron.bias))
     return (first, replace(conv, neuron=neuron), *rest)
+
+
+def test_is_exact_without_onednn():
+    """Then torch would transform convolutions in ways that round."""
+    network = wide_convolution()
+    inputs = inputs_for(network, samples=32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of other things that this switch could do
+        with torch.backends.mkldnn.flags(enabled=False):
+            got = emulate(network, inputs)
+    assert_same_trace(simulate(network, inputs), got)
+
+
+def wide_convolution():
+    generator = np.random.default_rng(0)
+    shape = (48, 8, 8)
+    neuron = Lif(threshold=np.full((48, 1, 1), 900), bias=np.zeros((48, 1, 1), int), decay_voltage=3072)
+    synapse = Conv2d(weight=generator.integers(-127, 128, size=(48, 48, 3, 3)), padding=(1, 1))
+    return IntNetwork(
+        populations=(
+            Population(name="input", shape=shape, neuron=Input(minimum=0, maximum=1)),
+            Population(name="n", shape=shape, neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="n", synapse=synapse),),
+        timesteps=2,
+        scales={"n": np.ones(48)},
+    )
+
+
+def test_takes_float64_where_sums_could_round():
+    """A range without zero: the bound of the state says nothing of the size of the terms."""
+    network = int_chain(timesteps=1)
+    source = replace(network.populations[0], neuron=Input(minimum=2**24, maximum=2**24 + 1))
+    first, *rest = network.connections
+    weight = np.zeros((4, 2, 3, 2), int)
+    weight[:, 0, 0], weight[:, 1, 0] = 1, -1
+    unpadded = replace(first, synapse=replace(first.synapse, weight=weight, exponent=0))
+    network = replace(network, populations=(source, *network.populations[1:]), connections=(unpadded, *rest))
+    assert bounds(network)["conv"].fits
+    inputs = inputs_for(network, samples=20)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+    beyond = replace(source, neuron=Input(minimum=2**53, maximum=2**53))
+    with pytest.raises(SimulationError, match="too large to be exact"):
+        far = replace(network, populations=(beyond, *network.populations[1:]))
+        emulate(far, inputs_for(far))
 
 
 def test_refuses_networks_that_could_overflow():

@@ -1,5 +1,7 @@
 """Folding changes no spike: the folded network against PyTorch in float64."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
@@ -121,7 +123,7 @@ def test_rescaling_keeps_or_flips_the_comparison(factor, voltage, threshold):
             "1: a Convolution on currents",
         ),
         ([LIF(2), nn.Flatten(), nn.Linear(70, 2)], "0: reads spikes or the input directly"),
-        ([nn.Conv2d(2, 2, 3), LIF(2)], r"the output\): reads spikes"),
+        ([nn.Conv2d(2, 2, 3), LIF(2)], r"1 \(the last layer\): reads spikes"),
         ([nn.Conv2d(2, 2, 3), nn.Flatten(), nn.Linear(30, 2)], "1: a Flatten on currents"),
     ],
 )
@@ -131,3 +133,11 @@ def test_refuses_what_it_cannot_fold(layers, message):
     network = SpikingNetwork(nn.Sequential(*layers), timesteps=2, input_format=input_format())
     with pytest.raises(FoldError, match=message):
         fold(trace(network))
+
+
+def test_the_name_of_the_readout_is_taken():
+    body = nn.Sequential(OrderedDict(dense=nn.Linear(4, 4), output=LIF(4), last=nn.Linear(4, 2)))
+    with pytest.raises(FoldError, match="output: a LIF of this name"):
+        fold(trace(body, (4,), 2))
+    body = nn.Sequential(OrderedDict(dense=nn.Linear(4, 4), input=LIF(4), last=nn.Linear(4, 2)))
+    assert [p.name for p in fold(trace(body, (4,), 2)).populations] == ["input", "input@2", "output"]

@@ -110,6 +110,8 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
         (lambda n: with_population(n, 1, neuron=lif(shape=(3, 1, 1))), r"conv: bias has shape \(3, 1, 1\)"),
         (lambda n: with_population(n, 1, neuron=lif(decay_voltage=4097)), "decay_voltage 4097"),
         (lambda n: with_population(n, 1, neuron=lif(bias_exponent=-1)), "bias exponent -1"),
+        (lambda n: with_population(n, 1, neuron=lif(bias=2**20)), "biases beyond the largest voltage"),
+        (lambda n: with_population(n, 1, neuron=lif(threshold=2**18)), "thresholds beyond 131072"),
         (lambda n: with_connection(n, 0, source="nobody"), "no population named 'nobody'"),
         (lambda n: with_connection(n, 0, delay=-1), "delay -1"),
         (lambda n: with_connection(n, 1, target="conv"), "weight .* between"),

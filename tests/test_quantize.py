@@ -69,7 +69,7 @@ def test_integers_are_the_rounded_reals_and_thresholds_round_down():
 
 
 def test_exact_integers_stay_exact():
-    """Weights that are integers already, with the largest at 127, decide every spike as the floats do."""
+    """Weights that are integers already decide every spike of the first step as the floats do."""
     generator = np.random.default_rng(0)
     weight = generator.integers(-127, 128, size=(6, 8)).astype(float)
     weight[:, 0] = 127
@@ -119,9 +119,64 @@ def test_an_all_zero_channel_is_held():
     assert np.isfinite(network.scales["layer"]).all()
 
 
-def test_a_fan_in_that_rounding_alone_could_overflow_is_refused():
-    with pytest.raises(QuantizeError, match="layer: with so many inputs"):
-        quantize(layer(np.full((1, 2000), 1e-3), 1.0, maximum=255), LOIHI2)
+def test_many_large_inputs_are_held():
+    """A perceptron on 8-bit pictures: rounding adds up, so the scale settles below what reals would allow."""
+    generator = np.random.default_rng(0)
+    folded = layer(generator.normal(size=(8, 784)), np.full(8, 5.0), maximum=255, timesteps=4)
+    network = quantize(folded, LOIHI2)
+    assert 0.9 * STATE_LIMIT < bounds(network)["layer"].magnitude <= STATE_LIMIT
+    assert np.abs(network.connections[0].synapse.weight).max() > 1
+
+
+@pytest.mark.parametrize("leak", [0.9999, 0.33, 0.0])
+def test_leaks_that_the_register_rounds_up_do_not_overflow(leak):
+    folded = layer([[1.0, -1.0, 0.5]], 1e6, maximum=20, timesteps=500, leak=leak)
+    assert bounds(quantize(folded, LOIHI2))["layer"].fits
+
+
+def test_what_no_scale_can_hold_is_refused():
+    """A readout counts for so long that even a bias of one per step would overflow."""
+    from mpbn_deploy.float_ir import FloatReadout
+
+    folded = layer([[1.0]], 1.0, maximum=10**6, timesteps=300)
+    readout = replace(folded.populations[1], neuron=FloatReadout(bias=np.zeros(1)))
+    endless = replace(folded, populations=(folded.populations[0], readout))
+    silent = quantize(endless, LOIHI2)  # the weight is rounded away, and that is counted
+    assert silent.connections[0].synapse.weight.item() == 0
+    assert describe(endless, silent, LOIHI2)[0]["weight_error_rms"] > 0
+
+
+def test_a_neuron_that_never_fires_in_float_never_fires_in_integers():
+    """Rounding can add up: a thousand weights of 0.6 become 1."""
+    weight = np.array([[127.0, *[0.6] * 1000]])
+    folded = layer(weight, np.inf, timesteps=1)
+    network = quantize(folded, LOIHI2)
+    assert not simulate(network, np.ones((1, 1001), int)).spikes["layer"].any()
+    coarse = quantize(layer([[1.0, 0.6, 0.6, 0.6, 0.6]], 10.0), LOIHI2, weight_bits=2)
+    assert not simulate(coarse, np.ones((1, 5), int)).spikes["layer"].any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(threshold=st.floats(-1e4, 1e4), scale=st.floats(0.01, 100))
+def test_thresholds_stay_in_format(threshold, scale):
+    network = quantize(layer([[scale, -scale]], threshold), LOIHI2)
+    assert abs(network.populations[1].neuron.threshold.item()) <= 131071
+
+
+def test_a_dense_layer_onto_a_picture():
+    weight = np.random.default_rng(0).normal(size=(12, 5))
+    neuron = FloatLif(threshold=np.ones((3, 1, 1)), bias=np.zeros((3, 1, 1)), leak=0.25)
+    folded = FoldedNetwork(
+        populations=(
+            Population(name="input", shape=(5,), neuron=Input(minimum=0, maximum=1)),
+            Population(name="picture", shape=(3, 2, 2), neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="picture", synapse=Dense(weight=weight)),),
+        timesteps=2,
+    )
+    network = quantize(folded, LOIHI2)
+    rows = network.connections[0].synapse.weight.reshape(3, -1)
+    assert (np.abs(rows).max(axis=1) == 127).all()
 
 
 def test_calibration_removes_the_mean_error_of_coarse_weights():
@@ -181,11 +236,29 @@ def test_no_voltage_is_ever_outside_its_bound(seed):
         assert low <= result.voltages[name].min() and result.voltages[name].max() <= high
 
 
-def test_a_network_that_would_overflow_is_refused(monkeypatch):
+def test_corrections_that_could_overflow_are_not_made():
+    """A channel that fills the state already keeps its bias."""
+    folded = layer(np.ones((1, 27)), 5.0, maximum=255)
+    network = quantize(folded, LOIHI2, np.full((4, 27), 255))
+    assert bounds(network)["layer"].fits
+
+
+def test_scales_that_never_settle_are_refused(monkeypatch):
     from mpbn_deploy import quantize as module
 
-    folded = layer(np.ones((1, 27)), 5.0, maximum=255)
-    monkeypatch.setattr(module, "channel_scales", lambda *given: np.array([127.0]))
-    with pytest.raises(QuantizeError, match="layer: states up to"):
-        quantize(folded, LOIHI2)
-    assert replace(folded).timesteps == 2
+    monkeypatch.setattr(module, "_lowered", lambda scales, excess: scales)
+    with pytest.raises(QuantizeError, match="layer: even with weights rounded to zero"):
+        quantize(layer(np.full((1, 784), 0.6), 5.0, maximum=255), LOIHI2)
+
+
+def test_bounds_know_that_delayed_input_starts_with_nothing():
+    folded = layer([[1.0, -1.0]], 5.0, maximum=9)
+    network = quantize(folded, LOIHI2)
+    source = replace(network.populations[0], neuron=Input(minimum=5, maximum=9))
+    delayed = replace(
+        network,
+        populations=(source, network.populations[1]),
+        connections=(replace(network.connections[0], delay=1),),
+    )
+    low, high = bounds(delayed)["layer"].current
+    assert low == -127 * 9 * 64 and high == 127 * 9 * 64

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
-from ..cli import write_atomically
+from ..files import write_atomically
 from ..fit import COLUMNS, Finding, LayerFit
 from ..int_ir import STATE_LIMIT
 from ..records import record
