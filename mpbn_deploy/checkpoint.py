@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 import io
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,13 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
         inspect.signature(function).bind(**arguments)
     except (TypeError, ValueError) as error:
         raise OptionError(f"architecture {architecture!r}: {error}.") from error
-    body = function(**arguments)
+    try:
+        body = function(**arguments)
+    except Exception as error:  # arguments of a file, or somebody's function: both may be anything
+        reason = f"{type(error).__name__}: {error}"
+        raise OptionError(
+            f"architecture {architecture!r} cannot be built with {arguments}: {reason}"
+        ) from error
     if not isinstance(body, nn.Module):
         raise OptionError(f"{architecture} gave a {type(body).__name__}; a torch.nn.Module is needed.")
     return body
@@ -198,7 +205,7 @@ def _input_format(path: str | Path, content: dict[str, Any]) -> InputFormat:
             problems.append(f"range {content['minimum']}..{content['maximum']} is empty")
         for key in ("mean", "deviation"):
             values = content[key]
-            if len(values) not in (1, channels) or not np.isfinite(np.asarray(values, np.float64)).all():
+            if len(values) not in (1, channels) or not all(_is_finite(value) for value in values):
                 problems.append(f"{key} {values}; one finite number per channel is needed")
         if not problems and min(content["deviation"]) <= 0:
             problems.append(f"deviation {content['deviation']}; must be above zero")
@@ -213,11 +220,20 @@ def _input_format(path: str | Path, content: dict[str, Any]) -> InputFormat:
     )
 
 
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and isfinite(value)
+
+
 def _build_with_state(path: str | Path, card: ModelCard, state: dict[str, Any]) -> nn.Module:
     """The body with the file's tensors. Built on torch's meta device, so absurd sizes take no memory."""
     not_tensors = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if not_tensors:
         raise CheckpointError(f"{path}: state_dict entries {not_tensors[:5]} are not tensors.")
+    hollow = [name for name, tensor in state.items() if _is_hollow(tensor)]
+    if hollow:
+        raise CheckpointError(
+            f"{path}: state_dict entries {hollow[:5]} claim more numbers than the file holds."
+        )
     with torch.device("meta"):
         body = build_body(card.architecture, card.arguments)
     problems = _state_problems(body.state_dict(), state)
@@ -226,6 +242,14 @@ def _build_with_state(path: str | Path, card: ModelCard, state: dict[str, Any]) 
         raise CheckpointError(f"{path}: does not fit the network {card.architecture!r}:\n  - {listed}")
     body.load_state_dict(state, assign=True)
     return body
+
+
+def _is_hollow(tensor: Tensor) -> bool:
+    """Whether a tensor of few stored numbers poses, by strides of zero, as a large one."""
+    return (
+        tensor.layout != torch.strided
+        or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
+    )
 
 
 def _state_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> list[str]:

@@ -87,8 +87,23 @@ def _python() -> str:
 def _torch() -> str:
     import torch
 
-    total = torch.ones(2, 2).sum().item()
-    return f"{torch.__version__}, {torch.get_num_threads()} threads" if total == 4 else f"wrong sum {total}"
+    if torch.ones(2, 2).sum().item() != 4:
+        raise RuntimeError("two by two ones do not make four")
+    return f"{torch.__version__}, {torch.get_num_threads()} threads"
+
+
+def _data() -> str:
+    from .data import load_dataset
+
+    return f"scikit-learn {metadata.version('scikit-learn')}, {len(load_dataset('digits').train)} digits"
+
+
+def _report() -> str:
+    import jinja2
+    from matplotlib.figure import Figure
+
+    Figure().add_subplot()
+    return f"matplotlib {metadata.version('matplotlib')}, jinja2 {jinja2.__version__}"
 
 
 def _nir() -> str:
@@ -132,6 +147,8 @@ CHECKS = (
     Check(name="torch", needed=True, works=_torch, mend=INSTALL),
     Check(name="NIR", needed=True, works=_nir, mend=INSTALL),
     Check(name="h5py", needed=True, works=_hdf5, mend=INSTALL),
+    Check(name="data", needed=True, works=_data, mend=INSTALL),
+    Check(name="report", needed=True, works=_report, mend=INSTALL),
     Check(name="Lava", needed=False, works=_lava, mend=INSTALL_LAVA),
     Check(name="lava-dl netx", needed=False, works=_netx, mend=INSTALL_LAVA),
 )

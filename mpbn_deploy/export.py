@@ -6,7 +6,7 @@ import argparse
 import platform
 import sys
 from collections.abc import Mapping
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from .folder import (
 from .frontend import trace
 from .hardware import HardwareProfile, load_profile
 from .int_ir import IntNetwork
+from .lava_sim.compat import installed_version
 from .netx_io import read_netx, write_netx
 from .nir_io import read_nir, write_nir
 from .nn import SpikingNetwork
@@ -94,7 +95,7 @@ def export(
         folded, profile, calibration_inputs(folded, calibration, data_dir), weight_bits=weight_bits
     )
     chosen = choose_samples(network, samples, data or trained_on(model), data_dir)
-    folder = Path(out) if out is not None else model_path.with_name(f"{model_path.stem}.{profile.name}")
+    folder = Path(out) if out is not None else default_folder(model_path, profile)
     options = {"weight_bits": weight_bits, "calibration": calibration, "timesteps": network.timesteps}
     results: list[ExportResult] = []
 
@@ -102,7 +103,7 @@ def export(
         write_nir(folded, staging / NIR_FILE)
         write_netx(network, staging / NETX_FILE)
         # From here on, only what was written counts: it is read back, verified and fitted.
-        result, written = _examine(staging, folder, profile, chosen)
+        result, written = _examine(staging, folder, profile, chosen, model, folded)
         results.append(result)
         described = describe(folded, network, profile, weight_bits)
         facts = _facts(model_path, model, profile, chosen, options)
@@ -111,6 +112,13 @@ def export(
 
     write_folder(folder, fill)
     return results[0]
+
+
+def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
+    """model.pt for loihi2 -> model.loihi2 beside it"""
+    if not profile.name.replace("-", "").replace("_", "").isalnum():
+        raise OptionError(f"profile {profile.name!r}: no name for a folder; give one with --out.")
+    return model_path.with_name(f"{model_path.stem}.{profile.name}")
 
 
 def calibration_inputs(folded: FoldedNetwork, name: str | None, data_dir: Path | None) -> Array | None:
@@ -129,27 +137,33 @@ def calibration_inputs(folded: FoldedNetwork, name: str | None, data_dir: Path |
 def trained_on(model: SpikingNetwork) -> str | None:
     """The data set that a model's record names, if we know it."""
     name = None if model.card is None else model.card.training.get("data")
-    return name if name in DATASETS else None
+    return name if isinstance(name, str) and name in DATASETS else None
 
 
 Written = tuple[FoldedNetwork, IntNetwork]
 
 
 def _examine(
-    staging: Path, folder: Path, profile: HardwareProfile, chosen: Samples
+    staging: Path,
+    folder: Path,
+    profile: HardwareProfile,
+    chosen: Samples,
+    model: SpikingNetwork,
+    folded: FoldedNetwork,
 ) -> tuple[ExportResult, Written]:
-    folded, network = read_nir(staging / NIR_FILE), read_netx(staging / NETX_FILE)
+    written = read_nir(staging / NIR_FILE), read_netx(staging / NETX_FILE)
     verified = verify.verify(
-        network,
+        written[1],
         chosen.inputs,
-        folded=folded,
+        folded=written[0],
         netx=staging / NETX_FILE,
         test=chosen.test,
         data_name=chosen.name,
     )
-    announce(f"fit: {len(network.populations) - 1} populations on {profile.name}")
-    result = ExportResult(folder=folder, verified=verified, fitted=fit.fit(network, profile))
-    return result, (folded, network)
+    verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
+    announce(f"fit: {len(folded.populations) - 1} populations on {profile.name}")
+    fitted = fit.fit(written[1], profile)
+    return ExportResult(folder=folder, verified=verified, fitted=fitted), written
 
 
 def _write_reports(
@@ -199,10 +213,7 @@ def _facts(
 
 
 def _versions() -> dict[str, str | None]:
-    installed = {
-        distribution.metadata["Name"]: distribution.version for distribution in metadata.distributions()
-    }
-    packages = {name: installed.get(name) for name in VERSIONED_PACKAGES}
+    packages = {name: installed_version(name) for name in VERSIONED_PACKAGES}
     return {"mpbn_deploy": __version__, "python": platform.python_version(), **packages}
 
 

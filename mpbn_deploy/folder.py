@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -90,10 +89,9 @@ def choose_samples(
 
 
 def _random_samples(network: IntNetwork | FoldedNetwork, count: int) -> Samples:
-    neuron = network.input.neuron
+    allowed = network.input_range
     generator = np.random.default_rng(SAMPLE_SEED)
-    low, high = getattr(neuron, "minimum", 0), getattr(neuron, "maximum", 1)
-    inputs = generator.integers(low, high + 1, size=(count, *network.input.shape))
+    inputs = generator.integers(allowed.minimum, allowed.maximum + 1, size=(count, *network.input.shape))
     return Samples(name=RANDOM, inputs=inputs, labels=None, test=None)
 
 
@@ -155,9 +153,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     files, target = manifest.get("files"), manifest.get("target")
     if not isinstance(files, dict) or set(files) != set(FILES) or not isinstance(target, dict):
         raise FormatError(f"{file}: damaged; it must list {', '.join(FILES)} and a target.")
-    if not isinstance(target.get("name"), str) or not isinstance(manifest.get("data", ""), (str, type(None))):
-        raise FormatError(f"{file}: damaged; target or data set is no name.")
+    names = [target.get("name"), manifest.get("data"), *_as_list(manifest.get("class_names"))]
+    if not all(isinstance(name, str) for name in names):
+        raise FormatError(f"{file}: damaged; the names of target, data set or classes are no names.")
     return manifest
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [None]
 
 
 def sha256(path: Path) -> str:
@@ -175,27 +178,31 @@ def write_folder(out: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     _refuse_to_overwrite(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as temporary:
+            staging = Path(temporary) / "new"
+            staging.mkdir()
+            described = fill(staging)
+            files = {name: sha256(staging / name) for name in FILES}
+            manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
+            (staging / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
+            if out.exists():  # moved aside, and deleted only when the new one stands in its place
+                out.rename(Path(temporary) / "old")
+            staging.rename(out)
     except OSError as error:
-        raise OptionError(f"{out}: cannot be written ({error.strerror}).") from error
-    try:
-        described = fill(staging)
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            **described,
-            "files": {name: sha256(staging / name) for name in FILES},
-        }
-        (staging / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
-        staging.chmod(0o755)
-        if out.exists():
-            shutil.rmtree(out)
-        staging.rename(out)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        raise OptionError(f"{out}: cannot be written ({error.strerror or error}).") from error
 
 
 def _refuse_to_overwrite(out: Path) -> None:
-    """An earlier export may be replaced; anything else is somebody's work."""
-    if out.exists() and not (out / MANIFEST_FILE).is_file() and (not out.is_dir() or any(out.iterdir())):
+    """An earlier export may be replaced, and an empty folder filled; anything else is somebody's work."""
+    if out.is_symlink():
+        raise OptionError(f"{out}: is a link; give the folder itself with --out.")
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    mine = False
+    if out.is_dir() and {file.name for file in out.iterdir()} <= {*FILES, MANIFEST_FILE}:
+        try:
+            mine = bool(read_manifest(out))
+        except FormatError:
+            mine = False
+    if not mine:
         raise OptionError(f"{out}: exists and is not an export folder; choose another with --out.")

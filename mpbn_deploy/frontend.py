@@ -162,8 +162,15 @@ class _Tracer(fx.Tracer):
 
 
 def _converter(module: nn.Module, known: Mapping[type[nn.Module], Converter]) -> Converter | None:
-    """The converter of the module's class, or of the nearest class it derives from."""
-    return next((known[kind] for kind in type(module).__mro__ if kind in known), None)
+    """The converter of the module's class, or of a class from which it inherits what it computes.
+
+    A subclass with a `forward` of its own may compute anything; it needs a converter of its own.
+    """
+    for kind in type(module).__mro__:
+        if kind in known:
+            inherits = getattr(type(module), "forward", None) is getattr(kind, "forward", None)
+            return known[kind] if inherits else None
+    return None
 
 
 def _steps(body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Converter]) -> tuple[Step, ...]:
@@ -215,6 +222,8 @@ def _operation(
             raise FrontendError(f"{path} ({type(module).__name__}): {error}") from error
     if _is_flatten(node):
         return node.name, Flatten()
+    if node.op == "get_attr":
+        raise FrontendError(_unknown(str(node.target), "a parameter that forward uses directly", known))
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
     raise FrontendError(_unknown(node.name, f"operation {target!r}", known))
 
@@ -222,7 +231,12 @@ def _operation(
 def _is_flatten(node: fx.Node) -> bool:
     """x.flatten(1) or torch.flatten(x, 1)"""
     called = (node.op, node.target) in (("call_method", "flatten"), ("call_function", torch.flatten))
-    return called and (*node.args[1:], *node.kwargs.values()) in ((1,), (1, -1))
+    dimensions = {
+        "start_dim": 0,
+        "end_dim": -1,
+        **dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)),
+    }
+    return called and {**dimensions, **node.kwargs} == {"start_dim": 1, "end_dim": -1}
 
 
 def _unknown(where: str, what: str, known: Mapping[type[nn.Module], Converter]) -> str:

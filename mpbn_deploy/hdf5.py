@@ -19,7 +19,7 @@ Tree = dict[str, Any]
 
 # Far more than any network we know needs, and little enough for any machine: a hostile file must
 # not fill the memory.
-LARGEST_ARRAY = 2**27
+LARGEST_ARRAY = 2**27  # values of up to eight bytes
 LARGEST_TREE = 2**28
 MOST_ENTRIES = 100_000
 
@@ -75,10 +75,10 @@ class _Reader:
         return tree
 
     def dataset(self, dataset: Any) -> Any:
-        size = int(dataset.size or 0)
+        size = int(dataset.size or 0) * max(1, dataset.dtype.itemsize // 8)
         if size > LARGEST_ARRAY:
             raise FormatError(
-                f"{self.path}: {dataset.name} holds {size} values; at most {LARGEST_ARRAY} are read."
+                f"{self.path}: {dataset.name} is too large: {dataset.shape} of {dataset.dtype}."
             )
         self._count(elements=size)
         if dataset.is_virtual or dataset.external:

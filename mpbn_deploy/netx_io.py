@@ -163,6 +163,8 @@ def _read_told(path: Path, tree: Tree) -> _Told:
     extra = tree.get("mpbn_deploy")
     if extra is None:
         return _Told(scales={})
+    if not isinstance(extra, dict) or not isinstance(extra.get("scales"), dict):
+        raise FormatError(f"{path}: group mpbn_deploy is damaged (no scales).")
     try:
         told = json.loads(extra["json"])
         if told["version"] != VERSION:
@@ -209,15 +211,20 @@ def _read_network(
         connections=tuple(connections),
         timesteps=timesteps,
         scales={
-            population.name: _scales(told.scales.get(str(index)), population.shape)
+            population.name: _scales(path, told.scales.get(str(index)), population)
             for index, population in enumerate(populations, start=1)
         },
     )
 
 
-def _scales(values: Any, shape: Shape) -> Array:
+def _scales(path: Path, values: Any, population: IntPopulation) -> Array:
     """One factor per channel; one where a file says nothing."""
-    return np.ones(shape[0]) if values is None else np.asarray(values, np.float64)
+    channels = population.shape[0]
+    if values is None:
+        return np.ones(channels)
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != (channels,):
+        raise FormatError(f"{path}: scales of {population.name} are not {channels} numbers.")
+    return values.astype(np.float64)
 
 
 def _read_layers(path: Path, tree: Tree) -> list[_Layer]:
@@ -251,6 +258,8 @@ class _Layer:
         rule = replace(self, tree=group)
         if (kind := rule.text("type")) not in ("CUBA", "LOIHI"):
             self.fail(f"has neurons of type {kind!r}; CUBA and LOIHI are known")
+        if "refDelay" in group and rule.number("refDelay") != 1:
+            self.fail("has neurons with a refractory delay; only a refDelay of 1, which is none, is known")
         if is_readout:
             return Readout(bias=bias)
         return Lif(
@@ -262,6 +271,8 @@ class _Layer:
 
     def synapse(self) -> Synapse:
         weight, kind = self.integers("weight"), self.text("type")
+        if "delay" in self.tree:
+            self.fail("has synaptic delays; they are not known")
         if kind == "dense":
             outputs = prod(self.shape())
             return Dense(weight=weight.reshape(outputs, -1) if weight.size % outputs == 0 else weight)

@@ -100,6 +100,7 @@ def _read_graph(path: Path) -> nir.NIRGraph:
 
 def to_nir(network: FoldedNetwork) -> nir.NIRGraph:
     """The NIR graph of a folded network."""
+    _refuse_colliding_names(network)
     shapes = {population.name: population.shape for population in network.populations}
     nodes: dict[str, Any] = {_safe(network.input.name): nir.Input({"input": np.array(network.input.shape)})}
     edges: list[tuple[str, str]] = []
@@ -123,6 +124,16 @@ def to_nir(network: FoldedNetwork) -> nir.NIRGraph:
     return nir.NIRGraph(nodes, edges, metadata={"mpbn_deploy": _metadata(network)}, type_check=False)
 
 
+def _refuse_colliding_names(network: FoldedNetwork) -> None:
+    names: dict[str, str] = {}
+    for population in network.populations:
+        other = names.setdefault(_safe(population.name), population.name)
+        if other != population.name:
+            raise FormatError(
+                f"{other} and {population.name}: one name in NIR, {_safe(other)}; rename a module."
+            )
+
+
 def _end_with_output(network: FoldedNetwork, nodes: dict[str, Any], edges: list[tuple[str, str]]) -> None:
     """A readout is the output node itself; neurons that fire get one behind them."""
     last = _safe(network.output.name)
@@ -138,16 +149,14 @@ def _safe(name: str) -> str:
 
 def _split_bias(population: FloatPopulation) -> tuple[Array, Array]:
     """The part of the bias that a channel's neurons share, and what is left of it per neuron."""
-    neuron = population.neuron
+    neuron, shape = population.neuron, population.shape
     assert not isinstance(neuron, Input)
-    full = np.broadcast_to(neuron.bias, population.shape)
-    rows = full.reshape(len(full), -1)
-    # A neuron in the middle has the bias of most: what is left over is that of the border.
-    shared = rows[:, rows.shape[1] // 2]
+    full = np.broadcast_to(neuron.bias, shape)
+    # The neuron in the middle has the bias of most: what is left over is that of the border.
+    middle = np.ravel_multi_index([size // 2 for size in shape[1:]], shape[1:]) if shape[1:] else 0
+    shared = full.reshape(len(full), -1)[:, middle]
     rounded = shared.astype(np.float32).astype(np.float64)
-    return rounded, np.where(
-        full == per_channel(shared, full.shape), 0.0, full - per_channel(rounded, full.shape)
-    )
+    return rounded, np.where(full == per_channel(shared, shape), 0.0, full - per_channel(rounded, shape))
 
 
 def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:

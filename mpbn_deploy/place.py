@@ -178,7 +178,8 @@ def _feeds_convolutions_only(connections: Sequence[Connection], source: str) -> 
 def _place_layer(layer: _Layer) -> PlacedLayer:
     shape = layer.population.shape
     tile = _feature_tile(layer) if len(shape) == 1 else _map_tile(layer)
-    return PlacedLayer(name=layer.population.name, shape=shape, tile=tile, use=_use(layer, tile))
+    shown = tuple(min(pair) for pair in zip(tile, shape, strict=True))  # powers of two may exceed a map
+    return PlacedLayer(name=layer.population.name, shape=shape, tile=shown, use=_use(layer, tile))
 
 
 def _feature_tile(layer: _Layer) -> Shape:

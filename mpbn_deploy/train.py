@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ from torch.nn.functional import cross_entropy
 from .checkpoint import build_body, save_model
 from .cli import Command, Outcome, main, whole_number
 from .data import DATASETS, DataSet, Split, load_dataset
+from .errors import OptionError
+from .files import refuse_unwritable
 from .nn import MPBN_KINDS, ModelCard, SpikingNetwork
 from .progress import track
 from .records import record
@@ -39,13 +43,14 @@ def train(
     dataset: DataSet, architecture: str, *, mpbn: str = "channel", timesteps: int = 4, training: Training
 ) -> SpikingNetwork:
     """Train a network; the same arguments give the same network, bit by bit, on one machine."""
+    _check(training, dataset)
     torch.manual_seed(training.seed)
-    torch.use_deterministic_algorithms(True)
     arguments = {"input_shape": dataset.input_format.shape, "classes": len(dataset.class_names), "mpbn": mpbn}
     network = SpikingNetwork(
         build_body(architecture, arguments), timesteps=timesteps, input_format=dataset.input_format
     )
-    _optimize(network, dataset.train, training)
+    with _deterministic():
+        _optimize(network, dataset.train, training)
     network.card = ModelCard(
         architecture=architecture,
         arguments={**arguments, "input_shape": list(dataset.input_format.shape)},
@@ -60,6 +65,25 @@ def train(
         },
     )
     return network
+
+
+def _check(training: Training, dataset: DataSet) -> None:
+    if training.batch > len(dataset.train):
+        raise OptionError(
+            f"batch {training.batch}; {dataset.name} has {len(dataset.train)} samples to train with."
+        )
+    if not (isfinite(training.learning_rate) and training.learning_rate > 0):
+        raise OptionError(f"learning rate {training.learning_rate}; a number above zero is needed.")
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def accuracy(network: SpikingNetwork, split: Split) -> float:
@@ -129,6 +153,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
+    refuse_unwritable(options.out)
     dataset = load_dataset(options.data, options.data_dir)
     training = Training(
         epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=options.seed

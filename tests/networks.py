@@ -48,6 +48,11 @@ def body_with_relu():
     return body
 
 
+def failing():
+    """What a user's factory may do."""
+    return 1 / 0
+
+
 def no_module():
     """What a user's factory should not give."""
     return {}
@@ -85,24 +90,6 @@ def with_card(network):
     """A network that can be saved: its body is built again by `tests/networks.py`."""
     network.card = ModelCard(architecture="networks:conv_body", arguments={}, class_names=("a", "b", "c"))
     return network.float()
-
-
-def torch_spikes(network, inputs):
-    """Spikes [samples, timesteps, *shape] of every LIF, and the logits, as PyTorch computes them."""
-    spikes, hooks = {}, []
-    for name, module in network.body.named_modules():
-        if isinstance(module, LIF):
-
-            def keep(module, given, result, name=name):
-                stepped = result.view(network.timesteps, -1, *result.shape[1:]).transpose(0, 1)
-                spikes[name] = stepped.numpy().astype(bool)
-
-            hooks.append(module.register_forward_hook(keep))
-    with torch.no_grad():
-        logits = network(torch.tensor(np.asarray(inputs), dtype=torch.float64)).numpy()
-    for hook in hooks:
-        hook.remove()
-    return spikes, logits
 
 
 def inputs_for(network, samples=3, seed=0, steps=False):

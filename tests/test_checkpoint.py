@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from networks import inputs_for, spiking_network, with_card
+from networks import spiking_network, with_card
 
 from mpbn_deploy.checkpoint import build_body, load_model, save_model
 from mpbn_deploy.errors import CheckpointError, OptionError
-from mpbn_deploy.nn import SpikingNetwork
 
 ARCH = "networks:conv_body"
 
@@ -113,6 +112,7 @@ def test_wrong_content_is_named(path, changes, message):
         ("shape", [], r"shape \[\]"),
         ("minimum", 99, "range 99..9 is empty"),
         ("mean", [float("nan")], "mean .* one finite number"),
+        ("mean", ["a", "b"], "mean .* one finite number"),
         ("deviation", [0.0, 1.0], "must be above zero"),
     ],
 )
@@ -144,10 +144,18 @@ def test_wrong_weights_are_named(path, changes, message):
 
 
 def test_absurd_sizes_take_no_memory(path):
+    """Neither arguments that ask for a huge network, nor a tensor of one number that poses as many."""
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(CheckpointError, match="does not fit the network 'digits-cnn'"):
         load_model(
-            change(path, arguments={"input_shape": [1, 10**6, 10**6], "classes": 10**9}), arch="digits-cnn"
+            change(path, arguments={"input_shape": [1, 10**4, 10**4], "classes": 10**6}), arch="digits-cnn"
         )
+    hollow = torch.zeros(1).expand(4, 2, 3, 3).expand(10**5, 4, 2, 3, 3)
+    with pytest.raises(CheckpointError, match="claim more numbers than the file holds"):
+        load_model(change_state(change(path, arguments={}), **{"conv1.weight": hollow}), arch=ARCH)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
 
 
 def test_wrong_architectures_are_named(path):
@@ -179,11 +187,6 @@ def test_a_folder_that_is_not_there_is_named_and_nothing_is_left(tmp_path):
         save_model(tmp_path / "nowhere" / "model.pt", with_card(spiking_network()))
 
 
-def test_a_loaded_network_is_a_spiking_network(path):
-    network = load_model(path, arch=ARCH)
-    assert isinstance(network, SpikingNetwork)
-    from mpbn_deploy.fold import fold
-    from mpbn_deploy.frontend import trace
-
-    folded = fold(trace(network))
-    assert inputs_for(folded).shape == (3, 2, 5, 7)
+def test_a_factory_that_fails_is_named(path):
+    with pytest.raises(OptionError, match=r"cannot be built with .*: ZeroDivisionError: division by zero"):
+        load_model(path, arch="networks:failing")

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from networks import spiking_network, with_card
 
 from mpbn_deploy import cli
 from mpbn_deploy.checkpoint import save_model
+from mpbn_deploy.files import write_atomically
 
 COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
 
@@ -144,7 +146,7 @@ def test_fit_lists_targets(result):
 def test_doctor(result):
     code, data, _ = result("doctor")
     checks = {check["name"]: check for check in data["checks"]}
-    assert set(checks) == {"Python", "torch", "NIR", "h5py", "Lava", "lava-dl netx"}
+    assert set(checks) == {"Python", "torch", "NIR", "h5py", "data", "report", "Lava", "lava-dl netx"}
     assert all(check["works"] for check in checks.values() if check["needed"])
     assert code == (0 if data["works"] else 1)
 
@@ -152,7 +154,7 @@ def test_doctor(result):
 def test_doctor_says_what_to_type(monkeypatch, capfd):
     from mpbn_deploy.lava_sim import compat
 
-    monkeypatch.setattr(compat, "_version", lambda package: None)
+    monkeypatch.setattr(compat, "installed_version", lambda package: None)
     monkeypatch.setattr("mpbn_deploy.doctor.sys.version_info", (3, 13, 0))
     assert call("doctor") == 1
     out, _ = capfd.readouterr()
@@ -197,8 +199,6 @@ def test_a_users_own_network(result, tmp_path, monkeypatch):
 def test_an_interrupt_ends_with_one_word(monkeypatch, capfd):
     def interrupted(options):
         raise KeyboardInterrupt
-
-    from dataclasses import replace
 
     from mpbn_deploy import doctor
 
@@ -297,7 +297,10 @@ def test_missing_files_and_manifests(refused, folder, tmp_path):
 def test_a_manifest_with_odd_names(refused, folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "target": {"name": 3}}))
-    assert "no name" in refused("fit", folder)
+    assert "are no names" in refused("fit", folder)
+    del manifest["class_names"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert "are no names" in refused("run", folder)
 
 
 def test_wrong_samples(refused, export_folder):
@@ -316,12 +319,72 @@ def test_a_data_set_of_another_shape(refused, tmp_path):
     )
 
 
-def test_a_folder_of_somebody_else_is_not_overwritten(refused, model_path, tmp_path):
-    (tmp_path / "letters").mkdir()
-    (tmp_path / "letters" / "dear.txt").write_text("Dear")
-    message = refused("export", model_path, "--target", "loihi2", "--out", tmp_path / "letters")
+@pytest.mark.parametrize("manifest", [None, '{"name": "a web app"}'])
+def test_a_folder_of_somebody_else_is_not_overwritten(refused, model_path, tmp_path, manifest):
+    letters = tmp_path / "letters"
+    letters.mkdir()
+    (letters / "dear.txt").write_text("Dear")
+    if manifest:
+        (letters / "manifest.json").write_text(manifest)
+    message = refused("export", model_path, "--target", "loihi2", "--out", letters)
     assert "exists and is not an export folder" in message
-    assert (tmp_path / "letters" / "dear.txt").read_text() == "Dear"
+    assert (letters / "dear.txt").read_text() == "Dear"
+
+
+def test_an_export_with_something_of_the_users_in_it_is_not_overwritten(refused, model_path, folder):
+    (folder / "notes.txt").write_text("mine")
+    assert "is not an export folder" in refused("export", model_path, "--target", "loihi2", "--out", folder)
+    (folder / "notes.txt").unlink()
+    (folder / "manifest.json").write_text("{}")
+    assert "is not an export folder" in refused("export", model_path, "--target", "loihi2", "--out", folder)
+
+
+def test_a_link_is_not_overwritten(refused, model_path, folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    assert "is a link" in refused("export", model_path, "--target", "loihi2", "--out", tmp_path / "link")
+
+
+def test_names_are_never_read_as_markup(capfd, tmp_path):
+    """A folder and class names with brackets, which rich would take for styles."""
+    network = with_card(spiking_network(gains="positive"))
+    network.card = replace(network.card, class_names=("[/b]", "[red]", ":smile:"))
+    save_model(tmp_path / "own.pt", network)
+    out = tmp_path / "run[v2]"
+    options = ("--target", "loihi2", "--arch", "networks:conv_body", "--samples", 2, "--out", out)
+    assert call("export", tmp_path / "own.pt", *options) == 0
+    assert call("run", out, "--samples", 20, "--backend", "emulator") == 0
+    text, _ = capfd.readouterr()
+    assert f"written: {out}/" in text
+    assert set(text.split("predictions: ")[1].split()) <= {"[/b]", "[red]", ":smile:", "..."}
+
+
+def test_a_profile_of_ones_own_is_asked_for_again(model_path, result, refused, tmp_path):
+    text = Path(load_profile_path("loihi2")).read_text().replace('name = "loihi2"', 'name = "mychip"')
+    (tmp_path / "mychip.toml").write_text(text)
+    out = tmp_path / "out"
+    code, _, _ = result(
+        "export", model_path, "--target", tmp_path / "mychip.toml", "--samples", 1, "--out", out
+    )
+    assert code == 0
+    assert "exported for 'mychip', a profile of yours; give it with --target" in refused("fit", out)
+    assert call("fit", out, "--target", tmp_path / "mychip.toml") == 0
+
+
+def load_profile_path(name):
+    from mpbn_deploy import hardware
+
+    return next(Path(hardware.__file__).parent.parent.glob(f"**/hw_profiles/{name}.toml"))
+
+
+def test_train_finds_out_first_whether_it_can_write(refused, tmp_path):
+    assert "is not a folder one may write to" in refused("train", "--out", tmp_path / "nowhere" / "model.pt")
+    assert "is a folder" in refused("train", "--out", tmp_path)
+
+
+def test_doctor_runs_where_other_commands_could_not(monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "mpbn_deploy.export", None)  # importing it raises
+    assert call("doctor") in (0, 1)
+    assert "torch" in capfd.readouterr().out
 
 
 def test_a_place_that_cannot_be_written(refused, model_path, tmp_path):
@@ -342,5 +405,5 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OptionError, match="No space left on device"):
-        cli.write_atomically(tmp_path / "file", b"content")
+        write_atomically(tmp_path / "file", b"content")
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import inputs_for, lively, spiking_network, torch_spikes
+from networks import inputs_for, lively, spiking_network
 from torch import nn
 
 from mpbn_deploy.errors import FoldError
@@ -17,12 +17,13 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.graph import Dense
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.simulate import simulate
+from mpbn_deploy.verify import trained_spikes
 
 
 def assert_folds_exactly(network, samples=24, seed=0):
     folded = fold(trace(network))
     inputs = inputs_for(folded, samples=samples, seed=seed, steps=bool(seed % 2))
-    spikes, logits = torch_spikes(network, inputs)
+    spikes, logits = trained_spikes(network, inputs)
     got = simulate(folded, inputs)
     assert set(spikes) == {p.name for p in folded.populations if isinstance(p.neuron, FloatLif)}
     for name, expected in spikes.items():

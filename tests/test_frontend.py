@@ -82,6 +82,26 @@ def test_own_converters_win():
     assert doubled.steps[0].operation.weight.max() == 2
 
 
+def test_a_subclass_that_computes_something_else_is_not_taken_for_its_parent():
+    class Standardized(nn.Linear):
+        def forward(self, x):
+            return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+    class Renamed(nn.Linear):
+        pass
+
+    with pytest.raises(
+        FrontendError, match=r"0\.weight: a parameter that forward uses directly is not known"
+    ):
+        trace(network_of(Standardized(4, 2), shape=(4,)))
+    assert len(trace(network_of(Renamed(4, 2), shape=(4,))).steps) == 1
+
+
+class FlattensBatch(nn.Module):
+    def forward(self, x):
+        return x.flatten(end_dim=1)
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else -x
@@ -105,6 +125,7 @@ class Adds(nn.Module):
         ([nn.Conv2d(2, 2, 3), nn.BatchNorm2d(4)], "it takes 4 channels"),
         ([nn.Conv2d(2, 2, 3), LIF(7)], "7 channels or neurons"),
         ([nn.Flatten(2)], "flattens dimensions"),
+        ([FlattensBatch()], "'flatten' is not known"),
         ([Branches()], "cannot trace"),
         ([Adds()], "'relu' is not known"),
         ([nn.Identity()], "must return one value"),

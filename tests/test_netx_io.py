@@ -108,6 +108,12 @@ def told(**changes):
         (put("layer/1/weight", np.full((4, 2, 3, 2), 2.0**40)), "no 32-bit integers"),
         (put("layer/1/bias", [1, 2, 3]), r"layer 1 has bias of shape \(3,\)"),
         (put("layer/3/weight", np.zeros((5, 7), int)), "not consistent"),
+        (put("layer/1/neuron/refDelay", 3), "layer 1 has neurons with a refractory delay"),
+        (put("layer/3/delay", [1, 2]), "layer 3 has synaptic delays"),
+        (put("mpbn_deploy/scales/1", [1.0, 2.0]), "scales of conv are not 4 numbers"),
+        (put("mpbn_deploy/scales/1", "text"), "scales of conv are not 4 numbers"),
+        (put("mpbn_deploy/scales", 1.0), "group mpbn_deploy is damaged"),
+        (put("mpbn_deploy", 1.0), "group mpbn_deploy is damaged"),
         (told(version=99), "version 99"),
         (told(timesteps=0), "time steps 0"),
         (told(populations=["a"]), "1 names for 4 populations"),
@@ -131,10 +137,15 @@ def test_links_virtual_and_absurd_data_are_refused(path):
     with h5py.File(path, "a") as file:
         del file["layer/1/soft"]
         file.create_dataset("layer/1/huge", shape=(10**9,), dtype="i1", chunks=(2**20,), compression="gzip")
-    with pytest.raises(FormatError, match="holds 1000000000 values"):
+    with pytest.raises(FormatError, match="huge is too large"):
         read_netx(path)
     with h5py.File(path, "a") as file:
         del file["layer/1/huge"]
+        file.create_dataset("layer/1/long", shape=(100,), dtype="S20000000", chunks=(1,), compression="gzip")
+    with pytest.raises(FormatError, match="long is too large"):
+        read_netx(path)
+    with h5py.File(path, "a") as file:
+        del file["layer/1/long"]
         layout = h5py.VirtualLayout(shape=(3,), dtype="i4")
         layout[:] = h5py.VirtualSource("elsewhere.h5", "data", shape=(3,))
         file.create_virtual_dataset("layer/1/virtual", layout)

@@ -202,6 +202,25 @@ def test_damaged_files(path, tmp_path):
         read_nir(path)
 
 
+def test_only_the_border_of_a_padded_layer_has_a_bias_of_its_own(path):
+    leak = nir.read(path).nodes["lif1"].v_leak
+    assert leak.shape == (4, 3, 4) and leak.any()
+    assert not leak[:, 1, 2].any()  # the middle; with a stride of two, most others are at a border
+
+
+def test_names_that_become_one_are_refused():
+    folded = folded_network()
+    first, second = replace(folded.populations[1], name="a.b"), replace(folded.populations[2], name="a_b")
+    names = {"lif1": "a.b", "lif2": "a_b"}
+    connections = tuple(
+        replace(c, source=names.get(c.source, c.source), target=names.get(c.target, c.target))
+        for c in folded.connections
+    )
+    populations = (folded.populations[0], first, second, folded.populations[3])
+    with pytest.raises(FormatError, match=r"a\.b and a_b: one name in NIR"):
+        to_nir(replace(folded, populations=populations, connections=connections))
+
+
 def test_what_nir_cannot_say_is_refused(tmp_path):
     folded = folded_network(leak=1.0)
     with pytest.raises(FormatError, match=r"lif1: leak 1\.0"):

