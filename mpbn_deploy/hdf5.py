@@ -77,9 +77,7 @@ class _Reader:
     def dataset(self, dataset: Any) -> Any:
         size = int(dataset.size or 0) * max(1, dataset.dtype.itemsize // 8)
         if size > LARGEST_ARRAY:
-            raise FormatError(
-                f"{self.path}: {dataset.name} is too large: {dataset.shape} of {dataset.dtype}."
-            )
+            raise FormatError(f"{self.path}: {dataset.name} is too large, {dataset.shape} of {dataset.dtype}")
         self._count(elements=size)
         if dataset.is_virtual or dataset.external:
             raise FormatError(

@@ -5,7 +5,8 @@ length dt is ours,
 
     v <- leak * v + I + bias         with  tau = dt / (1 - leak),  r = 1,  v_leak = bias
 
-if v is counted in units of (1 - leak): so v_threshold = (1 - leak) * threshold. A bias that is the
+if v is counted in units of (1 - leak): so v_threshold = (1 - leak) * threshold. Without a leak it is
+NIR's IF, dv/dt = r * I, with r = 1 / dt. A bias that is the
 same in all neurons of a channel goes into the synapse; only one that differs (a first layer with
 zero padding and normalized input) goes into v_leak. Numbers are float32, as readers want them.
 
@@ -48,6 +49,7 @@ from .records import Array, record
 
 DT = 1e-4
 VERSION = 1
+NEURONS = (nir.LIF, nir.IF)
 
 
 def write_nir(network: FoldedNetwork, path: str | Path) -> None:
@@ -156,7 +158,8 @@ def _split_bias(population: FloatPopulation) -> tuple[Array, Array]:
     middle = np.ravel_multi_index([size // 2 for size in shape[1:]], shape[1:]) if shape[1:] else 0
     shared = full.reshape(len(full), -1)[:, middle]
     rounded = shared.astype(np.float32).astype(np.float64)
-    return rounded, np.where(full == per_channel(shared, shape), 0.0, full - per_channel(rounded, shape))
+    alike = full.astype(np.float32) == per_channel(rounded, shape)
+    return rounded, np.where(alike, 0.0, full - per_channel(rounded, shape))
 
 
 def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
@@ -183,14 +186,23 @@ def _neuron_node(population: FloatPopulation, leftover: Array) -> Any:
     match neuron:
         case FloatReadout():
             return nir.Output({"output": np.array(shape)})
-        case FloatLif(leak=leak, threshold=threshold):
-            if leak >= 1:
-                raise FormatError(f"{population.name}: leak {leak}; NIR's LIF needs a leak below 1.")
+        case FloatLif(leak=leak, threshold=threshold) if leak < 1:
             return nir.LIF(
                 tau=np.full(shape, DT / (1 - leak), np.float32),
                 r=np.ones(shape, np.float32),
                 v_leak=leftover.astype(np.float32),
                 v_threshold=np.broadcast_to((1 - leak) * threshold, shape).astype(np.float32),
+                v_reset=np.zeros(shape, np.float32),
+            )
+        case FloatLif(threshold=threshold):
+            if leftover.any():
+                raise FormatError(
+                    f"{population.name}: neurons that never leak have biases of their own, for which NIR has "
+                    "no place. They come from zero padding of normalized input: use padding=0, or a leak."
+                )
+            return nir.IF(
+                r=np.full(shape, 1 / DT, np.float32),
+                v_threshold=np.broadcast_to(threshold, shape).astype(np.float32),
                 v_reset=np.zeros(shape, np.float32),
             )
         case _:
@@ -294,12 +306,12 @@ class _Reader:
     def _is_population(self, name: str) -> bool:
         node = self.graph.nodes[name]
         if isinstance(node, nir.Output):  # a readout, unless neurons that fire stand before it
-            return not any(isinstance(self.graph.nodes[before], nir.LIF) for before in self._before(name))
-        if isinstance(node, (nir.Input, nir.LIF)):
+            return not any(isinstance(self.graph.nodes[before], NEURONS) for before in self._before(name))
+        if isinstance(node, (nir.Input, *NEURONS)):
             return True
         if isinstance(node, (nir.Affine, nir.Linear, nir.Conv2d, nir.Flatten)):
             return False
-        known = "Input, Output, Affine, Linear, Conv2d, Flatten, LIF"
+        known = "Input, Output, Affine, Linear, Conv2d, Flatten, LIF, IF"
         raise FormatError(f"{self.path}: node {name!r} is a {type(node).__name__}; known are {known}.")
 
     def _before(self, name: str) -> list[str]:
@@ -322,8 +334,8 @@ class _Reader:
             raise FormatError(f"{self.path}: node {name!r} has {len(sources)} inputs; one is known.")
         flatten = isinstance(self.graph.nodes[sources[0]], nir.Flatten)
         source = self._source(sources[0]) if flatten else sources[0]
-        if not isinstance(self.graph.nodes[source], (nir.Input, nir.LIF)):
-            raise FormatError(f"{self.path}: node {name!r} reads {source!r}, which is no input and no LIF.")
+        if not isinstance(self.graph.nodes[source], (nir.Input, *NEURONS)):
+            raise FormatError(f"{self.path}: node {name!r} reads {source!r}, no input and no neuron.")
         return source
 
     def _synapse(self, name: str, node: Any) -> Synapse:
@@ -355,18 +367,22 @@ class _Reader:
         return self._lif(node_name, name, node, entering)
 
     def _lif(
-        self, node_name: str, name: str, node: nir.LIF, entering: list[tuple[str, Synapse, Array]]
+        self, node_name: str, name: str, node: Any, entering: list[tuple[str, Synapse, Array]]
     ) -> tuple[FloatPopulation, float]:
         shape = _shape(node.v_threshold.shape)
-        tau, factor = self._single(node_name, node, "tau"), self._single(node_name, node, "r")
         if np.any(node.v_reset != 0):
             raise FormatError(f"{self.path}: node {node_name!r} resets to other values than zero; not known.")
-        leak = self.told.leaks.get(name, 1 - self.dt / tau)
-        leftover = self._numbers(node_name, node, "v_leak")
+        factor, leak, unit = self._single(node_name, node, "r"), 1.0, 1.0
+        leftover = np.zeros(shape)
+        if isinstance(node, nir.LIF):
+            leak = self.told.leaks.get(name, 1 - self.dt / self._single(node_name, node, "tau"))
+            leftover, unit = self._numbers(node_name, node, "v_leak"), 1 - leak
+        else:
+            factor *= self.dt
         bias = _sum(entering, shape) * factor
         neuron = FloatLif(
-            threshold=compact(np.asarray(node.v_threshold, np.float64) / (1 - leak)),
-            bias=bias if not leftover.any() else bias + leftover,
+            threshold=compact(np.asarray(node.v_threshold, np.float64) / unit),
+            bias=bias + leftover if leftover.any() else bias,
             leak=leak,
         )
         return Population(name=name, shape=shape, neuron=neuron), factor

@@ -54,9 +54,12 @@ def euler(graph, inputs, timesteps, dt):
         while name != "output":
             name = after[name]
             node = graph.nodes[name]
-            if isinstance(node, nir.LIF):
+            if isinstance(node, (nir.LIF, nir.IF)):
                 v = voltage.get(name, np.zeros(value.shape))
-                v = v + dt / node.tau * ((node.v_leak - v) + node.r * value)
+                leaks = isinstance(node, nir.LIF)
+                v = v + (
+                    dt / node.tau * ((node.v_leak - v) + node.r * value) if leaks else dt * node.r * value
+                )
                 value = (v > node.v_threshold).astype(float)
                 voltage[name] = np.where(value > 0, node.v_reset, v)
                 spikes.setdefault(name, []).append(value > 0)
@@ -67,7 +70,14 @@ def euler(graph, inputs, timesteps, dt):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"mpbn": "element", "gains": "positive"}, {"padding": 0}, {"leak": 0.0}]
+    "options",
+    [
+        {},
+        {"mpbn": "element", "gains": "positive"},
+        {"padding": 0},
+        {"leak": 0.0},
+        {"leak": 1.0, "padding": 0},
+    ],
 )
 def test_nirs_own_equations_fire_our_spikes(tmp_path, options):
     folded = folded_network(**options)
@@ -140,7 +150,7 @@ def test_files_of_others(tmp_path):
         ([lif(3), nir.Linear(weight=np.ones((2, 3)))], "stands before a neuron"),
         (
             [nir.Linear(weight=np.ones((2, 3))), nir.Linear(weight=np.ones((2, 2))), lif(2)],
-            "is no input and no LIF",
+            "no input and no neuron",
         ),
         ([nir.Linear(weight=np.ones((2, 4))), lif(2)], "not consistent"),
     ],
@@ -223,7 +233,7 @@ def test_names_that_become_one_are_refused():
 
 def test_what_nir_cannot_say_is_refused(tmp_path):
     folded = folded_network(leak=1.0)
-    with pytest.raises(FormatError, match=r"lif1: leak 1\.0"):
+    with pytest.raises(FormatError, match="lif1: neurons that never leak have biases of their own"):
         to_nir(folded)
     delayed = replace(folded_network().connections[0], delay=1)
     network = replace(folded_network(), connections=(delayed, *folded_network().connections[1:]))
