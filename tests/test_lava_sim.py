@@ -1,8 +1,13 @@
 """Lava, the judge: its fixed-point simulator fires our spikes, in every structure we build."""
 
 import dataclasses
+import os
+import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,6 +91,52 @@ def test_a_threshold_that_is_off_by_one_is_noticed():
 def with_neuron(network, neuron):
     first, conv, *rest = network.populations
     return replace(network, populations=(first, replace(conv, neuron=neuron), *rest))
+
+
+ENDLESS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from networks import inputs_for, int_chain
+from mpbn_deploy import lava_sim
+print("started", flush=True)
+network = int_chain()
+try:
+    lava_sim.run(network, inputs_for(network, samples=100_000))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_an_interrupt_from_the_keyboard_ends_all_processes(tmp_path):
+    """It reaches the whole group of processes, as in a terminal."""
+    command = [sys.executable, "-c", ENDLESS, str(Path(__file__).parent)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    ) as run:
+        assert run.stdout.readline() == "started\n"
+        time.sleep(5)  # by then Lava runs, or is about to
+        os.killpg(run.pid, signal.SIGINT)
+        out, _ = run.communicate(timeout=60)
+    assert out == "interrupted\n" and run.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+    assert _group_ends(run.pid)
+
+
+def _group_ends(group, seconds=30):
+    """Whether all processes of a group are gone soon; the dead linger until the system takes note."""
+    for _ in range(seconds):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(1)
+    return False
 
 
 def test_mends_are_gone_after_import():

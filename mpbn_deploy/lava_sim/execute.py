@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +19,7 @@ from .compat import quiet
 from .graph import LavaGraph, build
 
 # isort: split
+from lava.magma.core.process.process import AbstractProcess
 from lava.magma.core.run_conditions import RunSteps
 from lava.magma.core.run_configs import Loihi2SimCfg
 
@@ -43,11 +48,35 @@ def input_tape(network: IntNetwork, steps: Array, folder: Path) -> str:
 
 def _run(graph: LavaGraph, steps: int) -> None:
     configuration = Loihi2SimCfg(select_tag="fixed_pt", exception_proc_model_map=graph.models)
-    any_process = graph.processes[0]  # running one runs all that are connected to it
+    with started(graph.processes[0], configuration) as network:  # running one runs all connected to it
+        network.run(condition=RunSteps(num_steps=steps))
+
+
+@contextmanager
+def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[AbstractProcess]:
+    """Start Lava's processes; stop them at the end, also after an error or an interrupt.
+
+    An interrupt from the keyboard reaches all processes of a terminal. Lava's would die in the middle
+    of a message, and the stop would wait for them for ever; so they ignore it, and we stop them.
+    """
     try:
-        any_process.run(condition=RunSteps(num_steps=steps), run_cfg=configuration)
+        with _children_ignore_interrupts():
+            process.create_runtime(run_cfg=configuration)
+        yield process
     finally:
-        any_process.stop()
+        process.stop()
+
+
+@contextmanager
+def _children_ignore_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be set
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _gather(network: IntNetwork, graph: LavaGraph, samples: int) -> Trace:

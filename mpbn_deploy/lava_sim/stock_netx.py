@@ -14,7 +14,7 @@ from ..int_ir import IntNetwork, Readout
 from ..records import Array
 from ..simulate import check_input_values
 from .compat import load_netx, quiet
-from .execute import input_tape, read_tape
+from .execute import input_tape, read_tape, started
 from .graph import lava_shape, message_bits
 from .models import TapeInputModel, TapeOutputModel
 from .processes import TapeInput, TapeOutput, new_tape
@@ -79,13 +79,12 @@ def _run_samples(
     """Run sample after sample; after each, the voltage of the last layer is its output."""
     outputs = []
     try:
-        for sample in range(samples):
-            steps = timesteps + (late if sample == 0 else 0)
-            source.run(condition=RunSteps(num_steps=steps), run_cfg=configuration)
-            outputs.append(np.asarray(last.neuron.v.get()).T)
+        with started(source, configuration):
+            for sample in range(samples):
+                steps = timesteps + (late if sample == 0 else 0)
+                source.run(condition=RunSteps(num_steps=steps))
+                outputs.append(np.asarray(last.neuron.v.get()).T)
     except (ValueError, RuntimeError) as error:
         raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
-    finally:
-        source.stop()
     stacked: Array = np.stack(outputs).astype(np.int64)
     return stacked
