@@ -17,7 +17,7 @@ from .checkpoint import load_model
 from .cli import Command, Outcome, main, whole_number
 from .data import DATASETS, load_dataset
 from .emulate import emulate
-from .errors import OptionError
+from .errors import FormatError, OptionError
 from .files import json_text
 from .float_ir import FoldedNetwork
 from .fold import fold
@@ -43,7 +43,7 @@ from .nir_io import read_nir, write_nir
 from .nn import SpikingNetwork
 from .progress import announce
 from .quantize import describe, quantize
-from .records import Array, record
+from .records import Array, record, same_records
 from .report import Story, write_html
 
 CALIBRATION_SAMPLES = 256
@@ -100,14 +100,21 @@ def export(
     results: list[ExportResult] = []
 
     def fill(staging: Path) -> dict[str, Any]:
-        write_nir(folded, staging / NIR_FILE)
-        write_netx(network, staging / NETX_FILE)
-        # From here on, only what was written counts: it is read back, verified and fitted.
-        result, written = _examine(staging, folder, profile, chosen, model, folded)
-        results.append(result)
-        described = describe(folded, network, profile, weight_bits)
+        _write_networks(staging, folded, network)
+        verified = verify.verify(
+            network,
+            chosen.inputs,
+            folded=read_nir(staging / NIR_FILE),  # so that `verify FOLDER` finds the same
+            netx=staging / NETX_FILE,
+            test=chosen.test,
+            data_name=chosen.name,
+        )
+        verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
+        announce(f"fit: {len(network.populations) - 1} populations on {profile.name}")
+        results.append(ExportResult(folder=folder, verified=verified, fitted=fit.fit(network, profile)))
         facts = _facts(model_path, model, profile, chosen, options)
-        _write_reports(staging, result, written, profile, described, facts, chosen)
+        described = describe(folded, network, profile, weight_bits)
+        _write_reports(staging, results[0], network, profile, described, facts, chosen)
         return {**facts, "quantization": described, "scales": _scales(network)}
 
     write_folder(folder, fill)
@@ -140,36 +147,17 @@ def trained_on(model: SpikingNetwork) -> str | None:
     return name if isinstance(name, str) and name in DATASETS else None
 
 
-Written = tuple[FoldedNetwork, IntNetwork]
-
-
-def _examine(
-    staging: Path,
-    folder: Path,
-    profile: HardwareProfile,
-    chosen: Samples,
-    model: SpikingNetwork,
-    folded: FoldedNetwork,
-) -> tuple[ExportResult, Written]:
-    written = read_nir(staging / NIR_FILE), read_netx(staging / NETX_FILE)
-    verified = verify.verify(
-        written[1],
-        chosen.inputs,
-        folded=written[0],
-        netx=staging / NETX_FILE,
-        test=chosen.test,
-        data_name=chosen.name,
-    )
-    verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
-    announce(f"fit: {len(folded.populations) - 1} populations on {profile.name}")
-    fitted = fit.fit(written[1], profile)
-    return ExportResult(folder=folder, verified=verified, fitted=fitted), written
+def _write_networks(staging: Path, folded: FoldedNetwork, network: IntNetwork) -> None:
+    write_nir(folded, staging / NIR_FILE)
+    write_netx(network, staging / NETX_FILE)
+    if not same_records(network, read_netx(staging / NETX_FILE)):
+        raise FormatError(f"{NETX_FILE}: reads back as another network than was written; please report this.")
 
 
 def _write_reports(
     staging: Path,
     result: ExportResult,
-    written: Written,
+    network: IntNetwork,
     profile: HardwareProfile,
     described: list[dict[str, Any]],
     facts: Mapping[str, Any],
@@ -177,11 +165,9 @@ def _write_reports(
 ) -> None:
     (staging / FIT_FILE).write_text(json_text(result.fitted.to_json()), encoding="utf-8")
     (staging / VERIFY_FILE).write_text(json_text(result.verified.to_json()), encoding="utf-8")
-    folded, network = written
     story = Story(
         title=f"{facts['model']['name']} on {profile.title}",
         network=network,
-        folded=folded,
         profile=profile,
         verify=result.verified,
         fit=result.fitted,

@@ -123,13 +123,20 @@ class VerifyReport:
         return all(comparison.exact for comparison in self.comparisons)
 
     @property
+    def executed(self) -> int:
+        """How many executions ran; one that did not proves nothing."""
+        return sum(not comparison.not_run for comparison in self.comparisons)
+
+    @property
     def verdict(self) -> str:
-        ran = [comparison for comparison in self.comparisons if not comparison.not_run]
+        wanted = len(self.comparisons)
         if not self.bit_exact:
-            return "NOT bit-exact"
-        if len(ran) == len(self.comparisons):
-            return "bit-exact"
-        return f"bit-exact in {len(ran)} of {len(self.comparisons)} executions, the others not run"
+            return "not bit-exact"
+        if not self.executed:
+            return "bit-exactness not tested"
+        if self.executed < wanted:
+            return f"bit-exact in {self.executed} of {wanted} executions, the others not run"
+        return "bit-exact"
 
     def total(self, count: str) -> int:
         return sum(getattr(comparison, count) for comparison in self.comparisons)
@@ -139,7 +146,7 @@ class VerifyReport:
         return {
             "bit_exact": self.bit_exact,
             "executions_wanted": len(self.comparisons),
-            "executions_run": sum(not comparison.not_run for comparison in self.comparisons),
+            "executions_run": self.executed,
             "samples": self.samples,
             **{count: self.total(count) for count in COUNTS},
             "first_mismatch": None if first is None else asdict(first),

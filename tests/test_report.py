@@ -29,7 +29,7 @@ from mpbn_deploy.report.diagram import choose_lanes, network_diagram, split_conn
 from mpbn_deploy.report.drawing import as_data_uri, label
 from mpbn_deploy.report.html import render
 from mpbn_deploy.report.pictures import histogram_range, real_thresholds, sampled_neurons
-from mpbn_deploy.verify import Accuracy, Comparison, Drift, Mismatch, verify
+from mpbn_deploy.verify import Accuracy, Comparison, Drift, FoldCheck, Mismatch, verify
 
 LOIHI2 = load_profile("loihi2")
 NOTHING_KNOWN = HardwareProfile(name="riddle", title="?", description="?", limits={})
@@ -53,17 +53,20 @@ def trained_body():
 
 
 @pytest.fixture(scope="module")
-def story():
-    """A network of two populations that fire, through the whole pipeline."""
+def folded():
     values = InputFormat(shape=(1, 4, 4), minimum=0, maximum=16, mean=np.zeros(1), deviation=np.full(1, 8.0))
-    folded = fold(trace(SpikingNetwork(trained_body(), timesteps=3, input_format=values)))
+    return fold(trace(SpikingNetwork(trained_body(), timesteps=3, input_format=values)))
+
+
+@pytest.fixture(scope="module")
+def story(folded):
+    """A network of two populations that fire, through the whole pipeline."""
     network = quantize(folded, LOIHI2)
     inputs = np.random.default_rng(0).integers(0, 17, size=(2, 1, 4, 4))
     test = Split(inputs=inputs, labels=np.array([0, 1]))
     return Story(
         title="tiny.pt on loihi2",
         network=network,
-        folded=folded,
         profile=LOIHI2,
         verify=verify(network, inputs, folded=folded, test=test, data_name="noise"),
         fit=fit(network, LOIHI2),
@@ -206,6 +209,14 @@ def test_hostile_names_are_only_text(story, name):
 
 
 # ---- what it says -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_folding_changed_is_said(story):
+    check = FoldCheck(spikes_compared=1234, spikes_mismatched=5, largest_output_difference=0.1)
+    page = words_of(render(replace(story, verify=replace(story.verify, fold=check))))
+    assert "in 5 of 1,234 spikes" in " ".join(page.split())
+    assert "Folding" not in words_of(render(story))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -401,9 +412,9 @@ def test_a_network_of_a_readout_alone_has_no_pictures_of_spikes(story):
     assert "firing rate" not in words_of(page)
 
 
-def test_thresholds_are_shown_in_units_of_the_float_network(story):
+def test_thresholds_are_shown_in_units_of_the_float_network(story, folded):
     for population, neuron in story.spiking():
-        (real,) = [p.neuron.threshold for p in story.folded.populations if p.name == population.name]
+        (real,) = [p.neuron.threshold for p in folded.populations if p.name == population.name]
         shown = real_thresholds(story.network, population, neuron)
         assert shown.shape == real.shape
         scale = story.network.scales[population.name].reshape(-1, *(1 for _ in real.shape[1:]))

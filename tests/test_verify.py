@@ -98,7 +98,7 @@ def test_a_wrong_execution_is_reported_not_raised(monkeypatch):
     assert not report.bit_exact
     assert report.to_json()["first_mismatch"]["population"] == "lif1"
     text = _render(report)
-    assert "NOT bit-exact" in text and "Lava: first difference: spike of lif1" in text
+    assert "not bit-exact" in text and "Lava: first difference: spike of lif1" in text
 
 
 def _render(report):

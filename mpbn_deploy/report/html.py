@@ -14,7 +14,7 @@ from ..files import write_atomically
 from ..fit import COLUMNS, Finding, LayerFit
 from ..int_ir import STATE_LIMIT
 from ..records import record
-from ..verify import LAVA_CLAIM, Comparison, Mismatch, VerifyReport
+from ..verify import LAVA_CLAIM, Mismatch, VerifyReport
 from .diagram import network_diagram
 from .drawing import as_data_uri
 from .pictures import agreement, core_use, known_resources, raster, rates, thresholds
@@ -83,15 +83,11 @@ def _content(story: Story) -> dict[str, Any]:
 
 
 def _exactness(report: VerifyReport) -> Verdict:
-    """An execution that did not run proves nothing, so the verdict says how many did."""
-    ran, wanted = len(_executed(report)), len(report.comparisons)
     if not report.bit_exact:
-        return Verdict(text="not bit-exact", tone="bad")
-    if not ran:
-        return Verdict(text="bit-exactness not tested", tone="unknown")
-    if ran < wanted:
-        return Verdict(text=f"bit-exact in {ran} of {wanted} executions, the others not run", tone="unknown")
-    return Verdict(text="bit-exact", tone="good")
+        return Verdict(text=report.verdict, tone="bad")
+    return Verdict(
+        text=report.verdict, tone="good" if report.executed == len(report.comparisons) else "unknown"
+    )
 
 
 def _fitting(story: Story) -> Verdict:
@@ -107,10 +103,6 @@ def _accuracy(report: VerifyReport) -> list[Verdict]:
         return []
     before, after = report.accuracy.float_network, report.accuracy.integer_network
     return [Verdict(text=f"accuracy {_percent(before)} float → {_percent(after)} integer", tone="unknown")]
-
-
-def _executed(report: VerifyReport) -> list[Comparison]:
-    return [comparison for comparison in report.comparisons if comparison.not_run is None]
 
 
 # ---- the summary ------------------------------------------------------------------------------
@@ -188,7 +180,7 @@ def _pictures(story: Story) -> dict[str, str | None]:
 
 def _lava_claim(report: VerifyReport) -> str | None:
     """What equality with Lava lets us say: its simulator was run, and no chip."""
-    proved = any(c.execution == LAVA and c.exact for c in _executed(report))
+    proved = any(c.execution == LAVA and c.exact and not c.not_run for c in report.comparisons)
     return LAVA_CLAIM if proved else None
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..fit import FitReport
-from ..float_ir import FoldedNetwork
 from ..graph import Trace
 from ..hardware import HardwareProfile
 from ..int_ir import IntNetwork, IntPopulation, Lif
@@ -20,7 +19,6 @@ class Story:
 
     title: str
     network: IntNetwork
-    folded: FoldedNetwork
     profile: HardwareProfile
     verify: VerifyReport
     fit: FitReport
