@@ -31,8 +31,9 @@ from .folder import (
     VERIFY_FILE,
     Samples,
     choose_samples,
+    new_folder,
     sha256,
-    write_folder,
+    write_manifest,
 )
 from .frontend import trace
 from .hardware import HardwareProfile, load_profile
@@ -97,9 +98,7 @@ def export(
     chosen = choose_samples(network, samples, data or trained_on(model), data_dir)
     folder = Path(out) if out is not None else default_folder(model_path, profile)
     options = {"weight_bits": weight_bits, "calibration": calibration, "timesteps": network.timesteps}
-    results: list[ExportResult] = []
-
-    def fill(staging: Path) -> dict[str, Any]:
+    with new_folder(folder) as staging:
         _write_networks(staging, folded, network)
         verified = verify.verify(
             network,
@@ -111,14 +110,12 @@ def export(
         )
         verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
         announce(f"fit: {len(network.populations) - 1} populations on {profile.name}")
-        results.append(ExportResult(folder=folder, verified=verified, fitted=fit.fit(network, profile)))
+        result = ExportResult(folder=folder, verified=verified, fitted=fit.fit(network, profile))
         facts = _facts(model_path, model, profile, chosen, options)
         described = describe(folded, network, profile, weight_bits)
-        _write_reports(staging, results[0], network, profile, described, facts, chosen)
-        return {**facts, "quantization": described, "scales": _scales(network)}
-
-    write_folder(folder, fill)
-    return results[0]
+        _write_reports(staging, result, network, profile, described, facts, chosen)
+        write_manifest(staging, {**facts, "quantization": described, "scales": _scales(network)})
+    return result
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:

@@ -15,7 +15,8 @@ import argparse
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -170,26 +171,28 @@ def sha256(path: Path) -> str:
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def write_folder(out: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
-    """Let `fill` write all files into a temporary folder and give the manifest; then rename it to `out`.
-
-    What it names besides format, version and files is up to the caller.
-    """
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A temporary folder to fill; when all went well it is renamed to `out`, else it vanishes."""
     _refuse_to_overwrite(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as temporary:
             staging = Path(temporary) / "new"
             staging.mkdir()
-            described = fill(staging)
-            files = {name: sha256(staging / name) for name in FILES}
-            manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
-            (staging / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
+            yield staging
             if out.exists():  # moved aside, and deleted only when the new one stands in its place
                 out.rename(Path(temporary) / "old")
             staging.rename(out)
     except OSError as error:
         raise OptionError(f"{out}: cannot be written ({error.strerror or error}).") from error
+
+
+def write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
+    """The last file of a folder: what the caller describes, and the hashes of all others."""
+    files = {name: sha256(folder / name) for name in FILES}
+    manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
+    (folder / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
 
 
 def _refuse_to_overwrite(out: Path) -> None:
