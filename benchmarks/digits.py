@@ -24,6 +24,7 @@ from mpbn_deploy.verify import compare
 WEIGHT_BITS = (8, 6, 4, 3, 2)
 CALIBRATION = 256
 COMPARED_SAMPLES = 64
+REPEATS = 5  # the fastest counts
 
 
 def accuracy_row(dataset, mpbn, seed):
@@ -68,14 +69,20 @@ def print_executions(dataset, folded):
     reference, reference_seconds = None, None
     for name, execute in executions.items():
         execute(network, inputs[:1])  # imports and caches
-        started = time.perf_counter()
-        result = execute(network, inputs)
-        seconds = time.perf_counter() - started
+        seconds, result = min(
+            (timed(execute, network, inputs) for _ in range(REPEATS)), key=lambda run: run[0]
+        )
         reference, reference_seconds = reference or result, reference_seconds or seconds
         found = compare(name, reference, result)
         counts = f"{found.spikes_compared:,} | {found.spikes_mismatched} | "
         counts += f"{found.voltages_compared:,} | {found.voltages_mismatched}"
         print(f"| {name} | {counts} | {seconds:.3f} | {seconds / reference_seconds:.2f} x |")
+
+
+def timed(execute, network, inputs):
+    started = time.perf_counter()
+    result = execute(network, inputs)
+    return time.perf_counter() - started, result
 
 
 def main():
