@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import inspect
 import io
+import warnings
 from importlib import import_module
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .errors import CheckpointError, OptionError, did_you_mean
+from .errors import CheckpointError, NetworkError, OptionError, did_you_mean
 from .files import write_atomically
 from .float_ir import InputFormat
 from .nn import ModelCard, SpikingNetwork
@@ -53,11 +52,16 @@ def save_model(path: str | Path, network: SpikingNetwork) -> None:
     if network.card is None:
         raise OptionError("save_model: the network has no ModelCard, so nobody could build its body again.")
     card, given = network.card, network.input_format
+    if card.architecture not in ARCHITECTURES and ":" not in card.architecture:
+        raise OptionError(
+            f"save_model: architecture {card.architecture!r}; package.module:factory is needed."
+        )
+    _plain_arguments("save_model", card.arguments)
     content = {
         "format": FORMAT,
         "version": VERSION,
         "architecture": card.architecture,
-        "arguments": dict(card.arguments),
+        "arguments": {k: list(v) if isinstance(v, tuple) else v for k, v in card.arguments.items()},
         "timesteps": network.timesteps,
         "input": {
             "shape": list(given.shape),
@@ -105,10 +109,11 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     try:
         inspect.signature(function).bind(**arguments)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"architecture {architecture!r}: {error}.") from error
+        given = ", ".join(arguments) or "nothing"
+        raise OptionError(f"architecture {architecture!r}: {error}; it is called with {given}.") from error
     try:
         body = function(**arguments)
-    except Exception as error:  # arguments of a file, or somebody's function: both may be anything
+    except (Exception, SystemExit) as error:  # a file's arguments, somebody's function: may do anything
         reason = f"{type(error).__name__}: {error}"
         raise OptionError(
             f"architecture {architecture!r} cannot be built with {arguments}: {reason}"
@@ -126,8 +131,9 @@ def _import_factory(name: str) -> Architecture:
         raise OptionError(f"no architecture named {name!r}. {known} Your own: package.module:factory.")
     try:
         factory = getattr(import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise OptionError(f"architecture {name!r} cannot be imported: {error}.") from error
+    except (Exception, SystemExit) as error:  # importing runs somebody's code, which may do anything
+        reason = f"{type(error).__name__}: {error}"
+        raise OptionError(f"architecture {name!r} cannot be imported ({reason}).") from error
     if not callable(factory):
         raise OptionError(f"architecture {name!r} is not a function, but a {type(factory).__name__}.")
     return factory  # type: ignore[no-any-return]
@@ -149,15 +155,21 @@ def _allowed_architecture(path: str | Path, named: str, asked: str | None) -> st
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such file.")
+        raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}.")
     if path.stat().st_size > LARGEST_FILE:
         raise CheckpointError(f"{path}: {path.stat().st_size} bytes; at most {LARGEST_FILE} are read.")
     try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickle protocols, in files that are refused anyway
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged or hostile file makes the reader do
         raise CheckpointError(_unreadable(path, str(error))) from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a checkpoint of mpbn_deploy, but a {type(content).__name__}.")
+    if content and all(isinstance(value, Tensor) for value in content.values()):
+        raise CheckpointError(
+            f"{path}: a bare state_dict; save the network with mpbn_deploy.checkpoint.save_model."
+        )
     if problems := _key_problems(content, KEYS):
         raise CheckpointError(f"{path}: not a checkpoint of mpbn_deploy:\n  - " + "\n  - ".join(problems))
     if content["format"] != FORMAT or content["version"] != VERSION:
@@ -167,19 +179,19 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, reason: str) -> str:
-    first = reason.strip().splitlines()[0] if reason.strip() else "unreadable"
-    if "weights_only" in reason or "Unsupported" in reason:
-        return (
-            f"{path}: holds more than numbers and plain values; refused, because reading it would run code."
-        )
-    return f"{path}: not a checkpoint ({first[:200]}). Write one with python -m mpbn_deploy.train."
+    """Never torch's own words, which advise to read the file in the way that runs code."""
+    with path.open("rb") as file:
+        is_pickle = file.read(1) == b"\x80"
+    if is_pickle or "Unsupported global" in reason or "Unsupported class" in reason:
+        return f"{path}: holds more than numbers and plain values; refused, reading it would run code."
+    return f"{path}: not a checkpoint, or a damaged one. Write one with python -m mpbn_deploy.train."
 
 
 def _key_problems(content: dict[str, Any], keys: dict[str, type]) -> list[str]:
     problems = [f"missing key {key!r}" for key in keys if key not in content]
     problems += [f"unknown key {key!r}" for key in content if key not in keys]
     problems += [
-        f"{key!r} is a {type(content[key]).__name__}; a {kind.__name__} is needed"
+        f"{key!r} is of type {type(content[key]).__name__}; {kind.__name__} is needed"
         for key, kind in keys.items()
         if key in content and (not isinstance(content[key], kind) or isinstance(content[key], bool))
     ]
@@ -187,41 +199,28 @@ def _key_problems(content: dict[str, Any], keys: dict[str, type]) -> list[str]:
 
 
 def _plain_arguments(path: str | Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as the zoo's functions take them: lists become tuples."""
+    """Arguments as the zoo's functions take them: numbers, words, or tuples of them."""
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
-    wrong = [key for key, value in plain.items() if isinstance(value, (Tensor, dict))]
+    wrong = [key for key, value in plain.items() if not _is_plain(value)]
     if wrong:
-        raise CheckpointError(f"{path}: arguments {', '.join(wrong)} are not numbers, words or lists.")
+        raise CheckpointError(
+            f"{path}: arguments {', '.join(wrong)} are not numbers, words or lists of them."
+        )
     return plain
 
 
+def _is_plain(value: Any) -> bool:
+    values = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(each, (int, float, str, type(None))) for each in values)
+
+
 def _input_format(path: str | Path, content: dict[str, Any]) -> InputFormat:
-    problems = _key_problems(content, INPUT_KEYS)
-    if not problems:
-        shape, channels = content["shape"], content["shape"][0] if content["shape"] else 0
-        if len(shape) not in (1, 3) or not all(isinstance(size, int) and size > 0 for size in shape):
-            problems.append(f"shape {shape}; (features,) or (channels, height, width) is needed")
-        if content["minimum"] > content["maximum"]:
-            problems.append(f"range {content['minimum']}..{content['maximum']} is empty")
-        for key in ("mean", "deviation"):
-            values = content[key]
-            if len(values) not in (1, channels) or not all(_is_finite(value) for value in values):
-                problems.append(f"{key} {values}; one finite number per channel is needed")
-        if not problems and min(content["deviation"]) <= 0:
-            problems.append(f"deviation {content['deviation']}; must be above zero")
-    if problems:
+    if problems := _key_problems(content, INPUT_KEYS):
         raise CheckpointError(f"{path}: input format: {'; '.join(problems)}.")
-    return InputFormat(
-        shape=tuple(content["shape"]),
-        minimum=content["minimum"],
-        maximum=content["maximum"],
-        mean=np.asarray(content["mean"], np.float64),
-        deviation=np.asarray(content["deviation"], np.float64),
-    )
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and isfinite(value)
+    try:
+        return InputFormat(**content)
+    except NetworkError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def _build_with_state(path: str | Path, card: ModelCard, state: dict[str, Any]) -> nn.Module:
@@ -263,4 +262,6 @@ def _state_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> li
             )
         elif bad := int((~torch.isfinite(found)).sum()):
             problems.append(f"{name}: {bad} of {found.numel()} values are NaN or infinite")
+        elif name.endswith("running_var") and found.min() < 0:
+            problems.append(f"{name}: a variance below zero")
     return sorted(problems)

@@ -1,13 +1,14 @@
 """What all commands share: --json, one-message errors, exit codes, and `mpbn-deploy` itself.
 
 Exit codes: 0 done; 1 done, but the network does not fit or is not bit-exact; 2 bad input, one
-message on standard error; 130 interrupted.
+message on standard error (with --json also as {"error": ...}); 130 interrupted, 143 told to end.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from .records import record
 COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_TOLD_TO_END = 143
 
 
 @record
@@ -62,6 +64,7 @@ def console_script(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"mpbn_deploy {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     arguments = sys.argv[1:] if arguments is None else arguments
+    sys.path.insert(0, "")  # as `python -m` has it, so that --arch finds modules of the current folder
     # Only the command that is asked for is imported, so that `doctor` runs where others could not.
     commands = {name: _load(name) for name in [a for a in arguments[:1] if a in COMMANDS] or COMMANDS}
     for command in commands.values():
@@ -70,8 +73,8 @@ def console_script(arguments: Sequence[str] | None = None) -> int:
     return _execute(commands[options.command], options)
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """An argparse type: a whole number that is at least `least`."""
+def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """An argparse type: a whole number from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
@@ -80,6 +83,8 @@ def whole_number(least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
         if number < least:
             raise argparse.ArgumentTypeError(f"{number} is too small; at least {least}")
+        if number > most:
+            raise argparse.ArgumentTypeError(f"{number} is too large; at most {most}")
         return number
 
     return parse
@@ -106,20 +111,37 @@ def _complete(parser: argparse.ArgumentParser, command: Command) -> None:
 
 
 def _execute(command: Command, options: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, _end)
     try:
         with _quiet_stdout(options.json):
             outcome = command.execute(options)
     except DeployError as error:
         print(f"error: {error}", file=sys.stderr)
-        return EXIT_BAD_INPUT
+        outcome = Outcome(data={"error": str(error)}, text="", exit_code=EXIT_BAD_INPUT)
+        return _show(outcome, options.json) if options.json else EXIT_BAD_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    if options.json:
-        sys.stdout.write(json_text(outcome.data))
-    else:
-        # Names of users' layers and files are shown as they are, never read as markup.
-        Console(soft_wrap=True, markup=False, emoji=False, highlight=False).print(outcome.text)
+    return _show(outcome, options.json)
+
+
+def _end(number: int, frame: Any) -> None:
+    """Leave through every `finally`, so that nothing half-written and no process stays behind."""
+    sys.exit(EXIT_TOLD_TO_END)
+
+
+def _show(outcome: Outcome, as_json: bool) -> int:
+    try:
+        if as_json:
+            sys.stdout.write(json_text(outcome.data))
+        else:
+            # Names of users' layers and files are shown as they are, never read as markup.
+            Console(soft_wrap=True, markup=False, emoji=False, highlight=False).print(outcome.text)
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  so that Python does not try again at exit
+        print(f"error: standard output cannot be written ({error.strerror}).", file=sys.stderr)
+        return EXIT_BAD_INPUT
     return outcome.exit_code
 
 

@@ -31,6 +31,7 @@ from .folder import (
     VERIFY_FILE,
     Samples,
     choose_samples,
+    count_or_all,
     new_folder,
     sha256,
     write_manifest,
@@ -227,7 +228,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weight-bits", type=whole_number(1), help="default: as many as the target holds")
     parser.add_argument("--calibration", help="correct biases on the training samples of this data set")
     parser.add_argument(
-        "--samples", type=whole_number(1), default=16, help="samples to verify with (default 16)"
+        "--samples", type=count_or_all, default=16, help="to verify with; or `all` (default 16)"
     )
     parser.add_argument("--data", help="data set to verify with; default: the one the model was trained on")
     parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")

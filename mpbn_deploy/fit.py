@@ -189,9 +189,7 @@ def thresholds_fit_format(design: Design) -> Iterator[tuple[str, str]]:
         if isinstance(neuron, Lif) and (found := _outside(neuron.threshold, low.value, high.value)):
             source = low if neuron.threshold.min() < low.value else high
             allowed = _holds(design, f"{low.value}..{high.value}", source)
-            advice = (
-                "Keep MPBN gains positive in training, quantize with another scale, or change the target."
-            )
+            advice = "Choose a target that holds them, such as loihi2."
             yield population.name, f"threshold {found}; {allowed}. {advice}"
 
 
@@ -398,7 +396,8 @@ def report_text(report: FitReport) -> RenderableType:
     for layer in report.layers:
         percents = [f"{_percent(layer, name):.2f}" for name in shown]
         table.add_row(layer.name, str(layer.neurons), str(layer.cores), *percents)
-    lines = [("error: " if f.severity == "error" else "") + f.message for f in report.findings]
+    errors_first = sorted(report.findings, key=lambda finding: finding.severity != "error")
+    lines = [("error: " if f.severity == "error" else "") + f.message for f in errors_first]
     return Group(table, *lines)
 
 
@@ -450,7 +449,10 @@ def _execute(options: argparse.Namespace) -> Outcome:
 COMMAND = Command(
     name="fit",
     summary="Check an exported network against a chip: formats, memory, cores.",
-    details="Exit code 0: it fits. 1: it does not, and every reason is listed.",
+    details=(
+        "Exit code 0: it fits. 1: it does not, and every reason is listed.\n\n"
+        "example: python -m mpbn_deploy.fit model.loihi2 --target loihi1"
+    ),
     add_arguments=_add_arguments,
     execute=_execute,
 )

@@ -7,10 +7,22 @@ neuron with a threshold of its own, and connections that are single linear maps.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .errors import NetworkError
-from .graph import Connection, Input, Pair, Population, Shape, broadcast_problems, graph_problems, is_chain
+from .graph import (
+    Connection,
+    Input,
+    Pair,
+    Population,
+    Shape,
+    broadcast_problems,
+    graph_problems,
+    is_chain,
+    timestep_problems,
+)
 from .records import Array, freeze_arrays, record
 
 # ---- as trained -------------------------------------------------------------------------------
@@ -18,7 +30,10 @@ from .records import Array, freeze_arrays, record
 
 @record
 class InputFormat:
-    """What goes in: integers from minimum to maximum, normalized as (x - mean) / deviation per channel."""
+    """What goes in: integers from minimum to maximum, normalized as (x - mean) / deviation per channel.
+
+    `mean` and `deviation` may be given as any sequence, of one number or of one per channel.
+    """
 
     shape: Shape
     minimum: int
@@ -27,7 +42,39 @@ class InputFormat:
     deviation: Array
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        if problems := _format_problems(self):
+            raise NetworkError("InputFormat", problems)
+        for name in ("mean", "deviation"):
+            values = np.asarray(getattr(self, name), np.float64).ravel()
+            object.__setattr__(self, name, np.broadcast_to(values, (self.shape[0],)).copy())
         freeze_arrays(self)
+
+
+def _format_problems(given: InputFormat) -> list[str]:
+    shape = given.shape
+    if len(shape) not in (1, 3) or not all(isinstance(size, int) and size > 0 for size in shape):
+        return [f"shape {shape}; (features,) or (channels, height, width) is needed"]
+    problems = []
+    if not all(isinstance(edge, (int, np.integer)) for edge in (given.minimum, given.maximum)):
+        problems.append(f"range {given.minimum}..{given.maximum}; whole numbers are needed")
+    elif given.minimum > given.maximum:
+        problems.append(f"range {given.minimum}..{given.maximum} is empty")
+    for name in ("mean", "deviation"):
+        problems += _numbers_problems(name, getattr(given, name), shape[0])
+    if not problems and np.min(given.deviation) <= 0:
+        problems.append(f"deviation {given.deviation}; must be above zero")
+    return problems
+
+
+def _numbers_problems(name: str, given: Any, channels: int) -> list[str]:
+    try:
+        values = np.asarray(given, np.float64).ravel()
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    if values.size in (1, channels) and np.isfinite(values).all():
+        return []
+    return [f"{name} {given}; one finite number, or one per channel, is needed"]
 
 
 @record
@@ -188,8 +235,7 @@ def _problems(network: FoldedNetwork) -> list[str]:
     if len(populations) < 2 or not isinstance(populations[0].neuron, Input):
         return ["the first population must be the input, and at least one must follow it"]
     problems = graph_problems(populations, network.connections)
-    if network.timesteps < 1:
-        problems.append(f"timesteps {network.timesteps}; at least 1")
+    problems += timestep_problems(network.timesteps)
     for connection in network.connections:
         if not np.isfinite(connection.synapse.weight).all():
             problems.append(f"{connection.label}: weights hold NaN or infinity")

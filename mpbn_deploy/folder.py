@@ -24,12 +24,13 @@ import numpy as np
 
 from .cli import whole_number
 from .data import DATASETS, Split, load_dataset
-from .errors import DataError, FormatError, OptionError
+from .errors import DataError, FormatError, OptionError, did_you_mean
 from .files import json_text
 from .float_ir import FoldedNetwork
 from .int_ir import IntNetwork
 from .netx_io import read_netx
 from .nir_io import read_nir
+from .progress import announce
 from .records import Array, record
 
 FORMAT = "mpbn_deploy.export"
@@ -74,8 +75,12 @@ def choose_samples(
 ) -> Samples:
     """The first `count` test samples of a data set, or random ones where no data set is named."""
     shape = network.input.shape
-    if data in (None, RANDOM):
+    if data is None:
+        announce("no data set is known for this model, so inputs are random; name one with --data")
+    if data is None or data == RANDOM:
         return _random_samples(network, count or 1)
+    if data not in DATASETS:
+        raise OptionError(f"no data set named {data!r}. {did_you_mean(data, [*DATASETS, RANDOM])}")
     dataset = load_dataset(data, data_dir)
     if dataset.input_format.shape != shape:
         found = dataset.input_format.shape
@@ -99,7 +104,7 @@ def _random_samples(network: IntNetwork | FoldedNetwork, count: int) -> Samples:
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
     """--samples, --data and --data-dir, as `run` and `verify` take them."""
     parser.add_argument(
-        "--samples", type=_count_or_all, default=16, help="how many samples, or `all` (default 16)"
+        "--samples", type=count_or_all, default=16, help="how many samples, or `all` (default 16)"
     )
     parser.add_argument(
         "--data",
@@ -108,7 +113,8 @@ def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
 
 
-def _count_or_all(text: str) -> int | None:
+def count_or_all(text: str) -> int | None:
+    """An argparse type: a number of samples, or None for `all`."""
     return None if text == "all" else whole_number(1)(text)
 
 
@@ -141,7 +147,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         )
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FormatError(f"{file}: not readable as JSON ({error}).") from error
     if (
         not isinstance(manifest, dict)

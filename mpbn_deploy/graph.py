@@ -24,6 +24,8 @@ Shape = tuple[int, ...]
 Pair = tuple[int, int]
 NeuronT = TypeVar("NeuronT")
 
+MOST_TIMESTEPS = 10_000  # far more than any network is trained for; a file must not keep us busy for ever
+
 
 @record
 class Dense:
@@ -226,6 +228,13 @@ def broadcast_problems(label: str, values: Array, shape: Shape) -> list[str]:
     if values.shape in (shape, (shape[0], *(1 for _ in shape[1:]))):
         return []
     return [f"{label} has shape {values.shape}; the population has {shape}"]
+
+
+def timestep_problems(timesteps: int) -> list[str]:
+    """Networks run for a number of time steps that somebody might wait for."""
+    if 1 <= timesteps <= MOST_TIMESTEPS:
+        return []
+    return [f"timesteps {timesteps}; allowed are 1..{MOST_TIMESTEPS}"]
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

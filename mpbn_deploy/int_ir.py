@@ -13,7 +13,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from .errors import NetworkError
-from .graph import Connection, Population, Shape, broadcast_problems, graph_problems, is_chain
+from .graph import (
+    Connection,
+    Population,
+    Shape,
+    broadcast_problems,
+    graph_problems,
+    is_chain,
+    timestep_problems,
+)
 from .graph import Input as Input
 from .records import Array, freeze_arrays, record
 
@@ -108,8 +116,7 @@ def _problems(network: IntNetwork) -> list[str]:
         for p in populations[:-1]
         if isinstance(p.neuron, Readout)
     ]
-    if network.timesteps < 1:
-        problems.append(f"timesteps {network.timesteps}; at least 1")
+    problems += timestep_problems(network.timesteps)
     problems += graph_problems(populations, network.connections)
     for connection in network.connections:
         problems += _integer_problems(f"{connection.label}: weight", connection.synapse.weight)

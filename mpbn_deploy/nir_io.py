@@ -170,15 +170,31 @@ def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
         case Conv2d():
             return nir.Conv2d(
                 input_shape=(source[1], source[2]),
-                weight=weight,
+                weight=_without_groups(weight, synapse.groups),
                 stride=synapse.stride,
                 padding=synapse.padding,
                 dilation=synapse.dilation,
-                groups=synapse.groups,
+                groups=1,
                 bias=bias.astype(np.float32),
             )
         case _:
             assert_never(synapse)
+
+
+def _without_groups(weight: Array, groups: int) -> Array:
+    """The kernel over all input channels, zero outside of each group: nir cannot type grouped ones."""
+    outputs, inputs = weight.shape[0] // groups, weight.shape[1]
+    whole = np.zeros((weight.shape[0], groups * inputs, *weight.shape[2:]), weight.dtype)
+    for group in range(groups):
+        rows = slice(group * outputs, (group + 1) * outputs)
+        whole[rows, group * inputs : (group + 1) * inputs] = weight[rows]
+    return whole
+
+
+def _with_groups(whole: Array, groups: int) -> Array:
+    """The kernels of the groups back, from what `_without_groups` made of them."""
+    rows, columns = np.split(whole, groups, axis=0), whole.shape[1] // groups
+    return np.concatenate([row[:, g * columns : (g + 1) * columns] for g, row in enumerate(rows)])
 
 
 def _neuron_node(population: FloatPopulation, leftover: Array) -> Any:
@@ -213,6 +229,7 @@ def _metadata(network: FoldedNetwork) -> str:
     input_range = network.input.neuron
     assert isinstance(input_range, Input)
     leaks = {p.name: p.neuron.leak for p in network.populations if isinstance(p.neuron, FloatLif)}
+    groups = {c.label: c.synapse.groups for c in network.connections if isinstance(c.synapse, Conv2d)}
     return json.dumps(
         {
             "version": VERSION,
@@ -222,6 +239,7 @@ def _metadata(network: FoldedNetwork) -> str:
             "input_range": [input_range.minimum, input_range.maximum],
             "populations": [population.name for population in network.populations],
             "leaks": leaks,
+            "groups": groups,
             "comparison": "v > v_threshold",
             "reset": "to zero",
             "output": "mean over time steps" if isinstance(network.output.neuron, FloatReadout) else "spikes",
@@ -241,12 +259,13 @@ class _Told:
     dt: float | None = None
     populations: tuple[str, ...] = ()
     leaks: Mapping[str, float]
+    groups: Mapping[str, int]
 
 
 def _read_told(path: Path, graph: nir.NIRGraph) -> _Told:
     text = graph.metadata.get("mpbn_deploy")
     if text is None:
-        return _Told(leaks={})
+        return _Told(leaks={}, groups={})
     try:
         told = json.loads(text)
         lowest, highest = map(int, told["input_range"])
@@ -256,6 +275,7 @@ def _read_told(path: Path, graph: nir.NIRGraph) -> _Told:
             dt=float(told["dt"]),
             populations=tuple(map(str, told["populations"])),
             leaks={str(name): float(leak) for name, leak in told["leaks"].items()},
+            groups={str(label): int(count) for label, count in told["groups"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{path}: the metadata 'mpbn_deploy' is damaged ({error!r}).") from error
@@ -279,17 +299,24 @@ class _Reader:
             entering = self._entering(node)
             population, factor = self._population(node, names.get(node, node), entering)
             populations.append(population)
-            connections += [
-                Connection(
+            for source, synapse, _ in entering:
+                connection = Connection(
                     source=names.get(source, source),
                     target=population.name,
                     synapse=replace(synapse, weight=synapse.weight * factor),
                 )
-                for source, synapse, _ in entering
-            ]
+                connections.append(self._regrouped(connection))
         return FoldedNetwork(
             populations=tuple(populations), connections=tuple(connections), timesteps=self.timesteps
         )
+
+    def _regrouped(self, connection: Connection) -> Connection:
+        """A convolution in groups again, where our metadata says that it had some."""
+        synapse, groups = connection.synapse, self.told.groups.get(connection.label, 1)
+        if not isinstance(synapse, Conv2d) or groups < 2 or synapse.weight.shape[0] % groups:
+            return connection
+        kernels = _with_groups(synapse.weight, groups)
+        return replace(connection, synapse=replace(synapse, weight=kernels, groups=groups))
 
     def _population_nodes(self) -> list[str]:
         """Inputs, neurons and readouts, in the order in which spikes reach them."""

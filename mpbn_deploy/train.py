@@ -17,10 +17,12 @@ from torch.nn.functional import cross_entropy
 from .checkpoint import build_body, save_model
 from .cli import Command, Outcome, main, whole_number
 from .data import DATASETS, DataSet, Split, load_dataset
-from .errors import OptionError
+from .errors import FoldError, FrontendError, OptionError
 from .files import refuse_unwritable
+from .fold import fold
+from .frontend import trace
 from .nn import MPBN_KINDS, ModelCard, SpikingNetwork
-from .progress import track
+from .progress import announce, track
 from .records import record
 from .zoo import ARCHITECTURES
 
@@ -49,6 +51,7 @@ def train(
     network = SpikingNetwork(
         build_body(architecture, arguments), timesteps=timesteps, input_format=dataset.input_format
     )
+    _try_out(network, dataset)
     with _deterministic():
         _optimize(network, dataset.train, training)
     network.card = ModelCard(
@@ -74,6 +77,26 @@ def _check(training: Training, dataset: DataSet) -> None:
         )
     if not (isfinite(training.learning_rate) and training.learning_rate > 0):
         raise OptionError(f"learning rate {training.learning_rate}; a number above zero is needed.")
+
+
+def _try_out(network: SpikingNetwork, dataset: DataSet) -> None:
+    """Find out before training whether the network takes the data, and whether it could be exported."""
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise OptionError("the network has no parameters to train.")
+    inputs, classes = _tensors(dataset.train)[0][:2], len(dataset.class_names)
+    try:
+        with torch.no_grad():
+            found = tuple(network.eval()(inputs).shape)
+    except Exception as error:  # whatever a network of somebody else does with inputs it cannot take
+        raise OptionError(f"the network cannot take samples of {dataset.name}: {error}") from error
+    if found != (2, classes):
+        raise OptionError(
+            f"the network gives outputs {found} for 2 samples; {dataset.name} needs (2, {classes})."
+        )
+    try:
+        fold(trace(network))
+    except (FrontendError, FoldError) as error:
+        announce(f"note: as it is, this network can be trained, but not exported: {error}")
 
 
 @contextmanager
@@ -115,6 +138,8 @@ def _optimize(network: SpikingNetwork, split: Split, training: Training) -> None
     for inputs, labels in track(_batches(split, training), "training", training.epochs * batches):
         optimizer.zero_grad()
         loss = cross_entropy(network(inputs), labels)
+        if not loss.isfinite():
+            raise OptionError("the loss is no longer a number; train with a lower --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
@@ -136,20 +161,43 @@ def _tensors(split: Split) -> tuple[Tensor, Tensor]:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", default="digits", help=f"data set: {', '.join(DATASETS)}")
+    parser.add_argument(
+        "--data", default="digits", help=f"data set: {', '.join(DATASETS)} (default %(default)s)"
+    )
     parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
     parser.add_argument(
         "--arch",
         default="digits-cnn",
-        help=f"network: {', '.join(ARCHITECTURES)}; or package.module:factory (imported, so its code runs)",
+        help=f"network: {', '.join(ARCHITECTURES)}; or package.module:factory (imported, so its code runs);"
+        " it is called with input_shape, classes and mpbn (default %(default)s)",
     )
-    parser.add_argument("--mpbn", choices=MPBN_KINDS, default="channel", help="membrane-potential batch norm")
-    parser.add_argument("--timesteps", type=whole_number(1), default=4, help="time steps per sample")
-    parser.add_argument("--epochs", type=whole_number(1), default=8)
-    parser.add_argument("--batch", type=whole_number(2), default=32, help="samples per step of SGD")
-    parser.add_argument("--learning-rate", type=float, default=0.1, help="at the start of the cosine")
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="same seed, same network")
-    parser.add_argument("--out", type=Path, default=Path("model.pt"), help="the checkpoint to write")
+    parser.add_argument(
+        "--mpbn",
+        choices=MPBN_KINDS,
+        default="channel",
+        help="membrane-potential batch norm (default %(default)s)",
+    )
+    parser.add_argument(
+        "--timesteps", type=whole_number(1), default=4, help="per sample (default %(default)s)"
+    )
+    parser.add_argument(
+        "--epochs", type=whole_number(1), default=8, help="passes over the data (default %(default)s)"
+    )
+    parser.add_argument(
+        "--batch", type=whole_number(2), default=32, help="samples per step of SGD (default %(default)s)"
+    )
+    parser.add_argument(
+        "--learning-rate",
+        type=float,
+        default=0.1,
+        help="of SGD, falling to zero in a cosine (default %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=whole_number(0), default=0, help="same seed, same network (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("model.pt"), help="the checkpoint to write (default %(default)s)"
+    )
 
 
 def _execute(options: argparse.Namespace) -> Outcome:

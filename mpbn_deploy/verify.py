@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import copy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from .bounds import bounds
 from .cli import Command, Outcome, main
 from .data import Split
 from .emulate import emulate
-from .errors import MissingPackageError
+from .errors import MissingPackageError, SimulationError
 from .float_ir import FoldedNetwork
 from .folder import add_sample_arguments, open_folder
 from .graph import Trace
@@ -178,13 +178,13 @@ def verify(
         "Lava": lambda: lava_sim.run(network, inputs),
     }
     if netx is not None:
-        executions["lava-dl netx reader"] = lambda: lava_sim.run_stock_netx(netx, network, inputs)
+        executions["lava-dl netx"] = lambda: lava_sim.run_stock_netx(netx, network, inputs)
     comparisons = []
     for name, execute in executions.items():
         announce(f"verify: reference against {name}, {len(inputs)} samples")
         try:
             comparisons.append(compare(name, reference, execute()))
-        except MissingPackageError as error:
+        except (MissingPackageError, SimulationError) as error:
             comparisons.append(Comparison(execution=name, not_run=str(error)))
     return VerifyReport(
         samples=len(inputs),
@@ -334,7 +334,7 @@ def report_text(report: VerifyReport) -> RenderableType:
     for heading in ("spikes", "different", "voltages", "different", "outputs", "different"):
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
-        table.add_row(comparison.execution, *(str(getattr(comparison, count)) for count in COUNTS))
+        table.add_row(comparison.execution, *_cells(comparison))
     lines = [f"{c.execution} not run: {c.not_run}" for c in report.comparisons if c.not_run]
     lines += [_mismatch_text(c) for c in report.comparisons if c.first_mismatch]
     if report.fold is not None:
@@ -351,6 +351,13 @@ def report_text(report: VerifyReport) -> RenderableType:
             f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
         )
     return Group(table, *lines)
+
+
+def _cells(comparison: Comparison) -> Iterator[str]:
+    """Counts in pairs; where an execution shows nothing to compare, nothing was found equal either."""
+    for compared, mismatched in zip(COUNTS[::2], COUNTS[1::2], strict=True):
+        shown = getattr(comparison, compared)
+        yield from (str(shown), str(getattr(comparison, mismatched))) if shown else ("not shown", "")
 
 
 def _mismatch_text(comparison: Comparison) -> str:

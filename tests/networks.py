@@ -48,6 +48,22 @@ def body_with_relu():
     return body
 
 
+def no_parameters(input_shape, classes, mpbn):
+    return nn.Flatten()
+
+
+def five_outputs(input_shape, classes, mpbn):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
+
+
+def wrong_size(input_shape, classes, mpbn):
+    return nn.Sequential(nn.Flatten(), nn.Linear(63, 10))
+
+
+def with_relu(input_shape, classes, mpbn):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+
+
 def failing():
     """What a user's factory may do."""
     return 1 / 0

@@ -1,6 +1,7 @@
 """model.pt: whole, safe, and clear about what is wrong with it."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 from networks import spiking_network, with_card
 
 from mpbn_deploy.checkpoint import build_body, load_model, save_model
-from mpbn_deploy.errors import CheckpointError, OptionError
+from mpbn_deploy.errors import CheckpointError, NetworkError, OptionError
+from mpbn_deploy.float_ir import InputFormat
 
 ARCH = "networks:conv_body"
 
@@ -61,7 +63,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path):
     (tmp_path / "evil.pt").write_bytes(pickle.dumps({"format": Evil()}))
     torch.save({"format": Evil()}, tmp_path / "evil_zip.pt")
     for name in ("evil.pt", "evil_zip.pt"):
-        with pytest.raises(CheckpointError, match="refused, because reading it would run code"):
+        with pytest.raises(CheckpointError, match="refused, reading it would run code"):
             load_model(tmp_path / name)
     assert not (tmp_path / "touched").exists()
 
@@ -69,7 +71,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 broken zip", bytes(1000)])
 def test_not_a_checkpoint(tmp_path, content):
     (tmp_path / "model.pt").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"model\.pt: "):
+    with pytest.raises(CheckpointError, match=r"model\.pt: not a checkpoint, or a damaged one"):
         load_model(tmp_path / "model.pt")
 
 
@@ -92,8 +94,8 @@ def test_a_tensor_is_no_checkpoint(tmp_path):
     [
         ({"timesteps": None}, "missing key 'timesteps'"),
         ({"extra": 1}, "unknown key 'extra'"),
-        ({"timesteps": "4"}, "'timesteps' is a str; a int is needed"),
-        ({"timesteps": True}, "'timesteps' is a bool"),
+        ({"timesteps": "4"}, "'timesteps' is of type str; int is needed"),
+        ({"timesteps": True}, "'timesteps' is of type bool"),
         ({"format": "other"}, "format 'other' version 1; this release reads 'mpbn_deploy.model' version 1"),
         ({"version": 2}, "version 2"),
         ({"arguments": {"shape": {}}}, "arguments shape are not numbers"),
@@ -108,8 +110,8 @@ def test_wrong_content_is_named(path, changes, message):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("shape", [2, 5], r"shape \[2, 5\]"),
-        ("shape", [], r"shape \[\]"),
+        ("shape", [2, 5], r"shape \(2, 5\)"),
+        ("shape", [], r"shape \(\)"),
         ("minimum", 99, "range 99..9 is empty"),
         ("mean", [float("nan")], "mean .* one finite number"),
         ("mean", ["a", "b"], "mean .* one finite number"),
@@ -190,3 +192,56 @@ def test_a_folder_that_is_not_there_is_named_and_nothing_is_left(tmp_path):
 def test_a_factory_that_fails_is_named(path):
     with pytest.raises(OptionError, match=r"cannot be built with .*: ZeroDivisionError: division by zero"):
         load_model(path, arch="networks:failing")
+
+
+@pytest.mark.parametrize("name", ["exiting", "no_such_name"])
+def test_importing_somebodys_code_may_fail_in_any_way(path, name, tmp_path, monkeypatch):
+    (tmp_path / "exiting.py").write_text("import sys; sys.exit(0)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(OptionError, match="cannot be imported"):
+        load_model(path, arch=f"{name}:factory")
+
+
+def test_a_bare_state_dict_is_named(path):
+    torch.save(torch.load(path, weights_only=True)["state_dict"], path)
+    with pytest.raises(CheckpointError, match="a bare state_dict; save the network with"):
+        load_model(path)
+
+
+def test_a_folder_is_not_a_file(tmp_path):
+    with pytest.raises(CheckpointError, match="not a file"):
+        load_model(tmp_path)
+
+
+def test_variances_below_zero_are_named(path):
+    with pytest.raises(CheckpointError, match=r"norm1\.running_var: a variance below zero"):
+        load_model(change_state(path, **{"norm1.running_var": -torch.ones(4)}), arch=ARCH)
+
+
+def test_time_steps_without_end_are_refused(path):
+    with pytest.raises(OptionError, match=r"timesteps 1000000000; allowed are 1\.\.10000"):
+        load_model(change(path, timesteps=10**9), arch=ARCH)
+
+
+def test_what_cannot_be_built_again_is_not_saved(tmp_path):
+    network = with_card(spiking_network())
+    for changes, message in (
+        ({"architecture": "build"}, "package.module:factory is needed"),
+        ({"arguments": {"activation": print}}, "arguments activation are not numbers"),
+    ):
+        network.card = replace(with_card(network).card, **changes)
+        with pytest.raises((OptionError, CheckpointError), match=message):
+            save_model(tmp_path / "model.pt", network)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_input_format_takes_any_sequence_and_checks_itself():
+    given = InputFormat(shape=[2, 5, 7], minimum=0, maximum=9, mean=(3,), deviation=[1.5, 2])
+    assert (
+        given.mean.tolist() == [3.0, 3.0]
+        and given.deviation.tolist() == [1.5, 2.0]
+        and given.shape == (2, 5, 7)
+    )
+    with pytest.raises(NetworkError) as caught:
+        InputFormat(shape=(2, 5, 7), minimum=0, maximum=1.5, mean=(1, 2, 3), deviation="x")
+    assert len(caught.value.problems) == 3

@@ -1,9 +1,12 @@
 """The commands as users type them: output, exit codes, bad input."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,6 +210,36 @@ def test_an_interrupt_ends_with_one_word(monkeypatch, capfd):
     assert capfd.readouterr().err == "interrupted\n"
 
 
+def test_an_error_is_json_too(result):
+    code, data, err = result("run", "nowhere")
+    assert code == 2 and "no export folder" in data["error"] and "error: nowhere" in err
+
+
+def test_output_that_cannot_be_written(export_folder):
+    command = [sys.executable, "-m", "mpbn_deploy", "fit", str(export_folder)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2 and "standard output cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path):
+    """As `timeout` and service managers do it: to all processes at once."""
+    command = [sys.executable, "-m", "mpbn_deploy.export", str(model_path), "--target", "loihi2", "--out"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*command, str(tmp_path / "out"), "--samples", "all"],
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    ) as run:  # fmt: skip
+        while "against Lava" not in run.stderr.readline():
+            assert run.poll() is None
+        time.sleep(3)
+        os.killpg(run.pid, signal.SIGTERM)
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == 143 and "Traceback" not in out + err
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("pymp-")] == []
+
+
 # ---- bad input --------------------------------------------------------------------------------
 
 
@@ -286,6 +319,7 @@ def test_missing_files_and_manifests(refused, folder, tmp_path):
     assert "no export folder" in refused("run", tmp_path)
     for content, message in (
         ("{", "not readable as JSON"),
+        ("[" * 200_000, "not readable as JSON"),
         ("[]", "not an export of version 1"),
         (json.dumps({"format": "mpbn_deploy.export", "version": 99}), "not an export of version 1"),
         (json.dumps({"format": "mpbn_deploy.export", "version": 1, "files": {"../evil": "0"}}), "damaged"),

@@ -126,7 +126,7 @@ def test_a_message_says_who_what_is_allowed_by_whom_and_what_to_do():
     assert message(network(threshold=[-12, -3, 4]), LOIHI1) == (
         "hidden: threshold -12 in 2 of 3 values; "
         "loihi1 holds 1..131071 (nengo-loihi hardware/validate.py:53). "
-        "Keep MPBN gains positive in training, quantize with another scale, or change the target."
+        "Choose a target that holds them, such as loihi2."
     )
 
 

@@ -95,7 +95,7 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda n: spoil(n, timesteps=0), "timesteps 0; at least 1"),
+        (lambda n: spoil(n, timesteps=0), r"timesteps 0; allowed are 1\.\.10000"),
         (lambda n: spoil(n, populations=n.populations[1:]), "first population must be the input"),
         (lambda n: with_population(n, 1, neuron=Input(minimum=0, maximum=1)), "conv: a second input"),
         (lambda n: with_population(n, 0, neuron=Input(minimum=2, maximum=1)), "range 2..1 is empty"),

@@ -107,6 +107,17 @@ def test_round_trip(path, tmp_path):
             np.testing.assert_allclose(before.neuron.threshold, after.neuron.threshold, rtol=1e-6)
 
 
+def test_grouped_convolutions_can_be_read_by_nir_itself_and_come_back_in_groups(tmp_path):
+    folded = folded_network(groups=2)
+    write_nir(folded, tmp_path / "a.nir")
+    graph = nir.read(tmp_path / "a.nir")  # with its own check of types
+    assert graph.nodes["lif1_synapse"].weight.shape == (4, 2, 3, 3)
+    once = read_nir(tmp_path / "a.nir")
+    assert once.connections[0].synapse.groups == 2
+    expected = folded.connections[0].synapse.weight.astype(np.float32)
+    np.testing.assert_array_equal(once.connections[0].synapse.weight, expected)
+
+
 def test_same_network_same_bytes(path, tmp_path):
     write_nir(folded_network(), tmp_path / "again.nir")
     assert path.read_bytes() == (tmp_path / "again.nir").read_bytes()
@@ -194,7 +205,7 @@ def test_damaged_files(path, tmp_path):
 
     def spoil(file):
         text = json.loads(file["node/metadata/mpbn_deploy"][()])
-        del text["leaks"]
+        del text["groups"]
         del file["node/metadata/mpbn_deploy"]
         file["node/metadata/mpbn_deploy"] = json.dumps(text)
 

@@ -1,5 +1,7 @@
 """What you train with, and training itself."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,15 @@ def train_digits(**options):
     return train(load_dataset("digits"), "digits-mlp", training=Training(**options))
 
 
+def train_arch(architecture):
+    return train(load_dataset("digits"), architecture, training=Training(epochs=1))
+
+
+def test_a_network_that_cannot_be_exported_is_trained_with_a_note(capfd):
+    train_arch("networks:with_relu")
+    assert "not exported: 2: layer of class ReLU is not known" in capfd.readouterr().err
+
+
 def test_raw_integers_are_inputs_too():
     network = tiny_network()
     pixels = torch.randint(0, 10, (3, 4))
@@ -107,6 +118,14 @@ def test_raw_integers_are_inputs_too():
         (lambda: train_digits(batch=2000), "batch 2000; digits has 1437 samples"),
         (lambda: train_digits(learning_rate=float("nan")), "learning rate nan"),
         (lambda: train_digits(learning_rate=-1.0), "learning rate -1.0"),
+        (lambda: train_digits(learning_rate=1e30), "the loss is no longer a number"),
+        (lambda: train_arch("networks:no_parameters"), "no parameters to train"),
+        (
+            lambda: train_arch("networks:five_outputs"),
+            r"outputs \(2, 5\) for 2 samples; digits needs \(2, 10\)",
+        ),
+        (lambda: train_arch("networks:wrong_size"), "cannot take samples of digits"),
+        (lambda: load_dataset("digits", Path("folder")), "take no --data-dir"),
     ],
 )
 def test_impossible_options_are_named(make, message):

@@ -77,7 +77,7 @@ def test_all_executions_agree_and_drift_is_measured(tmp_path):
     )
     data = report.to_json()
     assert data["bit_exact"] and data["first_mismatch"] is None
-    executions = ["emulator", "Lava", "lava-dl netx reader"]
+    executions = ["emulator", "Lava", "lava-dl netx"]
     assert [c["execution"] for c in data["comparisons"]] == executions
     if lava_sim.lava_version():
         assert all(c["spikes_compared"] > 0 for c in data["comparisons"])
@@ -133,3 +133,14 @@ def test_folding_is_checked_against_the_module_itself():
     assert check.largest_output_difference < 1e-12
     model.body.lif1.threshold = 0.9
     assert check_fold(model, folded, inputs).spikes_mismatched > 0
+
+
+def test_a_reader_that_cannot_take_the_network_is_reported(tmp_path):
+    """lava-dl's reader divides by the largest weight of a dense layer."""
+    network = int_chain()
+    *front, last = network.connections
+    silent = replace(last, synapse=replace(last.synapse, weight=np.zeros_like(last.synapse.weight)))
+    network = replace(network, connections=(*front, silent))
+    write_netx(network, tmp_path / "network.net")
+    report = verify(network, inputs_for(network), netx=tmp_path / "network.net")
+    assert report.bit_exact and "cannot run the network" in report.comparisons[2].not_run

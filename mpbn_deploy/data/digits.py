@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import OptionError
 from ..float_ir import InputFormat
 from .dataset import DataSet, Split
 
@@ -15,6 +16,8 @@ SPLIT_SEED = 0
 
 def load_digits(folder: Path | None = None) -> DataSet:
     """1,437 digits to train with and 360 to test with, always the same ones."""
+    if folder is not None:
+        raise OptionError("digits lie inside scikit-learn; they take no --data-dir.")
     from sklearn import datasets
 
     digits = datasets.load_digits()

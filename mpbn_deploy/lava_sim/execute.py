@@ -56,11 +56,12 @@ def _run(graph: LavaGraph, steps: int) -> None:
 def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[AbstractProcess]:
     """Start Lava's processes; stop them at the end, also after an error or an interrupt.
 
-    An interrupt from the keyboard reaches all processes of a terminal. Lava's would die in the middle
-    of a message, and the stop would wait for them for ever; so they ignore it, and we stop them.
+    Interrupts of the keyboard, and mostly requests to end, reach all processes of a command at once.
+    Lava's would die in the middle of a message, and the stop would wait for them for ever; so they
+    ignore both, and are stopped from here.
     """
     try:
-        with _children_ignore_interrupts():
+        with _children_ignore_signals():
             process.create_runtime(run_cfg=configuration)
         yield process
     finally:
@@ -68,15 +69,16 @@ def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[A
 
 
 @contextmanager
-def _children_ignore_interrupts() -> Iterator[None]:
+def _children_ignore_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only there can signals be set
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _gather(network: IntNetwork, graph: LavaGraph, samples: int) -> Trace:

@@ -32,7 +32,10 @@ def execute_stock_netx(path: Path, network: IntNetwork, inputs: Array) -> Trace:
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, steps)
     with tempfile.TemporaryDirectory(prefix="mpbn_netx_") as folder, quiet():
-        return _run(path, network, steps, Path(folder))
+        try:
+            return _run(path, network, steps, Path(folder))
+        except (ValueError, RuntimeError, ArithmeticError) as error:  # its reader checks little beforehand
+            raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
 
 
 def _run(path: Path, network: IntNetwork, steps: Array, folder: Path) -> Trace:
@@ -78,13 +81,10 @@ def _run_samples(
 ) -> Array:
     """Run sample after sample; after each, the voltage of the last layer is its output."""
     outputs = []
-    try:
-        with started(source, configuration):
-            for sample in range(samples):
-                steps = timesteps + (late if sample == 0 else 0)
-                source.run(condition=RunSteps(num_steps=steps))
-                outputs.append(np.asarray(last.neuron.v.get()).T)
-    except (ValueError, RuntimeError) as error:
-        raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
+    with started(source, configuration):
+        for sample in range(samples):
+            steps = timesteps + (late if sample == 0 else 0)
+            source.run(condition=RunSteps(num_steps=steps))
+            outputs.append(np.asarray(last.neuron.v.get()).T)
     stacked: Array = np.stack(outputs).astype(np.int64)
     return stacked

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import OptionError
 from ..float_ir import InputFormat
+from ..graph import timestep_problems
 from .neuron import LIF
 
 
@@ -34,8 +35,8 @@ class SpikingNetwork(nn.Module):
         self, body: nn.Module, *, timesteps: int, input_format: InputFormat, card: ModelCard | None = None
     ) -> None:
         super().__init__()
-        if timesteps < 1:
-            raise OptionError(f"timesteps {timesteps}; a network needs at least 1.")
+        if problems := timestep_problems(timesteps):
+            raise OptionError(f"{problems[0]}.")
         self.body = body
         self.timesteps = timesteps
         self.input_format = input_format
