@@ -110,7 +110,7 @@ def export(
             data_name=chosen.name,
         )
         verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
-        announce(f"fit: {len(network.populations) - 1} populations on {profile.name}")
+        announce(f"fit: on {profile.title}")
         result = ExportResult(folder=folder, verified=verified, fitted=fit.fit(network, profile))
         facts = _facts(model_path, model, profile, chosen, options)
         described = describe(folded, network, profile, weight_bits)

@@ -330,7 +330,7 @@ def _resource_findings(design: Design, resource: str) -> Iterator[Finding]:
 
 
 def _not_checked(rule: str, what: str, key: str, profile: HardwareProfile) -> Finding:
-    message = f"{WHOLE_NETWORK}: {what} not checked; {profile.name} does not know {key} ({KEYS[key]})."
+    message = f"not checked: {what}; {profile.name} does not know {key} ({KEYS[key]})."
     return Finding(rule=rule, where=WHOLE_NETWORK, message=message, severity="not checked")
 
 
