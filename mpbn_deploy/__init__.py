@@ -3,7 +3,7 @@
 The map, in the order of processing (each line is a file or folder here):
 
     errors          what can go wrong, as a tree          records      how every record is made
-    cli, progress   what all commands share
+    cli, progress   what all commands share               files        writing files whole
 
     nn/             what you train with: LIF with MPBN
     zoo/            network architectures                 data/        data sets
@@ -19,6 +19,7 @@ The map, in the order of processing (each line is a file or folder here):
     simulate        the reference simulator, NumPy        emulate      the fast one, torch
 
     nir_io          NIR files                             netx_io      lava-dl netx files
+    hdf5            bounded reading for both
     lava_sim/       Lava's simulator
     verify          COMMAND   executions compared bit by bit; float against integer
 

@@ -72,7 +72,7 @@ def _examine(check: Check) -> Finding:
     try:
         found = check.works()
     except Exception as error:  # a broken installation may fail in any way, and that is the finding
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].split("; ")[0]
         return Finding(name=check.name, works=False, needed=check.needed, found=reason, mend=check.mend)
     return Finding(name=check.name, works=True, needed=check.needed, found=found, mend=None)
 

@@ -3,13 +3,17 @@
 from collections import OrderedDict
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
+from mpbn_deploy import lava_sim
 from mpbn_deploy.float_ir import InputFormat
 from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
 from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
 from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
+
+needs_lava = pytest.mark.skipif(lava_sim.lava_version() is None, reason="lava-nc is not installed")
 
 
 def input_format(shape=(2, 5, 7), maximum=9):

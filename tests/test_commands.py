@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from networks import spiking_network, with_card
+from networks import needs_lava, spiking_network, with_card
 
 from mpbn_deploy import cli
 from mpbn_deploy.checkpoint import save_model
@@ -96,6 +96,7 @@ def test_exporting_again_replaces_the_folder(folder, model_path, result):
     assert manifest["model"]["name"] == "model.pt" and len(manifest["model"]["sha256"]) == 64
 
 
+@needs_lava
 def test_run_both_backends_alike(export_folder, result, digits):
     code, lava, _ = result("run", export_folder, "--samples", 3)
     assert code == 0 and lava["backend"] == "lava" and lava["samples"] == 3
@@ -180,6 +181,7 @@ def test_help_is_worth_reading(command, capfd):
     assert "--json" in out and len(out) > 300
 
 
+@needs_lava
 def test_commands_run_as_modules_and_print_nothing_but_json(export_folder, tmp_path):
     """In a process of their own, from another folder, as a user would."""
     done = subprocess.run(
@@ -223,6 +225,7 @@ def test_output_that_cannot_be_written(export_folder):
     assert "Traceback" not in done.stderr
 
 
+@needs_lava
 def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path):
     """As `timeout` and service managers do it: to all processes at once."""
     command = [sys.executable, "-m", "mpbn_deploy.export", str(model_path), "--target", "loihi2", "--out"]

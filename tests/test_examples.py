@@ -7,10 +7,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from networks import needs_lava
 
 ROOT = Path(__file__).parent.parent
 
 
+@needs_lava
 def test_quickstart(capfd):
     text = (ROOT / "examples" / "quickstart.py").read_text()
     assert len(text.splitlines()) < 40

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import assert_same_trace, inputs_for, int_chain, int_residual
+from networks import assert_same_trace, inputs_for, int_chain, int_residual, needs_lava
 
 from mpbn_deploy import lava_sim
 from mpbn_deploy.errors import MissingPackageError, SimulationError
@@ -19,7 +19,7 @@ from mpbn_deploy.lava_sim import compat
 from mpbn_deploy.netx_io import write_netx
 from mpbn_deploy.simulate import simulate
 
-pytestmark = pytest.mark.skipif(lava_sim.lava_version() is None, reason="lava-nc is not installed")
+pytestmark = needs_lava
 
 
 @pytest.mark.parametrize("seed", [0, 1])

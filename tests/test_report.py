@@ -350,7 +350,7 @@ def test_a_chip_of_which_nothing_is_known(story):
     words = words_of(page)
     assert len(pictures_of(page)) == 5
     assert "how many chips that takes is not known" in words
-    assert "weights fit format not checked" in words
+    assert "not checked: weights fit format" in words
     assert "the cores of a chip are not known" in words
 
 

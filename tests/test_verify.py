@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from networks import inputs_for, int_chain, spiking_network
+from networks import inputs_for, int_chain, needs_lava, spiking_network
 
 from mpbn_deploy import lava_sim
 from mpbn_deploy.data import Split
@@ -135,6 +135,7 @@ def test_folding_is_checked_against_the_module_itself():
     assert check_fold(model, folded, inputs).spikes_mismatched > 0
 
 
+@needs_lava
 def test_a_reader_that_cannot_take_the_network_is_reported(tmp_path):
     """lava-dl's reader divides by the largest weight of a dense layer."""
     network = int_chain()
