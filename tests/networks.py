@@ -1,5 +1,8 @@
 """Tiny networks, made at random from a seed."""
 
+import os
+import signal
+import subprocess
 from collections import OrderedDict
 
 import numpy as np
@@ -206,3 +209,12 @@ def assert_same_trace(expected, got, *, voltages=True):
         if voltages:
             np.testing.assert_array_equal(expected.voltages[name], got.voltages[name], err_msg=name)
     np.testing.assert_array_equal(expected.outputs, got.outputs)
+
+
+def end_of(run, seconds=60):
+    """What a command that was told to end still says; one that does not end is killed, and fails the test."""
+    try:
+        return run.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        pytest.fail(f"still running {seconds} s after it was told to end")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from networks import needs_lava, spiking_network, with_card
+from networks import end_of, needs_lava, spiking_network, with_card
 
 from mpbn_deploy import cli
 from mpbn_deploy.checkpoint import save_model
@@ -238,7 +238,7 @@ def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path):
             assert run.poll() is None
         time.sleep(3)
         os.killpg(run.pid, signal.SIGTERM)
-        out, err = run.communicate(timeout=60)
+        out, err = end_of(run)
     assert run.returncode == 143 and "Traceback" not in out + err
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("pymp-")] == []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import assert_same_trace, inputs_for, int_chain, int_residual, needs_lava
+from networks import assert_same_trace, end_of, inputs_for, int_chain, int_residual, needs_lava
 
 from mpbn_deploy import lava_sim
 from mpbn_deploy.errors import MissingPackageError, SimulationError
@@ -94,7 +94,8 @@ def with_neuron(network, neuron):
 
 
 ENDLESS = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits none
 sys.path.insert(0, sys.argv[1])
 from networks import inputs_for, int_chain
 from mpbn_deploy import lava_sim
@@ -122,7 +123,7 @@ def test_an_interrupt_from_the_keyboard_ends_all_processes(tmp_path):
         assert run.stdout.readline() == "started\n"
         time.sleep(5)  # by then Lava runs, or is about to
         os.killpg(run.pid, signal.SIGINT)
-        out, _ = run.communicate(timeout=60)
+        out = end_of(run)[0]
     assert out == "interrupted\n" and run.returncode == 0
     assert list(tmp_path.iterdir()) == []
     assert _group_ends(run.pid)
