@@ -24,7 +24,7 @@ The map, in the order of processing (each line is a file or folder here):
     verify          COMMAND   executions compared bit by bit; float against integer
 
     hardware        profiles of chips (hw_profiles/)
-    place           which neurons sit on which core
+    place           which neurons sit on which core       rules        the design rules of a chip
     fit             COMMAND   design rules and resources -> FitReport
     report/         all of it as one HTML page
 

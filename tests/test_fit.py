@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from mpbn_deploy.fit import RULES, fit, report_text
+from mpbn_deploy.fit import fit, report_text
 from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
 from mpbn_deploy.hardware import KEYS, HardwareProfile, Limit, load_profile
 from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
 from mpbn_deploy.place import RESOURCES
+from mpbn_deploy.rules import RULES
 
 LOIHI1, LOIHI2 = load_profile("loihi1"), load_profile("loihi2")
 NOTHING_KNOWN = HardwareProfile(name="riddle", title="?", description="?", limits={})

@@ -15,7 +15,7 @@ from torch import nn
 from mpbn_deploy.data import Split
 from mpbn_deploy.emulate import emulate
 from mpbn_deploy.errors import OptionError
-from mpbn_deploy.fit import Finding, fit
+from mpbn_deploy.fit import fit
 from mpbn_deploy.float_ir import InputFormat
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
@@ -29,6 +29,7 @@ from mpbn_deploy.report.diagram import choose_lanes, network_diagram, split_conn
 from mpbn_deploy.report.drawing import as_data_uri, label
 from mpbn_deploy.report.html import render
 from mpbn_deploy.report.pictures import histogram_range, real_thresholds, sampled_neurons
+from mpbn_deploy.rules import Finding
 from mpbn_deploy.verify import Accuracy, Comparison, Drift, FoldCheck, Mismatch, verify
 
 LOIHI2 = load_profile("loihi2")

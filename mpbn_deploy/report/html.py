@@ -11,9 +11,10 @@ from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
 from ..files import write_atomically
-from ..fit import COLUMNS, Finding, LayerFit
+from ..fit import COLUMNS, LayerFit
 from ..int_ir import STATE_LIMIT
 from ..records import record
+from ..rules import Finding
 from ..verify import LAVA_CLAIM, Mismatch, VerifyReport
 from .diagram import network_diagram
 from .drawing import as_data_uri
