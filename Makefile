@@ -47,7 +47,7 @@ $(STAMP): pyproject.toml constraints.txt
 test-all-pythons:
 	@for minor in 3.10 3.11 3.12; do \
 	  found=""; \
-	  for candidate in python$$minor "$$HOME"/.pyenv/versions/$$minor.*/bin/python; do \
+	  for candidate in python$$minor "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$minor.*/bin/python; do \
 	    if [ -z "$$found" ] && "$$candidate" -c 'import sys; assert "%d.%d" % sys.version_info[:2] == "'$$minor'"' \
 	      2>/dev/null; then found="$$candidate"; fi; \
 	  done; \
