@@ -23,6 +23,8 @@ from lava.magma.core.process.process import AbstractProcess
 from lava.magma.core.run_conditions import RunSteps
 from lava.magma.core.run_configs import Loihi2SimCfg
 
+PATIENCE = 5.0  # seconds for Lava's processes to end
+
 
 def execute(network: IntNetwork, inputs: Array) -> Trace:
     """Stream the samples back to back through Lava's fixed-point models."""
@@ -58,27 +60,47 @@ def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[A
 
     Interrupts of the keyboard, and mostly requests to end, reach all processes of a command at once.
     Lava's would die in the middle of a message, and the stop would wait for them for ever; so they
-    ignore both, and are stopped from here.
+    are born deaf to both, and are stopped from here.
     """
     try:
-        with _children_ignore_signals():
+        with _signals_kept_for_later():
             process.create_runtime(run_cfg=configuration)
         yield process
     finally:
-        process.stop()
+        _stop(process)
+
+
+def _stop(process: AbstractProcess) -> None:
+    """Ask Lava's processes to end; kill those that do not, as when an interrupt came between two messages."""
+    stopping = threading.Thread(target=process.stop, daemon=True)
+    stopping.start()
+    stopping.join(PATIENCE)
+    if stopping.is_alive():
+        for actor in process.runtime._messaging_infrastructure.actors:
+            if not actor._is_done:
+                actor.kill()
+        stopping.join(PATIENCE)
 
 
 @contextmanager
-def _children_ignore_signals() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be set
+def _signals_kept_for_later() -> Iterator[None]:
+    """Processes born meanwhile inherit a handler that only takes note; ours are obeyed afterwards.
+
+    Blocking the signals would not do: starting multiprocessing's resource tracker unblocks them.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only there can handlers be set
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    kept: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda got, frame: kept.append(got)) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        for late in kept:
+            signal.raise_signal(late)
 
 
 def _gather(network: IntNetwork, graph: LavaGraph, samples: int) -> Trace:
