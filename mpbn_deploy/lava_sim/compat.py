@@ -7,7 +7,9 @@ lava-nc 0.10.0 and lava-dl 0.6.0 are the last releases of archived projects, and
 from __future__ import annotations
 
 import dataclasses
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,9 +71,32 @@ def _load(package: str, modules: tuple[str, ...]) -> None:
         )
     if all(name in sys.modules for name in modules):
         return
-    with _hashable_dataclasses(), _no_object_detection(), quiet():
+    with signals_kept_for_later(), _hashable_dataclasses(), _no_object_detection(), quiet():
         for name in modules:
             import_module(name)
+
+
+@contextmanager
+def signals_kept_for_later() -> Iterator[None]:
+    """Interrupts and requests to end that come meanwhile are obeyed afterwards.
+
+    Lava's imports swallow them (a bare `except`), and its processes, which inherit a handler that
+    only takes note, must not die of them. Blocking the signals would not do: starting the resource
+    tracker of multiprocessing unblocks them.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only there can handlers be set
+        yield
+        return
+    kept: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda got, frame: kept.append(got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in kept:
+            signal.raise_signal(late)
 
 
 @contextmanager

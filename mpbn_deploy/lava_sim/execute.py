@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from ..graph import Trace, as_steps
 from ..int_ir import IntNetwork, IntPopulation, Readout
 from ..records import Array
 from ..simulate import check_input_values
-from .compat import quiet
+from .compat import quiet, signals_kept_for_later
 from .graph import LavaGraph, build
 
 # isort: split
@@ -63,7 +62,7 @@ def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[A
     are born deaf to both, and are stopped from here.
     """
     try:
-        with _signals_kept_for_later():
+        with signals_kept_for_later():
             process.create_runtime(run_cfg=configuration)
         yield process
     finally:
@@ -80,27 +79,6 @@ def _stop(process: AbstractProcess) -> None:
             if not actor._is_done:
                 actor.kill()
         stopping.join(PATIENCE)
-
-
-@contextmanager
-def _signals_kept_for_later() -> Iterator[None]:
-    """Processes born meanwhile inherit a handler that only takes note; ours are obeyed afterwards.
-
-    Blocking the signals would not do: starting multiprocessing's resource tracker unblocks them.
-    """
-    if threading.current_thread() is not threading.main_thread():  # only there can handlers be set
-        yield
-        return
-    kept: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda got, frame: kept.append(got)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for late in kept:
-            signal.raise_signal(late)
 
 
 def _gather(network: IntNetwork, graph: LavaGraph, samples: int) -> Trace:
