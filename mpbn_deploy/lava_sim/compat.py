@@ -80,9 +80,9 @@ def _load(package: str, modules: tuple[str, ...]) -> None:
 def signals_kept_for_later() -> Iterator[None]:
     """Interrupts and requests to end that come meanwhile are obeyed afterwards.
 
-    Lava's imports swallow them (a bare `except`), and its processes, which inherit a handler that
-    only takes note, must not die of them. Blocking the signals would not do: starting the resource
-    tracker of multiprocessing unblocks them.
+    While Lava is imported, interrupts have been seen to get lost; and its processes, which inherit a
+    handler that only takes note, must not die of them. Blocking the signals would not do: starting
+    the resource tracker of multiprocessing unblocks them.
     """
     if threading.current_thread() is not threading.main_thread():  # only there can handlers be set
         yield
