@@ -6,9 +6,9 @@ length dt is ours,
     v <- leak * v + I + bias         with  tau = dt / (1 - leak),  r = 1,  v_leak = bias
 
 if v is counted in units of (1 - leak): so v_threshold = (1 - leak) * threshold. Without a leak it is
-NIR's IF, dv/dt = r * I, with r = 1 / dt. A bias that is the
-same in all neurons of a channel goes into the synapse; only one that differs (a first layer with
-zero padding and normalized input) goes into v_leak. Numbers are float32, as readers want them.
+NIR's IF, dv/dt = r * I, with r = 1 / dt. A bias that is the same in all neurons of a channel goes into
+the synapse; only one that differs (a first layer with zero padding and normalized input) goes into
+v_leak. Numbers are float32, as readers want them.
 
 A NIR file says nothing of dt, time steps, the comparison or the readout: that stands in the
 graph's metadata. The readout is an Affine node before the output, averaged over the time steps.

@@ -93,7 +93,7 @@ def quantize(
     network = _settle_scales(folded, scales, formats)
     if calibration is not None:
         network = _correct_biases(folded, network, calibration, formats)
-    return _with_unreachable_thresholds(folded, network)
+    return network
 
 
 # ---- scales -----------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Fo
         "state": _ratio(formats.state / 2**STATE_EXPONENT, reach),
     }
     if isinstance(neuron, FloatLif):
-        # What lies beyond reach is set to the edge of it at the end, and need not be held.
+        # What lies beyond reach becomes the farthest threshold of the format, and need not be held.
         farthest = per_channel(reach, neuron.threshold.shape)
         within = np.where(np.abs(neuron.threshold) < farthest, neuron.threshold, 0.0)
         limits["threshold"] = _ratio(formats.threshold, largest_per_channel(within))
@@ -183,7 +183,7 @@ def _ratio(limit: float, largest: Array) -> Array:
 def _round_network(folded: FoldedNetwork, scales: dict[str, Array], formats: Formats) -> IntNetwork:
     return IntNetwork(
         populations=tuple(
-            _round_population(p, scales.get(p.name, np.ones(1)), formats) for p in folded.populations
+            _round_population(folded, p, scales.get(p.name, np.ones(1)), formats) for p in folded.populations
         ),
         connections=tuple(_round_connection(c, scales[c.target]) for c in folded.connections),
         timesteps=folded.timesteps,
@@ -203,19 +203,18 @@ def _scaled(connection: Connection, scales: Array) -> Array:
     return scale_channels(weight, np.repeat(scales, len(weight) // len(scales)))
 
 
-def _round_population(population: FloatPopulation, scales: Array, formats: Formats) -> IntPopulation:
+def _round_population(
+    folded: FoldedNetwork, population: FloatPopulation, scales: Array, formats: Formats
+) -> IntPopulation:
     neuron = population.neuron
     match neuron:
         case Input():
             rounded: Neuron = neuron
         case FloatReadout(bias=bias):
             rounded = Readout(bias=_round(bias, scales))
-        case FloatLif(bias=bias, threshold=threshold):
-            lowered = np.floor(
-                np.clip(scale_channels(threshold, scales), -formats.threshold, formats.threshold)
-            )
+        case FloatLif(bias=bias):
             rounded = Lif(
-                threshold=np.maximum(lowered, -formats.threshold).astype(np.int32),
+                threshold=_round_thresholds(folded, population, neuron, scales, formats),
                 bias=_round(bias, scales),
                 decay_voltage=min(formats.decay, round((1 - neuron.leak) * DECAY_ONE)),
             )
@@ -224,35 +223,24 @@ def _round_population(population: FloatPopulation, scales: Array, formats: Forma
     return Population(name=population.name, shape=population.shape, neuron=rounded)
 
 
+def _round_thresholds(
+    folded: FoldedNetwork, population: FloatPopulation, neuron: FloatLif, scales: Array, formats: Formats
+) -> Array:
+    """Thresholds rounded down; neurons that never (always) fire in float do so in integers too.
+
+    They get the farthest threshold of the format, beyond which `_settle_scales` lets no voltage go.
+    """
+    never, always = _constants(folded, population)
+    lowered = np.floor(scale_channels(np.where(np.isfinite(neuron.threshold), neuron.threshold, 0.0), scales))
+    threshold = np.clip(lowered, -formats.threshold, formats.threshold)
+    threshold = np.where(never, formats.threshold, np.where(always, -formats.threshold, threshold))
+    threshold = threshold.astype(np.int32)
+    return compact(threshold) if neuron.threshold.shape != population.shape else threshold
+
+
 def _round(values: Array, scales: Array) -> Array:
     rounded: Array = np.rint(scale_channels(values, scales)).astype(np.int32)
     return rounded
-
-
-def _with_unreachable_thresholds(folded: FoldedNetwork, network: IntNetwork) -> IntNetwork:
-    """Neurons that never (always) fire in the float network never (always) fire in integers."""
-    pairs = zip(folded.populations[1:], network.populations[1:], strict=True)
-    populations = [_with_unreachable(folded, network, real, integer) for real, integer in pairs]
-    return replace(network, populations=(network.input, *populations))
-
-
-def _with_unreachable(
-    folded: FoldedNetwork, network: IntNetwork, real: FloatPopulation, integer: IntPopulation
-) -> IntPopulation:
-    """The threshold of a constant neuron becomes the bound of its channel's voltages, or lies below it."""
-    if not isinstance(integer.neuron, Lif):
-        return integer
-    never, always = _constants(folded, real)
-    _, (low, high) = neuron_intervals(network, integer)
-    above = per_channel(np.ceil(high.reshape(len(high), -1).max(axis=1) / 2**STATE_EXPONENT), integer.shape)
-    below = (
-        per_channel(np.floor(low.reshape(len(low), -1).min(axis=1) / 2**STATE_EXPONENT), integer.shape) - 1
-    )
-    threshold = np.where(never, np.maximum(integer.neuron.threshold, above), integer.neuron.threshold)
-    threshold = np.where(always, np.minimum(threshold, below), threshold).astype(np.int32)
-    if integer.neuron.threshold.shape != integer.shape:
-        threshold = compact(threshold)
-    return replace(integer, neuron=replace(integer.neuron, threshold=threshold))
 
 
 def _constants(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
@@ -282,9 +270,7 @@ def _correct_biases(
         found = _mean_activity(network, calibration)
         float_mean = _mean_current(folded, population.name, wanted)
         integer_mean = _mean_current(network, population.name, found)
-        error: Array = (
-            float_mean * per_channel(network.scales[population.name], population.shape) - integer_mean
-        )
+        error = scale_channels(float_mean, network.scales[population.name]) - integer_mean
         network = _with_shifted_bias(network, index, error, formats)
     return network
 

@@ -156,6 +156,18 @@ def test_a_neuron_that_never_fires_in_float_never_fires_in_integers():
     assert not simulate(coarse, np.ones((1, 5), int)).spikes["layer"].any()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_constant_neurons_stay_constant_over_many_steps(sign):
+    """A voltage that is never reset piles up: no threshold may stand in the way of its bound."""
+    weight = sign * np.array([[1.0, 0.6, 0.6, 0.6, 0.6]])
+    reach = 3.4 * sum(0.9**step for step in range(10))
+    folded = layer(weight, sign * 1.0001 * reach, timesteps=10, leak=0.9)
+    network = quantize(folded, LOIHI2, weight_bits=2)
+    spikes = simulate(network, np.ones((1, 5), int)).spikes["layer"]
+    assert spikes.all() if sign < 0 else not spikes.any()
+    assert bounds(network)["layer"].fits
+
+
 @settings(max_examples=30, deadline=None)
 @given(threshold=st.floats(-1e4, 1e4), scale=st.floats(0.01, 100))
 def test_thresholds_stay_in_format(threshold, scale):
