@@ -205,13 +205,19 @@ def _refuse_to_overwrite(out: Path) -> None:
     """An earlier export may be replaced, and an empty folder filled; anything else is somebody's work."""
     if out.is_symlink():
         raise OptionError(f"{out}: is a link; give the folder itself with --out.")
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    mine = False
-    if out.is_dir() and {file.name for file in out.iterdir()} <= {*FILES, MANIFEST_FILE}:
-        try:
-            mine = bool(read_manifest(out))
-        except FormatError:
-            mine = False
-    if not mine:
+    if out.exists() and not _is_empty(out) and not _is_export(out):
         raise OptionError(f"{out}: exists and is not an export folder; choose another with --out.")
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether a folder holds an export and nothing else."""
+    if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {*FILES, MANIFEST_FILE}:
+        return False
+    try:
+        return bool(read_manifest(folder))
+    except FormatError:
+        return False

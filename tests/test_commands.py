@@ -201,6 +201,20 @@ def test_a_users_own_network(result, tmp_path, monkeypatch):
     assert manifest["data"] == "random"
 
 
+def test_the_console_script_finds_modules_of_the_current_folder(tmp_path):
+    """As `python -m` does."""
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def build(input_shape, classes, mpbn):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+    )
+    script = Path(sys.executable).with_name("mpbn-deploy")
+    arguments = ["train", "--arch", "mine:build", "--epochs", "1", "--json"]
+    done = subprocess.run([script, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["architecture"] == "mine:build"
+
+
 def test_an_interrupt_ends_with_one_word(monkeypatch, capfd):
     def interrupted(options):
         raise KeyboardInterrupt
