@@ -92,12 +92,13 @@ def _convolution(module: nn.Conv2d) -> Convolution:
     )
 
 
-def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d) -> BatchNorm:
+def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = None) -> BatchNorm:
     if module.running_mean is None or module.running_var is None:
         raise FrontendError("no running statistics, so no exact fold; train with track_running_stats=True.")
     count = module.num_features
+    gain = module.weight if gain is None else gain
     return BatchNorm(
-        gain=np.ones(count) if module.weight is None else _array(module.weight),
+        gain=np.ones(count) if gain is None else _array(gain),
         offset=_bias(module.bias, count),
         mean=_array(module.running_mean),
         variance=_array(module.running_var),
@@ -106,7 +107,7 @@ def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d) -> BatchNorm:
 
 
 def _lif(module: LIF) -> Spike:
-    norm = None if module.mpbn is None else _batch_norm(module.mpbn.bn)
+    norm = None if module.mpbn is None else _batch_norm(module.mpbn.bn, module.mpbn.gain)
     return Spike(leak=module.leak, threshold=module.threshold, norm=norm)
 
 

@@ -11,7 +11,6 @@ from torch import nn
 from mpbn_deploy.data import load_dataset
 from mpbn_deploy.errors import OptionError
 from mpbn_deploy.nn import LIF, SpikingNetwork
-from mpbn_deploy.nn.surrogate import rectangle
 from mpbn_deploy.train import Training, train
 
 
@@ -59,14 +58,6 @@ def test_statistics_are_those_of_one_time_step():
     for step in range(2):
         normalized = (x[step] - x[step].mean(0)) / torch.sqrt(x[step].var(0, unbiased=False) + 1e-5)
         assert torch.equal(spikes[step], (normalized > 0.5).float())
-
-
-def test_the_surrogate_is_one_between_zero_and_one():
-    membrane = torch.tensor([-0.1, 0.0, 0.4, 1.0, 1.1], requires_grad=True)
-    spikes = rectangle(membrane, 0.5)
-    spikes.sum().backward()
-    assert spikes.tolist() == [0, 0, 0, 1, 1]
-    assert membrane.grad.tolist() == [0, 1, 1, 1, 0]
 
 
 def test_logits_are_the_mean_over_time_of_normalized_inputs():

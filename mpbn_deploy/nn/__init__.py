@@ -12,7 +12,7 @@ batch and time together as the paper wants, and only LIF knows that there is tim
 """
 
 from .network import ModelCard, SpikingNetwork
-from .neuron import LIF, MPBN, MPBN_KINDS
+from .neuron import LIF, MPBN, MPBN_GAINS, MPBN_KINDS
 from .surrogate import SURROGATES
 
-__all__ = ["LIF", "MPBN", "MPBN_KINDS", "SURROGATES", "ModelCard", "SpikingNetwork"]
+__all__ = ["LIF", "MPBN", "MPBN_GAINS", "MPBN_KINDS", "SURROGATES", "ModelCard", "SpikingNetwork"]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError, did_you_mean
+from .norm import Norm, norm_of
+from .scan import Neuron, scan
 from .surrogate import SURROGATES
 
 MPBN_KINDS = ("channel", "element", "none")
+MPBN_GAINS = ("free", "positive")
+LEAST_GAIN = 2.0**-10
 
 
 class MPBN(nn.Module):
@@ -18,24 +21,46 @@ class MPBN(nn.Module):
 
     `channel` has one gain, offset, mean and variance per channel; `element` one per neuron (Eq. 13).
     Statistics are those of one time step; the running ones see all steps in turn.
+
+    A gain below zero turns a neuron's comparison around. With `gain="positive"` the gain is
+    max(|weight|, 2^-10): the same network as long as no weight crosses zero, and no neuron that
+    a chip without negative weights per neuron, or a shared kernel, could not hold.
     """
 
-    def __init__(self, shape: tuple[int, ...], kind: str) -> None:
+    def __init__(self, shape: tuple[int, ...], kind: str, gain: str = "free") -> None:
         super().__init__()
         self.kind = kind
         self.shape = shape
+        self.positive = gain == "positive"
+        self.synchronized = False
         self.bn = nn.BatchNorm1d(prod(shape) if kind == "element" else shape[0])
 
-    def forward(self, membrane: Tensor) -> Tensor:
-        """Normalize membranes [batch, *shape]."""
-        if self.kind == "element" or membrane.dim() == 2:
-            normalized: Tensor = self.bn(membrane.flatten(1))
-        else:
-            normalized = self.bn(membrane.flatten(2))
-        return normalized.view_as(membrane)
+    @property
+    def gain(self) -> Tensor:
+        """What multiplies the normalized membrane."""
+        weight: Tensor = self.bn.weight
+        if not self.positive:
+            return weight
+        magnitude = weight.abs()
+        # The gradient is that of |weight| also below the least gain: no weight is ever stuck there.
+        return magnitude + (magnitude.clamp_min(LEAST_GAIN) - magnitude).detach()
+
+    def norm(self, sample: tuple[int, ...]) -> Norm:
+        """What `scan` needs of it, for samples of a shape."""
+        counted = prod(sample) if self.kind == "element" else sample[0]
+        if counted != self.bn.num_features:
+            raise OptionError(
+                f"LIF: samples of shape {sample}; its {self.kind}-wise MPBN was made for {self.shape}."
+            )
+        return norm_of(
+            self.bn,
+            training=self.training,
+            synchronized=self.synchronized,
+            element_shape=sample if self.kind == "element" else None,
+        )
 
     def extra_repr(self) -> str:
-        return f"kind={self.kind!r}"
+        return f"kind={self.kind!r}" + (", gain='positive'" if self.positive else "")
 
 
 class LIF(nn.Module):
@@ -54,15 +79,15 @@ class LIF(nn.Module):
         shape: int | tuple[int, ...],
         *,
         mpbn: str = "channel",
+        mpbn_gain: str = "free",
         leak: float = 0.25,
         threshold: float = 0.5,
         surrogate: str = "rectangle",
     ) -> None:
         super().__init__()
-        if mpbn not in MPBN_KINDS:
-            raise OptionError(f"LIF: no MPBN of kind {mpbn!r}. {did_you_mean(mpbn, MPBN_KINDS)}")
-        if surrogate not in SURROGATES:
-            raise OptionError(f"LIF: no surrogate {surrogate!r}. {did_you_mean(surrogate, SURROGATES)}")
+        _expect("MPBN of kind", mpbn, MPBN_KINDS)
+        _expect("MPBN gain", mpbn_gain, MPBN_GAINS)
+        _expect("surrogate", surrogate, tuple(SURROGATES))
         if not 0 <= leak <= 1:
             raise OptionError(f"LIF: leak {leak}; allowed are 0 (forget at once) to 1 (never forget).")
         self.leak = leak
@@ -70,7 +95,7 @@ class LIF(nn.Module):
         self.surrogate = surrogate
         self.timesteps: int | None = None
         sizes = (shape,) if isinstance(shape, int) else shape
-        self.mpbn: MPBN | None = MPBN(sizes, mpbn) if mpbn != "none" else None
+        self.mpbn: MPBN | None = MPBN(sizes, mpbn, mpbn_gain) if mpbn != "none" else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes, [timesteps * batch, ...], of inputs of the same shape."""
@@ -78,16 +103,21 @@ class LIF(nn.Module):
             raise OptionError(
                 "LIF: how many time steps lie in the batch? Put the body into a SpikingNetwork."
             )
-        spike_function = SURROGATES[self.surrogate]
-        membrane: Tensor | None = None
-        spikes = []
-        for step in x.view(self.timesteps, -1, *x.shape[1:]):
-            membrane = step if membrane is None else self.leak * membrane + step
-            normalized = membrane if self.mpbn is None else self.mpbn(membrane)
-            spike = spike_function(normalized, self.threshold)
-            membrane = membrane * (1 - spike)
-            spikes.append(spike)
-        return torch.stack(spikes).flatten(0, 1)
+        neuron = Neuron(
+            timesteps=self.timesteps,
+            leak=self.leak,
+            threshold=self.threshold,
+            surrogate=SURROGATES[self.surrogate],
+            norm=None if self.mpbn is None else self.mpbn.norm(tuple(x.shape[1:])),
+        )
+        if self.mpbn is None:
+            return scan(x, None, None, neuron)
+        return scan(x, self.mpbn.gain, self.mpbn.bn.bias, neuron)
 
     def extra_repr(self) -> str:
         return f"leak={self.leak}, threshold={self.threshold}, surrogate={self.surrogate!r}"
+
+
+def _expect(what: str, found: str, allowed: tuple[str, ...]) -> None:
+    if found not in allowed:
+        raise OptionError(f"LIF: no {what} {found!r}. {did_you_mean(found, allowed)}")

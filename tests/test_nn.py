@@ -1,0 +1,161 @@
+"""The neuron's fast scan against the plain loop of the paper, in float64: spikes, gradients, statistics."""
+
+import pytest
+import torch
+from networks import input_format
+from torch import nn
+from torch.nn.functional import batch_norm
+
+from mpbn_deploy.errors import OptionError
+from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.nn.neuron import LEAST_GAIN
+
+SHAPES = {"dense": (6,), "picture": (3, 4, 5)}
+
+
+def soft_spike(membrane, surrogate):
+    """What backward differentiates in place of the step: the paper's code, with or without its tanh."""
+    clamped = membrane.clamp(0, 1)
+    if surrogate == "rectangle":
+        return clamped
+    edge = torch.tanh(torch.tensor(1.5, dtype=membrane.dtype))
+    return (torch.tanh(3 * (clamped - 0.5)) + edge) / (2 * edge)
+
+
+def plain_loop(lif, x):
+    """Eq. 1, 2 and 8 step by step, differentiated by autograd."""
+    membrane = torch.zeros_like(x[: len(x) // lif.timesteps])
+    spikes = []
+    for current in x.view(lif.timesteps, -1, *x.shape[1:]):
+        membrane = lif.leak * membrane + current
+        normalized = plain_norm(lif.mpbn, membrane) if lif.mpbn else membrane
+        soft = soft_spike(normalized, lif.surrogate)
+        spike = ((normalized > lif.threshold).to(x.dtype) - soft).detach() + soft
+        membrane = membrane * (1 - spike)
+        spikes.append(spike)
+    return torch.cat(spikes)
+
+
+def plain_norm(mpbn, membrane):
+    bn = mpbn.bn
+    flat = membrane.flatten(1) if mpbn.kind == "element" else membrane
+    result = batch_norm(
+        flat, bn.running_mean, bn.running_var, mpbn.gain, bn.bias, mpbn.training, bn.momentum, bn.eps
+    )
+    return result.view_as(membrane)
+
+
+def make_lif(shape, **options):
+    """A neuron whose MPBN has gains of both signs and statistics of its own."""
+    lif = LIF(shape, **options).double()
+    lif.timesteps = 3
+    if lif.mpbn is not None:
+        for values in (lif.mpbn.bn.weight.data, lif.mpbn.bn.bias.data, lif.mpbn.bn.running_mean):
+            values.normal_()
+        lif.mpbn.bn.running_var.uniform_(0.5, 2)
+    return lif
+
+
+def outcome(lif, function, x, weights):
+    """Spikes, gradients by input, gain and offset, and the running statistics afterwards."""
+    buffers = [buffer.clone() for buffer in lif.buffers()]
+    x = x.detach().requires_grad_()
+    spikes = function(x)
+    gradients = torch.autograd.grad((spikes * weights).sum(), [x, *lif.parameters()])
+    moved = [buffer.clone() for buffer in lif.buffers() if buffer.is_floating_point()]
+    for buffer, before in zip(lif.buffers(), buffers, strict=True):
+        buffer.copy_(before)
+    return spikes.detach(), [*gradients, *moved]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("surrogate", ["rectangle", "tanh"])
+@pytest.mark.parametrize("kind", ["channel", "element", "none"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_scan_is_the_plain_loop(shape, kind, surrogate, layout, training):
+    torch.manual_seed(0)
+    lif = make_lif(shape, mpbn=kind, surrogate=surrogate).train(training)
+    x, weights = torch.randn(2, 3 * 7, *shape, dtype=torch.float64)
+    if len(shape) == 3:
+        x = x.contiguous(memory_format=layout)
+    spikes, rest = outcome(lif, lif, x, weights)
+    expected_spikes, expected_rest = outcome(lif, lambda x: plain_loop(lif, x), x, weights)
+    assert 0 < spikes.mean() < 1
+    assert torch.equal(spikes, expected_spikes)
+    for found, expected in zip(rest, expected_rest, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_borders_of_the_surrogate_belong_to_it():
+    lif = LIF(1, mpbn="none")
+    lif.timesteps = 1
+    x = torch.tensor([[-1e-38], [0.0], [1.0], [1.0000001]], requires_grad=True)
+    lif(x).sum().backward()
+    assert x.grad.ravel().tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["channel", "element"])
+def test_positive_gains_stay_positive_and_keep_learning(kind):
+    lif = make_lif((2, 2, 2), mpbn=kind, mpbn_gain="positive")
+    weight = lif.mpbn.bn.weight
+    weight.data[0], weight.data[1] = -3.0, 0.0001
+    lif.mpbn.bn.bias.data[1] = 0.25  # inside the surrogate
+    assert lif.mpbn.gain[0] == 3.0
+    assert lif.mpbn.gain[1] == LEAST_GAIN
+    lif(torch.randn(21, 2, 2, 2, dtype=torch.float64)).sum().backward()
+    assert weight.grad[1] != 0
+    assert "positive" in repr(lif)
+
+
+def test_positive_gains_change_nothing_while_weights_are_positive():
+    torch.manual_seed(0)
+    free, positive = LIF(4), LIF(4, mpbn_gain="positive")
+    x = torch.randn(30, 4)
+    for lif in (free, positive):
+        lif.timesteps = 3
+        lif(x).square().sum().backward()
+    assert torch.equal(free(x), positive(x))
+    assert torch.equal(free.mpbn.bn.weight.grad, positive.mpbn.bn.weight.grad)
+
+
+def test_without_gradients_spikes_are_the_same():
+    torch.manual_seed(0)
+    lif = make_lif((3, 4, 5)).eval()
+    x = torch.randn(9, 3, 4, 5, dtype=torch.float64)
+    with torch.no_grad():
+        quick = lif(x)
+    assert torch.equal(quick, lif(x.requires_grad_()))
+
+
+def test_inputs_with_holes_in_memory():
+    torch.manual_seed(0)
+    lif = make_lif((3, 4, 5))
+    x = torch.randn(9, 4, 5, 3, dtype=torch.float64)[:, ::1].transpose(1, 3)
+    assert torch.equal(lif.eval()(x), lif(x.contiguous()))
+
+
+@pytest.mark.parametrize("kind", ["channel", "element"])
+def test_a_sample_of_another_shape_is_refused(kind):
+    lif = LIF((3, 4, 4), mpbn=kind)
+    lif.timesteps = 1
+    with pytest.raises(
+        OptionError, match=rf"shape \(2, 4, 4\); its {kind}-wise MPBN was made for \(3, 4, 4\)"
+    ):
+        lif(torch.zeros(2, 2, 4, 4))
+
+
+@pytest.mark.parametrize("option", ["mpbn", "mpbn_gain", "surrogate"])
+def test_unknown_words_are_refused(option):
+    with pytest.raises(OptionError, match="no .* 'wrong'"):
+        LIF(1, **{option: "wrong"})
+
+
+def test_a_network_gives_the_same_logits_in_both_layouts():
+    """channels_last is a matter of speed only"""
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(1, 4, 3), LIF(4), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4 * 9, 3))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((1, 8, 8))).double().eval()
+    pictures = torch.randint(0, 255, (5, 1, 8, 8)).double()
+    plain = body(network.normalize(pictures).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
+    torch.testing.assert_close(network(pictures), plain, rtol=1e-12, atol=1e-12)
