@@ -10,6 +10,8 @@ A dictionary, written by torch.save and read with `weights_only=True`:
     class_names         one per output
     training            a record of how it was trained
     state_dict          the parameters and buffers of the body
+
+Checkpoints of the paper's own code, which hold tensors only, are read too: see zoo/paper.py.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from __future__ import annotations
 import inspect
 import io
 import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,7 @@ from .errors import CheckpointError, NetworkError, OptionError, did_you_mean
 from .files import write_atomically
 from .float_ir import InputFormat
 from .nn import ModelCard, SpikingNetwork
-from .zoo import ARCHITECTURES, Architecture
+from .zoo import ARCHITECTURES, Architecture, paper
 
 FORMAT = "mpbn_deploy.model"
 VERSION = 1
@@ -72,7 +76,7 @@ def save_model(path: str | Path, network: SpikingNetwork) -> None:
         },
         "class_names": list(card.class_names),
         "training": dict(card.training),
-        "state_dict": {name: tensor.cpu() for name, tensor in network.body.state_dict().items()},
+        "state_dict": {name: tensor.cpu().contiguous() for name, tensor in network.body.state_dict().items()},
     }
     # Through memory, because torch puts the name of the file into its bytes.
     buffer = io.BytesIO()
@@ -85,8 +89,15 @@ def load_model(path: str | Path, arch: str | None = None, timesteps: int | None 
 
     `arch` overrides the architecture that the file names, and is the only way in which code
     outside of this package is imported. `timesteps` overrides the number of time steps.
+
+    With `arch="paper:res20m"` (or res19, res20, VGG16) and `timesteps`, the file is a checkpoint of
+    the paper's own code. The network takes raw pixels: what it says of them is what theirs says of
+    (pixels / 255 - mean) / deviation, with the mean and deviation in their code.
     """
-    content = _read(Path(path))
+    content = read_plain(Path(path))
+    if arch is not None and arch.startswith(paper.PREFIX):
+        return _load_paper(path, content, arch, timesteps)
+    _check_content(path, content)
     name = _allowed_architecture(path, content["architecture"], arch)
     card = ModelCard(
         architecture=name,
@@ -103,6 +114,39 @@ def load_model(path: str | Path, arch: str | None = None, timesteps: int | None 
     return network.eval()
 
 
+def _load_paper(
+    path: str | Path, content: dict[str, Any], arch: str, timesteps: int | None
+) -> SpikingNetwork:
+    """A checkpoint of the paper's code as a network of our zoo, which save_model can write."""
+    if arch not in paper.PAPER_ARCHITECTURES:
+        raise OptionError(f"no architecture {arch!r}. {did_you_mean(arch, paper.PAPER_ARCHITECTURES)}")
+    if timesteps is None:
+        raise OptionError(
+            f"{path}: checkpoints of the paper's code do not say their steps; give --timesteps."
+        )
+    state = _paper_state(path, content)
+    classes = paper.classes_of(arch, state)
+    if classes not in paper.DATA:
+        raise CheckpointError(f"{path}: {classes} classes; the paper's code has {_either(paper.DATA)}.")
+    card = ModelCard(
+        architecture=paper.PAPER_ARCHITECTURES[arch],
+        arguments={
+            "input_shape": paper.INPUT_SHAPE,
+            "classes": classes,
+            "mpbn": paper.mpbn_of(arch, state),
+            "surrogate": "tanh",
+        },
+        training={"data": paper.DATA[classes][0], "source": arch},
+    )
+    network = SpikingNetwork(
+        _build_with_state(path, card, state, names=partial(paper.their_names, arch=arch)),
+        timesteps=timesteps,
+        input_format=paper.input_format(classes),
+        card=card,
+    )
+    return network.eval()
+
+
 def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     """Call the function that an architecture's name stands for."""
     function = ARCHITECTURES.get(architecture) or _import_factory(architecture)
@@ -113,6 +157,8 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
         raise OptionError(f"architecture {architecture!r}: {error}; it is called with {given}.") from error
     try:
         body = function(**arguments)
+    except OptionError as error:
+        raise OptionError(f"architecture {architecture!r}: {error}") from error
     except (Exception, SystemExit) as error:  # a file's arguments, somebody's function: may do anything
         reason = f"{type(error).__name__}: {error}"
         raise OptionError(
@@ -153,7 +199,8 @@ def _allowed_architecture(path: str | Path, named: str, asked: str | None) -> st
     raise CheckpointError(f"{path}: no architecture named {named!r}. {did_you_mean(named, ARCHITECTURES)}")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_plain(path: Path) -> dict[str, Any]:
+    """The dictionary that a file of torch.save holds, if it holds numbers and plain values only."""
     if not path.is_file():
         raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}.")
     if path.stat().st_size > LARGEST_FILE:
@@ -166,6 +213,15 @@ def _read(path: Path) -> dict[str, Any]:
         raise CheckpointError(_unreadable(path, str(error))) from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a checkpoint of mpbn_deploy, but a {type(content).__name__}.")
+    return content
+
+
+def _check_content(path: str | Path, content: dict[str, Any]) -> None:
+    if paper.looks_like_paper(content):
+        raise CheckpointError(
+            f"{path}: looks like a checkpoint of the paper's code; say which network with --arch "
+            f"{_either(paper.PAPER_ARCHITECTURES)}, and --timesteps."
+        )
     if content and all(isinstance(value, Tensor) for value in content.values()):
         raise CheckpointError(
             f"{path}: a bare state_dict; save the network with mpbn_deploy.checkpoint.save_model."
@@ -175,7 +231,27 @@ def _read(path: Path) -> dict[str, Any]:
     if content["format"] != FORMAT or content["version"] != VERSION:
         found = f"{content['format']!r} version {content['version']}"
         raise CheckpointError(f"{path}: format {found}; this release reads {FORMAT!r} version {VERSION}.")
-    return content
+
+
+def _paper_state(path: str | Path, content: dict[Any, Any]) -> dict[str, Tensor]:
+    """The tensors of a SpikeModel, under the names that they have in it."""
+    if content.get("format") == FORMAT:
+        raise CheckpointError(
+            f"{path}: not of the paper's code, but of mpbn_deploy; leave --arch paper: out."
+        )
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()):
+        raise CheckpointError(f"{path}: not of the paper's code, which saves a bare state_dict of tensors.")
+    if not paper.looks_like_paper(content):
+        raise CheckpointError(
+            f"{path}: no SpikeModel of the paper's code, whose tensors are called model....pool.weight. "
+            "Was it trained with --spike? Without, the code trains an ordinary network."
+        )
+    return paper.without_parallel(content)
+
+
+def _either(values: Iterable[Any]) -> str:
+    *others, last = map(str, values)
+    return f"{', '.join(others)} or {last}"
 
 
 def _unreadable(path: Path, reason: str) -> str:
@@ -223,8 +299,20 @@ def _input_format(path: str | Path, content: dict[str, Any]) -> InputFormat:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def _build_with_state(path: str | Path, card: ModelCard, state: dict[str, Any]) -> nn.Module:
-    """The body with the file's tensors. Built on torch's meta device, so absurd sizes take no memory."""
+def _own_names(body: nn.Module) -> dict[str, str]:
+    return {name: name for name in body.state_dict()}
+
+
+def _build_with_state(
+    path: str | Path,
+    card: ModelCard,
+    state: dict[str, Any],
+    names: Callable[[nn.Module], dict[str, str]] = _own_names,
+) -> nn.Module:
+    """The body with the file's tensors. Built on torch's meta device, so absurd sizes take no memory.
+
+    `names` says what the file calls the body's tensors; messages name them as the file does.
+    """
     not_tensors = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if not_tensors:
         raise CheckpointError(f"{path}: state_dict entries {not_tensors[:5]} are not tensors.")
@@ -235,11 +323,13 @@ def _build_with_state(path: str | Path, card: ModelCard, state: dict[str, Any]) 
         )
     with torch.device("meta"):
         body = build_body(card.architecture, card.arguments)
-    problems = _state_problems(body.state_dict(), state)
+    in_file = names(body)
+    problems = _state_problems({in_file[name]: value for name, value in body.state_dict().items()}, state)
     if problems:
-        listed = "\n  - ".join(problems[:12])
+        more = [f"and {len(problems) - 12} more"] if len(problems) > 12 else []
+        listed = "\n  - ".join([*problems[:12], *more])
         raise CheckpointError(f"{path}: does not fit the network {card.architecture!r}:\n  - {listed}")
-    body.load_state_dict(state, assign=True)
+    body.load_state_dict({name: state[found] for name, found in in_file.items()}, assign=True)
     return body
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -13,15 +14,16 @@ Item = TypeVar("Item")
 LINES_IN_A_PIPE = 4  # how many lines one piece of work prints when nobody watches a bar
 
 
-def track(items: Iterable[Item], label: str, total: int) -> Iterator[Item]:
-    """Yield the items and show how many of `total` are done."""
+def track(items: Iterable[Item], label: str, total: int, *, quiet_seconds: float = 0.0) -> Iterator[Item]:
+    """Yield the items and show how many of `total` are done; in a pipe, no line before `quiet_seconds`."""
     if sys.stderr.isatty():
         yield from rich_track(items, label, total, console=Console(stderr=True), transient=True)
         return
     every = max(1, -(-total // LINES_IN_A_PIPE))
+    started = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item
-        if done % every == 0 or done == total:
+        if (done % every == 0 or done == total) and time.monotonic() - started >= quiet_seconds:
             print(f"{label}: {done}/{total}", file=sys.stderr, flush=True)
 
 

@@ -44,6 +44,7 @@ COUNTS = (
     "outputs_compared",
     "outputs_mismatched",
 )
+SAMPLES_AT_ONCE = 1024
 LAVA_CLAIM = "bit-accurate to Lava's fixed-point model"
 
 
@@ -268,13 +269,22 @@ def measure_drift(real: Trace, integer: Trace) -> Drift:
 
 def measure_accuracy(folded: FoldedNetwork, network: IntNetwork, test: Split, name: str) -> Accuracy:
     announce(f"verify: accuracy on all {len(test)} test samples")
-    real, integer = (emulate(which, test.inputs, keep_trace=False).predictions for which in (folded, network))
+    real, integer = (
+        emulate(which, test.inputs[:], keep_trace=False).predictions for which in (folded, network)
+    )
     return Accuracy(
         data=name,
         samples=len(test),
         float_network=float(np.mean(real == test.labels)),
         integer_network=float(np.mean(integer == test.labels)),
     )
+
+
+def _predictions(network: FoldedNetwork | IntNetwork, test: Split) -> Array:
+    """Of all test samples, in parts: a whole data set of pictures may not fit in memory."""
+    starts = range(0, len(test), SAMPLES_AT_ONCE)
+    samples = (test.inputs[start : start + SAMPLES_AT_ONCE] for start in starts)
+    return np.concatenate([emulate(network, part, keep_trace=False).predictions for part in samples])
 
 
 def _first_mismatch(pairs: list[tuple[str, str, Array, Array]]) -> Mismatch | None:

@@ -2,15 +2,20 @@
 
 import pickle
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from networks import spiking_network, with_card
+from torch import nn
 
 from mpbn_deploy.checkpoint import build_body, load_model, save_model
 from mpbn_deploy.errors import CheckpointError, NetworkError, OptionError
 from mpbn_deploy.float_ir import InputFormat
+from mpbn_deploy.nn import SpikingNetwork
+from mpbn_deploy.zoo import ARCHITECTURES
+from mpbn_deploy.zoo.paper import PAPER_ARCHITECTURES, input_format, their_names
 
 ARCH = "networks:conv_body"
 
@@ -245,3 +250,193 @@ def test_an_input_format_takes_any_sequence_and_checks_itself():
     with pytest.raises(NetworkError) as caught:
         InputFormat(shape=(2, 5, 7), minimum=0, maximum=1.5, mean=(1, 2, 3), deviation="x")
     assert len(caught.value.problems) == 3
+
+
+# ---- checkpoints of the paper's code ----------------------------------------------------------
+
+# Copied from the state dicts of the paper's code: ours, theirs, shape.
+PAPER_NAMES = {
+    "paper:res20m": [
+        ("conv1.weight", "model.conv1.0.pool.weight", (64, 3, 3, 3)),
+        ("norm1.running_mean", "model.conv1.1.bn.running_mean", (64,)),
+        ("lif1.mpbn.bn.running_var", "model.conv1.2.bn.running_var", (64,)),
+        ("conv3.weight", "model.conv1.6.pool.weight", (64, 64, 3, 3)),
+        ("lif3.mpbn.bn.bias", "model.conv1.8.bn.bias", (64,)),
+        ("layer1.0.conv1.weight", "model.layer1.0.conv1.pool.weight", (64, 64, 3, 3)),
+        ("layer1.0.norm1.weight", "model.layer1.0.bn1.bn.weight", (64,)),
+        ("layer1.0.lif1.mpbn.bn.weight", "model.layer1.0.relu1.bn.weight", (64,)),
+        ("layer2.0.conv1.weight", "model.layer2.0.conv1.pool.weight", (128, 64, 3, 3)),
+        ("layer2.0.shortcut.conv.weight", "model.layer2.0.downsample.1.pool.weight", (128, 64, 1, 1)),
+        ("layer2.0.shortcut.norm.bias", "model.layer2.0.downsample.2.bn.bias", (128,)),
+        ("layer4.1.norm2.num_batches_tracked", "model.layer4.1.bn2.bn.num_batches_tracked", ()),
+        ("layer4.1.lif2.mpbn.bn.weight", "model.layer4.1.output_act.bn.weight", (512,)),
+        ("readout.weight", "model.fc.conv.weight", (10, 512)),
+        ("readout.bias", "model.fc.conv.bias", (10,)),
+    ],
+    "paper:res19": [
+        ("conv1.weight", "model.conv1.pool.weight", (128, 3, 3, 3)),
+        ("norm1.weight", "model.bn1.bn.weight", (128,)),
+        ("lif1.mpbn.bn.weight", "model.relu.bn.weight", (128,)),
+        ("layer2.0.shortcut.conv.weight", "model.layer2.0.downsample.0.pool.weight", (256, 128, 1, 1)),
+        ("layer2.0.shortcut.norm.weight", "model.layer2.0.downsample.1.bn.weight", (256,)),
+        ("layer3.1.lif2.mpbn.bn.bias", "model.layer3.1.output_act.bn.bias", (512,)),
+        ("readout.weight", "model.fc.conv.weight", (10, 512)),
+    ],
+    "paper:res20": [
+        ("lif1.mpbn.bn.running_mean", "model.relu.bn.running_mean", (128,)),
+        ("layer3.2.conv2.weight", "model.layer3.2.conv2.pool.weight", (512, 512, 3, 3)),
+    ],
+    "paper:VGG16": [
+        ("conv1.bias", "model.features.0.pool.bias", (64,)),
+        ("lif2.mpbn.bn.weight", "model.features.5.bn.weight", (64,)),
+        ("conv3.weight", "model.features.7.pool.weight", (128, 64, 3, 3)),
+        ("lif13.mpbn.bn.running_var", "model.features.42.bn.running_var", (512,)),
+        ("readout.weight", "model.classifier.conv.weight", (10, 512)),
+    ],
+}
+PAPER_TENSORS = {"paper:res20m": 229, "paper:res19": 201, "paper:res20": 223, "paper:VGG16": 158}
+
+
+@pytest.mark.parametrize("arch", PAPER_ARCHITECTURES)
+def test_names_of_the_papers_code(arch):
+    with torch.device("meta"):
+        body = build_body(PAPER_ARCHITECTURES[arch], {"input_shape": (3, 32, 32), "classes": 10})
+    state, names = body.state_dict(), their_names(body, arch)
+    assert names.keys() == state.keys() and len(set(names.values())) == PAPER_TENSORS[arch]
+    found = [(ours, names[ours], tuple(state[ours].shape)) for ours, _, _ in PAPER_NAMES[arch]]
+    assert found == PAPER_NAMES[arch]
+
+
+@pytest.fixture
+def slim(monkeypatch):
+    """The paper's networks with few channels, so that their files are small."""
+    for name in PAPER_ARCHITECTURES.values():
+        monkeypatch.setitem(ARCHITECTURES, name, partial(ARCHITECTURES[name], width=4))
+
+
+def paper_network(arch, classes=10, mpbn="channel"):
+    """One of the paper's networks, with numbers everywhere that differ from their defaults."""
+    torch.manual_seed(0)
+    arguments = {"input_shape": (3, 32, 32), "classes": classes, "mpbn": mpbn}
+    body = build_body(PAPER_ARCHITECTURES[arch], arguments)
+    network = SpikingNetwork(body, timesteps=3, input_format=input_format(classes))
+    for norm in (module for module in body.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))):
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias, 0.2, 0.2)
+    nn.init.normal_(body.readout.bias)
+    network(torch.randint(0, 256, (4, 3, 32, 32)))
+    return network.eval()
+
+
+def as_theirs(network, arch):
+    names = their_names(network.body, arch)
+    return {names[name]: tensor for name, tensor in network.body.state_dict().items()}
+
+
+@pytest.fixture
+def paper_state(slim):
+    return as_theirs(paper_network("paper:res20m"), "paper:res20m")
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    return tmp_path / "snn_T2_res20m.pth"
+
+
+@pytest.mark.parametrize("mpbn", ["channel", "none"])
+@pytest.mark.parametrize("arch", PAPER_ARCHITECTURES)
+def test_checkpoints_of_the_papers_code(slim, theirs, arch, mpbn):
+    network = paper_network(arch, mpbn=mpbn)
+    torch.save(as_theirs(network, arch), theirs)
+    loaded = load_model(theirs, arch=arch, timesteps=3)
+    pictures = torch.randint(0, 256, (2, 3, 32, 32))
+    assert torch.equal(network(pictures), loaded(pictures)) and not loaded.training
+    assert loaded.card.arguments["mpbn"] == mpbn and loaded.body.lif1.surrogate == "tanh"
+
+
+@pytest.mark.parametrize(
+    ("classes", "data", "mean", "deviation"),
+    [(10, "cifar10", 0.4914, 0.2023), (100, "cifar100", 0.5071, 0.2675)],
+)
+def test_the_papers_networks_take_raw_pixels(slim, theirs, classes, data, mean, deviation):
+    torch.save(as_theirs(paper_network("paper:res19", classes), "paper:res19"), theirs)
+    loaded = load_model(theirs, arch="paper:res19", timesteps=2)
+    normalized = loaded.normalize(torch.full((1, 3, 32, 32), 51.0, dtype=torch.float64))
+    assert normalized[0, 0, 0, 0].item() == pytest.approx((0.2 - mean) / deviation, rel=1e-12)
+    assert (loaded.input_format.minimum, loaded.input_format.maximum) == (0, 255)
+    assert loaded.timesteps == 2 and loaded.card.training == {"data": data, "source": "paper:res19"}
+
+
+def test_a_network_of_the_paper_becomes_our_file(paper_state, theirs, tmp_path):
+    torch.save(paper_state, theirs)
+    loaded = load_model(theirs, arch="paper:res20m", timesteps=2)
+    save_model(tmp_path / "model.pt", loaded)
+    again, pictures = load_model(tmp_path / "model.pt"), torch.randint(0, 256, (2, 3, 32, 32))
+    assert again.card.architecture == "resnet20" and torch.equal(loaded(pictures), again(pictures))
+
+
+def test_data_parallel_is_unwrapped(paper_state, theirs):
+    torch.save({f"module.{name}": tensor for name, tensor in paper_state.items()}, theirs)
+    pictures = torch.randint(0, 256, (2, 3, 32, 32))
+    expected = paper_network("paper:res20m")(pictures)
+    assert torch.equal(load_model(theirs, arch="paper:res20m", timesteps=3)(pictures), expected)
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_the_papers_checkpoints_are_recognized(paper_state, theirs, prefix):
+    torch.save({f"{prefix}{name}": tensor for name, tensor in paper_state.items()}, theirs)
+    with pytest.raises(
+        CheckpointError,
+        match="looks like a checkpoint of the paper's code; say which network with --arch paper:res20m, "
+        "paper:res19, paper:res20 or paper:VGG16, and --timesteps",
+    ):
+        load_model(theirs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.conv1.2.bn.running_var": None}, r"missing model\.conv1\.2\.bn\.running_var"),
+        ({"model.fc.conv.weight": None}, r"missing model\.fc\.conv\.weight"),
+        ({"model.layer9.weight": torch.zeros(1)}, r"unknown model\.layer9\.weight"),
+        (
+            {"model.layer1.0.conv1.pool.weight": torch.zeros(4, 4, 5, 5)},
+            r"layer1\.0\.conv1\.pool\.weight: torch.float32 \(4, 4, 5, 5\); torch.float32 \(4, 4, 3, 3\)",
+        ),
+        (
+            {"model.conv1.1.bn.running_var": -torch.ones(4)},
+            r"conv1\.1\.bn\.running_var: a variance below zero",
+        ),
+        ({"model.fc.conv.weight": torch.zeros(7, 32)}, "7 classes; the paper's code has 10 or 100"),
+        ({"model.fc.conv.weight": torch.tensor(1.0)}, r"model\.fc\.conv\.weight: torch.float32 \(\);"),
+        ({"epoch": 3}, "a bare state_dict of tensors"),
+        ({"format": "mpbn_deploy.model"}, "but of mpbn_deploy; leave --arch paper: out"),
+    ],
+)
+def test_what_is_wrong_with_the_papers_checkpoints_is_said_in_its_names(
+    paper_state, theirs, changes, message
+):
+    state = {name: value for name, value in {**paper_state, **changes}.items() if value is not None}
+    torch.save(state, theirs)
+    with pytest.raises(CheckpointError, match=message):
+        load_model(theirs, arch="paper:res20m", timesteps=2)
+
+
+def test_another_network_of_the_paper_is_told_apart(paper_state, theirs):
+    torch.save(paper_state, theirs)
+    with pytest.raises(CheckpointError, match=r"does not fit the network 'vgg16'(.|\n)*and \d+ more"):
+        load_model(theirs, arch="paper:VGG16", timesteps=2)
+
+
+def test_an_ordinary_network_of_the_papers_code_is_named(slim, theirs):
+    torch.save({"conv1.0.weight": torch.zeros(4, 3, 3, 3), "fc.weight": torch.zeros(10, 32)}, theirs)
+    with pytest.raises(CheckpointError, match="Was it trained with --spike"):
+        load_model(theirs, arch="paper:res20m", timesteps=2)
+
+
+def test_the_papers_checkpoints_need_timesteps_and_a_known_name(paper_state, theirs):
+    torch.save(paper_state, theirs)
+    with pytest.raises(OptionError, match="do not say their steps; give --timesteps"):
+        load_model(theirs, arch="paper:res20m")
+    with pytest.raises(OptionError, match=r"no architecture 'paper:vgg16'\. Did you mean 'paper:VGG16'"):
+        load_model(theirs, arch="paper:vgg16", timesteps=2)

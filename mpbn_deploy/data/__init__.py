@@ -6,11 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import OptionError, did_you_mean
-from .dataset import DataSet, Split
+from .cifar import load_cifar10, load_cifar100
+from .dataset import DataSet, Inputs, Split
 from .digits import load_digits
+from .events import load_cifar10_dvs
+from .folders import load_imagenet
+from .idx import load_fashion_mnist, load_mnist
 
 DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": load_digits,
+    "mnist": load_mnist,
+    "fashion-mnist": load_fashion_mnist,
+    "cifar10": load_cifar10,
+    "cifar100": load_cifar100,
+    "cifar10-dvs": load_cifar10_dvs,
+    "imagenet": load_imagenet,
 }
 
 
@@ -21,4 +31,4 @@ def load_dataset(name: str, folder: Path | None = None) -> DataSet:
     return DATASETS[name](folder)
 
 
-__all__ = ["DATASETS", "DataSet", "Split", "load_dataset"]
+__all__ = ["DATASETS", "DataSet", "Inputs", "Split", "load_dataset"]

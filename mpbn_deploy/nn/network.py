@@ -58,7 +58,10 @@ class SpikingNetwork(nn.Module):
             steps = self.normalize(inputs).expand(self.timesteps, *inputs.shape)
         else:
             steps = self.normalize(inputs.transpose(0, 1))
-        logits: Tensor = self.body(_quick_layout(steps.flatten(0, 1)))
+        steps = steps.flatten(0, 1)
+        if self.training and steps.dim() == 4:  # the layout in which convolutions and norms train quickest
+            steps = steps.contiguous(memory_format=torch.channels_last)
+        logits: Tensor = self.body(steps)
         return logits.view(self.timesteps, -1, *logits.shape[1:]).mean(0)
 
     def normalize(self, inputs: Tensor) -> Tensor:
@@ -67,8 +70,3 @@ class SpikingNetwork(nn.Module):
         mean = torch.tensor(self.input_format.mean, dtype=inputs.dtype, device=inputs.device)
         deviation = torch.tensor(self.input_format.deviation, dtype=inputs.dtype, device=inputs.device)
         return (inputs - mean.view(-1, *ones)) / deviation.view(-1, *ones)
-
-
-def _quick_layout(x: Tensor) -> Tensor:
-    """Pictures with their channels last in memory, the order in which convolutions are quickest."""
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x

@@ -152,23 +152,17 @@ class _BatchNorm(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x, gain = ctx.saved_tensors
         return *normalize_backward(gradients[0], x, gain, ctx.moments, ctx.norm), None
 
 
-class SynchronizedBatchNorm(nn.Module):
-    """A BatchNorm1d or 2d whose statistics are those of the batches of all processes together."""
-
-    def __init__(self, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
-        super().__init__()
-        self.bn = norm
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalize [batch, channels, ...]."""
-        norm = norm_of(self.bn, training=self.training, synchronized=True)
-        return _BatchNorm.apply(x, self.bn.weight, self.bn.bias, norm)  # type: ignore[no-any-return, no-untyped-call]
+def synchronized_batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """What the module computes, with the statistics of the batches of all processes together."""
+    norm = norm_of(module, training=module.training, synchronized=True)
+    y: Tensor = _BatchNorm.apply(x, module.weight, module.bias, norm)  # type: ignore[no-untyped-call]
+    return y
 
 
 def norm_of(

@@ -3,11 +3,14 @@
 Only the membranes before reset are kept for backward (spikes are kept by the next layer anyway), and
 each step is a handful of passes over memory: that is where training a spiking network spends its time.
 
-    forward                                      backward, from the last step to the first
-    membrane = leak * reset + x                  by_spike      = dL/dspike - leak * by_next * membrane
-    spike    = MPBN(membrane) > threshold        by_normalized = surrogate(by_spike, MPBN(membrane))
-    reset    = membrane * (1 - spike)            by_membrane   = dMPBN(by_normalized) + leak * by_next * (1 - spike)
-                                                 dL/dx         = by_membrane; it is by_next of the step before
+    forward     membrane      = leak * reset + x
+                spike         = MPBN(membrane) > threshold
+                reset         = membrane * (1 - spike)
+
+    backward    by_spike      = dL/dspike - leak * by_next * membrane
+    (from the   by_normalized = surrogate(by_spike, MPBN(membrane))
+    last step)  by_membrane   = dMPBN(by_normalized) + leak * by_next * (1 - spike)
+                dL/dx         = by_membrane, which is by_next of the step before
 """
 
 from __future__ import annotations
@@ -70,8 +73,8 @@ class _Scan(torch.autograd.Function):
         return spikes
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         membranes, spikes, gain, offset = ctx.saved_tensors
         neuron: Neuron = ctx.neuron
         by_x = torch.empty_like(membranes)
@@ -79,29 +82,28 @@ class _Scan(torch.autograd.Function):
             _steps(values, neuron.timesteps)
             for values in (_in_layout_of(membranes, gradients[0]), membranes, spikes, by_x)
         ]
-        by_gain, by_offset = (torch.zeros_like(each) if each is not None else None for each in (gain, offset))
+        by_parameters = [torch.zeros_like(each) for each in (gain, offset) if each is not None]
         by_next: Tensor | None = None
         for step in reversed(range(neuron.timesteps)):
             by_spike, membrane, spike, by_membrane = (values[step] for values in steps)
             if by_next is not None:
                 by_spike = torch.addcmul(by_spike, by_next, membrane, value=-neuron.leak)
-            moment = ctx.moments[step]
             if neuron.norm is None:
                 through_spike = neuron.surrogate(by_spike, membrane)
             else:
-                normalized = normalize_again(membrane, gain, offset, moment, neuron.norm)
+                moments = ctx.moments[step]
+                normalized = normalize_again(membrane, gain, offset, moments, neuron.norm)
                 by_normalized = neuron.surrogate(by_spike, normalized)
-                through_spike, gain_step, offset_step = normalize_backward(
-                    by_normalized, membrane, gain, moment, neuron.norm
-                )
-                by_gain, by_offset = by_gain + gain_step, by_offset + offset_step
+                through_spike, *now = normalize_backward(by_normalized, membrane, gain, moments, neuron.norm)
+                for total, new in zip(by_parameters, now, strict=True):
+                    total += new
             if by_next is None:
                 by_membrane.copy_(through_spike)
             else:
                 kept = torch.addcmul(by_next, by_next, spike, value=-1)
                 torch.add(through_spike, kept, alpha=neuron.leak, out=by_membrane)
             by_next = by_membrane
-        return by_x, by_gain, by_offset, None
+        return by_x, *(by_parameters or (None, None)), None
 
 
 def _normalize(

@@ -22,7 +22,8 @@ def rectangle(gradient: Tensor, membrane: Tensor) -> Tensor:
     limits = torch.finfo(membrane.dtype)
     # hardtanh's own kernel is one pass over memory, but leaves out its borders; the paper has them.
     below_zero, above_one = -limits.tiny * limits.eps, 1 + limits.eps
-    return torch.ops.aten.hardtanh_backward(gradient, membrane, below_zero, above_one)
+    inside: Tensor = torch.ops.aten.hardtanh_backward(gradient, membrane, below_zero, above_one)
+    return inside
 
 
 def scaled_tanh(gradient: Tensor, membrane: Tensor) -> Tensor:

@@ -1,0 +1,161 @@
+"""Checkpoints of the paper's own code: theirs and ours, side by side, on the same pictures.
+
+python benchmarks/paper_checkpoints.py --paper-code PATH      prints a table of docs/RESULTS.md
+
+PATH is a copy of the paper's repository (the folder of main_train.py). Each of its networks gets random
+weights, gains of either sign and statistics of its own; its state dict is saved, read by load_model, and
+both networks see the same pictures: raw for ours, normalized for theirs. Exit code 1 where, in float64,
+a spike differs or a logit differs by 1e-9 or more.
+
+In float32 the two round differently (pixels are normalized in another order), so a membrane within a
+rounding of its threshold may decide otherwise, and with random weights that one spike changes many
+after it. Hence the column of the first layer that differs.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import nn
+
+from mpbn_deploy.checkpoint import load_model
+from mpbn_deploy.nn import LIF
+from mpbn_deploy.zoo.paper import DATA, PAPER_ARCHITECTURES
+
+LARGEST_DIFFERENCE = 1e-9
+FUNCTIONS = {
+    "paper:res20m": "resnet20_cifar_modified",
+    "paper:res19": "resnet19_cifar",
+    "paper:res20": "resnet20_cifar",
+    "paper:VGG16": "vgg16_bn",
+}
+KINDS = ((10, "channel"), (100, "channel"), (10, "none"))  # classes, MPBN
+COLUMNS = (
+    "network of the paper's code | ours | MPBN | classes | parameters | spikes compared | firing "
+    "| float64: spikes different | largest difference of logits "
+    "| float32: spikes different in the first layer that differs | in all "
+    "| largest difference of logits | largest logit"
+)
+
+
+def import_paper_code(folder):
+    """Their `models` package; IPython, which it imports and does not use, need not be there."""
+    if not (folder / "models" / "spike_model.py").is_file():
+        sys.exit(f"{folder}: no models/spike_model.py; give the folder of the paper's main_train.py.")
+    stand_in = ModuleType("IPython")
+    stand_in.embed = None
+    sys.modules.setdefault("IPython", stand_in)
+    sys.path.insert(0, str(folder))
+    import models.spike_layer
+
+    return models
+
+
+def their_network(models, arch, classes, mpbn, timesteps):
+    """One of their spiking networks with lively neurons, ready to be evaluated."""
+    network = models.SpikeModel(getattr(models, FUNCTIONS[arch])(num_classes=classes), timesteps)
+    network.set_spike_state(True)
+    for module in network.modules():
+        if mpbn == "none" and isinstance(module, models.spike_layer.LIFAct):
+            module.bn = nn.Identity()
+        if getattr(module, "bias", None) is not None:
+            nn.init.normal_(module.bias, 0.1, 0.2)
+    norms = [m for m in network.modules() if isinstance(m, (nn.BatchNorm2d, nn.BatchNorm3d))]
+    for norm in norms:
+        norm.momentum = None  # the average of all that is seen
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        norm.weight.data[torch.rand(norm.num_features) < 0.3] *= -1
+    with torch.no_grad():
+        network.train()(normalized(raw_pictures(4), classes))
+        for norm in norms:
+            norm.running_mean += 0.1 * norm.running_var.sqrt() * torch.randn(norm.num_features)
+            norm.running_var *= torch.empty(norm.num_features).uniform_(0.8, 1.25)
+    return network.eval()
+
+
+def raw_pictures(count):
+    return torch.randint(0, 256, (count, 3, 32, 32)).float()
+
+
+def normalized(raw, classes):
+    """As ToTensor and Normalize do it."""
+    _, mean, deviation = DATA[classes]
+    mean, deviation = (
+        torch.tensor(v, dtype=torch.float64).view(3, 1, 1).to(raw.dtype) for v in (mean, deviation)
+    )
+    return (raw / 255 - mean) / deviation
+
+
+def run(network, inputs, neuron):
+    """Logits, and the spikes of every layer in the order in which they are computed."""
+    spikes = []
+    hooks = [
+        module.register_forward_hook(lambda _module, _inputs, output: spikes.append(output > 0.5))
+        for module in network.modules()
+        if isinstance(module, neuron)
+    ]
+    with torch.no_grad():
+        logits = network(inputs)
+    for hook in hooks:
+        hook.remove()
+    return logits, [spike.flatten() for spike in spikes]
+
+
+def compare(models, theirs, ours, raw, classes):
+    """What differs between the two, and how much was compared."""
+    logits, spikes = run(theirs, normalized(raw, classes), models.spike_layer.LIFAct)
+    our_logits, our_spikes = run(ours, raw, LIF)
+    flips = [int((a != b).sum()) for a, b in zip(spikes, our_spikes, strict=True)]
+    return {
+        "flips": sum(flips),
+        "first_flips": next((count for count in flips if count), 0),
+        "spikes": sum(map(len, spikes)),
+        "firing": torch.cat(spikes).float().mean().item(),
+        "difference": (logits - our_logits).abs().max().item(),
+        "largest": logits.abs().max().item(),
+    }
+
+
+def row(models, arch, classes, mpbn, options):
+    """One line of the table, and whether it is good."""
+    torch.manual_seed(options.seed)
+    theirs = their_network(models, arch, classes, mpbn, options.timesteps)
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(theirs.state_dict(), Path(folder) / "theirs.pth")
+        ours = load_model(Path(folder) / "theirs.pth", arch=arch, timesteps=options.timesteps)
+    raw = raw_pictures(options.batch)
+    single = compare(models, theirs, ours, raw, classes)
+    double = compare(models, theirs.double(), ours.double(), raw.double(), classes)
+    parameters = sum(parameter.numel() for parameter in theirs.parameters())
+    assert parameters == sum(parameter.numel() for parameter in ours.parameters())
+    print(
+        f"| {arch} | {PAPER_ARCHITECTURES[arch]} | {mpbn} | {classes} | {parameters:,} "
+        f"| {double['spikes']:,} | {double['firing']:.1%} | {double['flips']} | {double['difference']:.1e} "
+        f"| {single['first_flips']} | {single['flips']:,} | {single['difference']:.1e} "
+        f"| {double['largest']:.2g} |",
+        flush=True,
+    )
+    return double["flips"] == 0 and double["difference"] < LARGEST_DIFFERENCE
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--paper-code", type=Path, required=True, help="folder of the paper's main_train.py")
+    parser.add_argument("--timesteps", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=2, help="pictures to compare on")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    models = import_paper_code(options.paper_code)
+    print(f"| {COLUMNS} |")
+    print("|---" * (1 + COLUMNS.count("|")) + "|")
+    results = [row(models, arch, *kind, options) for arch in FUNCTIONS for kind in KINDS]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

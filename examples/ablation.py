@@ -1,0 +1,121 @@
+"""The paper's ablation for any network and data set: accuracy with and without MPBN, over seeds.
+
+    python examples/ablation.py --data digits --arch digits-cnn --seeds 3 --epochs 8
+    python examples/ablation.py --data cifar10 --data-dir FOLDER --arch resnet20-slim --seeds 3 --epochs 10
+
+Trains one network per kind of MPBN and seed, all with the same budget, into --out: the table
+ablation.md (paper: Table 1 and 6), the curves ablation.png (Fig. 2) and every network with its log.
+Started again with the same options, it goes on where it was interrupted.
+"""
+
+import argparse
+import json
+import platform
+from datetime import date
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+
+from mpbn_deploy.data import load_dataset
+from mpbn_deploy.errors import DeployError
+from mpbn_deploy.files import write_atomically
+from mpbn_deploy.nn import MPBN_GAINS, MPBN_KINDS, SURROGATES
+from mpbn_deploy.report.curves import training_curves
+from mpbn_deploy.train import Training, train
+from mpbn_deploy.train_files import Epoch
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    usual = Training()
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--label", help="what to call the data set in the table (default: its name)")
+    parser.add_argument("--arch", default="digits-cnn")
+    parser.add_argument("--kinds", nargs="+", default=["none", "channel"], choices=MPBN_KINDS)
+    parser.add_argument("--mpbn-gain", default="free", choices=MPBN_GAINS)
+    parser.add_argument("--surrogate", default="rectangle", choices=tuple(SURROGATES))
+    parser.add_argument("--timesteps", type=int)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=usual.epochs)
+    parser.add_argument("--batch", type=int, default=usual.batch)
+    parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=Path("ablation"))
+    return parser.parse_args()
+
+
+def train_one(dataset, options, kind, seed):
+    """The history of one training; of a finished one it is read from its log."""
+    path = options.out / f"{kind}-{seed}.pt"
+    log, unfinished = path.with_suffix(".log.jsonl"), path.with_suffix(".resume.pt").exists()
+    if unfinished or not log.exists():
+        print(f"{kind}, seed {seed}", flush=True)
+        training = Training(
+            epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=seed
+        )
+        train(
+            dataset,
+            options.arch,
+            mpbn=kind,
+            timesteps=options.timesteps,
+            training=training,
+            neuron={"mpbn_gain": options.mpbn_gain, "surrogate": options.surrogate},
+            out=path,
+            resume=unfinished,
+            device=options.device,
+        )
+    return [Epoch(**json.loads(line)) for line in log.read_text().splitlines()]
+
+
+def table(options, histories):
+    """Mean and deviation over seeds of the test accuracy: after the last epoch, and half-way."""
+    half = (options.epochs + 1) // 2 - 1
+    lines = [
+        f"| MPBN | seeds | test accuracy, epoch {half + 1} | test accuracy, epoch {options.epochs} "
+        "| training loss | seconds per epoch |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in options.kinds:
+        runs = [history for name, history in histories.items() if name.startswith(f"{kind}/")]
+        early, last = ([100 * run[epoch].test_accuracy for run in runs] for epoch in (half, -1))
+        loss = mean(run[-1].train_loss for run in runs)
+        seconds = mean(epoch.seconds for run in runs for epoch in run)
+        lines.append(
+            f"| {kind} | {len(runs)} | {spread(early)} | {spread(last)} | {loss:.3f} | {seconds:.0f} |"
+        )
+    return lines
+
+
+def spread(values):
+    deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{mean(values):.2f}{deviation} %"
+
+
+def main():
+    options = parse_options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    dataset = load_dataset(options.data, options.data_dir)
+    histories = {
+        f"{kind}/{seed}": train_one(dataset, options, kind, seed)
+        for seed in range(options.seeds)
+        for kind in options.kinds
+    }
+    about = (
+        f"{options.label or options.data}, {options.arch}, {options.epochs} epochs, batch {options.batch}, "
+        f"{date.today()}, {platform.machine()}, threads {torch.get_num_threads()}, torch {torch.__version__}"
+    )
+    text = "\n".join([about, "", *table(options, histories)]) + "\n"
+    write_atomically(options.out / "ablation.md", text.encode())
+    write_atomically(options.out / "ablation.png", training_curves(histories))
+    print(text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DeployError as error:
+        raise SystemExit(f"error: {error}") from error

@@ -1,0 +1,141 @@
+"""Pickles of plain values and byte arrays, read without running anything that the file names.
+
+A pickle is a program. Here it can call only the stand-ins below, which make arrays of bytes out of
+bytes that the file really holds. Anything else that it names is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..records import Array
+from .reading import read_bytes
+
+BYTE_TYPES = ("u1", "|u1")
+MOST_TUPLES = 1000  # a data set needs a dozen; endless nesting would overflow the stack when hashed
+MEMO_OPCODES = ("PUT", "BINPUT", "LONG_BINPUT")
+TUPLE_OPCODES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET")
+
+
+def read_plain_pickle(path: Path) -> dict[str, Any]:
+    """The dictionary that a pickle holds; the strings of Python 2 become text, arrays are of bytes."""
+    content = read_bytes(path)
+    try:
+        _refuse_traps(content)
+        value = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    except Exception as error:  # whatever a damaged or hostile pickle makes the library do
+        raise DataError(f"{path}: not a readable pickle ({error}). Is it complete?") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: holds a {type(value).__name__}; a dictionary is needed.")
+    named = {as_text(key): item for key, item in value.items() if isinstance(key, (str, bytes))}
+    return {name: item.values if isinstance(item, _Bytes) else item for name, item in named.items()}
+
+
+def _refuse_traps(content: bytes) -> None:
+    """Refuse what would fill the memory or the stack before any value could be checked.
+
+    The unpickler allocates what a length or a memo index claims; `genops` reads without doing so
+    and raises ValueError for a length beyond the end.
+    """
+    tuples = 0
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name in MEMO_OPCODES and not 0 <= int(argument or 0) <= len(content):
+            raise DataError(f"memo index {argument}; the pickle has {len(content)} bytes.")
+        tuples += opcode.name in TUPLE_OPCODES
+    if tuples > MOST_TUPLES:
+        raise DataError(f"{tuples} tuples; at most {MOST_TUPLES} are read.")
+
+
+def as_text(value: str | bytes) -> str:
+    """The strings of Python 2 are bytes."""
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in STAND_INS:
+            raise DataError(
+                f"names {module[:40]}.{name[:40]}; only arrays of bytes and plain values are read."
+            )
+        return _StandIn(STAND_INS[module, name])
+
+
+class _StandIn:
+    """What a name in a pickle stands for: made anew each time, so a file cannot change it for others."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._make(*arguments)
+
+
+class _ByteType:
+    """The element type of an array; its state (byte order and alignment) says nothing about bytes."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _Bytes:
+    """An array of bytes, empty until its state comes."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: Array = np.zeros(0, np.uint8)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, is_fortran, content = state
+        self.values = _as_array(content, kind, shape, "F" if is_fortran else "C")
+
+
+def _as_array(content: Any, kind: Any, shape: Any, order: Any) -> Array:
+    """The bytes themselves in that shape; nothing is allocated for what a shape claims."""
+    if not isinstance(content, (bytes, bytearray)) or not isinstance(kind, _ByteType):
+        raise DataError("an array that is not of bytes.")
+    if not all(type(size) is int and size >= 0 for size in shape) or prod(shape) != len(content):
+        raise DataError(f"an array claims shape {shape} and holds {len(content)} bytes.")
+    return np.frombuffer(bytes(content), np.uint8).reshape(shape, order=order)
+
+
+def _byte_type(name: Any, *_: Any) -> _ByteType:
+    if as_text(name) not in BYTE_TYPES:
+        raise DataError(f"an array of {as_text(name)[:40]}; only bytes (u1) are read.")
+    return _ByteType()
+
+
+def _from_buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Bytes:
+    made = _Bytes()
+    made.values = _as_array(content, kind, shape, order)
+    return made
+
+
+def _encode(text: str, encoding: Any) -> bytes:
+    """How Python 3 writes bytes in the protocol of Python 2; any `encoding` is taken for latin1."""
+    return text.encode("latin1")
+
+
+STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy", "ndarray"): _Bytes,
+    ("numpy", "dtype"): _byte_type,
+    ("_codecs", "encode"): _encode,
+    # numpy 2 moved its inside from core to _core
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): lambda *_: _Bytes() for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},
+}

@@ -1,0 +1,116 @@
+"""One training shared out over processes, machines or GPUs, as torchrun starts them.
+
+    torchrun --nproc-per-node 2 -m mpbn_deploy.train --data cifar10 ...
+
+Every process takes an equal share of each batch. Gradients are averaged by DistributedDataParallel,
+and all batch norms, those of membranes too, use the statistics of the whole batch: so the losses are
+those of one process with the same --batch, up to the rounding of sums. The first process writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .errors import OptionError
+from .nn import MPBN, SpikingNetwork
+from .nn.norm import synchronized_batch_norm
+from .records import record
+
+
+@record
+class Processes:
+    """Which of how many processes this is."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that speaks and writes."""
+        return self.rank == 0
+
+    def share(self, indices: Tensor) -> Tensor:
+        """This process's part of a batch."""
+        size = len(indices) // self.count
+        return indices[self.rank * size : (self.rank + 1) * size] if self.count > 1 else indices
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over processes."""
+        if self.count > 1:
+            distributed.all_reduce(values)
+        return values
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def started_by_torchrun(device: torch.device) -> Iterator[Processes]:
+    """Join the other processes that torchrun started; alone where it started none."""
+    if not distributed.is_available() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Processes(rank=distributed.get_rank(), count=distributed.get_world_size())
+    finally:
+        distributed.destroy_process_group()
+
+
+def is_first_process() -> bool:
+    """Whether this process may speak, also before it has joined the others."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def own_device(name: str) -> torch.device:
+    """The device that --device names; of several GPUs, each process takes its own."""
+    local = os.environ.get("LOCAL_RANK")
+    name = f"cuda:{local}" if name == "cuda" and local is not None else name
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        reason = str(error).splitlines()[0]
+        raise OptionError(f"device {name!r} cannot be used: {reason} 'cpu' always can.") from error
+    return device
+
+
+@contextmanager
+def shared_out(network: SpikingNetwork, processes: Processes) -> Iterator[nn.Module]:
+    """What computes the loss in each process; parameters and buffers are those of the network."""
+    if processes.count == 1:
+        yield network
+        return
+    norms = _norms(network)
+    membrane_norms = [module for module in network.modules() if isinstance(module, MPBN)]
+    for norm in norms:
+        norm.forward = partial(synchronized_batch_norm, norm)  # type: ignore[method-assign]
+    for membrane_norm in membrane_norms:
+        membrane_norm.synchronized = True
+    try:
+        yield DistributedDataParallel(network, broadcast_buffers=False)
+    finally:
+        for norm in norms:
+            del norm.forward
+        for membrane_norm in membrane_norms:
+            membrane_norm.synchronized = False
+
+
+def _norms(network: SpikingNetwork) -> list[nn.BatchNorm1d | nn.BatchNorm2d]:
+    """Every batch norm outside of neurons."""
+    norms = []
+    for name, module in network.named_modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            if not module.affine or not module.track_running_stats or module.momentum is None:
+                raise OptionError(f"{name}: only a plain BatchNorm can be shared out over processes.")
+            if not isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+                raise OptionError(f"{name}: a {type(module).__name__} cannot be shared out over processes.")
+            norms.append(module)
+    return norms
