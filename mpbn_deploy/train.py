@@ -8,6 +8,7 @@ several processes share a training in train_distributed.py.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -427,6 +428,8 @@ def _add_optimization_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
+    if not is_first_process():
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  one process speaks for all
     refuse_unwritable(options.out)
     device = own_device(options.device)
     training = Training(

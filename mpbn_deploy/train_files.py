@@ -102,13 +102,13 @@ class TrainingFiles:
         content = read_plain(path)
         if content.get("format") != FORMAT:
             raise CheckpointError(f"{path}: not the state of a training.")
-        self._refuse_other_settings(path, content["settings"])
         try:
+            self._refuse_other_settings(path, content["settings"])
             progress.network.body.load_state_dict(content["network"])
             progress.optimizer.load_state_dict(content["optimizer"])
             torch.set_rng_state(content["random_state"])
             progress.history.extend(Epoch(**epoch) for epoch in content["history"])
-        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path}: a damaged state of a training ({error}).") from error
 
     def _refuse_other_settings(self, path: Path, found: dict[str, Any]) -> None:

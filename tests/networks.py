@@ -71,6 +71,10 @@ def with_relu(input_shape, classes, mpbn):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
 
 
+def with_dropout(input_shape, classes, mpbn):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), LIF(16), nn.Dropout(0.2), nn.Linear(16, 10))
+
+
 def failing():
     """What a user's factory may do."""
     return 1 / 0

@@ -74,7 +74,12 @@ def test_train_and_export(result, tmp_path):
     assert data["folder"] == str(tmp_path / "model.loihi2") and data["fits"] and data["bit_exact"]
     files = {"network.nir", "network.net", "manifest.json", "fit.json", "verify.json", "report.html"}
     assert set(data["files"]) == files == {p.name for p in (tmp_path / "model.loihi2").iterdir()}
-    assert {p.name for p in tmp_path.iterdir()} == {"model.pt", "model.loihi2"}  # nothing half-written
+    beside = {"model.best.pt", "model.log.jsonl", "model.curves.png"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "model.pt",
+        "model.loihi2",
+        *beside,
+    }  # nothing half-written
 
 
 def test_the_same_export_twice_gives_the_same_bytes(export_folder, model_path, result, tmp_path):

@@ -10,6 +10,55 @@ from mpbn_deploy.errors import OptionError
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.nn.neuron import LEAST_GAIN
 
+
+def run_lif(lif, steps):
+    """Feed one neuron, step by step."""
+    lif.timesteps = len(steps)
+    with torch.no_grad():
+        return lif(torch.tensor(steps).view(-1, 1)).ravel().tolist()
+
+
+def test_the_neuron_is_that_of_the_paper():
+    """leak 0.25, threshold 0.5, strictly above, reset to zero"""
+    assert run_lif(LIF(1, mpbn="none"), [0.5, 0.375, 0.375]) == [0, 0, 0]
+    assert run_lif(LIF(1, mpbn="none"), [0.5, 0.376, 0.5]) == [0, 1, 0]
+
+
+def test_mpbn_normalizes_a_copy_of_the_membrane():
+    lif = LIF(1).eval()
+    norm = lif.mpbn.bn
+    norm.running_mean.fill_(1.0)
+    norm.running_var.fill_(4.0 - norm.eps)
+    norm.weight.data.fill_(2.0)
+    norm.bias.data.fill_(-0.5)
+    # fires when 2 * (v - 1) / 2 - 0.5 > 0.5, that is v > 2; the membrane itself goes on un-normalized
+    assert run_lif(lif, [2.0, 1.5, 1.5]) == [0, 0, 0]
+    assert run_lif(lif, [2.0, 1.6, 2.0]) == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "count"), [((3, 2, 2), "channel", 3), ((3, 2, 2), "element", 12), (5, "element", 5)]
+)
+def test_mpbn_has_parameters_per_channel_or_per_neuron(shape, kind, count):
+    lif = LIF(shape, mpbn=kind)
+    assert lif.mpbn.bn.num_features == count
+    lif.timesteps = 2
+    sizes = (shape,) if isinstance(shape, int) else shape
+    assert lif(torch.randn(8, *sizes)).shape == (8, *sizes)
+
+
+def test_statistics_are_those_of_one_time_step():
+    lif = LIF(2, leak=0.0)
+    lif.timesteps = 2
+    x = torch.randn(2, 16, 2)
+    spikes = lif.train()(x.flatten(0, 1)).view(2, 16, 2)
+    for step in range(2):
+        normalized = (x[step] - x[step].mean(0)) / torch.sqrt(x[step].var(0, unbiased=False) + 1e-5)
+        assert torch.equal(spikes[step], (normalized > 0.5).float())
+
+
+# ---- the scan against the plain loop ------------------------------------------------------------
+
 SHAPES = {"dense": (6,), "picture": (3, 4, 5)}
 
 
@@ -157,3 +206,15 @@ def test_a_network_gives_the_same_logits_in_both_layouts():
     pictures = torch.randint(0, 255, (5, 1, 8, 8)).double()
     plain = body(network.normalize(pictures).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
     torch.testing.assert_close(network(pictures), plain, rtol=1e-12, atol=1e-12)
+
+
+def test_logits_are_the_mean_over_time_of_normalized_inputs():
+    body = nn.Sequential(nn.Flatten(), nn.Linear(70, 3))
+    given = input_format()
+    network = SpikingNetwork(body, timesteps=4, input_format=given).double()
+    frames = torch.randint(0, 10, (2, 4, 2, 5, 7)).double()
+    mean, deviation = (torch.tensor(v).view(2, 1, 1) for v in (given.mean, given.deviation))
+    expected = torch.stack([body.double()((frames[:, t] - mean) / deviation) for t in range(4)]).mean(0)
+    assert torch.allclose(network(frames), expected)
+    still = frames[:, :1].expand(-1, 4, -1, -1, -1)
+    assert torch.allclose(network(frames[:, 0]), network(still))

@@ -1,5 +1,11 @@
 """What you train with, and training itself."""
 
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,68 +14,13 @@ import torch
 from networks import input_format
 from torch import nn
 
+import mpbn_deploy.train
+from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import load_dataset
-from mpbn_deploy.errors import OptionError
+from mpbn_deploy.errors import CheckpointError, OptionError
 from mpbn_deploy.nn import LIF, SpikingNetwork
-from mpbn_deploy.train import Training, train
-
-
-def run_lif(lif, steps):
-    """Feed one neuron, step by step."""
-    lif.timesteps = len(steps)
-    with torch.no_grad():
-        return lif(torch.tensor(steps).view(-1, 1)).ravel().tolist()
-
-
-def test_the_neuron_is_that_of_the_paper():
-    """leak 0.25, threshold 0.5, strictly above, reset to zero"""
-    assert run_lif(LIF(1, mpbn="none"), [0.5, 0.375, 0.375]) == [0, 0, 0]
-    assert run_lif(LIF(1, mpbn="none"), [0.5, 0.376, 0.5]) == [0, 1, 0]
-
-
-def test_mpbn_normalizes_a_copy_of_the_membrane():
-    lif = LIF(1).eval()
-    norm = lif.mpbn.bn
-    norm.running_mean.fill_(1.0)
-    norm.running_var.fill_(4.0 - norm.eps)
-    norm.weight.data.fill_(2.0)
-    norm.bias.data.fill_(-0.5)
-    # fires when 2 * (v - 1) / 2 - 0.5 > 0.5, that is v > 2; the membrane itself goes on un-normalized
-    assert run_lif(lif, [2.0, 1.5, 1.5]) == [0, 0, 0]
-    assert run_lif(lif, [2.0, 1.6, 2.0]) == [0, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("shape", "kind", "count"), [((3, 2, 2), "channel", 3), ((3, 2, 2), "element", 12), (5, "element", 5)]
-)
-def test_mpbn_has_parameters_per_channel_or_per_neuron(shape, kind, count):
-    lif = LIF(shape, mpbn=kind)
-    assert lif.mpbn.bn.num_features == count
-    lif.timesteps = 2
-    sizes = (shape,) if isinstance(shape, int) else shape
-    assert lif(torch.randn(8, *sizes)).shape == (8, *sizes)
-
-
-def test_statistics_are_those_of_one_time_step():
-    lif = LIF(2, leak=0.0)
-    lif.timesteps = 2
-    x = torch.randn(2, 16, 2)
-    spikes = lif.train()(x.flatten(0, 1)).view(2, 16, 2)
-    for step in range(2):
-        normalized = (x[step] - x[step].mean(0)) / torch.sqrt(x[step].var(0, unbiased=False) + 1e-5)
-        assert torch.equal(spikes[step], (normalized > 0.5).float())
-
-
-def test_logits_are_the_mean_over_time_of_normalized_inputs():
-    body = nn.Sequential(nn.Flatten(), nn.Linear(70, 3))
-    given = input_format()
-    network = SpikingNetwork(body, timesteps=4, input_format=given).double()
-    frames = torch.randint(0, 10, (2, 4, 2, 5, 7)).double()
-    mean, deviation = (torch.tensor(v).view(2, 1, 1) for v in (given.mean, given.deviation))
-    expected = torch.stack([body.double()((frames[:, t] - mean) / deviation) for t in range(4)]).mean(0)
-    assert torch.allclose(network(frames), expected)
-    still = frames[:, :1].expand(-1, 4, -1, -1, -1)
-    assert torch.allclose(network(frames[:, 0]), network(still))
+from mpbn_deploy.train import Training, accuracy, train
+from mpbn_deploy.train_distributed import Processes, shared_out
 
 
 def tiny_network():
@@ -139,3 +90,158 @@ def test_training_learns_and_repeats_itself_bit_by_bit(digits):
         assert torch.equal(tensor, second.state_dict()[name]), name
     other = train(digits, "digits-mlp", training=Training(epochs=1, seed=4))
     assert not torch.equal(other.body.dense1.weight, first.body.dense1.weight)
+
+
+# ---- files beside model.pt, interruption and resumption ---------------------------------------
+
+
+def train_into(path, digits, epochs=4, **options):
+    return train(
+        digits, "networks:with_dropout", training=Training(epochs=epochs, seed=5), out=path, **options
+    )
+
+
+def read_log(path):
+    return [json.loads(line) for line in path.with_suffix(".log.jsonl").read_text().splitlines()]
+
+
+def without_seconds(log):
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in log]
+
+
+@pytest.fixture
+def interrupted(digits, tmp_path, monkeypatch):
+    """A training of four epochs that Ctrl-C ended inside the third."""
+    path = tmp_path / "broken.pt"
+    ordinary = mpbn_deploy.train.augment
+    batches_left = itertools.count(2 * (1437 // 32) + 10, -1)
+
+    def interrupt(*arguments):
+        if next(batches_left) == 0:
+            raise KeyboardInterrupt
+        return ordinary(*arguments)
+
+    monkeypatch.setattr(mpbn_deploy.train, "augment", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train_into(path, digits)
+    monkeypatch.undo()
+    return path
+
+
+def test_resuming_gives_the_network_of_an_unbroken_training(digits, tmp_path, interrupted):
+    assert len(read_log(interrupted)) == 2 and interrupted.with_suffix(".resume.pt").exists()
+    whole = train_into(tmp_path / "whole.pt", digits)
+    resumed = train_into(interrupted, digits, resume=True)
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+    assert without_seconds(read_log(interrupted)) == without_seconds(read_log(tmp_path / "whole.pt"))
+    assert (tmp_path / "whole.pt").read_bytes() == interrupted.read_bytes()
+
+
+def test_files_of_a_training(digits, tmp_path):
+    path = tmp_path / "model.pt"
+    network = train(digits, "digits-mlp", training=Training(epochs=3), out=path)
+    log = read_log(path)
+    assert [line["epoch"] for line in log] == [1, 2, 3]
+    assert log[0]["learning_rate"] == 0.1 > log[1]["learning_rate"] > log[2]["learning_rate"] > 0
+    assert (
+        log[-1]["test_accuracy"] == network.card.training["test_accuracy"] == accuracy(network, digits.test)
+    )
+    best = load_model(tmp_path / "model.best.pt")
+    assert best.card.training["test_accuracy"] == max(line["test_accuracy"] for line in log)
+    assert accuracy(best, digits.test) == best.card.training["test_accuracy"]
+    assert (tmp_path / "model.curves.png").read_bytes().startswith(b"\x89PNG")
+    assert {file.name.split(".", 1)[1] for file in tmp_path.iterdir()} == {
+        "pt", "best.pt", "log.jsonl", "curves.png",
+    }  # fmt: skip
+
+
+def test_resuming_with_other_options_names_them(digits, interrupted):
+    with pytest.raises(CheckpointError, match=r"belongs to a training with epochs 4 \(now 9\)"):
+        train_into(interrupted, digits, epochs=9, resume=True)
+
+
+def test_nothing_to_resume(digits, tmp_path):
+    with pytest.raises(CheckpointError, match="nothing to resume"):
+        train_into(tmp_path / "model.pt", digits, resume=True)
+
+
+def test_damaged_states_are_refused(digits, interrupted):
+    path = interrupted.with_suffix(".resume.pt")
+    content = torch.load(path, weights_only=True)
+    for damage, message in (
+        ({"format": "other"}, "not the state of a training"),
+        ({"network": {}}, "a damaged state of a training"),
+        ({"history": [{"epoch": 1}]}, "a damaged state of a training"),
+        ({"settings": 3}, "a damaged state of a training"),
+    ):
+        torch.save({**content, **damage}, path)
+        with pytest.raises(CheckpointError, match=message):
+            train_into(interrupted, digits, resume=True)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(CheckpointError, match="damaged"):
+        train_into(interrupted, digits, resume=True)
+
+
+def test_ctrl_c_loses_at_most_an_epoch_and_says_how_to_go_on(tmp_path):
+    model = tmp_path / "model.pt"
+    command = [sys.executable, "-m", "mpbn_deploy.train", "--arch", "digits-mlp", "--epochs", "10000"]
+    process = subprocess.Popen([*command, "--out", str(model)], stderr=subprocess.PIPE, text=True)
+    while not model.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command with --resume goes on" in message and "Traceback" not in message
+    assert load_model(model).card.training["epoch"] >= 1
+
+
+# ---- several processes ------------------------------------------------------------------------
+
+IN_FLOAT64 = """
+import sys, torch
+torch.set_default_dtype(torch.float64)
+from mpbn_deploy.cli import main
+from mpbn_deploy.train import COMMAND
+sys.exit(main(COMMAND))
+"""
+
+
+@pytest.mark.parametrize("kind", ["channel", "element"])
+def test_two_processes_give_the_losses_of_one(tmp_path, kind):
+    """In float64, so that the order of sums does not show: the same batches, the same statistics."""
+    script = tmp_path / "float64.py"
+    script.write_text(IN_FLOAT64)
+    options = ["--epochs", "2", "--batch", "64", "--mpbn", kind]
+    together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    outputs = [
+        subprocess.run(
+            [sys.executable, *launcher, str(script), *options, "--out", str(tmp_path / name)],
+            capture_output=True, text=True, check=True, timeout=120,
+        ).stdout
+        for launcher, name in (([], "one.pt"), (together, "two.pt"))
+    ]  # fmt: skip
+    assert [text.count("test accuracy") for text in outputs] == [1, 1]
+    one, two = read_log(tmp_path / "one.pt"), read_log(tmp_path / "two.pt")
+    for key in ("train_loss", "test_loss", "train_accuracy", "test_accuracy"):
+        assert [e[key] for e in one] == pytest.approx([e[key] for e in two], rel=1e-9), key
+    first, second = (
+        torch.load(tmp_path / name, weights_only=True)["state_dict"] for name in ("one.pt", "two.pt")
+    )
+    torch.testing.assert_close(first, second, rtol=1e-7, atol=1e-9)
+
+
+def test_a_batch_must_be_shared_out_equally(digits):
+    with pytest.raises(OptionError, match="batch 33 over 2 processes"):
+        train(digits, "digits-mlp", training=Training(batch=33), processes=Processes(rank=0, count=2))
+
+
+def test_a_norm_that_cannot_be_shared_out_is_named():
+    body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False))
+    network = SpikingNetwork(body, timesteps=1, input_format=input_format((4,)))
+    with (
+        pytest.raises(OptionError, match=r"body\.1: only a plain BatchNorm"),
+        shared_out(network, Processes(rank=0, count=2)),
+    ):
+        pass

@@ -112,6 +112,8 @@ class LIF(nn.Module):
         )
         if self.mpbn is None:
             return scan(x, None, None, neuron)
+        if self.training and self.mpbn.bn.num_batches_tracked is not None:
+            self.mpbn.bn.num_batches_tracked.add_(self.timesteps)
         return scan(x, self.mpbn.gain, self.mpbn.bn.bias, neuron)
 
     def extra_repr(self) -> str:

@@ -160,6 +160,8 @@ class _BatchNorm(torch.autograd.Function):
 
 def synchronized_batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) -> Tensor:
     """What the module computes, with the statistics of the batches of all processes together."""
+    if module.training and module.num_batches_tracked is not None:
+        module.num_batches_tracked.add_(1)
     norm = norm_of(module, training=module.training, synchronized=True)
     y: Tensor = _BatchNorm.apply(x, module.weight, module.bias, norm)  # type: ignore[no-untyped-call]
     return y
