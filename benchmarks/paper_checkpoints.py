@@ -7,9 +7,10 @@ weights, gains of either sign and statistics of its own; its state dict is saved
 both networks see the same pictures: raw for ours, normalized for theirs. Exit code 1 where, in float64,
 a spike differs or a logit differs by 1e-9 or more.
 
-In float32 the two agree in every spike when they are given the same normalized numbers. From raw pixels
-ours normalizes in another order of operations, so that a membrane within a rounding of its threshold may
-decide otherwise, and with random weights that one spike changes many after it.
+In float32 a membrane within a rounding of its threshold may decide otherwise, because torch sums in
+another order where the layout in memory differs, and because from raw pixels ours normalizes in another
+order of operations. With random weights one such spike changes many after it: hence the column of the
+first layer that differs.
 """
 
 import argparse

@@ -21,6 +21,46 @@ def test_quickstart(capfd):
     assert "25760 spikes, 0 different" in out and "fits: True" in out
 
 
+def run_example(name, *arguments):
+    """What an example prints, run as a user would."""
+    command = [sys.executable, str(ROOT / "examples" / name), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks(tmp_path):
+    small = ["--arch", "digits-mlp", "--seeds", 2, "--epochs", 2, "--out", tmp_path / "ablation"]
+    first = run_example("ablation.py", *small)
+    assert first.returncode == 0 and first.stdout.count("seed") >= 4
+    assert "| none | 2 |" in first.stdout and "| channel | 2 |" in first.stdout
+    assert (tmp_path / "ablation" / "ablation.png").read_bytes().startswith(b"\x89PNG")
+    again = run_example("ablation.py", *small)
+    assert "seed 0" not in again.stdout
+    assert (tmp_path / "ablation" / "ablation.md").read_text() in again.stdout
+
+    models = [tmp_path / "ablation" / f"{kind}-0.pt" for kind in ("none", "channel")]
+    picture = tmp_path / "landscape.png"
+    walk = run_example(
+        "landscape.py", *models, "--samples", 64, "--points", 5, "--directions", 2, "--out", picture
+    )
+    assert walk.returncode == 0 and picture.read_bytes().startswith(b"\x89PNG")
+    rows = [line.split("|") for line in walk.stdout.splitlines()[2:]]
+    assert [row[1].strip() for row in rows] == ["none-0", "channel-0"]
+    assert all(float(row[-2]) > 0.1 for row in rows)  # a whole filter's length away, the loss is higher
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ablation.py", "--data", "cifar10", "--data-dir", "nowhere"], "nowhere is no folder"),
+        (["landscape.py", "nothing.pt"], "nothing.pt: no such file"),
+    ],
+)
+def test_examples_say_what_is_wrong(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = run_example(*arguments)
+    assert found.returncode != 0 and message in found.stderr and "Traceback" not in found.stderr
+
+
 @pytest.mark.slow
 def test_demo_meets_its_promise(tmp_path, capfd):
     """Integer accuracy within 0.6 points of float, nothing mismatched."""

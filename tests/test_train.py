@@ -16,11 +16,13 @@ from torch import nn
 
 import mpbn_deploy.train
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.data import load_dataset
+from mpbn_deploy.data import DataSet, Split, load_dataset
 from mpbn_deploy.errors import CheckpointError, OptionError
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.train import Training, accuracy, train
-from mpbn_deploy.train_distributed import Processes, shared_out
+from mpbn_deploy.train_distributed import Processes, own_device, shared_out
 
 
 def tiny_network():
@@ -33,6 +35,21 @@ def train_digits(**options):
 
 def train_arch(architecture):
     return train(load_dataset("digits"), architecture, training=Training(epochs=1))
+
+
+def train_frames(**options):
+    """On recordings of two frames each."""
+    inputs = np.random.default_rng(0).integers(0, 9, (64, 2, 1, 4, 4), dtype=np.uint8)
+    split = Split(inputs=inputs, labels=np.arange(64) % 3)
+    dataset = DataSet(
+        name="frames", train=split, test=split, input_format=input_format((1, 4, 4)),
+        class_names=("a", "b", "c"), frames=2, augmentation="roll-flip",
+    )  # fmt: skip
+    return train(dataset, "digits-mlp", training=Training(epochs=1), **options)
+
+
+def test_recordings_have_as_many_time_steps_as_frames():
+    assert train_frames().timesteps == 2
 
 
 def test_a_network_that_cannot_be_exported_is_trained_with_a_note(capfd):
@@ -68,6 +85,10 @@ def test_raw_integers_are_inputs_too():
         ),
         (lambda: train_arch("networks:wrong_size"), "cannot take samples of digits"),
         (lambda: load_dataset("digits", Path("folder")), "take no --data-dir"),
+        (lambda: train_digits(weight_decay=-1.0), "weight decay -1.0"),
+        (lambda: train_frames(timesteps=3), "3 time steps; a sample of frames has 2 frames"),
+        (lambda: own_device("cuda:77"), "device 'cuda:77' cannot be used"),
+        (lambda: own_device("abacus"), "device 'abacus' cannot be used"),
     ],
 )
 def test_impossible_options_are_named(make, message):
@@ -90,6 +111,15 @@ def test_training_learns_and_repeats_itself_bit_by_bit(digits):
         assert torch.equal(tensor, second.state_dict()[name]), name
     other = train(digits, "digits-mlp", training=Training(epochs=1, seed=4))
     assert not torch.equal(other.body.dense1.weight, first.body.dense1.weight)
+
+
+def test_element_wise_networks_with_positive_gains_fold(digits):
+    network = train(
+        digits, "digits-cnn", mpbn="element", neuron={"mpbn_gain": "positive"}, training=Training(epochs=1)
+    )
+    assert network.card.arguments["mpbn_gain"] == "positive"
+    folded = fold(trace(network))
+    assert folded.populations[1].neuron.threshold.shape == (16, 8, 8)
 
 
 # ---- files beside model.pt, interruption and resumption ---------------------------------------
