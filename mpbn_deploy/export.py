@@ -235,8 +235,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timesteps", type=whole_number(1), help="default: as trained")
     parser.add_argument(
         "--arch",
-        help="build the network with package.module:factory (imported, so its code runs); or read a checkpoint of "
-        "the paper's code: paper:res20m, paper:res19, paper:res20, paper:VGG16, with --timesteps",
+        help="build the network with package.module:factory (imported, so its code runs); or read a "
+        "checkpoint of the paper's code: paper:res20m, paper:res19, paper:res20, paper:VGG16, with --timesteps",
     )
 
 

@@ -126,6 +126,44 @@ class Flatten:
 
 
 @record
+class AveragePool:
+    """y = mean over each window of kernel pixels, as torch's AvgPool2d counts them.
+
+    A window that leaves the picture is divided by all its pixels (`count_padding`, though never by
+    those beyond the padding) or by those inside; `divisor`, where given, is what every sum is divided by.
+    """
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    round_up: bool
+    count_padding: bool
+    divisor: int | None
+
+
+@record
+class AdaptivePool:
+    """y[i] = mean of x[floor(i * size / n) .. ceil((i + 1) * size / n) - 1], n outputs in each direction"""
+
+    size: tuple[int | None, int | None]  # None: as many as there are pixels
+
+
+@record
+class MaxPool:
+    """y = the largest of each window; of spikes: whether any neuron in it fires"""
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+
+
+@record
+class Add:
+    """y = the sum of what it reads"""
+
+
+@record
 class Spike:
     """The paper's neuron, Eq. 1, 2 and 7: leak, integrate, normalize a copy, fire, reset to zero.
 
@@ -139,16 +177,19 @@ class Spike:
     norm: BatchNorm | None
 
 
-Operation = Linear | Convolution | BatchNorm | Flatten | Spike
+Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | Spike
 
 
 @record
 class Step:
-    """One operation of a trained network: its name in the module, what it reads, the shape it gives."""
+    """One operation of a trained network: its name in the module, what it reads, the shape it gives.
+
+    Only `Add` reads more than one value.
+    """
 
     name: str
     operation: Operation
-    source: str
+    sources: tuple[str, ...]
     shape: Shape
 
 
@@ -170,16 +211,19 @@ INPUT_NAME = "input"
 class FloatLif:
     """A leaky integrate-and-fire neuron with a hard reset. In each time step, in this order:
 
-        voltage <- leak * voltage + sum of synapses + bias
+        current <- current_leak * current + sum of synapses
+        voltage <- leak * voltage + current + bias
         spike    = voltage > threshold
         voltage <- 0 where spike
 
-    A threshold of plus or minus infinity is a neuron that never, or always, fires.
+    A threshold of plus or minus infinity is a neuron that never, or always, fires. Networks that are
+    trained here have a current leak of zero: they forget the current at once.
     """
 
     threshold: Array
     bias: Array
     leak: float
+    current_leak: float = 0.0
 
     def __post_init__(self) -> None:
         freeze_arrays(self)
@@ -255,6 +299,7 @@ def _neuron_problems(population: FloatPopulation) -> list[str]:
         problems += broadcast_problems(f"{name}: threshold", neuron.threshold, shape)
         if np.isnan(neuron.threshold).any():
             problems.append(f"{name}: thresholds hold NaN")
-        if not 0 <= neuron.leak <= 1:
-            problems.append(f"{name}: leak {neuron.leak}; allowed are 0 to 1")
+        for label, leak in (("leak", neuron.leak), ("current leak", neuron.current_leak)):
+            if not 0 <= leak <= 1:
+                problems.append(f"{name}: {label} {leak}; allowed are 0 to 1")
     return problems

@@ -15,14 +15,22 @@ neuron fires always or never, by offset > threshold.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 from typing_extensions import assert_never
 
-from .errors import FoldError
+from .compose import add, as_dense, compose, diagonal_synapse
+from .errors import FoldError, NetworkError
 from .float_ir import (
     INPUT_NAME,
+    AdaptivePool,
+    Add,
+    AveragePool,
     BatchNorm,
     Convolution,
     Flatten,
@@ -32,6 +40,7 @@ from .float_ir import (
     FoldedNetwork,
     InputFormat,
     Linear,
+    MaxPool,
     Spike,
     Step,
     TrainedNetwork,
@@ -39,6 +48,7 @@ from .float_ir import (
 from .frontend import as_synapse
 from .graph import (
     Connection,
+    Conv2d,
     Dense,
     Input,
     Population,
@@ -49,67 +59,100 @@ from .graph import (
     per_channel,
     scale_channels,
 )
+from .pool import any_synapse, average_synapse
 from .records import Array, record
 
 OUTPUT_NAME = "output"
+Result = TypeVar("Result")
+ANY_SPIKE = 0.5  # the threshold of a neuron that fires when at least one of its inputs does
 
 
 @record
-class Sent:
-    """What a population sends, seen as scale * values + shift (spikes: scale 1, shift 0)."""
+class Diagonal:
+    """What a population sends, each channel (or, flattened, each neuron) times its factor."""
 
-    population: str
-    scale: Array
-    shift: Array
+    factors: Array
+
+
+Map = Diagonal | Synapse
 
 
 @record
-class Current:
-    """What arrives at neurons: one synapse from a population, plus a bias."""
+class Value:
+    """What flows between neurons: the sum of linear maps of what populations send, plus a constant.
 
-    population: str
-    synapse: Synapse
-    bias: Array
+        value = sum over populations of map(sent) + constant
 
+    One map per population: maps are composed and added as they come. The constant is one number
+    per neuron, because zero padding lets less of it through at the borders.
+    """
 
-Value = Sent | Current
+    maps: Mapping[str, Map]
+    constant: Array
 
 
 def fold(trained: TrainedNetwork) -> FoldedNetwork:
-    """Fold input normalization, batch norms and MPBN away.
+    """Fold input normalization, batch norms, pooling and MPBN away.
 
     Spikes stay the same, up to decisions closer to the threshold than float64 resolves.
     """
     _refuse_taken_name(trained)
-    populations = [_input_population(trained.input)]
-    connections: list[Connection] = []
-    values: dict[str, Value] = {INPUT_NAME: _normalized_input(trained.input)}
+    folding = _Folding(trained.input)
     for step in trained.steps:
-        value = values[step.source]
-        if isinstance(step.operation, Spike):
-            current = _arriving(step.name, value)
-            population, synapse = _fold_neuron(step, step.operation, current)
-            populations.append(population)
-            connections.append(Connection(source=current.population, target=step.name, synapse=synapse))
-            values[step.name] = Sent(
-                population=step.name, scale=np.ones(step.shape), shift=np.zeros(step.shape)
-            )
-        else:
-            values[step.name] = _follow(step, step.operation, value)
-    last = trained.steps[-1]
-    current = _arriving(f"{last.name} (the last layer)", values[last.name])
-    readout = FloatReadout(bias=compact(current.bias))
-    populations.append(Population(name=OUTPUT_NAME, shape=last.shape, neuron=readout))
-    connections.append(Connection(source=current.population, target=OUTPUT_NAME, synapse=current.synapse))
+        folding.take(step)
+    folding.finish(trained.steps[-1])
     return FoldedNetwork(
-        populations=tuple(populations), connections=tuple(connections), timesteps=trained.timesteps
+        populations=tuple(folding.populations),
+        connections=tuple(folding.connections),
+        timesteps=trained.timesteps,
     )
 
 
-def rescale(synapse: Synapse, bias: Array, threshold: Array, factor: Array) -> tuple[Synapse, Array, Array]:
-    """Multiply each channel's weights, bias and threshold by its factor; see `graph.scale_channels`."""
-    scaled = replace(synapse, weight=scale_channels(synapse.weight, factor))
-    return scaled, scale_channels(bias, factor), scale_channels(threshold, factor)
+class _Folding:
+    """The network as far as it is folded: neurons so far, and the value of every step."""
+
+    def __init__(self, given: InputFormat) -> None:
+        neuron = Input(minimum=given.minimum, maximum=given.maximum)
+        self.populations: list[FloatPopulation] = [
+            Population(name=INPUT_NAME, shape=given.shape, neuron=neuron)
+        ]
+        self.connections: list[Connection] = []
+        self.shapes = {INPUT_NAME: given.shape}
+        self.values = {INPUT_NAME: _normalized_input(given)}
+
+    def take(self, step: Step) -> None:
+        """Fold one operation: neurons become a population, all else flows into values."""
+        values = [self.values[source] for source in step.sources]
+        match step.operation:
+            case Spike():
+                neuron, synapses = _fold_neuron(step, step.operation, *self.arriving(step, values[0]))
+                self.populate(step.name, step.shape, neuron, synapses)
+            case MaxPool():
+                neuron, synapses = _any_neuron(step, step.operation, values[0])
+                self.populate(step.name, step.shape, neuron, synapses)
+            case Add():
+                self.values[step.name] = _sum(step, values, self.shapes)
+            case _:
+                self.values[step.name] = _follow(step, step.operation, values[0], self.shapes)
+
+    def finish(self, last: Step) -> None:
+        """The last value is integrated and never fires (Eq. 3)."""
+        synapses, bias = self.arriving(last, self.values[last.name])
+        self.populate(OUTPUT_NAME, last.shape, FloatReadout(bias=compact(bias)), synapses)
+
+    def populate(
+        self, name: str, shape: Shape, neuron: FloatLif | FloatReadout, synapses: dict[str, Synapse]
+    ) -> None:
+        self.populations.append(Population(name=name, shape=shape, neuron=neuron))
+        for source, synapse in synapses.items():
+            self.connections.append(Connection(source=source, target=name, synapse=synapse))
+        self.shapes[name] = shape
+        self.values[name] = Value(maps={name: Diagonal(factors=np.ones(shape[0]))}, constant=np.zeros(shape))
+
+    def arriving(self, step: Step, value: Value) -> tuple[dict[str, Synapse], Array]:
+        """The value as synapses onto neurons of the step's shape, and a bias for each."""
+        synapses = {source: _onto(step, map_, self.shapes[source]) for source, map_ in value.maps.items()}
+        return synapses, np.broadcast_to(value.constant, step.shape)
 
 
 def _refuse_taken_name(trained: TrainedNetwork) -> None:
@@ -120,92 +163,149 @@ def _refuse_taken_name(trained: TrainedNetwork) -> None:
 # ---- between neurons: linear maps -------------------------------------------------------------
 
 
-def _input_population(given: InputFormat) -> FloatPopulation:
-    neuron = Input(minimum=given.minimum, maximum=given.maximum)
-    return Population(name=INPUT_NAME, shape=given.shape, neuron=neuron)
+Linearity = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool
+Shapes = Mapping[str, Shape]
 
 
-def _normalized_input(given: InputFormat) -> Sent:
+def _normalized_input(given: InputFormat) -> Value:
     """(x - mean) / deviation = scale * x + shift, per channel"""
-    ones = np.ones(given.shape)
-    scale = ones / per_channel(given.deviation, given.shape)
-    return Sent(population=INPUT_NAME, scale=scale, shift=-per_channel(given.mean, given.shape) * scale)
+    scale = 1 / given.deviation
+    shift = np.broadcast_to(per_channel(-given.mean * scale, given.shape), given.shape)
+    return Value(maps={INPUT_NAME: Diagonal(factors=scale)}, constant=shift)
 
 
-def _follow(step: Step, operation: Linear | Convolution | BatchNorm | Flatten, value: Value) -> Value:
+def _follow(step: Step, operation: Linearity, value: Value, shapes: Shapes) -> Value:
     """What a linear operation makes of a value."""
     match operation:
         case Flatten():
-            sent = _sent(step, value)
-            return replace(sent, scale=sent.scale.ravel(), shift=sent.shift.ravel())
+            return replace(value, constant=value.constant.ravel())
         case Linear(weight=weight, bias=bias):
-            sent = _sent(step, value)
-            return _through(sent, Dense(weight=weight * sent.scale), Dense(weight=weight), bias)
-        case Convolution(weight=weight, bias=bias):
-            sent = _sent(step, value)
-            synapse = as_synapse(operation)
-            scaled = replace(synapse, weight=weight * _channel_scales(sent, operation))
-            return _through(sent, scaled, synapse, per_channel(bias, step.shape))
+            return _through(step, Dense(weight=weight), bias, value, shapes)
+        case Convolution(bias=bias):
+            return _through(step, as_synapse(operation), per_channel(bias, step.shape), value, shapes)
+        case AveragePool() | AdaptivePool():
+            synapse = average_synapse(step.name, operation, value.constant.shape)
+            return _through(step, synapse, np.zeros(1), value, shapes)
         case BatchNorm():
-            return _normalize(operation, _arriving(step.name, value))
+            return _normalize(step, operation, value, shapes)
         case _:
             assert_never(operation)
 
 
-def _through(sent: Sent, scaled: Synapse, synapse: Synapse, bias: Array) -> Current:
-    """The shift of the input passes through the synapse into the bias.
-
-    Zero padding comes after normalization, so a neuron at the border gets less of the shift: the
-    bias is one per neuron.
-    """
-    shifted = apply_synapse(synapse, sent.shift[None])[0]
-    return Current(population=sent.population, synapse=scaled, bias=shifted + bias)
+def _through(step: Step, synapse: Synapse, bias: Array, value: Value, shapes: Shapes) -> Value:
+    """synapse(value) + bias: the maps are composed, and the constant passes through as a picture does."""
+    maps = {source: _after(step, map_, synapse, shapes[source], value) for source, map_ in value.maps.items()}
+    passed = apply_synapse(synapse, value.constant[None])[0].reshape(step.shape)
+    return Value(maps=maps, constant=passed + bias)
 
 
-def _channel_scales(sent: Sent, operation: Convolution) -> Array:
-    """The scale of each input channel, laid out as the weight [output, input of the group, y, x]."""
-    scales = sent.scale[:, 0, 0].reshape(operation.groups, -1)  # one row per group
-    per_output = np.repeat(scales, operation.weight.shape[0] // operation.groups, axis=0)
-    return per_output[:, :, None, None]
+def _after(step: Step, first: Map, second: Synapse, source: Shape, value: Value) -> Synapse:
+    """target = second(first(source))"""
+    if isinstance(first, Diagonal):
+        return replace(second, weight=second.weight * _input_factors(first, second, source))
+    return _named(step.name, partial(compose, between=value.constant.shape), first, second, source)
 
 
-def _normalize(norm: BatchNorm, current: Current) -> Current:
+def _input_factors(diagonal: Diagonal, synapse: Synapse, source: Shape) -> Array:
+    """One factor per input, laid out as the weight: [output, input] or [output, input of group, y, x]."""
+    factors = diagonal.factors
+    match synapse:
+        case Dense():
+            return np.repeat(factors, prod(source) // len(factors))
+        case Conv2d():
+            per_group = factors.reshape(synapse.groups, -1)
+            return np.repeat(per_group, len(synapse.weight) // synapse.groups, axis=0)[:, :, None, None]
+        case _:
+            assert_never(synapse)
+
+
+def _normalize(step: Step, norm: BatchNorm, value: Value, shapes: Shapes) -> Value:
     factor = norm.gain / np.sqrt(norm.variance + norm.epsilon)
-    shape = current.bias.shape
-    synapse = replace(current.synapse, weight=scale_channels(current.synapse.weight, factor))
-    bias = scale_channels(current.bias, factor) + per_channel(norm.offset - norm.mean * factor, shape)
-    return replace(current, synapse=synapse, bias=bias)
+    shift = per_channel(norm.offset - norm.mean * factor, step.shape)
+    maps = {source: _scaled_map(step, map_, factor, shapes[source]) for source, map_ in value.maps.items()}
+    return Value(maps=maps, constant=scale_channels(value.constant, factor) + shift)
 
 
-def _sent(step: Step, value: Value) -> Sent:
-    if isinstance(value, Sent):
-        return value
-    raise FoldError(
-        f"{step.name}: a {type(step.operation).__name__} on currents; it can take only spikes or the input. "
-        "Put a LIF before it."
-    )
+def _scaled_map(step: Step, map_: Map, factor: Array, source: Shape) -> Map:
+    if isinstance(map_, Diagonal):
+        return Diagonal(factors=np.repeat(map_.factors, len(factor) // len(map_.factors)) * factor)
+    return scaled(_onto(step, map_, source), factor)
 
 
-def _arriving(name: str, value: Value) -> Current:
-    if isinstance(value, Current):
-        return value
-    raise FoldError(f"{name}: reads spikes or the input directly; a Linear or Conv2d must lie before it.")
+def scaled(synapse: Synapse, factor: Array) -> Synapse:
+    """Each output channel times its factor; a dense map has a row for each neuron of a channel."""
+    rows = np.repeat(factor, len(synapse.weight) // len(factor))
+    return replace(synapse, weight=scale_channels(synapse.weight, rows))
+
+
+def _onto(step: Step, map_: Map, source: Shape) -> Synapse:
+    """The map as a synapse onto the step's shape; onto a flattened picture only a matrix can lead."""
+    if isinstance(map_, Diagonal):
+        map_ = _named(step.name, diagonal_synapse, map_.factors, source)
+    flattened = isinstance(map_, Conv2d) and len(step.shape) == 1
+    return _named(step.name, as_dense, map_, source) if flattened else map_
+
+
+def _sum(step: Step, values: list[Value], shapes: Shapes) -> Value:
+    """A residual add; a population that both values read keeps one map."""
+    first, second = values
+    maps = dict(first.maps)
+    for source, map_ in second.maps.items():
+        maps[source] = _added(step, maps[source], map_, shapes[source]) if source in maps else map_
+    return Value(maps=maps, constant=first.constant + second.constant)
+
+
+def _added(step: Step, first: Map, second: Map, source: Shape) -> Map:
+    if isinstance(first, Diagonal) and isinstance(second, Diagonal):
+        return Diagonal(factors=first.factors + second.factors)
+    return _named(step.name, add, _onto(step, first, source), _onto(step, second, source), source)
+
+
+def _named(name: str, function: Callable[..., Result], *arguments: Any) -> Result:
+    """The algebra of synapses knows no names of layers; its messages get them here."""
+    try:
+        return function(*arguments)
+    except NetworkError as error:
+        raise FoldError(f"{name}: {'; '.join(error.problems)}") from error
 
 
 # ---- neurons: Eq. 10 --------------------------------------------------------------------------
 
 
-def _fold_neuron(step: Step, spike: Spike, current: Current) -> tuple[FloatPopulation, Synapse]:
-    synapse, bias = current.synapse, current.bias
+def _fold_neuron(
+    step: Step, spike: Spike, synapses: dict[str, Synapse], bias: Array
+) -> tuple[FloatLif, dict[str, Synapse]]:
     threshold = np.full(step.shape, spike.threshold)
     if spike.norm is not None:
         gain = _spread(spike.norm.gain, step.shape)
-        threshold = folded_threshold(spike.threshold, spike.norm, step.shape)
-        synapse, bias, threshold = rescale(synapse, bias, threshold, _signs(step.name, gain))
+        signs = _signs(step.name, gain)
+        threshold = scale_channels(folded_threshold(spike.threshold, spike.norm, step.shape), signs)
+        bias = scale_channels(bias, signs)
+        synapses = {source: scaled(synapse, signs) for source, synapse in synapses.items()}
         always = _spread(spike.norm.offset, step.shape) > spike.threshold
-        synapse, bias, threshold = _express_constants(gain == 0, always, synapse, bias, threshold)
-    neuron = FloatLif(threshold=compact(threshold), bias=compact(bias), leak=spike.leak)
-    return Population(name=step.name, shape=step.shape, neuron=neuron), synapse
+        synapses, bias, threshold = _express_constants(gain == 0, always, synapses, bias, threshold)
+    return FloatLif(threshold=compact(threshold), bias=compact(bias), leak=spike.leak), synapses
+
+
+def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif, dict[str, Synapse]]:
+    """The largest of spikes is 1 where any is: a neuron without memory counts them."""
+    source = _spiking_source(value)
+    if source is None:
+        raise FoldError(
+            f"{step.name}: a MaxPool2d of something else than spikes; put it right after a LIF, or pool with "
+            "AvgPool2d."
+        )
+    channels = step.shape[0]
+    one = np.ones((channels, *(1 for _ in step.shape[1:])))
+    neuron = FloatLif(threshold=ANY_SPIKE * one, bias=0 * one, leak=0.0)
+    return neuron, {source: any_synapse(operation, channels)}
+
+
+def _spiking_source(value: Value) -> str | None:
+    """The population whose spikes the value is, if it is nothing else."""
+    (source, map_), *others = value.maps.items()
+    as_sent = isinstance(map_, Diagonal) and np.all(map_.factors == 1) and not value.constant.any()
+    return source if as_sent and not others and source != INPUT_NAME else None
 
 
 def folded_threshold(threshold: float, norm: BatchNorm, shape: Shape) -> Array:
@@ -233,14 +333,15 @@ def _signs(name: str, gain: Array) -> Array:
     if mixed.any():
         raise FoldError(
             f"{name}: {int(mixed.sum())} of {len(rows)} channels have MPBN gains of both signs; their "
-            "neurons share a kernel, which cannot be negated for only some. Train with --mpbn channel."
+            "neurons share a kernel, which cannot be negated for only some. Train with --mpbn-gain positive, "
+            "or --mpbn channel."
         )
     return np.where(rows.min(axis=1) < 0, -1.0, 1.0)
 
 
 def _express_constants(
-    constant: Array, always: Array, synapse: Synapse, bias: Array, threshold: Array
-) -> tuple[Synapse, Array, Array]:
+    constant: Array, always: Array, synapses: dict[str, Synapse], bias: Array, threshold: Array
+) -> tuple[dict[str, Synapse], Array, Array]:
     """Neurons of gain zero fire `always` or never, whatever arrives.
 
     A channel of such neurons needs no input: a bias of 2 (always) or 0 (never) against a threshold
@@ -250,8 +351,8 @@ def _express_constants(
     threshold = np.where(constant, np.where(always, -np.inf, np.inf), threshold)
     whole = constant.reshape(len(constant), -1).all(axis=1)
     if not whole.any():
-        return synapse, bias, threshold
-    weight = np.where(per_channel(whole, synapse.weight.shape), 0.0, synapse.weight)
+        return synapses, bias, threshold
+    synapses = {source: scaled(synapse, np.where(whole, 0.0, 1.0)) for source, synapse in synapses.items()}
     rows = per_channel(whole, threshold.shape)
     bias = np.where(rows, np.where(always, 2.0, 0.0), bias)
-    return replace(synapse, weight=weight), bias, np.where(rows, 1.0, threshold)
+    return synapses, bias, np.where(rows, 1.0, threshold)

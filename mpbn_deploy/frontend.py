@@ -10,22 +10,28 @@ A converter may return None: the module passes its input on unchanged.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional
 from typing_extensions import assert_never
 
 from .errors import FrontendError
 from .float_ir import (
     INPUT_NAME,
+    AdaptivePool,
+    Add,
+    AveragePool,
     BatchNorm,
     Convolution,
     Flatten,
     InputFormat,
     Linear,
+    MaxPool,
     Operation,
     Spike,
     Step,
@@ -117,6 +123,35 @@ def _flatten(module: nn.Flatten) -> Flatten:
     return Flatten()
 
 
+def _average_pool(module: nn.AvgPool2d) -> AveragePool:
+    return AveragePool(
+        kernel=_pair(module.kernel_size),
+        stride=_pair(module.stride),
+        padding=_pair(module.padding),
+        round_up=module.ceil_mode,
+        count_padding=module.count_include_pad,
+        divisor=module.divisor_override,
+    )
+
+
+def _adaptive_pool(module: nn.AdaptiveAvgPool2d) -> AdaptivePool:
+    height, width = module.output_size if isinstance(module.output_size, tuple) else (module.output_size,) * 2
+    return AdaptivePool(size=(height, width))
+
+
+def _max_pool(module: nn.MaxPool2d) -> MaxPool:
+    if module.return_indices:
+        raise FrontendError("return_indices; only the values are known.")
+    if module.ceil_mode:
+        raise FrontendError("ceil_mode; windows that leave the picture are not known. Use ceil_mode=False.")
+    return MaxPool(
+        kernel=_pair(module.kernel_size),
+        stride=_pair(module.stride),
+        padding=_pair(module.padding),
+        dilation=_pair(module.dilation),
+    )
+
+
 def _nothing(module: nn.Module) -> None:
     """Dropout and identity do nothing after training."""
 
@@ -127,11 +162,23 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
     nn.Flatten: _flatten,
+    nn.AvgPool2d: _average_pool,
+    nn.AdaptiveAvgPool2d: _adaptive_pool,
+    nn.MaxPool2d: _max_pool,
     nn.Identity: _nothing,
     nn.Dropout: _nothing,
     nn.Dropout2d: _nothing,
     LIF: _lif,
 }
+
+# What forward may call without a module: a module that does the same, from the same arguments.
+FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
+    torch.flatten: nn.Flatten,
+    functional.avg_pool2d: nn.AvgPool2d,
+    functional.adaptive_avg_pool2d: nn.AdaptiveAvgPool2d,
+    functional.max_pool2d: nn.MaxPool2d,
+}
+ADDITIONS = (operator.add, operator.iadd, torch.add)
 
 
 def _array(tensor: Tensor) -> Array:
@@ -186,13 +233,13 @@ def _steps(body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Conver
             _check_output(node, names, steps)
         else:
             label, operation = _operation(node, modules, known)
-            source = names[_only_input(label, node)]
+            sources = tuple(names[source] for source in _inputs(label, node, operation))
             if operation is None:
-                names[node] = source
+                names[node] = sources[0]
                 continue
             names[node] = name = _unique(label, shapes)
-            shapes[name] = _shape(label, operation, shapes[source])
-            steps.append(Step(name=name, operation=operation, source=source, shape=shapes[name]))
+            shapes[name] = _shape(label, operation, [shapes[source] for source in sources])
+            steps.append(Step(name=name, operation=operation, sources=sources, shape=shapes[name]))
     return tuple(steps)
 
 
@@ -221,23 +268,32 @@ def _operation(
             return path, converter(module)
         except FrontendError as error:
             raise FrontendError(f"{path} ({type(module).__name__}): {error}") from error
-    if _is_flatten(node):
-        return node.name, Flatten()
     if node.op == "get_attr":
         raise FrontendError(_unknown(str(node.target), "a parameter that forward uses directly", known))
+    if _is_addition(node):
+        return node.name, Add()
+    if (same := _module_of_call(node)) is not None:
+        try:
+            return node.name, CONVERTERS[type(same)](same)
+        except FrontendError as error:
+            raise FrontendError(f"{node.name}: {error}") from error
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
     raise FrontendError(_unknown(node.name, f"operation {target!r}", known))
 
 
-def _is_flatten(node: fx.Node) -> bool:
-    """x.flatten(1) or torch.flatten(x, 1)"""
-    called = (node.op, node.target) in (("call_method", "flatten"), ("call_function", torch.flatten))
-    dimensions = {
-        "start_dim": 0,
-        "end_dim": -1,
-        **dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)),
-    }
-    return called and {**dimensions, **node.kwargs} == {"start_dim": 1, "end_dim": -1}
+def _is_addition(node: fx.Node) -> bool:
+    """a + b, a += b, torch.add(a, b), a.add(b): of two values, and not of a value and a number"""
+    called = node.target in ADDITIONS if node.op == "call_function" else node.target in ("add", "add_")
+    return called and len(node.args) == 2 and not node.kwargs and len(_values(node)) == 2
+
+
+def _module_of_call(node: fx.Node) -> nn.Module | None:
+    """The module that does what a function or method does: x.flatten(1), functional.avg_pool2d(x, 2)"""
+    function = torch.flatten if (node.op, node.target) == ("call_method", "flatten") else node.target
+    if function not in FUNCTIONS or len(_values(node)) != 1:
+        return None
+    defaults = {"start_dim": 0} if function is torch.flatten and len(node.args) < 2 else {}
+    return FUNCTIONS[function](*node.args[1:], **{**defaults, **node.kwargs})
 
 
 def _unknown(where: str, what: str, known: Mapping[type[nn.Module], Converter]) -> str:
@@ -245,10 +301,16 @@ def _unknown(where: str, what: str, known: Mapping[type[nn.Module], Converter]) 
     return f"{where}: {what} is not known. Known are {names}. Replace it, or give a converter to trace()."
 
 
-def _only_input(label: str, node: fx.Node) -> fx.Node:
-    if len(node.all_input_nodes) != 1:
-        raise FrontendError(f"{label}: takes {len(node.all_input_nodes)} values; one is known.")
-    return node.all_input_nodes[0]
+def _values(node: fx.Node) -> list[fx.Node]:
+    """What a node reads, twice where it reads a value twice."""
+    return [argument for argument in node.args if isinstance(argument, fx.Node)]
+
+
+def _inputs(label: str, node: fx.Node, operation: Operation | None) -> list[fx.Node]:
+    values, wanted = _values(node), 2 if isinstance(operation, Add) else 1
+    if len(values) != wanted or len(set(values)) != len(node.all_input_nodes):
+        raise FrontendError(f"{label}: takes {len(values)} values; {wanted} is known.")
+    return values
 
 
 def _unique(label: str, taken: Mapping[str, Shape]) -> str:
@@ -265,8 +327,9 @@ def _check_output(node: fx.Node, names: Mapping[fx.Node, str], steps: list[Step]
 # ---- shapes -----------------------------------------------------------------------------------
 
 
-def _shape(label: str, operation: Operation, source: Shape) -> Shape:
-    """The shape an operation gives, or a message when it cannot take its source."""
+def _shape(label: str, operation: Operation, sources: list[Shape]) -> Shape:
+    """The shape an operation gives, or a message when it cannot take its sources."""
+    source = sources[0]
     match operation:
         case Linear(weight=weight):
             _expect(label, source, len(source) == 1 and source[0] == weight.shape[1], f"({weight.shape[1]},)")
@@ -282,12 +345,43 @@ def _shape(label: str, operation: Operation, source: Shape) -> Shape:
             return source
         case Flatten():
             return (int(np.prod(source)),)
+        case AveragePool() | AdaptivePool() | MaxPool():
+            _expect(label, source, len(source) == 3, "(channels, height, width)")
+            shape = pooled_shape(operation, source)
+            _expect(label, source, min(shape) > 0, "at least as large as the window")
+            return shape
+        case Add():
+            _expect(label, sources[1], sources[1] == source, f"{source}, as its other input")
+            return source
         case Spike(norm=norm):
             size = 0 if norm is None else len(norm.gain)
             _expect(label, source, size in (0, source[0], np.prod(source)), f"{size} channels or neurons")
             return source
         case _:
             assert_never(operation)
+
+
+def pooled_shape(operation: AveragePool | AdaptivePool | MaxPool, source: Shape) -> Shape:
+    """As torch counts windows: one that begins beyond the picture and its padding at the start is none."""
+    channels, *sizes = source
+    match operation:
+        case AdaptivePool(size=wanted):
+            return (
+                channels,
+                *(has if want is None else want for has, want in zip(sizes, wanted, strict=True)),
+            )
+        case AveragePool():
+            dilation, round_up = (1, 1), operation.round_up
+        case MaxPool():
+            dilation, round_up = operation.dilation, False
+    counts = []
+    for axis, size in enumerate(sizes):
+        reach = dilation[axis] * (operation.kernel[axis] - 1) + 1
+        stride, padding = operation.stride[axis], operation.padding[axis]
+        room = size + 2 * padding - reach
+        count = -(-room // stride) + 1 if round_up else room // stride + 1
+        counts.append(count - 1 if round_up and (count - 1) * stride >= size + padding else count)
+    return (channels, *counts)
 
 
 def _expect(label: str, found: Shape, holds: bool, wanted: str) -> None:

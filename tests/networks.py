@@ -91,9 +91,14 @@ def spiking_network(seed=0, *, shape=(2, 5, 7), timesteps=3, gains="mixed", **op
     So its neurons are lively: most fire sometimes, and not always.
     """
     torch.manual_seed(seed)
-    network = SpikingNetwork(
-        conv_body(shape, **options), timesteps=timesteps, input_format=input_format(shape)
-    ).double()
+    body = conv_body(shape, **options)
+    return enlivened(body, shape=shape, timesteps=timesteps, gains=gains)
+
+
+def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9, passes=5):
+    """A network around a body, in float64, whose norms have random gains and know its statistics."""
+    given = input_format(shape, maximum)
+    network = SpikingNetwork(body, timesteps=timesteps, input_format=given).double()
     norms = [module for module in network.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
     for norm in norms:
         norm.momentum = 0.5
@@ -102,9 +107,50 @@ def spiking_network(seed=0, *, shape=(2, 5, 7), timesteps=3, gains="mixed", **op
         if gains == "mixed":
             norm.weight.data[torch.rand(norm.num_features) < 0.5] *= -1
     with torch.no_grad():
-        for _ in range(5):
-            network.train()(torch.randint(0, 10, (32, *shape)).double())
+        for _ in range(passes):
+            network.train()(torch.randint(0, maximum + 1, (samples, *shape)).double())
     return network.eval()
+
+
+class Residual(nn.Module):
+    """One residual block behind a first layer, in all the ways in which people build one."""
+
+    def __init__(self, shape, *, pool, shortcut, stride, mpbn, groups=1, channels=4):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(shape[0], channels, 3, padding=1), nn.BatchNorm2d(channels)
+        self.lif1 = LIF((channels, *shape[1:]), mpbn=mpbn)
+        self.pool = pool
+        inner = self.pool(torch.zeros(1, channels, *shape[1:])).shape[1:]
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, groups=groups, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels)
+        outer = tuple(self.conv2(torch.zeros(1, *inner)).shape[1:])
+        self.lif2 = LIF(outer, mpbn=mpbn)
+        self.conv3, self.norm3 = nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels)
+        self.shortcut = SHORTCUTS[shortcut](channels, stride)
+        self.lif3 = LIF(outer, mpbn=mpbn)
+        self.average, self.readout = nn.AdaptiveAvgPool2d(2), nn.Linear(4 * channels, 3)
+
+    def forward(self, x):
+        x = self.pool(self.lif1(self.norm1(self.conv1(x))))
+        hidden = self.lif2(self.norm2(self.conv2(x)))
+        x = self.lif3(self.norm3(self.conv3(hidden)) + self.shortcut(x))
+        return self.readout(torch.flatten(self.average(x), 1))
+
+
+SHORTCUTS = {
+    "strided convolution": lambda channels, stride: nn.Sequential(
+        nn.Conv2d(channels, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+    ),
+    "average, then convolution": lambda channels, stride: nn.Sequential(
+        nn.AvgPool2d(stride, ceil_mode=True, count_include_pad=False),
+        nn.Conv2d(channels, channels, 1, bias=False),
+        nn.BatchNorm2d(channels),
+    ),
+    "average": lambda channels, stride: nn.AvgPool2d(stride, ceil_mode=True, count_include_pad=False),
+    "two convolutions": lambda channels, stride: nn.Sequential(
+        nn.Conv2d(channels, 2, 3, stride, padding=1), nn.Conv2d(2, channels, 1)
+    ),
+}
 
 
 def lively(trace_, name):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from networks import conv_body, input_format, spiking_network
 from torch import nn
+from torch.nn import functional
 
 from mpbn_deploy.errors import FrontendError
 from mpbn_deploy.float_ir import Convolution, Flatten, Linear, Spike
@@ -110,6 +111,53 @@ class Adds(nn.Module):
         return x + x.relu()
 
 
+class AddsUnlike(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 1)
+
+    def forward(self, x):
+        return self.conv(x) + x
+
+
+class AddsANumber(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+class PoolsOddly(nn.Module):
+    def forward(self, x):
+        return functional.max_pool2d(x, 2, 2, 0, 1, True)
+
+
+class Functions(nn.Module):
+    """Everything that forward may call without a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.readout = nn.Conv2d(2, 2, 1), nn.Linear(4, 3)
+        self.lif = LIF(2)
+
+    def forward(self, x):
+        x = self.lif(torch.add(self.conv(x), x))
+        pooled = functional.max_pool2d(x, 2, padding=1)
+        x = functional.avg_pool2d(x, (2, 2), ceil_mode=True)
+        x += pooled
+        x = functional.adaptive_avg_pool2d(x, (1, 2)).add(functional.adaptive_avg_pool2d(x, (1, 2)))
+        return self.readout(x.flatten(start_dim=1))
+
+
+def test_functions_are_read_as_the_modules_they_are():
+    trained = trace(network_of(Functions()))
+    kinds = [type(step.operation).__name__ for step in trained.steps]
+    assert kinds == [
+        "Convolution", "Add", "Spike", "MaxPool", "AveragePool", "Add",
+        "AdaptivePool", "AdaptivePool", "Add", "Flatten", "Linear",
+    ]  # fmt: skip
+    assert trained.steps[1].sources == ("0.conv", "input")
+    assert trained.steps[3].shape == trained.steps[4].shape == (2, 3, 4)
+
+
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
@@ -123,7 +171,17 @@ class Adds(nn.Module):
         ([nn.Conv2d(2, 2, 3), nn.BatchNorm2d(4)], "it takes 4 channels"),
         ([nn.Conv2d(2, 2, 3), LIF(7)], "7 channels or neurons"),
         ([nn.Flatten(2)], "flattens dimensions"),
-        ([FlattensBatch()], "'flatten' is not known"),
+        ([FlattensBatch()], r"flatten: flattens dimensions 0\.\.1"),
+        ([nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, ceil_mode=True)], r"1 \(MaxPool2d\): ceil_mode"),
+        ([nn.MaxPool2d(2, return_indices=True)], r"0 \(MaxPool2d\): return_indices"),
+        ([nn.AvgPool2d(9)], "it takes at least as large as the window"),
+        (
+            [nn.Flatten(), nn.AvgPool2d(2)],
+            r"1: its input has shape \(70,\); it takes \(channels, height, width\)",
+        ),
+        ([AddsUnlike()], r"add: its input has shape \(2, 5, 7\); it takes \(3, 5, 7\), as its other input"),
+        ([AddsANumber()], "operation 'add' is not known"),
+        ([PoolsOddly()], "max_pool2d: ceil_mode"),
         ([Branches()], "cannot trace"),
         ([Adds()], "'relu' is not known"),
         ([nn.Identity()], "must return one value"),
