@@ -17,13 +17,14 @@ from statistics import mean, stdev
 
 import torch
 
+from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import load_dataset
-from mpbn_deploy.errors import DeployError
+from mpbn_deploy.errors import DeployError, OptionError
 from mpbn_deploy.files import write_atomically
 from mpbn_deploy.nn import MPBN_GAINS, MPBN_KINDS, SURROGATES
 from mpbn_deploy.report.curves import training_curves
-from mpbn_deploy.train import Training, train
-from mpbn_deploy.train_files import Epoch
+from mpbn_deploy.train import NEURON_DEFAULTS, Training, train
+from mpbn_deploy.train_files import Epoch, resume_file
 
 
 def parse_options():
@@ -48,11 +49,30 @@ def parse_options():
     return parser.parse_args()
 
 
+def is_finished(path, dataset, options, kind, seed):
+    """Whether this very training was done before; another one under its name is refused."""
+    if not path.exists():
+        return False
+    network = load_model(path)
+    card = network.card
+    found = {**NEURON_DEFAULTS, "architecture": card.architecture, "timesteps": network.timesteps}
+    found |= {**card.arguments, **card.training}
+    asked = {
+        "data": dataset.name, "architecture": options.arch, "mpbn": kind, "seed": seed,
+        "epochs": options.epochs, "batch": options.batch, "learning_rate": options.learning_rate,
+        "mpbn_gain": options.mpbn_gain, "surrogate": options.surrogate,
+        "timesteps": options.timesteps or network.timesteps,
+    }  # fmt: skip
+    other = [f"{name} {found[name]} (now {value})" for name, value in asked.items() if found[name] != value]
+    if other:
+        raise OptionError(f"{path}: belongs to a study with {', '.join(other)}. Choose another --out.")
+    return card.training["epoch"] == options.epochs and not resume_file(path).exists()
+
+
 def train_one(dataset, options, kind, seed):
     """The history of one training; of a finished one it is read from its log."""
     path = options.out / f"{kind}-{seed}.pt"
-    log, unfinished = path.with_suffix(".log.jsonl"), path.with_suffix(".resume.pt").exists()
-    if unfinished or not log.exists():
+    if not is_finished(path, dataset, options, kind, seed):
         print(f"{kind}, seed {seed}", flush=True)
         training = Training(
             epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=seed
@@ -65,10 +85,11 @@ def train_one(dataset, options, kind, seed):
             training=training,
             neuron={"mpbn_gain": options.mpbn_gain, "surrogate": options.surrogate},
             out=path,
-            resume=unfinished,
+            resume=resume_file(path).exists(),
             device=options.device,
         )
-    return [Epoch(**json.loads(line)) for line in log.read_text().splitlines()]
+    lines = path.with_suffix(".log.jsonl").read_text().splitlines()
+    return [Epoch(**json.loads(line)) for line in lines]
 
 
 def table(options, histories):

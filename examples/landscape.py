@@ -22,7 +22,7 @@ from mpbn_deploy.data import Split, load_dataset
 from mpbn_deploy.errors import DeployError
 from mpbn_deploy.files import write_atomically
 from mpbn_deploy.progress import track
-from mpbn_deploy.report.curves import COLOURS, as_png
+from mpbn_deploy.report.curves import COLORS, as_png
 from mpbn_deploy.report.drawing import MUTED, STYLE
 from mpbn_deploy.train import evaluate
 
@@ -58,10 +58,10 @@ def draw(alphas, landscapes):
     with style.context(["default", STYLE]):
         figure = Figure(figsize=(6.0, 3.6), layout="constrained")
         axes = figure.subplots()
-        for colour, (name, walks) in zip(cycle(COLOURS), landscapes.items(), strict=False):
+        for color, (name, walks) in zip(cycle(COLORS), landscapes.items(), strict=False):
             for walk in walks:
-                axes.plot(alphas, walk, color=colour, alpha=0.35, linewidth=0.8)
-            axes.plot(alphas, np.mean(walks, axis=0), color=colour, linewidth=2, label=name)
+                axes.plot(alphas, walk, color=color, alpha=0.35, linewidth=0.8)
+            axes.plot(alphas, np.mean(walks, axis=0), color=color, linewidth=2, label=name)
         axes.set_xlabel("distance along the direction, in lengths of the filters")
         axes.set_ylabel("loss")
         axes.set_ylim(0, min(axes.get_ylim()[1], 4 * np.log(10)))  # far out it says nothing of the valley
@@ -96,7 +96,10 @@ def main():
     dataset = load_dataset(options.data, options.data_dir).train
     split = Split(inputs=dataset.inputs[: options.samples], labels=dataset.labels[: options.samples])
     alphas = np.linspace(-1, 1, options.points)
-    networks = {path.stem: load_model(path) for path in options.models}
+    names = [path.stem for path in options.models]
+    networks = {
+        path.stem if names.count(path.stem) == 1 else str(path): load_model(path) for path in options.models
+    }
     landscapes = {name: [] for name in networks}
     walks = [(name, seed) for name in networks for seed in range(options.directions)]
     for name, seed in track(walks, "landscape", len(walks)):

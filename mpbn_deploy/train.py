@@ -13,19 +13,20 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from math import cos, isfinite, pi
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from .checkpoint import build_body
 from .cli import Command, Outcome, main, whole_number
 from .data import DATASETS, DataSet, Split, load_dataset
-from .data.augment import DRAWS, augment
+from .data.batches import batches, samples
 from .errors import FoldError, FrontendError, OptionError
 from .files import refuse_unwritable
 from .fold import fold
@@ -34,7 +35,7 @@ from .nn import MPBN_GAINS, MPBN_KINDS, SURROGATES, ModelCard, SpikingNetwork
 from .progress import announce, track
 from .records import record
 from .train_distributed import ALONE, Processes, is_first_process, own_device, shared_out, started_by_torchrun
-from .train_files import Epoch, Progress, TrainingFiles
+from .train_files import Epoch, Progress, TrainingFiles, resume_file
 from .zoo import ARCHITECTURES
 
 EVALUATION_BATCH = 256
@@ -72,34 +73,42 @@ def train(
     device: torch.device | str = "cpu",
     processes: Processes = ALONE,
 ) -> SpikingNetwork:
-    """Train a network; the same arguments give the same network, bit by bit, on one machine.
+    """Train a network.
 
+    The same arguments give the same network, bit by bit, on one machine with as many threads.
     `neuron` are further arguments of the zoo's LIF neurons. With `out`, checkpoints and a log are
     written after every epoch, from which `resume` goes on to the same network as an unbroken training.
     """
-    timesteps = _timesteps(dataset, timesteps)
     _check(training, dataset, processes)
-    torch.manual_seed(training.seed)
-    shape, classes = dataset.input_format.shape, len(dataset.class_names)
-    arguments = {"input_shape": shape, "classes": classes, "mpbn": mpbn, **_unusual(neuron or {})}
-    network = SpikingNetwork(
-        build_body(architecture, arguments), timesteps=timesteps, input_format=dataset.input_format
-    )
-    network.card = ModelCard(
-        architecture=architecture,
-        arguments={**arguments, "input_shape": list(shape)},
-        class_names=dataset.class_names,
-    )
+    arguments = {"mpbn": mpbn, **_unusual(neuron or {})}
+    network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
     if processes.first:
         _try_out(network, dataset)
     network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     progress = Progress(network=network, optimizer=_optimizer(network, training), history=[])
-    files = None if out is None else TrainingFiles(model=out, settings=_settings(dataset, progress, training))
+    files = None if out is None else TrainingFiles(model=out, settings=_settings(dataset, network, training))
     if files is not None and resume:
         files.restore(progress)
+        _note_on_card(progress, dataset, training)
     with _deterministic():
         _epochs(progress, dataset, training, processes, files)
     return network.cpu()
+
+
+def _build(
+    dataset: DataSet, architecture: str, neuron: dict[str, Any], timesteps: int, seed: int
+) -> SpikingNetwork:
+    """A new network for a data set, with the card that will go into its checkpoints."""
+    shape = dataset.input_format.shape
+    arguments = {"input_shape": shape, "classes": len(dataset.class_names), **neuron}
+    torch.manual_seed(seed)
+    body = build_body(architecture, arguments)
+    card = ModelCard(
+        architecture=architecture,
+        arguments={**arguments, "input_shape": list(shape)},
+        class_names=dataset.class_names,
+    )
+    return SpikingNetwork(body, timesteps=timesteps, input_format=dataset.input_format, card=card)
 
 
 def _unusual(neuron: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,16 +140,16 @@ def _check(training: Training, dataset: DataSet, processes: Processes) -> None:
         raise OptionError(f"weight decay {training.weight_decay}; zero or a number above it is needed.")
 
 
-def _settings(dataset: DataSet, progress: Progress, training: Training) -> dict[str, Any]:
-    """All that the network to come depends on; the numbers of `Training`, and what is trained on what."""
-    assert progress.network.card is not None
+def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> dict[str, Any]:
+    """All that the network to come depends on: what is trained on what, and how."""
+    assert network.card is not None
     return {
         "data": dataset.name,
         "samples": len(dataset.train),
-        "architecture": progress.network.card.architecture,
-        **progress.network.card.arguments,
-        "timesteps": progress.network.timesteps,
-        **{name: getattr(training, name) for name in Training.__dataclass_fields__},
+        "architecture": network.card.architecture,
+        **network.card.arguments,
+        "timesteps": network.timesteps,
+        **asdict(training),
     }
 
 
@@ -148,15 +157,16 @@ def _try_out(network: SpikingNetwork, dataset: DataSet) -> None:
     """Find out before training whether the network takes the data, and whether it could be exported."""
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise OptionError("the network has no parameters to train.")
-    inputs, classes = _samples(dataset.test, slice(2))[0], len(dataset.class_names)
+    inputs, classes = samples(dataset.test, slice(2))[0], len(dataset.class_names)
     try:
         with torch.no_grad():
             found = tuple(network.eval()(inputs).shape)
     except Exception as error:  # whatever a network of somebody else does with inputs it cannot take
         raise OptionError(f"the network cannot take samples of {dataset.name}: {error}") from error
-    if found != (2, classes):
+    if found != (len(inputs), classes):
         raise OptionError(
-            f"the network gives outputs {found} for 2 samples; {dataset.name} needs (2, {classes})."
+            f"the network gives outputs {found} for {len(inputs)} samples; {dataset.name} needs "
+            f"({len(inputs)}, {classes})."
         )
     try:
         fold(trace(network))
@@ -219,16 +229,16 @@ def _line(epoch: Epoch, training: Training) -> str:
 
 
 def _note_on_card(progress: Progress, dataset: DataSet, training: Training) -> None:
-    card = progress.network.card
+    """How the network was trained, as far as it was."""
+    card, last = progress.network.card, progress.history[-1]
     assert card is not None
-    notes = {name: getattr(training, name) for name in Training.__dataclass_fields__}
-    last = progress.history[-1]
-    progress.network.card = ModelCard(
-        architecture=card.architecture,
-        arguments=card.arguments,
-        class_names=card.class_names,
-        training={"data": dataset.name, **notes, "epoch": last.epoch, "test_accuracy": last.test_accuracy},
-    )
+    notes = {
+        "data": dataset.name,
+        **asdict(training),
+        "epoch": last.epoch,
+        "test_accuracy": last.test_accuracy,
+    }
+    progress.network.card = replace(card, training=notes)
 
 
 def _one_epoch(
@@ -241,15 +251,26 @@ def _one_epoch(
 ) -> tuple[float, float]:
     """Mean loss and accuracy over the batches of an epoch, as they were before each step."""
     progress.network.train()
-    batches = len(dataset.train) // training.batch
+    # What a dropout draws follows from seed, epoch and process: resuming needs no state of a generator.
+    torch.manual_seed(
+        int(np.random.SeedSequence([training.seed, number, processes.rank]).generate_state(1)[0])
+    )
+    count = len(dataset.train) // training.batch
     sums = torch.zeros(2, dtype=torch.float64)
-    shown = _batches(dataset, training, processes, number)
+    taken = batches(
+        dataset,
+        training.batch,
+        seed=training.seed,
+        epoch=number,
+        augmented=training.augmentation,
+        share=processes.share,
+    )
     if processes.first:
-        shown = track(shown, f"epoch {number}/{training.epochs}", batches, quiet_seconds=QUIET_SECONDS)
+        taken = track(taken, f"epoch {number}/{training.epochs}", count, quiet_seconds=QUIET_SECONDS)
     device = next(progress.network.parameters()).device
-    for step, (inputs, labels) in enumerate(shown):
+    for step, (inputs, labels) in enumerate(taken):
         for group in progress.optimizer.param_groups:
-            group["lr"] = _learning_rate(number - 1 + step / batches, training)
+            group["lr"] = _learning_rate(number - 1 + step / count, training)
         progress.optimizer.zero_grad()
         labels = labels.to(device)
         logits = model(inputs.to(device))
@@ -261,7 +282,7 @@ def _one_epoch(
         right = (logits.detach().argmax(1) == labels).double().mean()
         sums += torch.stack([loss.detach().double(), right]).cpu()
     loss_sum, right_sum = (processes.total(sums) / processes.count).tolist()
-    return loss_sum / batches, right_sum / batches
+    return loss_sum / count, right_sum / count
 
 
 def _learning_rate(epochs_done: float, training: Training) -> float:
@@ -285,36 +306,6 @@ def _optimizer(network: SpikingNetwork, training: Training) -> torch.optim.SGD:
     )
 
 
-# ---- samples ----------------------------------------------------------------------------------
-
-
-def _batches(
-    dataset: DataSet, training: Training, processes: Processes, number: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """This process's part of each batch of an epoch.
-
-    Every epoch has an order of its own; the rest that does not fill a batch is left out of it.
-    """
-    split, (height, width) = dataset.train, _size(dataset)
-    random = np.random.default_rng([training.seed, number])
-    order = torch.from_numpy(random.permutation(len(split)))
-    kind = dataset.augmentation if training.augmentation else "none"
-    draws = torch.from_numpy(random.random((len(split), DRAWS), dtype=np.float32))
-    for start in range(0, len(split) - training.batch + 1, training.batch):
-        chosen = processes.share(order[start : start + training.batch])
-        inputs, labels = _samples(split, chosen.numpy())
-        yield augment(kind, inputs, draws[chosen], height, width), labels
-
-
-def _size(dataset: DataSet) -> tuple[int, int]:
-    shape = dataset.input_format.shape
-    return (shape[1], shape[2]) if len(shape) == 3 else (1, 1)
-
-
-def _samples(split: Split, chosen: Any) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(np.array(split.inputs[chosen])), torch.from_numpy(np.array(split.labels[chosen]))
-
-
 def evaluate(network: SpikingNetwork, split: Split, processes: Processes = ALONE) -> tuple[float, float]:
     """The mean loss, and the share of samples whose largest logit is that of their class."""
     network.eval()
@@ -323,7 +314,7 @@ def evaluate(network: SpikingNetwork, split: Split, processes: Processes = ALONE
     starts = range(0, len(split), EVALUATION_BATCH)[processes.rank :: processes.count]
     with torch.no_grad():
         for start in starts:
-            inputs, labels = _samples(split, slice(start, start + EVALUATION_BATCH))
+            inputs, labels = samples(split, slice(start, start + EVALUATION_BATCH))
             logits, labels = network(inputs.to(device)).double(), labels.to(device)
             right = (logits.argmax(1) == labels).double().sum()
             sums += torch.stack([cross_entropy(logits, labels, reduction="sum"), right]).cpu()
@@ -471,7 +462,7 @@ def _advice_when_interrupted(out: Path) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        if is_first_process() and out.with_name(f"{out.stem}.resume.pt").exists():
+        if is_first_process() and resume_file(out).exists():
             announce("interrupted: the same command with --resume goes on after the last finished epoch.")
         raise
 

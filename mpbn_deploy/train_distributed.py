@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -54,28 +56,37 @@ ALONE = Processes()
 @contextmanager
 def started_by_torchrun(device: torch.device) -> Iterator[Processes]:
     """Join the other processes that torchrun started; alone where it started none."""
-    if not distributed.is_available() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if not _several():
         yield ALONE
         return
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # The sums of a log are numbers of the CPU, also where the network is on GPUs.
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(rank=distributed.get_rank(), count=distributed.get_world_size())
     finally:
         distributed.destroy_process_group()
 
 
+def _several() -> bool:
+    return distributed.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
 def is_first_process() -> bool:
     """Whether this process may speak, also before it has joined the others."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return not _several() or int(os.environ.get("RANK", "0")) == 0
 
 
 def own_device(name: str) -> torch.device:
     """The device that --device names; of several GPUs, each process takes its own."""
     local = os.environ.get("LOCAL_RANK")
     name = f"cuda:{local}" if name == "cuda" and local is not None else name
+    # Without it, matrix products on GPUs are not the same twice, and older releases of torch refuse them.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         reason = str(error).splitlines()[0]
         raise OptionError(f"device {name!r} cannot be used: {reason} 'cpu' always can.") from error
@@ -95,7 +106,11 @@ def shared_out(network: SpikingNetwork, processes: Processes) -> Iterator[nn.Mod
     for membrane_norm in membrane_norms:
         membrane_norm.synchronized = True
     try:
-        yield DistributedDataParallel(network, broadcast_buffers=False)
+        # Statistics are equal in all processes as they are; nothing needs to be sent around.
+        names = signature(DistributedDataParallel).parameters
+        option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
+        nothing_sent: dict[str, Any] = {option: False}
+        yield DistributedDataParallel(network, **nothing_sent)
     finally:
         for norm in norms:
             del norm.forward
@@ -106,8 +121,9 @@ def shared_out(network: SpikingNetwork, processes: Processes) -> Iterator[nn.Mod
 def _norms(network: SpikingNetwork) -> list[nn.BatchNorm1d | nn.BatchNorm2d]:
     """Every batch norm outside of neurons."""
     norms = []
+    inside = {module.bn for module in network.modules() if isinstance(module, MPBN)}
     for name, module in network.named_modules():
-        if isinstance(module, nn.modules.batchnorm._NormBase):
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module not in inside:
             if not module.affine or not module.track_running_stats or module.momentum is None:
                 raise OptionError(f"{name}: only a plain BatchNorm can be shared out over processes.")
             if not isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):

@@ -22,11 +22,12 @@ from .checkpoint import read_plain, save_model
 from .errors import CheckpointError
 from .files import write_atomically
 from .nn import SpikingNetwork
+from .records import record
 
 FORMAT = "mpbn_deploy.training"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Epoch:
     """What one pass over the training split gave; a line of the log."""
 
@@ -41,40 +42,36 @@ class Epoch:
 
 @dataclass(kw_only=True)
 class Progress:
-    """Where a training stands: everything that the epochs to come depend on."""
+    """Where a training stands; what the epochs to come depend on besides its settings."""
 
     network: SpikingNetwork
     optimizer: Optimizer
     history: list[Epoch]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class TrainingFiles:
     """Keeps a training in files; `settings` are what must be equal for it to be the same training."""
 
     model: Path
     settings: dict[str, Any]
 
-    def beside(self, ending: str) -> Path:
-        """model.pt -> model.<ending>"""
-        return self.model.with_name(f"{self.model.stem}.{ending}")
-
     def keep(self, progress: Progress) -> None:
         """Write everything after an epoch; each file whole or not at all."""
         last = progress.history[-1]
         save_model(self.model, progress.network)
         if last.test_accuracy > max((e.test_accuracy for e in progress.history[:-1]), default=-1.0):
-            save_model(self.beside("best.pt"), progress.network)
+            save_model(beside(self.model, "best.pt"), progress.network)
         lines = "".join(json.dumps(asdict(epoch)) + "\n" for epoch in progress.history)
-        write_atomically(self.beside("log.jsonl"), lines.encode())
-        write_atomically(self.beside("resume.pt"), self._state(progress))
+        write_atomically(beside(self.model, "log.jsonl"), lines.encode())
+        write_atomically(resume_file(self.model), self._state(progress))
 
     def finish(self, history: list[Epoch]) -> None:
         """Draw the curves; what was only needed to resume goes."""
         from .report.curves import training_curves
 
-        write_atomically(self.beside("curves.png"), training_curves({self.model.stem: history}))
-        self.beside("resume.pt").unlink(missing_ok=True)
+        write_atomically(beside(self.model, "curves.png"), training_curves({self.model.stem: history}))
+        resume_file(self.model).unlink(missing_ok=True)
 
     def _state(self, progress: Progress) -> bytes:
         buffer = io.BytesIO()
@@ -85,15 +82,14 @@ class TrainingFiles:
                 "history": [asdict(epoch) for epoch in progress.history],
                 "network": progress.network.body.state_dict(),
                 "optimizer": progress.optimizer.state_dict(),
-                "random_state": torch.get_rng_state(),
             },
             buffer,
         )
         return buffer.getvalue()
 
     def restore(self, progress: Progress) -> None:
-        """Bring network, optimizer and random state to where the interrupted training left them."""
-        path = self.beside("resume.pt")
+        """Bring network and optimizer to where the interrupted training left them."""
+        path = resume_file(self.model)
         if not path.is_file():
             raise CheckpointError(
                 f"{path}: not there, so there is nothing to resume; the training of {self.model} has ended, "
@@ -104,12 +100,14 @@ class TrainingFiles:
             raise CheckpointError(f"{path}: not the state of a training.")
         try:
             self._refuse_other_settings(path, content["settings"])
+            history = [Epoch(**epoch) for epoch in content["history"]]
             progress.network.body.load_state_dict(content["network"])
-            progress.optimizer.load_state_dict(content["optimizer"])
-            torch.set_rng_state(content["random_state"])
-            progress.history.extend(Epoch(**epoch) for epoch in content["history"])
+            _restore_momentum(progress.optimizer, content["optimizer"]["state"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path}: a damaged state of a training ({error}).") from error
+        if not history or [epoch.epoch for epoch in history] != list(range(1, len(history) + 1)):
+            raise CheckpointError(f"{path}: a damaged state of a training (epochs are missing).")
+        progress.history.extend(history)
 
     def _refuse_other_settings(self, path: Path, found: dict[str, Any]) -> None:
         names = sorted(found.keys() | self.settings.keys())
@@ -119,3 +117,24 @@ class TrainingFiles:
             raise CheckpointError(
                 f"{path}: belongs to a training with {listed}. Resume with the same options."
             )
+
+
+def beside(model: Path, ending: str) -> Path:
+    """model.pt -> model.<ending>"""
+    return model.with_name(f"{model.stem}.{ending}")
+
+
+def resume_file(model: Path) -> Path:
+    """Where the state of an unfinished training lies."""
+    return beside(model, "resume.pt")
+
+
+def _restore_momentum(optimizer: Optimizer, state: dict[int, dict[str, Any]]) -> None:
+    """The momentum of each parameter, and nothing else: how to train is said by the options."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    momenta = [state[index]["momentum_buffer"] for index in range(len(parameters))]
+    for parameter, momentum in zip(parameters, momenta, strict=True):
+        if momentum.shape != parameter.shape or not momentum.isfinite().all():
+            raise ValueError("momentum of another shape, or not finite")
+        kept = torch.empty_like(parameter).copy_(momentum)
+        optimizer.state[parameter] = {"momentum_buffer": kept}

@@ -20,8 +20,8 @@ def draws(*rows):
 
 def test_crop_is_a_window_of_the_padded_picture():
     picture = pictures(1)
-    centre = (PADDING + 0.5) / (2 * PADDING + 1)
-    assert torch.equal(augment("crop-flip", picture, draws([centre, centre, NO_FLIP, 0, 0]), 32, 32), picture)
+    center = (PADDING + 0.5) / (2 * PADDING + 1)
+    assert torch.equal(augment("crop-flip", picture, draws([center, center, NO_FLIP, 0, 0]), 32, 32), picture)
     corner = augment("crop-flip", picture, draws([0, 0, NO_FLIP, 0, 0]), 32, 32)
     assert torch.equal(corner[..., PADDING:, PADDING:], picture[..., :-PADDING, :-PADDING])
     assert not corner[..., :PADDING, :].any() and not corner[..., :PADDING].any()
@@ -35,8 +35,8 @@ def test_a_larger_picture_is_cropped_without_padding():
 
 def test_half_of_the_samples_are_flipped():
     picture = pictures(2)
-    centre = (PADDING + 0.5) / (2 * PADDING + 1)
-    numbers = draws([centre, centre, 0.49, 0, 0], [centre, centre, 0.5, 0, 0])
+    center = (PADDING + 0.5) / (2 * PADDING + 1)
+    numbers = draws([center, center, 0.49, 0, 0], [center, center, 0.5, 0, 0])
     found = augment("crop-flip", picture, numbers, 32, 32)
     assert torch.equal(found[0], picture[0].flip(-1)) and torch.equal(found[1], picture[1])
 
@@ -44,8 +44,8 @@ def test_half_of_the_samples_are_flipped():
 @pytest.mark.parametrize(("place", "side"), [(0.5, HOLE), (0.0, HOLE // 2)])
 def test_cutout_is_a_square_hole_that_may_lie_partly_outside(place, side):
     picture = pictures(1)
-    centre = (PADDING + 0.5) / (2 * PADDING + 1)
-    found = augment("crop-flip-cutout", picture, draws([centre, centre, NO_FLIP, place, place]), 32, 32)
+    center = (PADDING + 0.5) / (2 * PADDING + 1)
+    found = augment("crop-flip-cutout", picture, draws([center, center, NO_FLIP, place, place]), 32, 32)
     hole = found == 0
     assert hole.sum() == 3 * side * side
     assert torch.equal(found[~hole], picture[~hole])

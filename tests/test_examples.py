@@ -37,6 +37,9 @@ def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks
     assert "seed 0" not in again.stdout
     assert (tmp_path / "ablation" / "ablation.md").read_text() in again.stdout
 
+    other = run_example("ablation.py", *small, "--batch", 64)
+    assert other.returncode != 0 and "none-0.pt: belongs to a study with batch 32 (now 64)" in other.stderr
+
     models = [tmp_path / "ablation" / f"{kind}-0.pt" for kind in ("none", "channel")]
     picture = tmp_path / "landscape.png"
     walk = run_example(

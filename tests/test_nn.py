@@ -180,8 +180,13 @@ def test_without_gradients_spikes_are_the_same():
 def test_inputs_with_holes_in_memory():
     torch.manual_seed(0)
     lif = make_lif((3, 4, 5))
-    x = torch.randn(9, 4, 5, 3, dtype=torch.float64)[:, ::1].transpose(1, 3)
-    assert torch.equal(lif.eval()(x), lif(x.contiguous()))
+    x = torch.randn(9, 3, 4, 10, dtype=torch.float64)[..., ::2]
+    weights = torch.randn(9, 3, 4, 5, dtype=torch.float64)
+    spikes, rest = outcome(lif, lif, x, weights)
+    expected_spikes, expected_rest = outcome(lif, lif, x.contiguous(), weights)
+    assert not x.is_contiguous() and torch.equal(spikes, expected_spikes)
+    for found, expected in zip(rest, expected_rest, strict=True):
+        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("kind", ["channel", "element"])
@@ -198,14 +203,68 @@ def test_unknown_words_are_refused(option):
         LIF(1, **{option: "wrong"})
 
 
-def test_a_network_gives_the_same_logits_in_both_layouts():
+def test_a_network_trains_alike_in_both_layouts():
     """channels_last is a matter of speed only"""
     torch.manual_seed(0)
-    body = nn.Sequential(nn.Conv2d(1, 4, 3), LIF(4), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4 * 9, 3))
-    network = SpikingNetwork(body, timesteps=2, input_format=input_format((1, 8, 8))).double().eval()
-    pictures = torch.randint(0, 255, (5, 1, 8, 8)).double()
-    plain = body(network.normalize(pictures).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
-    torch.testing.assert_close(network(pictures), plain, rtol=1e-12, atol=1e-12)
+    body = nn.Sequential(nn.Conv2d(2, 4, 3), LIF(4), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4 * 9, 3))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((2, 8, 8))).double()
+    pictures = torch.randint(0, 255, (5, 2, 8, 8))
+    layouts = []
+    body[0].register_forward_hook(lambda _m, _i, out: layouts.append(out.is_contiguous()))
+    plain = body(network.normalize(pictures.double()).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
+    quick = network.to(memory_format=torch.channels_last).train()(pictures)
+    assert layouts == [True, False]
+    torch.testing.assert_close(quick, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_all_neurons_follow_the_time_steps_of_their_network():
+    body = nn.Sequential(nn.Linear(4, 2), LIF(2))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((4,)))
+    network.timesteps = 5
+    assert network.body[1].timesteps == 5
+    with pytest.raises(OptionError, match="timesteps 0"):
+        network.timesteps = 0
+
+
+@pytest.mark.parametrize("kind", ["channel", "element"])
+def test_a_single_value_cannot_be_normalized(kind):
+    lif = LIF(3, mpbn=kind)
+    lif.timesteps = 1
+    with pytest.raises(OptionError, match="cannot train on a single value"):
+        lif(torch.zeros(1, 3))
+    lif.timesteps = 2
+    with pytest.raises(OptionError, match="a batch of 3; 2 time steps"):
+        lif(torch.zeros(3, 3))
+    lif.mpbn.bn.momentum = None
+    with pytest.raises(OptionError, match="needs running statistics and a momentum"):
+        lif(torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize("kind", ["channel", "element", "none"])
+def test_neurons_work_under_autocast(kind):
+    body = nn.Sequential(nn.Linear(4, 3), LIF(3, mpbn=kind), nn.Linear(3, 2))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((4,)))
+    with torch.autocast("cpu", torch.bfloat16):
+        network(torch.randint(0, 9, (6, 4))).float().sum().backward()
+    assert body[0].weight.grad.isfinite().all()
+
+
+def test_moments_do_not_move_between_forward_and_backward():
+    """Evaluation, then training of the same neuron, then backward of the first."""
+    torch.manual_seed(0)
+    lif = make_lif((3, 4, 5)).eval()
+    x = torch.randn(9, 3, 4, 5, dtype=torch.float64, requires_grad=True)
+    spikes = lif(x)
+    (expected,) = torch.autograd.grad(spikes.sum(), x, retain_graph=True)
+    lif.train()(torch.randn(9, 3, 4, 5, dtype=torch.float64))
+    (found,) = torch.autograd.grad(spikes.sum(), x)
+    assert torch.equal(found, expected)
+
+
+def test_batches_are_counted_as_torch_counts_them():
+    lif = make_lif((3, 4, 5))
+    lif(torch.randn(9, 3, 4, 5, dtype=torch.float64))
+    assert lif.mpbn.bn.num_batches_tracked == 3
 
 
 def test_logits_are_the_mean_over_time_of_normalized_inputs():

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,18 @@ import torch
 from networks import input_format
 from torch import nn
 
+import mpbn_deploy.data.batches
 import mpbn_deploy.train
 from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import DataSet, Split, load_dataset
+from mpbn_deploy.data.batches import batches
 from mpbn_deploy.errors import CheckpointError, OptionError
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.nn import LIF, SpikingNetwork
-from mpbn_deploy.train import Training, accuracy, train
+from mpbn_deploy.train import Training, accuracy, evaluate, train
 from mpbn_deploy.train_distributed import Processes, own_device, shared_out
+from mpbn_deploy.train_files import Epoch, Progress, TrainingFiles
 
 
 def tiny_network():
@@ -122,6 +126,102 @@ def test_element_wise_networks_with_positive_gains_fold(digits):
     assert folded.populations[1].neuron.threshold.shape == (16, 8, 8)
 
 
+# ---- the steps of a training --------------------------------------------------------------------
+
+
+def test_the_learning_rate_falls_in_a_cosine_step_by_step(digits, monkeypatch):
+    rates = []
+    step = torch.optim.SGD.step
+
+    def watched(self, *arguments):
+        assert torch.are_deterministic_algorithms_enabled()
+        rates.append({group["lr"] for group in self.param_groups})
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    train(digits, "digits-mlp", training=Training(epochs=2, batch=256, learning_rate=0.2))
+    assert not torch.are_deterministic_algorithms_enabled()
+    steps = 2 * (len(digits.train) // 256)
+    expected = [0.1 * (1 + np.cos(np.pi * k / steps)) for k in range(steps)]
+    np.testing.assert_allclose([rate for (rate,) in rates], expected, rtol=1e-12)
+
+
+def test_weights_decay_and_norms_and_biases_do_not(digits):
+    network = train(digits, "digits-cnn", training=Training(epochs=1, batch=512))
+    decaying, others = mpbn_deploy.train._optimizer(network, Training(weight_decay=0.3)).param_groups
+    assert decaying["weight_decay"] == 0.3 and others["weight_decay"] == 0.0
+    assert decaying["momentum"] == others["momentum"] == 0.9
+    assert all(parameter.dim() > 1 for parameter in decaying["params"])
+    assert all(parameter.dim() == 1 for parameter in others["params"])
+    assert len(decaying["params"]) == 4 and len(others["params"]) == 3 * 4 + 1
+
+
+def augmented_digits(digits):
+    return DataSet(
+        name="digits", train=digits.train, test=digits.test, input_format=digits.input_format,
+        class_names=digits.class_names, augmentation="crop-flip",
+    )  # fmt: skip
+
+
+def epoch_of(dataset, **options):
+    chosen = {"seed": 3, "epoch": 1, "augmented": False, "share": lambda indices: indices, **options}
+    return [torch.cat(parts) for parts in zip(*batches(dataset, 100, **chosen), strict=True)]
+
+
+def test_every_epoch_has_an_order_of_its_own(digits):
+    (first, labels), (second, _) = epoch_of(digits), epoch_of(digits, epoch=2)
+    assert len(first) == 1400 and not torch.equal(first, second)
+    assert torch.equal(first, epoch_of(digits)[0])
+    by_bytes = {
+        row.tobytes(): label for row, label in zip(digits.train.inputs, digits.train.labels, strict=True)
+    }
+    assert [by_bytes[row.numpy().tobytes()] for row in first] == labels.tolist()
+
+
+def test_augmentation_can_be_left_out_and_does_not_depend_on_shares(digits):
+    dataset = augmented_digits(digits)
+    changed, labels = epoch_of(dataset, augmented=True)
+    plain, same_labels = epoch_of(dataset)
+    assert torch.equal(labels, same_labels) and not torch.equal(changed, plain)
+    assert torch.equal(plain, epoch_of(digits, augmented=True)[0])
+    halves = [epoch_of(dataset, augmented=True, share=Processes(rank=r, count=2).share)[0] for r in (0, 1)]
+    together = torch.cat([torch.cat(pair) for pair in zip(*(h.split(50) for h in halves), strict=True)])
+    assert torch.equal(together, changed)
+
+
+def test_evaluation_is_the_mean_loss_and_the_share_of_right_answers(digits):
+    network = train(digits, "digits-mlp", training=Training(epochs=1))
+    logits = network.eval()(torch.from_numpy(digits.test.inputs.copy())).detach().double()
+    labels = torch.from_numpy(digits.test.labels.copy())
+    loss, right = evaluate(network, digits.test)
+    assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-9)
+    assert right == (logits.argmax(1) == labels).double().mean().item()
+
+
+def test_the_best_network_is_kept_and_not_the_last(digits, tmp_path):
+    network = train(digits, "digits-mlp", training=Training(epochs=1), out=tmp_path / "model.pt")
+    line = {**read_log(tmp_path / "model.pt")[0], "test_accuracy": 0.0}
+    optimizer = mpbn_deploy.train._optimizer(network, Training())
+    history = [Epoch(**{**line, "epoch": n, "test_accuracy": a}) for n, a in ((1, 0.5), (2, 0.9), (3, 0.7))]
+    files = TrainingFiles(model=tmp_path / "kept.pt", settings={})
+    for count in (1, 2, 3):
+        network.card = replace(network.card, training={"epoch": count})
+        files.keep(Progress(network=network, optimizer=optimizer, history=history[:count]))
+    assert load_model(tmp_path / "kept.best.pt").card.training["epoch"] == 2
+    assert load_model(tmp_path / "kept.pt").card.training["epoch"] == 3
+
+
+def test_resuming_after_the_last_epoch_finishes(digits, tmp_path, monkeypatch):
+    """Interrupted while the curves are drawn: nothing is left to train."""
+    path = tmp_path / "model.pt"
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingFiles, "finish", lambda self, history: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train_into(path, digits, epochs=1)
+    assert train_into(path, digits, epochs=1, resume=True).card.training["epoch"] == 1
+    assert not path.with_suffix(".resume.pt").exists() and path.with_suffix(".curves.png").exists()
+
+
 # ---- files beside model.pt, interruption and resumption ---------------------------------------
 
 
@@ -143,7 +243,7 @@ def without_seconds(log):
 def interrupted(digits, tmp_path, monkeypatch):
     """A training of four epochs that Ctrl-C ended inside the third."""
     path = tmp_path / "broken.pt"
-    ordinary = mpbn_deploy.train.augment
+    ordinary = mpbn_deploy.data.batches.augment
     batches_left = itertools.count(2 * (1437 // 32) + 10, -1)
 
     def interrupt(*arguments):
@@ -151,7 +251,7 @@ def interrupted(digits, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return ordinary(*arguments)
 
-    monkeypatch.setattr(mpbn_deploy.train, "augment", interrupt)
+    monkeypatch.setattr(mpbn_deploy.data.batches, "augment", interrupt)
     with pytest.raises(KeyboardInterrupt):
         train_into(path, digits)
     monkeypatch.undo()
@@ -199,11 +299,19 @@ def test_nothing_to_resume(digits, tmp_path):
 def test_damaged_states_are_refused(digits, interrupted):
     path = interrupted.with_suffix(".resume.pt")
     content = torch.load(path, weights_only=True)
+    spoiled = {
+        index: {"momentum_buffer": entry["momentum_buffer"] * float("nan")}
+        for index, entry in content["optimizer"]["state"].items()
+    }
     for damage, message in (
         ({"format": "other"}, "not the state of a training"),
         ({"network": {}}, "a damaged state of a training"),
         ({"history": [{"epoch": 1}]}, "a damaged state of a training"),
         ({"settings": 3}, "a damaged state of a training"),
+        ({"history": content["history"][1:]}, "epochs are missing"),
+        ({"history": []}, "epochs are missing"),
+        ({"optimizer": {"state": {}}}, "a damaged state of a training"),
+        ({"optimizer": {"state": spoiled}}, "momentum of another shape, or not finite"),
     ):
         torch.save({**content, **damage}, path)
         with pytest.raises(CheckpointError, match=message):
@@ -217,7 +325,7 @@ def test_ctrl_c_loses_at_most_an_epoch_and_says_how_to_go_on(tmp_path):
     model = tmp_path / "model.pt"
     command = [sys.executable, "-m", "mpbn_deploy.train", "--arch", "digits-mlp", "--epochs", "10000"]
     process = subprocess.Popen([*command, "--out", str(model)], stderr=subprocess.PIPE, text=True)
-    while not model.exists():
+    while not model.with_suffix(".resume.pt").exists():
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -245,9 +353,10 @@ def test_two_processes_give_the_losses_of_one(tmp_path, kind):
     script.write_text(IN_FLOAT64)
     options = ["--epochs", "2", "--batch", "64", "--mpbn", kind]
     together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    python = [sys.executable, "-W", "error::FutureWarning"]
     outputs = [
         subprocess.run(
-            [sys.executable, *launcher, str(script), *options, "--out", str(tmp_path / name)],
+            [*python, *launcher, str(script), *options, "--out", str(tmp_path / name)],
             capture_output=True, text=True, check=True, timeout=120,
         ).stdout
         for launcher, name in (([], "one.pt"), (together, "two.pt"))

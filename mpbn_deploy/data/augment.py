@@ -20,12 +20,12 @@ HOLE = 16  # pixels of a cutout, in either direction, of a picture of 32
 ROLL = 5  # pixels by which event frames move at most
 
 
-def augment(kind: str, samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
-    """Samples [batch, ..., channels, *, *] -> [batch, ..., channels, height, width]."""
+def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
+    """Samples [batch, ..., channels, *, *] -> [batch, ..., channels, height, width], of that size."""
     if kind not in AUGMENTATIONS:
         raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, AUGMENTATIONS)}")
     for change in AUGMENTATIONS[kind]:
-        samples = change(samples, draws, height, width)
+        samples = change(samples, draws, *size)
     return samples
 
 
@@ -74,9 +74,9 @@ def _choose(draws: Tensor, count: int) -> Tensor:
     return (draws * count).long().clamp_(max=count - 1)
 
 
-def _inside(centre: Tensor, size: int, hole: int) -> Tensor:
-    """[batch, size]: which pixels lie in centre - hole / 2 .. centre + hole / 2 - 1"""
-    distance = torch.arange(size) - centre[:, None]
+def _inside(center: Tensor, size: int, hole: int) -> Tensor:
+    """[batch, size]: which pixels lie in center - hole / 2 .. center + hole / 2 - 1"""
+    distance = torch.arange(size) - center[:, None]
     return (distance >= -(hole // 2)) & (distance < hole - hole // 2)
 
 

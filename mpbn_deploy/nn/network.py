@@ -35,13 +35,22 @@ class SpikingNetwork(nn.Module):
         self, body: nn.Module, *, timesteps: int, input_format: InputFormat, card: ModelCard | None = None
     ) -> None:
         super().__init__()
-        if problems := timestep_problems(timesteps):
-            raise OptionError(f"{problems[0]}.")
         self.body = body
-        self.timesteps = timesteps
         self.input_format = input_format
         self.card = card
-        for module in body.modules():
+        self.timesteps = timesteps
+
+    @property
+    def timesteps(self) -> int:
+        """How many time steps a sample has; all neurons are told."""
+        return self._timesteps
+
+    @timesteps.setter
+    def timesteps(self, timesteps: int) -> None:
+        if problems := timestep_problems(timesteps):
+            raise OptionError(f"{problems[0]}.")
+        self._timesteps = timesteps
+        for module in self.body.modules():
             if isinstance(module, LIF):
                 module.timesteps = timesteps
 
@@ -53,7 +62,8 @@ class SpikingNetwork(nn.Module):
                 f"inputs [batch, {given}]; the network takes {shape}, or {self.timesteps} steps of it."
             )
         if not inputs.is_floating_point():
-            inputs = inputs.to(torch.get_default_dtype())
+            parameter = next(self.parameters(), None)
+            inputs = inputs.to(torch.get_default_dtype() if parameter is None else parameter.dtype)
         if given == shape:
             steps = self.normalize(inputs).expand(self.timesteps, *inputs.shape)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError, did_you_mean
@@ -23,8 +24,8 @@ class MPBN(nn.Module):
     Statistics are those of one time step; the running ones see all steps in turn.
 
     A gain below zero turns a neuron's comparison around. With `gain="positive"` the gain is
-    max(|weight|, 2^-10): the same network as long as no weight crosses zero, and no neuron that
-    a chip without negative weights per neuron, or a shared kernel, could not hold.
+    max(|weight|, 2^-10): the same network as long as all weights stay above that, and no neuron that
+    a chip without negated channels, or a shared kernel, could not hold.
     """
 
     def __init__(self, shape: tuple[int, ...], kind: str, gain: str = "free") -> None:
@@ -41,8 +42,8 @@ class MPBN(nn.Module):
         weight: Tensor = self.bn.weight
         if not self.positive:
             return weight
-        magnitude = weight.abs()
-        # The gradient is that of |weight| also below the least gain: no weight is ever stuck there.
+        # The gradient is +1 or -1 everywhere, also at zero and below the least gain: no weight is ever stuck.
+        magnitude = torch.where(weight < 0, -weight, weight)
         return magnitude + (magnitude.clamp_min(LEAST_GAIN) - magnitude).detach()
 
     def norm(self, sample: tuple[int, ...]) -> Norm:
@@ -102,6 +103,10 @@ class LIF(nn.Module):
         if self.timesteps is None:
             raise OptionError(
                 "LIF: how many time steps lie in the batch? Put the body into a SpikingNetwork."
+            )
+        if len(x) % self.timesteps:
+            raise OptionError(
+                f"LIF: a batch of {len(x)}; {self.timesteps} time steps of each sample are in it."
             )
         neuron = Neuron(
             timesteps=self.timesteps,

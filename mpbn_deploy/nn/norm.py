@@ -13,15 +13,17 @@ shared out over processes, the equations above do it: torch's synchronized norm 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 
+from ..errors import OptionError
+from ..records import record
 
-@dataclass(frozen=True)
+
+@record
 class Norm:
     """A batch norm without its gain and offset. Element-wise, buffers have the shape of a sample."""
 
@@ -39,7 +41,7 @@ class Norm:
         return not self.per_element and not (self.synchronized and self.training)
 
 
-@dataclass(frozen=True)
+@record
 class Moments:
     """With what a batch was normalized; shaped to be broadcast over it, unless torch's kernels did it."""
 
@@ -49,13 +51,15 @@ class Moments:
 
 def normalize(x: Tensor, gain: Tensor, offset: Tensor, norm: Norm) -> tuple[Tensor, Moments]:
     """y, and the moments that backward needs; in training the running statistics move."""
+    if norm.training and x.numel() // norm.running_mean.numel() < 2 and not norm.synchronized:
+        raise OptionError("a batch norm cannot train on a single value; give it more samples at once.")
     if norm.by_torch:
         y, mean, inverse = torch.native_batch_norm(
             x, gain, offset, norm.running_mean, norm.running_var, norm.training, norm.momentum, norm.epsilon
         )
         if not norm.training:  # torch returns none then
-            mean, inverse = norm.running_mean, torch.rsqrt(norm.running_var + norm.epsilon)
-        return y, Moments(mean, inverse)
+            return y, _remembered(norm)
+        return y, Moments(mean=mean, inverse_deviation=inverse)
     moments = _moments(x, norm)
     return normalize_again(x, gain, offset, moments, norm), moments
 
@@ -72,7 +76,7 @@ def normalize_backward(
     gradient: Tensor, x: Tensor, gain: Tensor, moments: Moments, norm: Norm
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dL/dx, dL/dgain and dL/doffset."""
-    if norm.by_torch:
+    if norm.by_torch and norm.training:  # out of training, torch would take statistics that have moved since
         by_x, by_gain, by_offset = torch.ops.aten.native_batch_norm_backward(
             gradient,
             x,
@@ -99,9 +103,15 @@ def normalize_backward(
     return by_x * (like(gain) * inverse), by_gain.reshape(gain.shape), by_offset.reshape(gain.shape)
 
 
+def _remembered(norm: Norm) -> Moments:
+    """The running statistics; a copy of the mean, because training may move it before backward."""
+    inverse = torch.rsqrt(norm.running_var + norm.epsilon)
+    return Moments(mean=norm.running_mean.clone(), inverse_deviation=inverse)
+
+
 def _moments(x: Tensor, norm: Norm) -> Moments:
     if not norm.training:
-        return Moments(norm.running_mean, torch.rsqrt(norm.running_var + norm.epsilon))
+        return _remembered(norm)
     mean = _over_processes(_average(x, norm), norm)
     variance = _over_processes(_average((x - _like(x, norm)(mean)).square_(), norm), norm)
     count = x.numel() // mean.numel() * (distributed.get_world_size() if norm.synchronized else 1)
@@ -109,7 +119,7 @@ def _moments(x: Tensor, norm: Norm) -> Moments:
     # As torch does: normalize with the variance of the batch, remember the unbiased one.
     unbiased = variance.view_as(norm.running_var) * (count / max(count - 1, 1))
     norm.running_var.lerp_(unbiased, norm.momentum)
-    return Moments(mean, torch.rsqrt(variance + norm.epsilon))
+    return Moments(mean=mean, inverse_deviation=torch.rsqrt(variance + norm.epsilon))
 
 
 def _average(x: Tensor, norm: Norm) -> Tensor:
@@ -175,9 +185,8 @@ def norm_of(
     element_shape: tuple[int, ...] | None = None,
 ) -> Norm:
     """The norm that a module of torch stands for; its buffers are shared."""
-    assert module.running_mean is not None
-    assert module.running_var is not None
-    assert module.momentum is not None
+    if module.running_mean is None or module.running_var is None or module.momentum is None:
+        raise OptionError("a batch norm of membranes needs running statistics and a momentum.")
     mean, variance = module.running_mean, module.running_var
     return Norm(
         running_mean=mean if element_shape is None else mean.view(element_shape),

@@ -15,18 +15,18 @@ each step is a handful of passes over memory: that is where training a spiking n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..records import record
 from .norm import Moments, Norm, normalize, normalize_again, normalize_backward
 from .surrogate import Surrogate
 
 
-@dataclass(frozen=True)
+@record
 class Neuron:
     """What stays the same over the time steps."""
 
@@ -39,6 +39,8 @@ class Neuron:
 
 def scan(x: Tensor, gain: Tensor | None, offset: Tensor | None, neuron: Neuron) -> Tensor:
     """Spikes [timesteps * batch, ...] of inputs of the same shape."""
+    if gain is not None and x.dtype != gain.dtype:  # under autocast, convolutions give fewer bits
+        x = x.to(gain.dtype)
     spikes: Tensor = _Scan.apply(x, gain, offset, neuron)  # type: ignore[no-untyped-call]
     return spikes
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ..train_files import Epoch
 from .drawing import BLUE, MUTED, ORANGE, SHARP, STYLE, VERMILION, WIDTH
 
-COLOURS = (BLUE, VERMILION, "#009e73", ORANGE, "#cc79a7", "#56b4e9")
+COLORS = (BLUE, VERMILION, "#009e73", ORANGE, "#cc79a7", "#56b4e9")
 PANELS: dict[str, Callable[[Epoch], float]] = {
     "training loss": lambda epoch: epoch.train_loss,
     "test accuracy, percent": lambda epoch: 100 * epoch.test_accuracy,
@@ -20,7 +20,7 @@ PANELS: dict[str, Callable[[Epoch], float]] = {
 
 
 def training_curves(histories: Mapping[str, Sequence[Epoch]]) -> bytes:
-    """A PNG: loss and accuracy of each history; names before a '/' share a colour."""
+    """A PNG: loss and accuracy of each history; names before a '/' share a color."""
     with style.context(["default", STYLE]):
         figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
         groups = list(dict.fromkeys(name.split("/")[0] for name in histories))
@@ -29,10 +29,8 @@ def training_curves(histories: Mapping[str, Sequence[Epoch]]) -> bytes:
                 group = name.split("/")[0]
                 epochs = [epoch.epoch for epoch in history]
                 label = group if name == next(n for n in histories if n.split("/")[0] == group) else None
-                colour = COLOURS[groups.index(group) % len(COLOURS)]
-                axes.plot(
-                    epochs, list(map(value, history)), color=colour, label=label, marker=".", alpha=0.85
-                )
+                color = COLORS[groups.index(group) % len(COLORS)]
+                axes.plot(epochs, list(map(value, history)), color=color, label=label, marker=".", alpha=0.85)
             axes.set_title(title)
             axes.set_xlabel("epoch")
             axes.xaxis.get_major_locator().set_params(integer=True)
