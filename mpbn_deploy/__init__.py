@@ -13,8 +13,9 @@ The map, in the order of processing (each line is a file or folder here):
 
     graph           populations and connections, shared by float and integer networks
     float_ir        TrainedNetwork, FoldedNetwork
-    frontend        torch module -> TrainedNetwork
+    frontend        torch module -> TrainedNetwork        foreign      neurons of snnTorch, SpikingJelly
     fold            TrainedNetwork -> FoldedNetwork       MPBN and BN gone, thresholds differ (Eq. 10)
+    pool, compose   pooling and layers in a row, as one synapse
     quantize        FoldedNetwork + profile -> IntNetwork
     int_ir          IntNetwork, the contract              bounds       what no input can exceed
     simulate        the reference simulator, NumPy        emulate      the fast one, torch

@@ -37,6 +37,7 @@ from .float_ir import (
     Step,
     TrainedNetwork,
 )
+from .foreign import foreign_converters
 from .graph import Conv2d, Pair, Shape, output_shape
 from .nn import LIF, SpikingNetwork
 from .records import Array
@@ -67,7 +68,7 @@ def trace(
         given, body = _format_of_shape(input_shape), module
     if input_shape is not None and tuple(input_shape) != given.shape:
         raise FrontendError(f"input_shape {tuple(input_shape)}; the network was made for {given.shape}.")
-    known = {**CONVERTERS, **(converters or {})}
+    known = {**CONVERTERS, **foreign_converters(), **(converters or {})}
     return TrainedNetwork(input=given, steps=_steps(body, given.shape, known), timesteps=timesteps)
 
 
