@@ -8,9 +8,10 @@ ablation.md (paper: Table 1 and 6), the curves ablation.png (Fig. 2) and every n
 Started again with the same options, it goes on where it was interrupted.
 """
 
-import argparse
 import json
 import platform
+import sys
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from statistics import mean, stdev
@@ -18,35 +19,39 @@ from statistics import mean, stdev
 import torch
 
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.data import load_dataset
-from mpbn_deploy.errors import DeployError, OptionError
+from mpbn_deploy.cli import Command, Outcome, main, whole_number
+from mpbn_deploy.data import DATASETS, load_dataset
+from mpbn_deploy.errors import OptionError
 from mpbn_deploy.files import write_atomically
 from mpbn_deploy.nn import MPBN_GAINS, MPBN_KINDS, SURROGATES
+from mpbn_deploy.progress import announce
 from mpbn_deploy.report.curves import training_curves
 from mpbn_deploy.train import NEURON_DEFAULTS, Training, train
 from mpbn_deploy.train_files import Epoch, resume_file
 
+SUMMARY, _, DETAILS = __doc__.partition("\n\n")
 
-def parse_options():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+
+def add_arguments(parser):
     usual = Training()
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument(
+        "--data", default="digits", help=f"one of {', '.join(DATASETS)} (default %(default)s)"
+    )
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
     parser.add_argument("--label", help="what to call the data set in the table (default: its name)")
-    parser.add_argument("--arch", default="digits-cnn")
-    parser.add_argument("--kinds", nargs="+", default=["none", "channel"], choices=MPBN_KINDS)
-    parser.add_argument("--mpbn-gain", default="free", choices=MPBN_GAINS)
-    parser.add_argument("--surrogate", default="rectangle", choices=tuple(SURROGATES))
-    parser.add_argument("--timesteps", type=int)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=usual.epochs)
-    parser.add_argument("--batch", type=int, default=usual.batch)
-    parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("ablation"))
-    return parser.parse_args()
+    parser.add_argument("--arch", default="digits-cnn", help="as for train (default %(default)s)")
+    parser.add_argument("--kinds", nargs="+", default=["none", "channel"], choices=MPBN_KINDS, help="of MPBN")
+    parser.add_argument("--mpbn-gain", default="free", choices=MPBN_GAINS, help="as for train")
+    parser.add_argument("--surrogate", default="rectangle", choices=tuple(SURROGATES), help="as for train")
+    parser.add_argument("--timesteps", type=whole_number(1), help="as for train")
+    parser.add_argument("--seeds", type=whole_number(1), default=3, help="how many (default %(default)s)")
+    parser.add_argument("--epochs", type=whole_number(1), default=usual.epochs, help="(default %(default)s)")
+    parser.add_argument("--batch", type=whole_number(2), default=usual.batch, help="(default %(default)s)")
+    parser.add_argument(
+        "--learning-rate", type=float, default=usual.learning_rate, help="(default %(default)s)"
+    )
+    parser.add_argument("--device", default="cpu", help="as for train (default %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("ablation"), help="folder (default %(default)s)")
 
 
 def is_finished(path, dataset, options, kind, seed):
@@ -73,7 +78,7 @@ def train_one(dataset, options, kind, seed):
     """The history of one training; of a finished one it is read from its log."""
     path = options.out / f"{kind}-{seed}.pt"
     if not is_finished(path, dataset, options, kind, seed):
-        print(f"{kind}, seed {seed}", flush=True)
+        announce(f"{kind}, seed {seed}")
         training = Training(
             epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=seed
         )
@@ -116,27 +121,37 @@ def spread(values):
     return f"{mean(values):.2f}{deviation} %"
 
 
-def main():
-    options = parse_options()
-    options.out.mkdir(parents=True, exist_ok=True)
+def execute(options):
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"{options.out}: no folder can be made there ({error.strerror}).") from error
     dataset = load_dataset(options.data, options.data_dir)
     histories = {
         f"{kind}/{seed}": train_one(dataset, options, kind, seed)
         for seed in range(options.seeds)
         for kind in options.kinds
     }
+    timesteps = load_model(options.out / f"{options.kinds[0]}-0.pt").timesteps
     about = (
-        f"{options.label or options.data}, {options.arch}, {options.epochs} epochs, batch {options.batch}, "
+        f"{options.label or options.data}, {options.arch}, {timesteps} time steps, {options.epochs} epochs, "
+        f"batch {options.batch}, learning rate {options.learning_rate}, {options.surrogate} surrogate, "
         f"{date.today()}, {platform.machine()}, threads {torch.get_num_threads()}, torch {torch.__version__}"
     )
     text = "\n".join([about, "", *table(options, histories)]) + "\n"
     write_atomically(options.out / "ablation.md", text.encode())
     write_atomically(options.out / "ablation.png", training_curves(histories))
-    print(text)
+    data = {name: [asdict(epoch) for epoch in history] for name, history in histories.items()}
+    return Outcome(data={"about": about, "histories": data}, text=text.rstrip())
 
+
+COMMAND = Command(
+    name="ablation.py",
+    summary=SUMMARY,
+    details=DETAILS,
+    add_arguments=add_arguments,
+    execute=execute,
+)
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DeployError as error:
-        raise SystemExit(f"error: {error}") from error
+    sys.exit(main(COMMAND, program="python examples/"))

@@ -7,8 +7,8 @@ filter of w: loss(w + alpha * d) for alpha in -1..1, on training samples, with n
 A flat valley rises slowly. Writes the picture landscape.png and prints the rises as a table.
 """
 
-import argparse
 import copy
+import sys
 from itertools import cycle
 from pathlib import Path
 
@@ -18,13 +18,15 @@ from matplotlib import style
 from matplotlib.figure import Figure
 
 from mpbn_deploy.checkpoint import load_model
+from mpbn_deploy.cli import Command, Outcome, main, whole_number
 from mpbn_deploy.data import Split, load_dataset
-from mpbn_deploy.errors import DeployError
-from mpbn_deploy.files import write_atomically
+from mpbn_deploy.files import refuse_unwritable, write_atomically
 from mpbn_deploy.progress import track
 from mpbn_deploy.report.curves import COLORS, as_png
 from mpbn_deploy.report.drawing import MUTED, STYLE
 from mpbn_deploy.train import evaluate
+
+SUMMARY, _, DETAILS = __doc__.partition("\n\n")
 
 
 def direction(network, seed):
@@ -70,46 +72,65 @@ def draw(alphas, landscapes):
         return as_png(figure)
 
 
-def print_table(alphas, landscapes):
-    shown = [a for a in (0.1, 0.25, 0.5, 1.0) if np.isclose(alphas, a).any()]
-    print("| network | loss | " + " | ".join(f"rise at ±{alpha}" for alpha in shown) + " |")
-    print("|---" * (2 + len(shown)) + "|")
+def table(alphas, landscapes):
+    shown = [alpha for alpha in (0.1, 0.25, 0.5, 1.0) if np.isclose(alphas, alpha).any()]
+    lines = [
+        "| network | loss | " + " | ".join(f"rise at ±{alpha}" for alpha in shown) + " |",
+        "|---" * (2 + len(shown)) + "|",
+    ]
     for name, walks in landscapes.items():
         mean = np.mean(walks, axis=0)
-        here = mean[np.abs(alphas).argmin()]
+        here = mean[len(alphas) // 2]
         rises = [mean[np.isclose(np.abs(alphas), alpha)].mean() - here for alpha in shown]
-        print(f"| {name} | {here:.3f} | " + " | ".join(f"{rise:.3f}" for rise in rises) + " |")
+        lines.append(f"| {name} | {here:.3f} | " + " | ".join(f"{rise:.3f}" for rise in rises) + " |")
+    return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def add_arguments(parser):
+    parser.add_argument("models", nargs="+", type=Path, help="checkpoints")
+    parser.add_argument("--arch", help="package.module:factory of networks of your own")
+    parser.add_argument("--data", default="digits", help="data set (default %(default)s)")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
+    parser.add_argument(
+        "--samples", type=whole_number(1), default=512, help="of the training split (default %(default)s)"
     )
-    parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--samples", type=int, default=512, help="of the training split")
-    parser.add_argument("--points", type=int, default=41)
-    parser.add_argument("--directions", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("landscape.png"))
-    options = parser.parse_args()
+    parser.add_argument(
+        "--points",
+        type=whole_number(3),
+        default=41,
+        help="along a direction, an odd number (default %(default)s)",
+    )
+    parser.add_argument("--directions", type=whole_number(1), default=3, help="(default %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("landscape.png"), help="the picture (default %(default)s)"
+    )
+
+
+def execute(options):
+    refuse_unwritable(options.out)
     dataset = load_dataset(options.data, options.data_dir).train
     split = Split(inputs=dataset.inputs[: options.samples], labels=dataset.labels[: options.samples])
-    alphas = np.linspace(-1, 1, options.points)
+    alphas = np.linspace(-1, 1, options.points | 1)  # odd, so that the network itself is among them
     names = [path.stem for path in options.models]
     networks = {
-        path.stem if names.count(path.stem) == 1 else str(path): load_model(path) for path in options.models
+        path.stem if names.count(path.stem) == 1 else str(path): load_model(path, arch=options.arch)
+        for path in options.models
     }
     landscapes = {name: [] for name in networks}
     walks = [(name, seed) for name in networks for seed in range(options.directions)]
     for name, seed in track(walks, "landscape", len(walks)):
         landscapes[name].append(losses(networks[name], split, alphas, seed))
     write_atomically(options.out, draw(alphas, landscapes))
-    print_table(alphas, landscapes)
+    return Outcome(data={"alphas": alphas.tolist(), "losses": landscapes}, text=table(alphas, landscapes))
 
+
+COMMAND = Command(
+    name="landscape.py",
+    summary=SUMMARY,
+    details=DETAILS,
+    add_arguments=add_arguments,
+    execute=execute,
+)
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DeployError as error:
-        raise SystemExit(f"error: {error}") from error
+    sys.exit(main(COMMAND, program="python examples/"))

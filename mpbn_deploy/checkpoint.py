@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import inspect
 import io
+import reprlib
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
@@ -32,6 +34,7 @@ from .errors import CheckpointError, NetworkError, OptionError, did_you_mean
 from .files import write_atomically
 from .float_ir import InputFormat
 from .nn import ModelCard, SpikingNetwork
+from .pickle_traps import CONTAINER, RESULT, TUPLE, ForeignNameError, Rules, TrapError, refuse_traps
 from .zoo import ARCHITECTURES, Architecture, paper
 
 FORMAT = "mpbn_deploy.model"
@@ -49,6 +52,39 @@ KEYS = {
 }
 INPUT_KEYS = {"shape": list, "minimum": int, "maximum": int, "mean": list, "deviation": list}
 LARGEST_FILE = 4 * 2**30
+# What torch.save writes for dictionaries, lists, texts, numbers and tensors.
+OPCODES = """
+    PROTO STOP MARK BINPUT LONG_BINPUT BINGET LONG_BINGET NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1
+    BINFLOAT BINUNICODE SHORT_BINSTRING EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS
+    EMPTY_DICT SETITEM SETITEMS GLOBAL REDUCE BUILD BINPERSID
+"""
+STORAGES = {
+    "torch BoolStorage": torch.bool,
+    "torch ByteStorage": torch.uint8,
+    "torch CharStorage": torch.int8,
+    "torch ShortStorage": torch.int16,
+    "torch IntStorage": torch.int32,
+    "torch LongStorage": torch.int64,
+    "torch HalfStorage": torch.float16,
+    "torch BFloat16Storage": torch.bfloat16,
+    "torch FloatStorage": torch.float32,
+    "torch DoubleStorage": torch.float64,
+    "torch ComplexFloatStorage": torch.complex64,
+    "torch ComplexDoubleStorage": torch.complex128,
+}
+RULES = Rules(
+    opcodes=frozenset(OPCODES.split()),
+    builds=CONTAINER,  # an OrderedDict, whose state is the _metadata of a state_dict
+    names={
+        "collections OrderedDict": CONTAINER,
+        "torch Size": TUPLE,
+        "torch._utils _rebuild_tensor_v2": RESULT,
+        "torch._utils _rebuild_parameter": RESULT,
+        **dict.fromkeys(STORAGES, RESULT),
+        **{str(dtype).replace(".", " "): RESULT for dtype in STORAGES.values()},
+    },
+)
+MAGIC_BEFORE_TORCH_1_6 = b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 
 
 def save_model(path: str | Path, network: SpikingNetwork) -> None:
@@ -65,7 +101,7 @@ def save_model(path: str | Path, network: SpikingNetwork) -> None:
         "format": FORMAT,
         "version": VERSION,
         "architecture": card.architecture,
-        "arguments": {k: list(v) if isinstance(v, tuple) else v for k, v in card.arguments.items()},
+        "arguments": {k: list(v) if isinstance(v, (tuple, list)) else v for k, v in card.arguments.items()},
         "timesteps": network.timesteps,
         "input": {
             "shape": list(given.shape),
@@ -75,13 +111,22 @@ def save_model(path: str | Path, network: SpikingNetwork) -> None:
             "deviation": given.deviation.tolist(),
         },
         "class_names": list(card.class_names),
-        "training": dict(card.training),
+        "training": _unshared(dict(card.training)),
         "state_dict": {name: tensor.cpu().contiguous() for name, tensor in network.body.state_dict().items()},
     }
     # Through memory, because torch puts the name of the file into its bytes.
     buffer = io.BytesIO()
     torch.save(content, buffer)
     write_atomically(Path(path), buffer.getvalue())
+
+
+def _unshared(value: Any) -> Any:
+    """The same values, with lists and dictionaries copied: read_plain refuses those that occur twice."""
+    if isinstance(value, dict):
+        return {key: _unshared(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_unshared, value))
+    return value
 
 
 def load_model(path: str | Path, arch: str | None = None, timesteps: int | None = None) -> SpikingNetwork:
@@ -154,7 +199,9 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
         inspect.signature(function).bind(**arguments)
     except (TypeError, ValueError) as error:
         given = ", ".join(arguments) or "nothing"
-        raise OptionError(f"architecture {architecture!r}: {error}; it is called with {given}.") from error
+        raise OptionError(
+            f"architecture {architecture!r}: {error}; it is called with {given}, and must take them."
+        ) from error
     try:
         body = function(**arguments)
     except OptionError as error:
@@ -171,6 +218,11 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
 
 def _import_factory(name: str) -> Architecture:
     """The function `package.module:factory`; importing it runs that package's code."""
+    if name.startswith(paper.PREFIX):
+        ours = paper.PAPER_ARCHITECTURES.get(name, "resnet20")
+        raise OptionError(
+            f"architecture {name!r} reads a checkpoint of the paper's code; to train, say {ours!r}."
+        )
     module_name, separator, attribute = name.partition(":")
     if not separator:
         known = did_you_mean(name, ARCHITECTURES)
@@ -206,14 +258,61 @@ def read_plain(path: Path) -> dict[str, Any]:
     if path.stat().st_size > LARGEST_FILE:
         raise CheckpointError(f"{path}: {path.stat().st_size} bytes; at most {LARGEST_FILE} are read.")
     try:
+        checked = _checked_archive(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pickle protocols, in files that are refused anyway
-            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+            warnings.simplefilter("ignore")  # whatever torch has to say of files that it refuses
+            content: Any = torch.load(checked, map_location="cpu", weights_only=True)
+    except ForeignNameError as error:
+        raise CheckpointError(_runs_code(path, f" ({error})")) from error
+    except TrapError as error:
+        raise CheckpointError(
+            f"{path}: {error}; numbers and plain values need no such thing. Refused."
+        ) from error
     except Exception as error:  # whatever a damaged or hostile file makes the reader do
-        raise CheckpointError(_unreadable(path, str(error))) from error
+        raise CheckpointError(_unreadable(path)) from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a checkpoint of mpbn_deploy, but a {type(content).__name__}.")
     return content
+
+
+def _checked_archive(path: Path) -> io.BytesIO:
+    """The archive that a file of torch.save is, written anew once all in it is known to be harmless.
+
+    Anew, because there are zip files in which torch's reader finds other parts than Python's.
+    """
+    checked = io.BytesIO()
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(checked, "w") as copy:
+        parts = archive.infolist()
+        _refuse_packed_parts(parts, path.stat().st_size)
+        folder = parts[0].filename.partition("/")[0]  # where torch looks, too
+        storages = refuse_traps(archive.read(f"{folder}/data.pkl"), RULES)
+        _refuse_hollow_storages(
+            [
+                (kind, archive.getinfo(f"{folder}/data/{key}").file_size, count)
+                for _, kind, key, _, count in storages
+            ]
+        )
+        for part in parts:
+            copy.writestr(part.filename, archive.read(part))
+    checked.seek(0)
+    return checked
+
+
+def _refuse_packed_parts(parts: list[zipfile.ZipInfo], size: int) -> None:
+    """What is read takes no more memory than the file has bytes."""
+    if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+        raise TrapError("a zip archive with compressed parts")
+    if sum(max(part.file_size, part.compress_size) for part in parts) > size:
+        raise TrapError(f"a zip archive whose parts claim more than the {size} bytes of the file")
+    if len({part.filename.lower() for part in parts}) < len(parts):  # torch ignores case
+        raise TrapError("a zip archive with two parts of one name")
+
+
+def _refuse_hollow_storages(storages: list[tuple[str, int, Any]]) -> None:
+    """Old releases of torch (2.3) believe how many numbers a part is said to hold, and read beyond it."""
+    for kind, size, count in storages:
+        if type(count) is not int or count * STORAGES[kind].itemsize != size:
+            raise TrapError(f"{reprlib.repr(count)} numbers claimed of {size} bytes")
 
 
 def _check_content(path: str | Path, content: dict[str, Any]) -> None:
@@ -254,13 +353,22 @@ def _either(values: Iterable[Any]) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _unreadable(path: Path, reason: str) -> str:
+def _unreadable(path: Path) -> str:
     """Never torch's own words, which advise to read the file in the way that runs code."""
     with path.open("rb") as file:
-        is_pickle = file.read(1) == b"\x80"
-    if is_pickle or "Unsupported global" in reason or "Unsupported class" in reason:
-        return f"{path}: holds more than numbers and plain values; refused, reading it would run code."
+        start = file.read(32)
+    if MAGIC_BEFORE_TORCH_1_6 in start:
+        return (
+            f"{path}: in the format of torch before 1.6, which is not read. If you trust it, load it with a "
+            "newer torch and save it again."
+        )
+    if start.startswith(b"\x80"):  # a pickle
+        return _runs_code(path)
     return f"{path}: not a checkpoint, or a damaged one. Write one with python -m mpbn_deploy.train."
+
+
+def _runs_code(path: Path, found: str = "") -> str:
+    return f"{path}: holds more than numbers and plain values{found}; refused, reading it would run code."
 
 
 def _key_problems(content: dict[str, Any], keys: dict[str, type]) -> list[str]:

@@ -48,9 +48,11 @@ class Command:
     execute: Callable[[argparse.Namespace], Outcome]
 
 
-def main(command: Command, arguments: Sequence[str] | None = None) -> int:
-    """Run `python -m mpbn_deploy.<command>`; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=f"python -m mpbn_deploy.{command.name}", **_description(command))
+def main(
+    command: Command, arguments: Sequence[str] | None = None, program: str = "python -m mpbn_deploy."
+) -> int:
+    """Run `python -m mpbn_deploy.<command>`, or another program of that name; returns the exit code."""
+    parser = argparse.ArgumentParser(prog=f"{program}{command.name}", **_description(command))
     _complete(parser, command)
     return _execute(command, parser.parse_args(arguments))
 

@@ -58,9 +58,10 @@ def compose(
     they make a matrix of at most `limit` weights. `between` is the shape in which the second
     reads the first, where that differs from the one that the first gives.
     """
-    middle = output_shape(first, source_shape) if between is None else between
+    given = output_shape(first, source_shape)
+    middle = given if between is None else between
     if isinstance(first, Conv2d) and isinstance(second, Conv2d):
-        if _border_is_silent(first, second, source_shape, middle):
+        if middle == given and _border_is_silent(first, second, source_shape, middle):
             return _chain(first, second)
         first = as_dense(first, source_shape, limit)
     if isinstance(first, Conv2d):

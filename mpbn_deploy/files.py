@@ -11,11 +11,15 @@ from .errors import OptionError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write the whole file or nothing: first under a temporary name, then renamed."""
+    """Write the whole file or nothing, even if the power fails: under a temporary name, then renamed."""
+    path = path.resolve()  # a link stays a link; what it leads to is replaced
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
-            temporary.write_bytes(content)
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())  # else the new name may reach the disk before the content does
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -27,6 +31,9 @@ def refuse_unwritable(path: Path) -> None:
     """Find out before hours of work whether a file could be written there."""
     if path.is_dir():
         raise OptionError(f"{path}: is a folder; give the name of a file.")
+    if path.exists() and not path.is_file():
+        raise OptionError(f"{path}: is a device or a pipe; give the name of a file.")
+    path = path.resolve()
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise OptionError(f"{path}: cannot be written; {path.parent} is not a folder one may write to.")
 

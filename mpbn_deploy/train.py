@@ -35,7 +35,7 @@ from .nn import MPBN_GAINS, MPBN_KINDS, SURROGATES, ModelCard, SpikingNetwork
 from .progress import announce, track
 from .records import record
 from .train_distributed import ALONE, Processes, is_first_process, own_device, shared_out, started_by_torchrun
-from .train_files import Epoch, Progress, TrainingFiles, resume_file
+from .train_files import Epoch, Progress, TrainingFiles, files_beside, resume_file
 from .zoo import ARCHITECTURES
 
 EVALUATION_BATCH = 256
@@ -90,6 +90,8 @@ def train(
     if files is not None and resume:
         files.restore(progress)
         _note_on_card(progress, dataset, training)
+        if processes.first:
+            announce(f"resuming after epoch {len(progress.history)} of {training.epochs}")
     with _deterministic():
         _epochs(progress, dataset, training, processes, files)
     return network.cpu()
@@ -130,6 +132,8 @@ def _check(training: Training, dataset: DataSet, processes: Processes) -> None:
         raise OptionError(
             f"batch {training.batch}; {dataset.name} has {len(dataset.train)} samples to train with."
         )
+    if training.batch < 2:
+        raise OptionError(f"batch {training.batch}; batch norm needs 2 samples or more.")
     if training.batch % processes.count or training.batch < 2 * processes.count:
         raise OptionError(
             f"batch {training.batch} over {processes.count} processes; equal shares of 2 or more are needed."
@@ -147,6 +151,7 @@ def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> 
         "data": dataset.name,
         "samples": len(dataset.train),
         "architecture": network.card.architecture,
+        **NEURON_DEFAULTS,
         **network.card.arguments,
         "timesteps": network.timesteps,
         **asdict(training),
@@ -216,9 +221,9 @@ def _epochs(
             progress.history.append(epoch)
             _note_on_card(progress, dataset, training)
             if processes.first:
-                announce(_line(epoch, training))
                 if files is not None:
                     files.keep(progress)
+                announce(_line(epoch, training))
     if processes.first and files is not None:
         files.finish(progress.history)
 
@@ -339,7 +344,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arch",
         default="digits-cnn",
         help=f"network: {', '.join(ARCHITECTURES)}; or package.module:factory (imported, so its code runs);"
-        " it is called with input_shape, classes and mpbn (default %(default)s)",
+        " it is called with input_shape, classes, mpbn, and mpbn_gain and surrogate where you choose them"
+        " (default %(default)s)",
     )
     _add_neuron_arguments(parser)
     _add_optimization_arguments(parser)
@@ -421,7 +427,10 @@ def _add_optimization_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> Outcome:
     if not is_first_process():
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  one process speaks for all
-    refuse_unwritable(options.out)
+    for file in files_beside(options.out):
+        refuse_unwritable(file)
+    if options.mpbn == "none" and options.mpbn_gain != "free":
+        raise OptionError(f"--mpbn-gain {options.mpbn_gain} with --mpbn none: there is no gain to keep so.")
     device = own_device(options.device)
     training = Training(
         epochs=options.epochs,
@@ -450,6 +459,8 @@ def _execute(options: argparse.Namespace) -> Outcome:
     data = {
         "model": str(options.out),
         "architecture": options.arch,
+        **NEURON_DEFAULTS,
+        **network.card.arguments,
         "timesteps": network.timesteps,
         **network.card.training,
     }

@@ -51,6 +51,7 @@ class Processes:
 
 
 ALONE = Processes()
+LONGEST_REASON = 100  # letters of what torch says about a device
 
 
 @contextmanager
@@ -84,12 +85,12 @@ def own_device(name: str) -> torch.device:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()
         if device.type == "cuda":
             torch.cuda.set_device(device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
-        reason = str(error).splitlines()[0]
-        raise OptionError(f"device {name!r} cannot be used: {reason} 'cpu' always can.") from error
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # whatever a device of torch raises
+        reason = str(error).splitlines()[0][:LONGEST_REASON].rstrip(". ")
+        raise OptionError(f"device {name!r} cannot be used ({reason}); 'cpu' always can.") from error
     return device
 
 

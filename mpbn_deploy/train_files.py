@@ -25,6 +25,7 @@ from .nn import SpikingNetwork
 from .records import record
 
 FORMAT = "mpbn_deploy.training"
+ENDINGS = ("best.pt", "log.jsonl", "curves.png")
 
 
 @record
@@ -122,6 +123,11 @@ class TrainingFiles:
 def beside(model: Path, ending: str) -> Path:
     """model.pt -> model.<ending>"""
     return model.with_name(f"{model.stem}.{ending}")
+
+
+def files_beside(model: Path) -> list[Path]:
+    """Everything that a training writes."""
+    return [model, *(beside(model, ending) for ending in ENDINGS), resume_file(model)]
 
 
 def resume_file(model: Path) -> Path:

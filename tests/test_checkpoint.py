@@ -1,6 +1,10 @@
 """model.pt: whole, safe, and clear about what is wrong with it."""
 
+import io
+import os
 import pickle
+import zipfile
+from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,8 +14,10 @@ import torch
 from networks import spiking_network, with_card
 from torch import nn
 
-from mpbn_deploy.checkpoint import build_body, load_model, save_model
+from mpbn_deploy import pickle_traps
+from mpbn_deploy.checkpoint import build_body, load_model, read_plain, save_model
 from mpbn_deploy.errors import CheckpointError, NetworkError, OptionError
+from mpbn_deploy.files import write_atomically
 from mpbn_deploy.float_ir import InputFormat
 from mpbn_deploy.nn import SpikingNetwork
 from mpbn_deploy.zoo import ARCHITECTURES
@@ -250,6 +256,193 @@ def test_an_input_format_takes_any_sequence_and_checks_itself():
     with pytest.raises(NetworkError) as caught:
         InputFormat(shape=(2, 5, 7), minimum=0, maximum=1.5, mean=(1, 2, 3), deviation="x")
     assert len(caught.value.problems) == 3
+
+
+# ---- files that ask for too much --------------------------------------------------------------
+
+
+def archive(program, storage=bytes(12), compression=zipfile.ZIP_STORED, more=()):
+    """A zip file as torch.save writes it, around a pickle."""
+    parts = {"data.pkl": program, "data/0": storage, "version": b"3\n", "byteorder": b"little"}
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w", compression) as writer:
+            for name, content in [*parts.items(), *more]:
+                writer.writestr(f"archive/{name}", content)
+        return file.getvalue()
+
+
+def tensor_program(count=3, kind=b"Float"):
+    """The pickle of {"a": tensor of three}, which claims that the part named 0 holds `count` numbers."""
+    storage = b"(X\x07\0\0\0storagectorch\n" + kind + b"Storage\nX\x01\0\0\x000X\x03\0\0\0cpu"
+    storage += b"J" + count.to_bytes(4, "little") + b"tQ"
+    sizes = b"K\x00K\x03\x85K\x01\x85\x89ccollections\nOrderedDict\n)R"
+    return b"\x80\x02}X\x01\0\0\0actorch._utils\n_rebuild_tensor_v2\n(" + storage + sizes + b"tRs."
+
+
+def doubled(levels):
+    """A key that is a tuple of twice a tuple of twice a tuple and so on, which takes for ever to hash."""
+    again = b"".join(b"q%ch%c\x86" % (level, level) for level in range(levels))
+    return b"\x80\x02}(N" + again + b"Nu."
+
+
+ORDERED = b"ccollections\nOrderedDict\n"
+FEW_BYTES = [
+    (b"\x80\x02}(Ncbuiltins\nbytearray\nJ\0\0\0\x10\x85Ru.", r"builtins\.bytearray\); refused"),
+    (b"\x80\x02}(Nctorch\nFloatTensor\nJ\0\0\0\x10\x85Ru.", r"torch\.FloatTensor\); refused"),
+    (b"\x80\x02}(Nctorch.storage\nUntypedStorage\nK\x09\x85Ru.", r"torch\.storage\.UntypedStorage\)"),
+    (doubled(60), "a tuple that is mentioned again"),
+    (b"\x80\x02}(N" + b"\x85" * 9 + b"Nu.", "tuples nested more than 8 deep"),
+    (b"\x80\x02}(N" + b"2\x86" * 60 + b"Nu.", "opcode DUP"),
+    (b"\x80\x04}(N\x8fu.", "opcode EMPTY_SET"),
+    (b"\x80\x02}(N]q\x00(h\x00h\x00eu.", "a list or dictionary that is mentioned again"),
+    (b"\x80\x02}(N]q\x00(" + ORDERED + b"h\x00\x85Ru.", "a list or dictionary that is mentioned again"),
+    (b"\x80\x02}(N" + ORDERED + b")Rq\x00Nh\x00u.", "a list or dictionary that is mentioned again"),
+    (b"\x80\x02}(N" + ORDERED + b"]\x85Ru.", r"collections\.OrderedDict with arguments"),
+    (b"\x80\x02}(NX\xd0\x07\0\0" + b"a" * 2000 + b"q\x00Nh\x00u.", "a long text that is mentioned again"),
+    (b"\x80\x02}(NK\x01)Ru.", "a plain value where a name is needed"),
+    (b"\x80\x02}(N" + ORDERED + b"NRu.", "a plain value where a tuple or short tuple is needed"),
+    (b"\x80\x02}(N)Nbu.", "a short tuple where a list or dictionary is needed"),
+    (b"\x80\x02}(Nctorch\nfloat32\nNNsu.", "a name where a list or dictionary is needed"),
+    (b"\x80\x02}((\x85Nu.", "a mark taken for a value"),
+    (b"\x80\x02}((q\x00NNu.", "a mark taken for a value"),
+    (b"\x80\x02}r\xff\xff\xff\x7f.", "memo index 2147483647 in a pickle of 9 bytes"),
+]
+
+
+@pytest.mark.parametrize(("program", "message"), FEW_BYTES)
+def test_few_bytes_do_not_fill_memory_or_time(tmp_path, program, message):
+    (tmp_path / "model.pt").write_bytes(archive(program))
+    with pytest.raises(CheckpointError, match=rf"model\.pt: .*{message}"):
+        load_model(tmp_path / "model.pt")
+
+
+def test_pickles_without_end_are_refused(path, monkeypatch):
+    monkeypatch.setattr(pickle_traps, "MOST_OPCODES", 100)
+    with pytest.raises(CheckpointError, match=r"more than 100 opcodes; .* need no such thing\. Refused"):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (archive(tensor_program(), compression=zipfile.ZIP_DEFLATED), "a zip archive with compressed parts"),
+        (archive(tensor_program(), more=[("DATA/0", b"")]), "a zip archive with two parts of one name"),
+        (archive(tensor_program(count=10**9)), "1000000000 numbers claimed of 12 bytes"),
+        (archive(tensor_program(kind=b"Double")), "3 numbers claimed of 12 bytes"),
+    ],
+)
+def test_archives_that_pose_as_more_are_refused(tmp_path, content, message):
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"model\.pt: {message}"):
+        read_plain(tmp_path / "model.pt")
+
+
+def test_parts_that_overlap_are_refused(tmp_path):
+    """A list of parts in which the same bytes are claimed again and again."""
+    content = archive(tensor_program(), more=[("a", bytes(5000)), ("b", b"")])
+    head, size = b"PK\x01\x02", (5000).to_bytes(4, "little")
+    last = content.rindex(head)
+    content = content[: last + 20] + size * 2 + content[last + 28 :]
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"parts claim more than the \d+ bytes of the file"):
+        read_plain(tmp_path / "model.pt")
+
+
+def test_torch_reads_the_archive_that_was_checked(tmp_path):
+    """Python looks for the list of parts before the end, torch where the end says that it is."""
+    harmless, other = (archive(b"\x80\x02}X\x01\0\0\0aK" + value + b"s.") for value in (b"\x01", b"\x02"))
+    (tmp_path / "model.pt").write_bytes(other[:-22] + harmless[:-22] + other[-22:])
+    assert torch.load(tmp_path / "model.pt", weights_only=True) == {"a": 2}
+    assert read_plain(tmp_path / "model.pt") == {"a": 1}
+
+
+def test_the_crafted_archive_is_one_that_torch_reads(tmp_path):
+    (tmp_path / "model.pt").write_bytes(archive(tensor_program()))
+    assert torch.equal(read_plain(tmp_path / "model.pt")["a"], torch.zeros(3))
+
+
+def test_the_format_before_torch_1_6_is_named(path):
+    torch.save(torch.load(path, weights_only=True), path, _use_new_zipfile_serialization=False)
+    with pytest.raises(
+        CheckpointError, match=r"before 1\.6, which is not read.* newer torch and save it again"
+    ):
+        load_model(path)
+
+
+def trained(make_optimizer):
+    """A module after a step, and its optimizer: all that optimizers keep."""
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
+    optimizer = make_optimizer([{"params": [parameter]} for parameter in module.parameters()])
+    module(torch.ones(4, 1, 3, 3)).sum().backward()
+    optimizer.step()
+    return {"network": module.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def tied():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[1].weight = module[0].weight
+    return module
+
+
+HONEST = {
+    "sgd": partial(trained, partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
+    "adam": partial(trained, partial(torch.optim.AdamW, lr=0.1)),  # shares its betas
+    "tied": lambda: tied().state_dict(),
+    "parameters": lambda: OrderedDict(tied().named_parameters(remove_duplicate=False)),
+    "views": lambda: dict(enumerate(torch.arange(6.0).reshape(2, 3).T)),
+    "empty": lambda: {"none": torch.zeros(0, 3), "scalar": torch.tensor(2)},
+    "types": lambda: {str(kind): torch.ones(2, dtype=kind) for kind in KINDS} | {"kind": torch.float32},
+    "plain": lambda: {
+        "a": (1, (2.5, None)),
+        "b": [True, {"c": -(10**30)}],
+        3: "text",
+        "d": torch.Size([1, 2]),
+    },
+    "random": lambda: {"random_state": torch.get_rng_state()},
+}
+KINDS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+KINDS += (torch.float16, torch.bfloat16, torch.float64, torch.complex64, torch.complex128)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_all_that_trainings_save_is_read(tmp_path, name):
+    content = HONEST[name]()
+    torch.save(content, tmp_path / "file.pt")
+    read = read_plain(tmp_path / "file.pt")
+    assert same(read, content) and getattr(read, "_metadata", None) == getattr(content, "_metadata", None)
+
+
+def same(left, right):
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, torch.Tensor):
+        return type(left) is type(right) and left.dtype == right.dtype and torch.equal(left, right)
+    return left == right and type(left) is type(right)
+
+
+def test_notes_that_share_a_list_are_read_again(tmp_path):
+    network, shared = with_card(spiking_network()), [1, (2, 3)]
+    notes = {"a": shared, "b": {"c": shared}}
+    network.card = replace(network.card, training=notes)
+    save_model(tmp_path / "model.pt", network)
+    assert load_model(tmp_path / "model.pt", arch=ARCH).card.training == notes
+
+
+def test_content_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    done, synchronize, rename = [], os.fsync, Path.replace
+
+    def noted_fsync(number):
+        done.append(("fsync", os.fstat(number).st_size))
+        synchronize(number)
+
+    def noted_replace(self, target):
+        done.append(("replace", target.name))
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    write_atomically(tmp_path / "file", b"content")
+    assert done == [("fsync", 7), ("replace", "file")] and (tmp_path / "file").read_bytes() == b"content"
 
 
 # ---- checkpoints of the paper's code ----------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mpbn_deploy import pickle_traps
 from mpbn_deploy.data import DATASETS, events, folders, idx, load_dataset, reading
 from mpbn_deploy.data.events import CLASS_NAMES, read_recording
 from mpbn_deploy.errors import DataError
@@ -325,12 +326,12 @@ NESTED = b"\x80\x02}(N" + b"\x85" * 5000 + b"Nu."
         (python2_pickle({"data": PIXELS}, kind=b"f8"), "an array of f8; only bytes"),
         (python2_pickle({"data": PIXELS})[:-9], "not a readable pickle"),
         (b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b".", "not a readable pickle"),  # a terabyte of bytes
-        (b"\x80\x02Nr\xff\xff\xff\x7f.", "memo index 2147483647; the pickle has 9 bytes"),
-        (NESTED, "5000 tuples; at most 1000"),
+        (b"\x80\x02Nr\xff\xff\xff\x7f.", "memo index 2147483647 in a pickle of 9 bytes"),
+        (NESTED, "tuples nested more than 8 deep"),
         (b"\x80\x02]q\x00.", "holds a list; a dictionary is needed"),
         (
             b"\x80\x02cnumpy\nndarray\n}U\x01aK\x01sb.",
-            "not a readable pickle",
+            "a name where a result is needed",
         ),  # an attribute of numpy.ndarray
         (pickle.dumps({"data": np.zeros(3, "O")}), "an array of O8; only bytes"),
         (python2_pickle({"data": PIXELS}).replace(RAW_PIXELS, b"N"), "an array that is not of bytes"),
@@ -349,6 +350,42 @@ def test_damaged_pickles_are_refused(tmp_path, content, message):
     write_pickles10(tmp_path, python2_pickle)
     (tmp_path / "test_batch").write_bytes(content)
     refuses(f"test_batch: .*{message}", "cifar10", tmp_path)
+
+
+TEXT = b"X\x40\x9c\0\0" + b"a" * 40_000
+ENCODE = b"\x80\x02}(U\x01a](c_codecs\nencode\nq\x00"
+SHORT_ENCODE = b"h\x00X\x01\0\0\0aX\x06\0\0\0latin1\x86R"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (ENCODE + TEXT + b"N\x86q\x01R" + b"h\x00h\x01R" * 9 + b"eu.", "a tuple that is mentioned again"),
+        (ENCODE + TEXT + b"q\x02N\x86R" + b"h\x00h\x02N\x86R" * 9 + b"eu.", "a long text that is mentioned"),
+        (ENCODE + SHORT_ENCODE * 21 + b"eu.", "more than 20 calls"),
+        (b"\x80\x04}(U\x01a](" + b"\x8f" * 9 + b"eu.", "opcode EMPTY_SET"),
+        (b"\x80\x02}(N" + b"2\x86" * 60 + b"Nu.", "opcode DUP"),
+        (
+            b"\x80\x02}(N" + b"".join(b"q%ch%c\x86" % (i, i) for i in range(60)) + b"Nu.",
+            "tuple that is mentioned",
+        ),
+        (pickle.dumps({"data": {1, 2}}), "opcode EMPTY_SET"),
+        (
+            python2_pickle({"data": PIXELS}, shape=(2**30,) * 9),
+            r"claims shape \(\d+(, \d+){5}, \.\.\.\) and holds",
+        ),
+    ],
+)
+def test_few_bytes_do_not_fill_memory_or_time(tmp_path, content, message):
+    write_pickles10(tmp_path, python2_pickle)
+    (tmp_path / "test_batch").write_bytes(content)
+    refuses(f"test_batch: .*{message}", "cifar10", tmp_path)
+
+
+def test_pickles_without_end_are_refused(tmp_path, monkeypatch):
+    write_pickles10(tmp_path, python2_pickle)
+    monkeypatch.setattr(pickle_traps, "MOST_OPCODES", 30)
+    refuses(r"more than 30 opcodes; a data set needs no such thing\. Refused", "cifar10", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -452,6 +489,13 @@ def test_damaged_recordings_are_refused(recording, content, message):
         recording(content)
 
 
+def test_recordings_without_end_are_refused(recording, monkeypatch):
+    assert events.LARGEST_RECORDING == 64 * 2**20
+    monkeypatch.setattr(events, "LARGEST_RECORDING", 100)
+    with pytest.raises(DataError, match=r"one\.aedat: \d+ bytes; a recording has at most 100"):
+        recording(aedat([0] * 10))
+
+
 @pytest.mark.parametrize("subfolder", ["", "CIFAR10DVS"])
 def test_cifar10_dvs_takes_the_last_tenth_of_each_class_to_test_with(tmp_path, subfolder):
     write_dvs(tmp_path / subfolder, count=12)
@@ -500,6 +544,41 @@ def test_a_stale_or_damaged_cache_is_made_anew(tmp_path, capfd):
         again = load_dataset("cifar10-dvs", tmp_path)
         assert np.array_equal(again.train.inputs, changed)
         del again
+
+
+def test_a_recording_of_the_same_size_but_another_time_is_converted(tmp_path):
+    write_dvs(tmp_path)
+    before = np.array(load_dataset("cifar10-dvs", tmp_path).train.inputs)
+    path = tmp_path / "cat" / "cifar10_cat_0.aedat"
+    time = path.stat().st_mtime_ns
+    path.write_bytes(aedat([address(127, 127, 0)] * 10))
+    os.utime(path, ns=(time, time + 1))
+    after = load_dataset("cifar10-dvs", tmp_path).train.inputs
+    assert np.argwhere(after[3, 0]).tolist() == [[0, 47, 47]] and not np.array_equal(before, after)
+    assert len(caches(tmp_path)) == 1
+
+
+def test_two_that_convert_at_the_same_time_both_end_well(tmp_path, capfd, monkeypatch):
+    """The second starts and ends while the first writes; on another machine it may have the same id."""
+    write_dvs(tmp_path)
+    save, seconds = np.save, []
+
+    def save_while_another_does(file, *arguments, **options):
+        monkeypatch.setattr(np, "save", save)
+        seconds.append(load_dataset("cifar10-dvs", tmp_path))
+        save(file, *arguments, **options)
+
+    monkeypatch.setattr(np, "save", save_while_another_does)
+    first = load_dataset("cifar10-dvs", tmp_path)
+    assert np.array_equal(first.train.inputs, seconds[0].train.inputs)
+    assert "not kept" not in capfd.readouterr().err and len(caches(tmp_path)) == 1
+
+
+def test_a_stale_cache_that_another_process_removed_is_no_fault(tmp_path, capfd, monkeypatch):
+    write_dvs(tmp_path)
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "gone.npy"]))
+    load_dataset("cifar10-dvs", tmp_path)
+    assert "not kept" not in capfd.readouterr().err and len(caches(tmp_path)) == 1
 
 
 def test_where_nothing_can_be_written_frames_stay_in_memory(tmp_path, capfd, monkeypatch):

@@ -93,6 +93,12 @@ def test_raw_integers_are_inputs_too():
         (lambda: train_frames(timesteps=3), "3 time steps; a sample of frames has 2 frames"),
         (lambda: own_device("cuda:77"), "device 'cuda:77' cannot be used"),
         (lambda: own_device("abacus"), "device 'abacus' cannot be used"),
+        (lambda: own_device("meta"), "device 'meta' cannot be used"),
+        (lambda: train_digits(batch=1), "batch 1; batch norm needs 2 samples"),
+        (
+            lambda: train_arch("paper:res20m"),
+            "reads a checkpoint of the paper's code; to train, say 'resnet20'",
+        ),
     ],
 )
 def test_impossible_options_are_named(make, message):

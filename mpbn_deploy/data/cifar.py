@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
+from ..progress import announce
 from ..records import Array, record
 from .dataset import DataSet, Split
 from .plain_pickle import as_text, read_plain_pickle
 from .reading import Place, as_labels, byte_format, check_names, find_folder, read_bytes, read_names
 
 SHAPE = (3, 32, 32)
+OFFICIAL_TRAIN, OFFICIAL_TEST = 50_000, 10_000
 PIXELS = 3 * 32 * 32
 WEB_PAGE = "cs.toronto.edu/~kriz/cifar.html"
 
@@ -95,20 +97,22 @@ def _load(
     names = _binary_names(layout, found) if is_binary else _pickled_names(layout, found)
     return DataSet(
         name=layout.place.name,
-        train=_split(layout, found, layout.train, is_binary),
-        test=_split(layout, found, (layout.test,), is_binary),
+        train=_split(layout, found, layout.train, is_binary, OFFICIAL_TRAIN),
+        test=_split(layout, found, (layout.test,), is_binary, OFFICIAL_TEST),
         input_format=byte_format(SHAPE, mean, deviation),
         class_names=names,
         augmentation="crop-flip-cutout",
     )
 
 
-def _split(layout: _Layout, folder: Path, names: tuple[str, ...], is_binary: bool) -> Split:
+def _split(layout: _Layout, folder: Path, names: tuple[str, ...], is_binary: bool, official: int) -> Split:
     if is_binary:
         parts = [_read_binary(layout, folder / f"{name}.bin") for name in names]
     else:
         parts = [_read_pickle(layout, folder / name) for name in names]
     pictures = np.concatenate([part for part, _ in parts]).reshape(-1, *SHAPE)
+    if len(pictures) != official:
+        announce(f"note: {folder}: {len(pictures):,} pictures; the official data set has {official:,} here.")
     pictures.flags.writeable = False  # so that the record need not copy it
     return Split(inputs=pictures, labels=np.concatenate([labels for _, labels in parts]))
 

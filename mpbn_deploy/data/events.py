@@ -13,6 +13,7 @@ import os
 import re
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 
 import numpy as np
 
@@ -28,6 +29,7 @@ FRAMES = 10
 CAMERA_SIDE, SIDE = 128, 48
 SHAPE = (2, SIDE, SIDE)
 EVENT_BYTES = 8
+LARGEST_RECORDING = 64 * 2**20  # eight million events; reading them takes several times as much
 EXTERNAL_EVENT, LARGEST_ADDRESS = 0x8000, 0xFFFF
 CACHE_NAME, CACHE_VERSION = "cifar10-dvs-frames", 1
 
@@ -106,6 +108,11 @@ def read_recording(path: Path) -> Recording:
 
 
 def _read_addresses(path: Path) -> Array:
+    if file_size(path) > LARGEST_RECORDING:
+        found = f"{file_size(path)} bytes"
+        raise DataError(
+            f"{path}: {found}; a recording has at most {LARGEST_RECORDING}. Is it of CIFAR10-DVS?"
+        )
     content = read_bytes(path)
     start = _end_of_header(content)
     version = re.match(rb"#!AER-DAT([\d.]*)", content)
@@ -135,8 +142,8 @@ def _end_of_header(content: bytes) -> int:
 
 def _cached_frames(folder: Path, files: list[Path]) -> Array:
     """The frames of all recordings, from the cache beside them if it was made from the same files."""
-    sizes = [f"{file.relative_to(folder).as_posix()} {file_size(file)}" for file in files]
-    fingerprint = sha256("\n".join([f"{CACHE_VERSION} {FRAMES} {SHAPE}", *sizes]).encode()).hexdigest()
+    files_now = [_state_of(file, folder) for file in files]
+    fingerprint = sha256("\n".join([f"{CACHE_VERSION} {FRAMES} {SHAPE}", *files_now]).encode()).hexdigest()
     cache = folder / f"{CACHE_NAME}-{fingerprint[:16]}.npy"
     kept = _read_cache(cache, len(files))
     if kept is not None:
@@ -145,6 +152,11 @@ def _cached_frames(folder: Path, files: list[Path]) -> Array:
     _write_cache(cache, frames)
     kept = _read_cache(cache, len(files))
     return frames if kept is None else kept
+
+
+def _state_of(file: Path, folder: Path) -> str:
+    """What changes when a file does; the time too, because recordings of equal size are common."""
+    return f"{file.relative_to(folder).as_posix()} {file_size(file)} {file.stat().st_mtime_ns}"
 
 
 def _convert(files: list[Path]) -> Array:
@@ -173,16 +185,19 @@ def _read_cache(cache: Path, count: int) -> Array | None:
 
 def _write_cache(cache: Path, frames: Array) -> None:
     """Whole or not at all; caches of other files go. Where one may not write, there is none."""
-    temporary = cache.with_name(f".{cache.name}.{os.getpid()}.part")
+    # Not the process id: on a shared disk another machine may convert under the same one.
+    temporary = cache.with_name(f".{cache.name}.{token_hex(8)}.part")
     try:
         try:
-            with temporary.open("wb") as file:
+            with temporary.open("xb") as file:
                 np.save(file, frames, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(cache)
         finally:
             temporary.unlink(missing_ok=True)
         for stale in cache.parent.glob(f"{CACHE_NAME}-*.npy"):
             if stale != cache:
-                stale.unlink()
+                stale.unlink(missing_ok=True)  # another process may have been faster
     except OSError as error:
         announce(f"cifar10-dvs: frames are not kept for next time; {cache}: {error.strerror or error}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
+import reprlib
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -17,44 +17,40 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
+from ..pickle_traps import RESULT, Rules, TrapError, refuse_traps
 from ..records import Array
 from .reading import read_bytes
 
 BYTE_TYPES = ("u1", "|u1")
-MOST_TUPLES = 1000  # a data set needs a dozen; endless nesting would overflow the stack when hashed
-MEMO_OPCODES = ("PUT", "BINPUT", "LONG_BINPUT")
-TUPLE_OPCODES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET")
+MOST_DIMENSIONS, LARGEST_SIZE = 8, 2**31
+# What the picklers of Python 2 and 3 write for dictionaries, lists, texts, numbers and arrays.
+OPCODES = """
+    PROTO FRAME STOP MARK PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET
+    NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT
+    STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8
+    BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3
+    EMPTY_LIST LIST APPEND APPENDS EMPTY_DICT DICT SETITEM SETITEMS GLOBAL STACK_GLOBAL REDUCE BUILD
+"""
+# An array takes six calls.
+RULES = Rules(opcodes=frozenset(OPCODES.split()), builds=RESULT, most_calls=20)
 
 
 def read_plain_pickle(path: Path) -> dict[str, Any]:
     """The dictionary that a pickle holds; the strings of Python 2 become text, arrays are of bytes."""
     content = read_bytes(path)
     try:
-        _refuse_traps(content)
+        refuse_traps(content, RULES)
         value = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
+    except TrapError as error:
+        raise DataError(f"{path}: {error}; a data set needs no such thing. Refused.") from error
     except Exception as error:  # whatever a damaged or hostile pickle makes the library do
         raise DataError(f"{path}: not a readable pickle ({error}). Is it complete?") from error
     if not isinstance(value, dict):
         raise DataError(f"{path}: holds a {type(value).__name__}; a dictionary is needed.")
     named = {as_text(key): item for key, item in value.items() if isinstance(key, (str, bytes))}
     return {name: item.values if isinstance(item, _Bytes) else item for name, item in named.items()}
-
-
-def _refuse_traps(content: bytes) -> None:
-    """Refuse what would fill the memory or the stack before any value could be checked.
-
-    The unpickler allocates what a length or a memo index claims; `genops` reads without doing so
-    and raises ValueError for a length beyond the end.
-    """
-    tuples = 0
-    for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name in MEMO_OPCODES and not 0 <= int(argument or 0) <= len(content):
-            raise DataError(f"memo index {argument}; the pickle has {len(content)} bytes.")
-        tuples += opcode.name in TUPLE_OPCODES
-    if tuples > MOST_TUPLES:
-        raise DataError(f"{tuples} tuples; at most {MOST_TUPLES} are read.")
 
 
 def as_text(value: str | bytes) -> str:
@@ -109,9 +105,15 @@ def _as_array(content: Any, kind: Any, shape: Any, order: Any) -> Array:
     """The bytes themselves in that shape; nothing is allocated for what a shape claims."""
     if not isinstance(content, (bytes, bytearray)) or not isinstance(kind, _ByteType):
         raise DataError("an array that is not of bytes.")
-    if not all(type(size) is int and size >= 0 for size in shape) or prod(shape) != len(content):
-        raise DataError(f"an array claims shape {shape} and holds {len(content)} bytes.")
+    if not _is_shape(shape) or prod(shape) != len(content):
+        raise DataError(f"an array claims shape {reprlib.repr(shape)} and holds {len(content)} bytes.")
     return np.frombuffer(bytes(content), np.uint8).reshape(shape, order=order)
+
+
+def _is_shape(shape: Any) -> bool:
+    """Whether the product of the sizes, which in Python has no bound, is worth computing."""
+    small = isinstance(shape, tuple) and len(shape) <= MOST_DIMENSIONS
+    return small and all(type(size) is int and 0 <= size < LARGEST_SIZE for size in shape)
 
 
 def _byte_type(name: Any, *_: Any) -> _ByteType:
