@@ -27,7 +27,7 @@ from .checkpoint import build_body
 from .cli import Command, Outcome, main, whole_number
 from .data import DATASETS, DataSet, Split, load_dataset
 from .data.batches import batches, samples
-from .errors import FoldError, FrontendError, OptionError
+from .errors import DeployError, OptionError
 from .files import refuse_unwritable
 from .fold import fold
 from .frontend import trace
@@ -175,7 +175,7 @@ def _try_out(network: SpikingNetwork, dataset: DataSet) -> None:
         )
     try:
         fold(trace(network))
-    except (FrontendError, FoldError) as error:
+    except DeployError as error:
         announce(f"note: as it is, this network can be trained, but not exported: {error}")
 
 
