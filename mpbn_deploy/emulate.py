@@ -262,9 +262,10 @@ def _float_fire(neuron: FloatLif) -> Update:
     bias, threshold = torch.tensor(neuron.bias), torch.tensor(neuron.threshold)
 
     def fire(state: State, synapses: Tensor) -> tuple[State, Tensor]:
-        voltage = neuron.leak * state[1] + synapses + bias
+        current = neuron.current_leak * state[0] + synapses
+        voltage = neuron.leak * state[1] + current + bias
         spikes = voltage > threshold
-        return (synapses, voltage.masked_fill(spikes, 0.0)), spikes
+        return (current, voltage.masked_fill(spikes, 0.0)), spikes
 
     return fire
 

@@ -1,4 +1,4 @@
-"""COMMAND: the whole pipeline, model.pt -> export folder."""
+"""COMMAND: the whole pipeline, model.pt (or a NIR file that others wrote) -> export folder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .hardware import HardwareProfile, load_profile
 from .int_ir import IntNetwork
 from .lava_sim.compat import installed_version
 from .netx_io import read_netx, write_netx
-from .nir_io import read_nir, write_nir
+from .nir_io import read_folded, write_nir
 from .nn import SpikingNetwork
 from .progress import announce
 from .quantize import describe, quantize
@@ -49,6 +49,7 @@ from .records import Array, record, same_records
 from .report import Story, write_html
 
 CALIBRATION_SAMPLES = 256
+NIR_SUFFIX = ".nir"
 VERSIONED_PACKAGES = ("torch", "numpy", "nir", "h5py", "lava-nc", "lava-dl")
 
 
@@ -85,13 +86,16 @@ def export(
     data_dir: Path | None = None,
     arch: str | None = None,
     timesteps: int | None = None,
+    input_range: tuple[int, int] | None = None,
+    dt: float | None = None,
 ) -> ExportResult:
-    """Fold, quantize, write, verify and fit a trained network; the folder appears whole or not at all."""
+    """Fold, quantize, write, verify and fit a trained network; the folder appears whole or not at all.
+
+    A NIR file is folded already; what it does not say (time steps, input range, dt) must be given.
+    """
     model_path = Path(model_path)
     profile = load_profile(target)
-    model = load_model(model_path, arch=arch, timesteps=timesteps)
-    announce(f"fold: {model_path} without its normalizations")
-    folded = fold(trace(model))
+    model, folded = _load(model_path, arch, timesteps, input_range, dt)
     announce(f"quantize: to the formats of {profile.name}")
     network = quantize(
         folded, profile, calibration_inputs(folded, calibration, data_dir), weight_bits=weight_bits
@@ -104,12 +108,13 @@ def export(
         verified = verify.verify(
             network,
             chosen.inputs,
-            folded=read_nir(staging / NIR_FILE),  # so that `verify FOLDER` finds the same
+            folded=read_folded(staging / NIR_FILE),  # so that `verify FOLDER` finds the same
             netx=staging / NETX_FILE,
             test=chosen.test,
             data_name=chosen.name,
         )
-        verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
+        if model is not None:
+            verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
         announce(f"fit: on {profile.title}")
         result = ExportResult(folder=folder, verified=verified, fitted=fit.fit(network, profile))
         facts = _facts(model_path, model, profile, chosen, options)
@@ -117,6 +122,27 @@ def export(
         _write_reports(staging, result, network, profile, described, facts, chosen)
         write_manifest(staging, {**facts, "quantization": described, "scales": _scales(network)})
     return result
+
+
+def _load(
+    path: Path,
+    arch: str | None,
+    timesteps: int | None,
+    input_range: tuple[int, int] | None,
+    dt: float | None,
+) -> tuple[SpikingNetwork | None, FoldedNetwork]:
+    """The folded network of a checkpoint, with its model, or of a NIR file."""
+    if path.suffix == NIR_SUFFIX:
+        if arch is not None:
+            raise OptionError(f"{path}: --arch builds the network of a checkpoint; a NIR file holds its own.")
+        announce(f"read: {path}")
+        return None, read_folded(path, timesteps=timesteps, input_range=input_range, dt=dt)
+    for option, value in (("--input-range", input_range), ("--dt", dt)):
+        if value is not None:
+            raise OptionError(f"{path}: {option} is for NIR files; a checkpoint says it itself.")
+    model = load_model(path, arch=arch, timesteps=timesteps)
+    announce(f"fold: {path} without its normalizations")
+    return model, fold(trace(model))
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
@@ -139,9 +165,10 @@ def calibration_inputs(folded: FoldedNetwork, name: str | None, data_dir: Path |
     return dataset.train.inputs[:CALIBRATION_SAMPLES]
 
 
-def trained_on(model: SpikingNetwork) -> str | None:
+def trained_on(model: SpikingNetwork | None) -> str | None:
     """The data set that a model's record names, if we know it."""
-    name = None if model.card is None else model.card.training.get("data")
+    card = None if model is None else model.card
+    name = None if card is None else card.training.get("data")
     return name if isinstance(name, str) and name in DATASETS else None
 
 
@@ -177,10 +204,14 @@ def _write_reports(
 
 
 def _facts(
-    path: Path, model: SpikingNetwork, profile: HardwareProfile, chosen: Samples, options: dict[str, Any]
+    path: Path,
+    model: SpikingNetwork | None,
+    profile: HardwareProfile,
+    chosen: Samples,
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     """Where this export comes from. No dates and no folders: same inputs, same bytes."""
-    card = model.card
+    card = None if model is None else model.card
     return {
         "model": {
             "name": path.name,
@@ -220,7 +251,7 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="a checkpoint that `train` wrote")
+    parser.add_argument("model", type=Path, help="a checkpoint that `train` wrote, or a .nir file")
     parser.add_argument(
         "--target", required=True, help="profile name or .toml file; `fit --targets` lists them"
     )
@@ -232,11 +263,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", help="data set to verify with; default: the one the model was trained on")
     parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
-    parser.add_argument("--timesteps", type=whole_number(1), help="default: as trained")
+    parser.add_argument(
+        "--timesteps", type=whole_number(1), help="default: as trained, or as a .nir file says"
+    )
+    parser.add_argument(
+        "--input-range",
+        type=whole_number(-(2**23), 2**23),
+        nargs=2,
+        metavar=("LOWEST", "HIGHEST"),
+        help="of a .nir file that does not say it (default: spikes, 0 1)",
+    )
+    parser.add_argument(
+        "--dt", type=float, help="seconds per time step of a .nir file that does not say it (default 1e-4)"
+    )
     parser.add_argument(
         "--arch",
         help="build the network with package.module:factory (imported, so its code runs); or read a "
-        "checkpoint of the paper's code: paper:res20m, paper:res19, paper:res20, paper:VGG16, with --timesteps",
+        "checkpoint of the paper's code: paper:res20m, paper:res19, paper:res20, paper:VGG16; --timesteps",
     )
 
 
@@ -252,6 +295,8 @@ def _execute(options: argparse.Namespace) -> Outcome:
         data_dir=options.data_dir,
         arch=options.arch,
         timesteps=options.timesteps,
+        input_range=options.input_range and tuple(options.input_range),
+        dt=options.dt,
     )
     text = Group(
         verify.report_text(result.verified),
@@ -268,7 +313,8 @@ COMMAND = Command(
         "The folder holds the folded network (network.nir), the integer network (network.net), fit.json,\n"
         "verify.json, report.html and manifest.json. The same model and options give the same bytes.\n"
         "Exit code 0: fits and is bit-exact. 1: does not; everything is still written.\n\n"
-        "example: python -m mpbn_deploy.export model.pt --target loihi2"
+        "example: python -m mpbn_deploy.export model.pt --target loihi2\n"
+        "         python -m mpbn_deploy.export theirs.nir --target loihi2 --timesteps 16"
     ),
     add_arguments=_add_arguments,
     execute=_execute,

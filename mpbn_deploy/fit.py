@@ -149,7 +149,9 @@ def _targets() -> Outcome:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", nargs="?", help="a folder that `export` wrote")
+    from .folder import add_network_arguments  # here, so that `fit` as a function needs no file formats
+
+    add_network_arguments(parser, optional=True)
     parser.add_argument(
         "--target", help="profile name or .toml file; default: what the folder was exported for"
     )
@@ -161,15 +163,17 @@ def _execute(options: argparse.Namespace) -> Outcome:
         return _targets()
     if options.folder is None:
         raise OptionError("no folder given. Name a folder that `export` wrote, or ask for --targets.")
-    from .folder import open_folder  # here, so that `fit` as a function needs no file formats
+    from .folder import open_network
 
-    folder = open_folder(options.folder)
-    target = options.target or folder.manifest["target"]["name"]
+    opened = open_network(options)
+    target = options.target or opened.target
+    if target is None:
+        raise OptionError(f"{options.folder}: does not say for which chip; give it with --target.")
     if options.target is None and target not in profile_names():
         raise OptionError(
             f"{options.folder}: exported for {target!r}, a profile of yours; give it with --target."
         )
-    report = fit(folder.network, load_profile(target))
+    report = fit(opened.network, load_profile(target))
     return Outcome(data=report.to_json(), text=report_text(report), exit_code=0 if report.fits else 1)
 
 
@@ -178,7 +182,8 @@ COMMAND = Command(
     summary="Check an exported network against a chip: formats, memory, cores.",
     details=(
         "Exit code 0: it fits. 1: it does not, and every reason is listed.\n\n"
-        "example: python -m mpbn_deploy.fit model.loihi2 --target loihi1"
+        "example: python -m mpbn_deploy.fit model.loihi2 --target loihi1\n"
+        "         python -m mpbn_deploy.fit network.net --target loihi2"
     ),
     add_arguments=_add_arguments,
     execute=_execute,

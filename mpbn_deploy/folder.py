@@ -6,7 +6,8 @@
     report.html     both for people
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
-Reading checks every hash, so what runs is what was verified.
+Reading checks every hash, so what runs is what was verified. `run`, `verify` and `fit` also take a
+single .net file, ours or of others, in place of a folder.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from .files import json_text
 from .float_ir import FoldedNetwork
 from .int_ir import IntNetwork
 from .netx_io import read_netx
-from .nir_io import read_nir
+from .nir_io import read_folded
 from .progress import announce
 from .records import Array, record
 
@@ -65,9 +66,32 @@ class ExportFolder:
     def netx(self) -> Path:
         return self.path / NETX_FILE
 
+    @property
+    def target(self) -> str | None:
+        return str(self.manifest["target"]["name"])
+
+    @property
+    def class_names(self) -> list[str]:
+        return list(self.manifest["class_names"])
+
     def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
         """Test samples of a data set (None: all), by default the one the model was trained on."""
         return choose_samples(self.network, count, data or self.manifest["data"], data_dir)
+
+
+@record
+class NetworkFile:
+    """A .net file alone: the integer network, and nothing about where it comes from."""
+
+    netx: Path
+    network: IntNetwork
+    folded: FoldedNetwork | None = None
+    target: str | None = None
+    class_names: Sequence[str] = ()
+
+    def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
+        """Test samples of a data set (None: all), by default random ones."""
+        return choose_samples(self.network, count, data, data_dir)
 
 
 def choose_samples(
@@ -95,10 +119,37 @@ def choose_samples(
 
 
 def _random_samples(network: IntNetwork | FoldedNetwork, count: int) -> Samples:
+    """Pictures stand still; plain spikes come and go."""
     allowed = network.input_range
-    generator = np.random.default_rng(SAMPLE_SEED)
-    inputs = generator.integers(allowed.minimum, allowed.maximum + 1, size=(count, *network.input.shape))
+    spikes = (allowed.minimum, allowed.maximum) == (0, 1)
+    size = (count, *((network.timesteps,) if spikes else ()), *network.input.shape)
+    inputs = np.random.default_rng(SAMPLE_SEED).integers(allowed.minimum, allowed.maximum + 1, size=size)
     return Samples(name=RANDOM, inputs=inputs, labels=None, test=None)
+
+
+def add_network_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """What names a network, and what a .net file of other writers does not say itself."""
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?" if optional else None,
+        help="a folder that `export` wrote, or a .net file of lava-dl",
+    )
+    parser.add_argument("--timesteps", type=whole_number(1), help="of a .net file that does not say them")
+    parser.add_argument(
+        "--input-range",
+        type=whole_number(-(2**23)),
+        nargs=2,
+        metavar=("LOWEST", "HIGHEST"),
+        help="of a .net file that does not say it (default: spikes, 0 1)",
+    )
+    parser.add_argument(
+        "--input-shape",
+        type=whole_number(1),
+        nargs="+",
+        metavar="SIZE",
+        help="of a .net file without an input layer: channels height width, or features",
+    )
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,6 +172,22 @@ def count_or_all(text: str) -> int | None:
 # ---- reading ----------------------------------------------------------------------------------
 
 
+def open_network(options: argparse.Namespace) -> ExportFolder | NetworkFile:
+    """What the options of `add_network_arguments` name."""
+    path: Path = options.folder
+    given = {
+        "timesteps": options.timesteps,
+        "input_range": options.input_range and tuple(options.input_range),
+        "input_shape": options.input_shape and tuple(options.input_shape),
+    }
+    if path.is_file() or (path.suffix == ".net" and not path.is_dir()):
+        return NetworkFile(netx=path, network=read_netx(path, **given))
+    if useless := [name for name, value in given.items() if value is not None]:
+        option = useless[0].replace("_", "-")
+        raise OptionError(f"{path}: --{option} is for .net files; an export folder says it itself.")
+    return open_folder(path)
+
+
 def open_folder(path: str | Path) -> ExportFolder:
     """Read an export folder, checking every hash."""
     path = Path(path)
@@ -135,7 +202,7 @@ def open_folder(path: str | Path) -> ExportFolder:
         path=path,
         manifest=manifest,
         network=read_netx(path / NETX_FILE),
-        folded=read_nir(path / NIR_FILE),
+        folded=read_folded(path / NIR_FILE),
     )
 
 

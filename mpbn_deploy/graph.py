@@ -220,6 +220,8 @@ def graph_problems(populations: Sequence[Population[Any]], connections: Sequence
         for name in names[1:]
         if not any(connection.target == name for connection in connections)
     ]
+    problems += [f"{c.label}: enters the input, which presents samples only" for c in connections
+                 if c.target == names[0]]  # fmt: skip
     return problems or _order_problems(names, connections)
 
 

@@ -22,6 +22,8 @@ Tree = dict[str, Any]
 LARGEST_ARRAY = 2**27  # values of up to eight bytes
 LARGEST_TREE = 2**28
 MOST_ENTRIES = 100_000
+UNSUSPICIOUS_BYTES = 2**24
+LARGEST_EXPANSION = 1100  # of compressed values; those that were never written take no room at all
 
 
 def read_tree(path: Path) -> Tree:
@@ -79,6 +81,11 @@ class _Reader:
         if size > LARGEST_ARRAY:
             raise FormatError(f"{self.path}: {dataset.name} is too large, {dataset.shape} of {dataset.dtype}")
         self._count(elements=size)
+        stored, claimed = dataset.id.get_storage_size(), int(dataset.nbytes or 0)
+        if claimed > max(UNSUSPICIOUS_BYTES, LARGEST_EXPANSION * stored):
+            raise FormatError(
+                f"{self.path}: {dataset.name} claims {claimed} bytes, of which the file holds {stored}."
+            )
         if dataset.is_virtual or dataset.external:
             raise FormatError(
                 f"{self.path}: {dataset.name} keeps its values in another file; that is not read."

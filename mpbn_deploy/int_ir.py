@@ -120,10 +120,10 @@ def _problems(network: IntNetwork) -> list[str]:
     problems += graph_problems(populations, network.connections)
     for connection in network.connections:
         problems += _integer_problems(f"{connection.label}: weight", connection.synapse.weight)
-        if connection.synapse.exponent < -STATE_EXPONENT:
-            exponent = connection.synapse.exponent
+        if not -STATE_EXPONENT <= (exponent := connection.synapse.exponent) <= LARGEST_EXPONENT:
             problems.append(
-                f"{connection.label}: weight exponent {exponent}; below -6 states are no integers"
+                f"{connection.label}: weight exponent {exponent}; allowed are -6..{LARGEST_EXPONENT}: "
+                "below, states are no integers, above, they hold none"
             )
     for population in populations:
         problems += _neuron_problems(population)

@@ -158,8 +158,8 @@ def row_words(weights: int, bits: int, profile: HardwareProfile) -> int:
 def _layer(network: IntNetwork, population: IntPopulation, profile: HardwareProfile) -> _Layer:
     shapes = {p.name: p.shape for p in network.populations}
     inlets = [
-        _Inlet(synapse=c.synapse, source=shapes[c.source], bits=weight_bits(c.synapse.weight))
-        for c in incoming(network.connections, population.name)
+        _Inlet(synapse=synapse, source=shapes[source], bits=weight_bits(synapse.weight))
+        for source, synapse in _rows_together(incoming(network.connections, population.name))
     ]
     return _Layer(
         population=population,
@@ -167,6 +167,23 @@ def _layer(network: IntNetwork, population: IntPopulation, profile: HardwareProf
         entry_per_pixel=_feeds_convolutions_only(network.connections, population.name),
         profile=profile,
     )
+
+
+def _rows_together(connections: Sequence[Connection]) -> Iterator[tuple[str, Dense | Conv2d]]:
+    """Dense connections that differ in their delay, and share no synapse, lie in the same rows of a core."""
+    rows: dict[tuple[str, int], list[Array]] = {}
+    for connection in connections:
+        synapse = connection.synapse
+        if not isinstance(synapse, Dense):
+            yield connection.source, synapse
+            continue
+        parts = rows.setdefault((connection.source, synapse.exponent), [])
+        if parts and not np.logical_and(parts[-1], synapse.weight).any():
+            parts[-1] = parts[-1] + synapse.weight
+        else:
+            parts.append(synapse.weight)
+    for (source, exponent), parts in rows.items():
+        yield from ((source, Dense(weight=weight, exponent=exponent)) for weight in parts)
 
 
 def _feeds_convolutions_only(connections: Sequence[Connection], source: str) -> bool:

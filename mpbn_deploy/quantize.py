@@ -154,15 +154,26 @@ def _lowered(scales: Array, excess: Array) -> Array:
 
 
 def _reach(folded: FoldedNetwork, population: FloatPopulation) -> Array:
-    """The largest voltage per channel: (1 + leak + leak^2 + ...) times what can arrive in one step"""
+    """The largest voltage per channel: what can arrive in one step, as it adds up when it does in each"""
     neuron = population.neuron
     assert not isinstance(neuron, Input)
-    leak = neuron.leak if isinstance(neuron, FloatLif) else 1.0
-    growth = sum(leak**step for step in range(folded.timesteps))
+    growth = max(voltage for _, voltage in _growth(neuron, folded.timesteps))
     low, high = synapse_interval(folded, population.name)
     edges = (low, high, low + neuron.bias, high + neuron.bias)
     reach: Array = growth * np.max([largest_per_channel(edge) for edge in edges], axis=0)
     return reach
+
+
+def _growth(neuron: FloatLif | FloatReadout, timesteps: int) -> list[tuple[float, float]]:
+    """(current, voltage) after each step of a neuron that receives one in each and never fires"""
+    current_leak, leak = (neuron.current_leak, neuron.leak) if isinstance(neuron, FloatLif) else (0.0, 1.0)
+    current = voltage = 0.0
+    steps = []
+    for _ in range(timesteps):
+        current = current_leak * current + 1
+        voltage = leak * voltage + current
+        steps.append((current, voltage))
+    return steps
 
 
 def _largest_weights(folded: FoldedNetwork, target: str) -> Array:
@@ -216,6 +227,8 @@ def _round_population(
             rounded = Lif(
                 threshold=_round_thresholds(folded, population, neuron, scales, formats),
                 bias=_round(bias, scales),
+                # One more than the register holds, so never zero: a current always leaks a little.
+                decay_current=max(1, round((1 - neuron.current_leak) * DECAY_ONE)),
                 decay_voltage=min(formats.decay, round((1 - neuron.leak) * DECAY_ONE)),
             )
         case _:
@@ -271,6 +284,8 @@ def _correct_biases(
         float_mean = _mean_current(folded, population.name, wanted)
         integer_mean = _mean_current(network, population.name, found)
         error = scale_channels(float_mean, network.scales[population.name]) - integer_mean
+        # A current that leaks slowly keeps what arrives for several steps.
+        error *= np.mean([current for current, _ in _growth(population.neuron, folded.timesteps)])
         network = _with_shifted_bias(network, index, error, formats)
     return network
 

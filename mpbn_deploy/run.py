@@ -1,12 +1,11 @@
-"""COMMAND: run an exported network in Lava's simulator, or in the emulator."""
+"""COMMAND: run an exported network, or a .net file, in Lava's simulator or in the emulator."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from . import lava_sim
 from .cli import Command, Outcome, main
 from .emulate import emulate
-from .folder import Samples, add_sample_arguments, open_folder
+from .folder import Samples, add_network_arguments, add_sample_arguments, open_network
 from .graph import Trace
 from .int_ir import IntNetwork
 from .progress import announce, track
@@ -51,19 +50,19 @@ def _trace(network: IntNetwork, samples: Samples, backend: str) -> Trace:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="a folder that `export` wrote")
+    add_network_arguments(parser)
     add_sample_arguments(parser)
     parser.add_argument("--backend", choices=BACKENDS, default="lava", help="default: lava")
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
-    folder = open_folder(options.folder)
-    samples = folder.samples(options.samples, options.data, options.data_dir)
-    result = run(folder.network, samples, options.backend)
-    return Outcome(data=result, text=_text(result, folder.manifest["class_names"]))
+    opened = open_network(options)
+    samples = opened.samples(options.samples, options.data, options.data_dir)
+    result = run(opened.network, samples, options.backend)
+    return Outcome(data=result, text=_text(result, opened.class_names))
 
 
-def _text(result: dict[str, Any], class_names: list[str]) -> str:
+def _text(result: dict[str, Any], class_names: Sequence[str]) -> str:
     names = [class_names[p] if p < len(class_names) else str(p) for p in result["predictions"][:16]]
     more = " ..." if result["samples"] > len(names) else ""
     accuracy = "" if result["accuracy"] is None else f", accuracy {result['accuracy']:.2%}"
@@ -77,7 +76,8 @@ COMMAND = Command(
     summary="Run an exported network in Lava's CPU simulator, or in the emulator.",
     details=(
         "Both give the same integers; the emulator needs no Lava and is much faster.\n\n"
-        "example: python -m mpbn_deploy.run model.loihi2 --backend emulator --samples all"
+        "example: python -m mpbn_deploy.run model.loihi2 --backend emulator --samples all\n"
+        "         python -m mpbn_deploy.run network.net --backend emulator --data random"
     ),
     add_arguments=_add_arguments,
     execute=_execute,

@@ -89,10 +89,11 @@ def _float_update(neuron: FloatNeuron, timesteps: int) -> Update:
 
 def _float_fire(neuron: FloatLif) -> Update:
     def fire(state: State, synapses: Array) -> tuple[State, Array]:
-        voltage = neuron.leak * state[1] + synapses + neuron.bias
+        current = neuron.current_leak * state[0] + synapses
+        voltage = neuron.leak * state[1] + current + neuron.bias
         spikes = voltage > neuron.threshold
         voltage = np.where(spikes, 0.0, voltage)
-        return (synapses, voltage), spikes
+        return (current, voltage), spikes
 
     return fire
 

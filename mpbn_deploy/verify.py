@@ -28,9 +28,10 @@ from .data import Split
 from .emulate import emulate
 from .errors import MissingPackageError, SimulationError
 from .float_ir import FoldedNetwork
-from .folder import add_sample_arguments, open_folder
+from .folder import add_network_arguments, add_sample_arguments, open_network
 from .graph import Trace
 from .int_ir import STATE_LIMIT, IntNetwork
+from .netx_io import stock_reader_loads
 from .nn import LIF, SpikingNetwork
 from .progress import announce
 from .records import Array, record
@@ -171,14 +172,14 @@ def verify(
     """Compare all executions of a network on some samples.
 
     With `folded`, also integer against float; with the file `netx`, also lava-dl's stock reader of
-    it; with a labelled split, also the accuracies on all of it.
+    it, if it is a chain; with a labelled split, also the accuracies on all of it.
     """
     reference = simulate(network, inputs)
     executions: dict[str, Callable[[], Trace]] = {
         "emulator": lambda: emulate(network, inputs),
         "Lava": lambda: lava_sim.run(network, inputs),
     }
-    if netx is not None:
+    if netx is not None and stock_reader_loads(network):
         executions["lava-dl netx"] = lambda: lava_sim.run_stock_netx(netx, network, inputs)
     comparisons = []
     for name, execute in executions.items():
@@ -382,18 +383,18 @@ def _mismatch_text(comparison: Comparison) -> str:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="a folder that `export` wrote")
+    add_network_arguments(parser)
     add_sample_arguments(parser)
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
-    folder = open_folder(options.folder)
-    samples = folder.samples(options.samples, options.data, options.data_dir)
+    opened = open_network(options)
+    samples = opened.samples(options.samples, options.data, options.data_dir)
     report = verify(
-        folder.network,
+        opened.network,
         samples.inputs,
-        folded=folder.folded,
-        netx=folder.netx,
+        folded=opened.folded,
+        netx=opened.netx,
         test=samples.test,
         data_name=samples.name,
     )
@@ -407,7 +408,8 @@ COMMAND = Command(
         "The NumPy reference is the definition; the torch emulator, Lava's CPU simulator and lava-dl's\n"
         f"stock netx reader must equal it in every spike, voltage and output ({LAVA_CLAIM}).\n"
         "Exit code 0: bit-exact. 1: not; the first difference is shown with all its coordinates.\n\n"
-        "example: python -m mpbn_deploy.verify model.loihi2 --samples 16"
+        "example: python -m mpbn_deploy.verify model.loihi2 --samples 16\n"
+        "         python -m mpbn_deploy.verify network.net --samples 2"
     ),
     add_arguments=_add_arguments,
     execute=_execute,

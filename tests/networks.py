@@ -153,6 +153,12 @@ SHORTCUTS = {
 }
 
 
+def residual_body():
+    """A small one, that a checkpoint can name."""
+    shape = (2, 6, 6)
+    return Residual(shape, pool=nn.AvgPool2d(2), shortcut="strided convolution", stride=1, mpbn="channel")
+
+
 def lively(trace_, name):
     """The share of a population's neurons that fire sometimes, and not always."""
     rates = trace_.spikes[name].mean(axis=(0, 1))
@@ -248,6 +254,49 @@ def int_residual(seed=0, *, timesteps=3, delay=0):
         ),
         timesteps=timesteps,
         scales=_scales(populations),
+    )
+
+
+def _features(generator, name, size, **options):
+    """Neurons that fire now and then."""
+    neuron = Lif(
+        threshold=generator.integers(0, 60, size=size),
+        bias=generator.integers(-9, 9, size=size),
+        decay_voltage=1000,
+        **options,
+    )
+    return Population(name=name, shape=(size,), neuron=neuron)
+
+
+def int_loop(seed=0, *, timesteps=5, delays=(0,), loop=True):
+    """spikes (6,) -> (5,), to itself one step later -> (4,) through synapses of the given delays"""
+    generator = np.random.default_rng(seed)
+    weight = generator.integers(-40, 41, size=(4, 5))
+    member = np.arange(20).reshape(4, 5) % len(delays)
+    populations = (
+        Population(name="input", shape=(6,), neuron=Input(minimum=0, maximum=1)),
+        _features(generator, "first", 5, decay_current=700),
+        _features(generator, "last", 4),
+    )
+    first = Dense(weight=generator.integers(-40, 41, size=(5, 6)))
+    again = Dense(weight=generator.integers(-40, 41, size=(5, 5)))
+    return IntNetwork(
+        populations=populations,
+        connections=(
+            Connection(source="input", target="first", synapse=first),
+            *([Connection(source="first", target="first", synapse=again, delay=1)] if loop else []),
+            *(
+                Connection(
+                    source="first",
+                    target="last",
+                    synapse=Dense(weight=np.where(member == index, weight, 0)),
+                    delay=delay,
+                )
+                for index, delay in enumerate(delays)
+            ),
+        ),
+        timesteps=timesteps,
+        scales={},
     )
 
 

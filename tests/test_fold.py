@@ -21,7 +21,7 @@ from mpbn_deploy.verify import trained_spikes
 from mpbn_deploy.zoo import ARCHITECTURES
 
 
-def assert_folds_exactly(network, samples=24, seed=0):
+def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3):
     folded = fold(trace(network))
     inputs = inputs_for(folded, samples=samples, seed=seed, steps=bool(seed % 2))
     spikes, logits = trained_spikes(network, inputs)
@@ -29,7 +29,7 @@ def assert_folds_exactly(network, samples=24, seed=0):
     assert set(spikes) <= {p.name for p in folded.populations if isinstance(p.neuron, FloatLif)}
     for name, expected in spikes.items():
         np.testing.assert_array_equal(expected, got.spikes[name], err_msg=name)
-        assert lively(got, name) > 0.3  # else equality would say little
+        assert lively(got, name) > least_lively  # else equality would say little
     np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
     return folded
 
@@ -142,7 +142,7 @@ def test_residual_networks_with_pooling_keep_their_spikes(seed, pool, shortcut, 
     body = Residual(shape, pool=POOLS[pool], shortcut=shortcut, stride=stride, mpbn=mpbn, groups=groups)
     gains = "positive" if mpbn == "element" else "mixed"
     network = enlivened(body, shape=shape, gains=gains)
-    folded = assert_folds_exactly(network, samples=6, seed=seed)
+    folded = assert_folds_exactly(network, samples=6, seed=seed, least_lively=0.1)
     names = [population.name for population in folded.populations]
     assert names == ["input", "lif1", *(["pool"] if "any" in pool else []), "lif2", "lif3", "output"]
     assert len(folded.connections) == len(names)  # a chain, and the shortcut

@@ -115,10 +115,18 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
         (lambda n: with_connection(n, 0, source="nobody"), "no population named 'nobody'"),
         (lambda n: with_connection(n, 0, delay=-1), "delay -1"),
         (lambda n: with_connection(n, 1, target="conv"), "weight .* between"),
+        (
+            lambda n: with_connection(n, 1, source="input", target="input", delay=1),
+            "input->input: enters the input",
+        ),
         (lambda n: with_connection(n, 1, synapse=Dense(weight=np.zeros((5, 36)))), "weight is float64"),
         (
             lambda n: with_connection(n, 1, synapse=Dense(weight=np.zeros((5, 36), int), exponent=-7)),
             "exponent -7",
+        ),
+        (
+            lambda n: with_connection(n, 1, synapse=Dense(weight=np.zeros((5, 36), int), exponent=24)),
+            "exponent 24",
         ),
         (
             lambda n: with_connection(n, 2, synapse=Conv2d(weight=np.zeros((3, 5, 1, 1), int))),

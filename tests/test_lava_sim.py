@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import assert_same_trace, end_of, inputs_for, int_chain, int_residual, needs_lava
+from networks import assert_same_trace, end_of, inputs_for, int_chain, int_loop, int_residual, needs_lava
 
 from mpbn_deploy import lava_sim
 from mpbn_deploy.errors import MissingPackageError, SimulationError
+from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
+from mpbn_deploy.int_ir import Input, IntNetwork, Lif
 from mpbn_deploy.lava_sim import compat
-from mpbn_deploy.netx_io import write_netx
+from mpbn_deploy.netx_io import stock_reader_loads, write_netx
 from mpbn_deploy.simulate import simulate
 
 pytestmark = needs_lava
@@ -61,9 +63,56 @@ def test_the_stock_netx_reader_fires_the_same_spikes(tmp_path, per_neuron):
     assert_same_trace(expected, got, voltages=False)
 
 
-def test_delays_of_the_network_are_refused():
-    with pytest.raises(SimulationError, match="first->last: connections with a delay"):
-        lava_sim.run(int_residual(delay=1), inputs_for(int_residual()))
+@pytest.mark.parametrize(
+    "network",
+    [
+        int_residual(1, delay=1),
+        int_residual(1, delay=5),  # longer than a sample
+        int_loop(1),
+        int_loop(1, delays=(1, 3)),
+    ],
+)
+def test_delays_and_loops_end_with_their_sample(network):
+    inputs = inputs_for(network, samples=3, steps=True)
+    expected = simulate(network, inputs)
+    assert expected.spikes["last"].any() and expected.spikes["first"].any()
+    assert_same_trace(expected, lava_sim.run(network, inputs))
+
+
+def loop_of_two(delay):
+    """int_loop with a way back from the last population to the first."""
+    network = int_loop(1)
+    back = Connection(source="last", target="first", synapse=Dense(weight=np.full((5, 4), 9)), delay=delay)
+    return replace(network, connections=(*network.connections, back))
+
+
+def test_a_loop_needs_a_step_of_delay_for_each_of_its_connections():
+    network = loop_of_two(delay=2)
+    inputs = inputs_for(network, samples=2, steps=True)
+    assert_same_trace(simulate(network, inputs), lava_sim.run(network, inputs))
+    with pytest.raises(SimulationError, match="closes a loop of more connections than its delays have steps"):
+        lava_sim.run(loop_of_two(delay=1), inputs)
+
+
+def test_dense_weights_wider_than_lavas_eight_bits():
+    """Lava's Dense would clip them in silence; also -128 where no weight is positive."""
+    network = int_chain()
+    neuron = replace(network.populations[2].neuron, threshold=np.full(5, 2000), decay_voltage=4096)
+    populations = (*network.populations[:2], replace(network.populations[2], neuron=neuron), network.output)
+    conv, dense, last = network.connections
+    for wide in (np.arange(-9000, 9000, 100).reshape(5, 36), 254 * np.eye(5, 36, dtype=int)):
+        negative = np.full((3, 5), -128)
+        changed = replace(
+            network,
+            populations=populations,
+            connections=(
+                conv,
+                replace(dense, synapse=Dense(weight=wide)),
+                replace(last, synapse=Dense(weight=negative)),
+            ),
+        )
+        inputs = inputs_for(changed, samples=3, steps=True)
+        assert_same_trace(simulate(changed, inputs), lava_sim.run(changed, inputs))
 
 
 def test_wrong_inputs_are_refused_before_lava_starts():
@@ -154,3 +203,23 @@ def test_a_missing_lava_says_how_to_get_it(monkeypatch):
         MissingPackageError, match=r"lava-nc is not installed; .* pip install .*lava-nc==0\.10\.0"
     ):
         compat.load_lava()
+
+
+def test_convolutions_in_many_groups():
+    """Lava counts groups in 8 bits with sign: 128 of them would wrap to -128."""
+    channels = 130
+    synapse = Conv2d(weight=np.arange(-65, 65).reshape(channels, 1, 1, 1), groups=channels)
+    threshold, bias = np.full((channels, 1, 1), 40), np.zeros((channels, 1, 1), int)
+    neuron = Lif(threshold=threshold, bias=bias, decay_voltage=1024)
+    network = IntNetwork(
+        populations=(
+            Population(name="input", shape=(channels, 2, 1), neuron=Input(minimum=0, maximum=3)),
+            Population(name="maps", shape=(channels, 2, 1), neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="maps", synapse=synapse),),
+        timesteps=2,
+        scales={},
+    )
+    inputs = inputs_for(network)
+    assert_same_trace(simulate(network, inputs), lava_sim.run(network, inputs))
+    assert not stock_reader_loads(network)

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from networks import int_loop
 
 from mpbn_deploy.graph import Connection, Conv2d, Dense, Population, output_shape
 from mpbn_deploy.hardware import HardwareProfile, Limit, load_profile
@@ -234,3 +235,10 @@ def test_without_memory_limits_only_what_is_known_counts():
     assert (layer.tile, layer.cores) == ((3,), 2)
     assert "synapse_words" not in layer.use and "total_words" not in layer.use
     assert place(chain((10,), dense(4, 10)), chip()).cores == 1
+
+
+def test_synapses_that_differ_in_their_delay_share_rows():
+    """A layer with several delays needs what the same layer without them needs."""
+    split, whole = int_loop(delays=(0, 1, 2), loop=False), int_loop(loop=False)
+    for left, right in zip(place(split, LOIHI2).layers, place(whole, LOIHI2).layers, strict=True):
+        assert (left.cores, left.use) == (right.cores, right.use)

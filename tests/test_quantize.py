@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import inputs_for, spiking_network
+from networks import assert_same_trace, inputs_for, spiking_network
 
 from mpbn_deploy.bounds import bounds
 from mpbn_deploy.emulate import emulate
@@ -27,11 +27,11 @@ def folded_network(seed=0, **options):
     return fold(trace(spiking_network(seed, **options)))
 
 
-def layer(weight, threshold, bias=None, maximum=1, timesteps=2, leak=0.25):
+def layer(weight, threshold, bias=None, maximum=1, timesteps=2, leak=0.25, current_leak=0.0):
     """One dense layer of float neurons."""
     weight, threshold = np.atleast_2d(weight).astype(float), np.atleast_1d(threshold).astype(float)
     bias = np.zeros(len(weight)) if bias is None else np.atleast_1d(bias).astype(float)
-    neuron = FloatLif(threshold=threshold, bias=bias, leak=leak)
+    neuron = FloatLif(threshold=threshold, bias=bias, leak=leak, current_leak=current_leak)
     return FoldedNetwork(
         populations=(
             Population(name="input", shape=(weight.shape[1],), neuron=Input(minimum=0, maximum=maximum)),
@@ -274,3 +274,38 @@ def test_bounds_know_that_delayed_input_starts_with_nothing():
     )
     low, high = bounds(delayed)["layer"].current
     assert low == -127 * 9 * 64 and high == 127 * 9 * 64
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from((0.0, 0.25, 0.5, 0.9, 1.0)))
+def test_currents_that_leak_fit_and_fire_as_in_float(seed, current_leak):
+    """Weights that need no rounding, thresholds between voltages, a leak that the register holds."""
+    generator = np.random.default_rng(seed)
+    weight = generator.integers(-127, 128, size=(6, 4))
+    weight[:, 0] = 127  # so that every scale is one, or lower where states would overflow
+    threshold = generator.integers(50, 900, size=6) + 0.4
+    folded = layer(weight, threshold, timesteps=5, leak=0.5, current_leak=current_leak)
+    network = quantize(folded, LOIHI2, weight_bits=8)
+    neuron = network.output.neuron
+    assert abs(neuron.decay_current - (1 - current_leak) * 4096) <= 1
+    assert all(bound.fits for bound in bounds(network).values())
+    inputs = generator.integers(0, 2, size=(8, 5, 4))
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+    assert_same_trace(simulate(folded, inputs), emulate(folded, inputs))
+    agreement = np.mean(simulate(folded, inputs).spikes["layer"] == simulate(network, inputs).spikes["layer"])
+    assert agreement > 0.95
+
+
+def test_calibration_counts_what_a_current_keeps():
+    """An error of the mean input adds up in a current that leaks slowly; the bias takes it away again."""
+    generator = np.random.default_rng(0)
+    folded = layer(generator.normal(size=(8, 30)), np.full(8, 9.0), timesteps=8, leak=0.9, current_leak=0.8)
+    inputs = generator.integers(0, 2, size=(64, 30))
+    plain = quantize(folded, LOIHI2, weight_bits=3)
+    corrected = quantize(folded, LOIHI2, inputs, weight_bits=3)
+    wanted = emulate(folded, inputs).spikes["layer"].mean(axis=(0, 1))
+    errors = [
+        np.abs(emulate(n, inputs).spikes["layer"].mean(axis=(0, 1)) - wanted).mean()
+        for n in (plain, corrected)
+    ]
+    assert errors[1] < errors[0]

@@ -15,7 +15,7 @@ from ..int_ir import IntNetwork, IntPopulation, Readout
 from ..records import Array
 from ..simulate import check_input_values
 from .compat import quiet, signals_kept_for_later
-from .graph import LavaGraph, build
+from .graph import LavaGraph, build, pipeline_depths
 
 # isort: split
 from lava.magma.core.process.process import AbstractProcess
@@ -31,17 +31,17 @@ def execute(network: IntNetwork, inputs: Array) -> Trace:
     check_input_values(network, steps)
     samples = len(steps)
     with tempfile.TemporaryDirectory(prefix="mpbn_lava_") as folder, quiet():
-        tape = input_tape(network, steps, Path(folder))
+        tape = input_tape(network.input, steps, Path(folder))
         # The last sample must reach the deepest population.
-        total = samples * network.timesteps + len(network.populations)
+        total = samples * network.timesteps + max(pipeline_depths(network).values())
         graph = build(network, tape, total, Path(folder))
         _run(graph, total)
         return _gather(network, graph, samples)
 
 
-def input_tape(network: IntNetwork, steps: Array, folder: Path) -> str:
+def input_tape(source: IntPopulation, steps: Array, folder: Path) -> str:
     """Samples back to back, in Lava's axes, in a file."""
-    stream = steps.reshape(-1, *network.input.shape).astype(np.int32)
+    stream = steps.reshape(-1, *source.shape).astype(np.int32)
     path = folder / "input.npy"
     np.save(path, stream.transpose(0, *range(stream.ndim - 1, 0, -1)))
     return str(path)

@@ -63,11 +63,15 @@ class DelayLineModel(PyLoihiProcessModel):  # type: ignore[misc]
 
     def __init__(self, proc_params: dict[str, Any]) -> None:
         super().__init__(proc_params)
-        rest = np.zeros(proc_params["shape"], np.int32)
-        self.waiting: deque[Array] = deque([rest] * proc_params["delay"])
+        self.rest = np.zeros(proc_params["shape"], np.int32)
+        self.waiting: deque[Array] = deque([self.rest] * proc_params["delay"])
+        self.interval, self.offset = proc_params["interval"], proc_params["offset"]
+        self.heard = self.interval - proc_params["silent"]  # steps of a sample that arrive within it
 
     def run_spk(self) -> None:
-        self.waiting.append(self.s_in.recv())
+        received = self.s_in.recv()
+        step = (self.time_step - self.offset) % self.interval
+        self.waiting.append(received if step < self.heard else self.rest)
         self.s_out.send(self.waiting.popleft())
 
 

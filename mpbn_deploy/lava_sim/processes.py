@@ -45,10 +45,14 @@ class TapeOutput(AbstractProcess):  # type: ignore[misc]
 
 
 class DelayLine(AbstractProcess):  # type: ignore[misc]
-    """Sends what it received `delay` time steps ago: a path that is shorter than its neighbour waits."""
+    """Sends what it received `delay` time steps ago: a path that is shorter than its neighbour waits.
 
-    def __init__(self, *, shape: Shape, delay: int) -> None:
-        super().__init__(shape=shape, delay=delay)
+    Samples of `interval` steps start at the steps of phase `offset`. What comes in the last `silent` steps of
+    one would arrive in the next, and is dropped.
+    """
+
+    def __init__(self, *, shape: Shape, delay: int, silent: int, interval: int, offset: int) -> None:
+        super().__init__(shape=shape, delay=delay, silent=silent, interval=interval, offset=offset)
         self.s_in = InPort(shape=shape)
         self.s_out = OutPort(shape=shape)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import SimulationError
-from ..graph import Trace, as_steps, depths
-from ..int_ir import IntNetwork, Readout
+from ..graph import Trace, apply_synapse, as_steps
+from ..int_ir import STATE_EXPONENT, IntNetwork, IntPopulation, Readout
 from ..records import Array
-from ..simulate import check_input_values
+from ..simulate import check_input_values, simulate
 from .compat import load_netx, quiet
 from .execute import input_tape, read_tape, started
 from .graph import lava_shape, message_bits
@@ -25,35 +27,64 @@ from lava.magma.core.run_configs import Loihi2SimCfg
 
 
 def execute_stock_netx(path: Path, network: IntNetwork, inputs: Array) -> Trace:
-    """Spikes of every population and outputs of the readout, as lava-dl's reader makes them of the file.
+    """Spikes of the populations and outputs of the network, as lava-dl's reader makes them of the file.
 
-    `network` is the one that the file holds; of it only names, shapes and time steps are used.
+    `network` is the one that the file holds. Where its input layer has neurons, which lava-dl leaves
+    to be driven by hand, the layers after it are given the spikes of the reference.
     """
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, steps)
+    part = _part(path, network)
+    sent = steps
+    if part.first > 0:
+        sent = simulate(network, steps).spikes[network.populations[part.first].name]
+    # Spikes under way are not reset, so samples are run one by one where they could meet the next one.
+    apart = any(connection.delay for connection in network.connections)
+    batches = [sent[i : i + 1] for i in range(len(sent))] if apart else [sent]
     with tempfile.TemporaryDirectory(prefix="mpbn_netx_") as folder, quiet():
         try:
-            return _run(path, network, steps, Path(folder))
-        except (ValueError, RuntimeError, ArithmeticError) as error:  # its reader checks little beforehand
+            return _join([_run(path, part, network, batch, Path(folder)) for batch in batches])
+        except (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError) as error:
+            # its reader checks little beforehand
             raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
 
 
-def _run(path: Path, network: IntNetwork, steps: Array, folder: Path) -> Trace:
-    timesteps, samples = network.timesteps, len(steps)
-    populations = network.populations[1:]
-    depth = depths(network.populations, network.connections)
-    total = samples * timesteps + len(populations) + 1
+@dataclass(frozen=True)
+class _Part:
+    """What of a file the stock reader runs: populations after `first`, of layers up to `layers`."""
+
+    first: int
+    layers: int
+    populations: tuple[IntPopulation, ...]
+
+
+def _part(path: Path, network: IntNetwork) -> _Part:
+    """All, but for an input layer with neurons and an average at the end."""
+    layers = load_netx().NetDict(str(path))["layer"]
+    count = len(layers)
+    first = 1 if layers[0]["type"] == "input" and "neuron" in layers[0].keys() else 0  # noqa: SIM118
+    averaged = layers[count - 1]["type"] == "average"
+    populations = network.populations[first + 1 : -1 if averaged else None]
+    return _Part(first=first, layers=count - 1 if averaged else count, populations=populations)
+
+
+def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, folder: Path) -> Trace:
+    timesteps, samples, source_population = network.timesteps, len(sent), network.populations[part.first]
+    total = samples * timesteps + len(part.populations) + 1
     stock = load_netx().Network(
         net_config=str(path),
-        input_message_bits=message_bits(network.input),
+        num_layers=part.layers,
+        skip_layers=part.first,
+        input_message_bits=message_bits(source_population),
         reset_interval=timesteps,
         reset_offset=1,  # of the first layer, which sees the stream one step late; later ones follow
     )
-    source = TapeInput(shape=lava_shape(network.input.shape), tape=input_tape(network, steps, folder))
-    _connect_input(source, network, stock)
+    tape = input_tape(source_population, sent, folder)
+    source = TapeInput(shape=lava_shape(source_population.shape), tape=tape)
+    _connect_input(source, source_population, stock)
     models: dict[Any, type] = {source: TapeInputModel}
     tapes = {}
-    for index, (population, layer) in enumerate(zip(populations, stock.layers, strict=True)):
+    for index, (population, layer) in enumerate(zip(part.populations, stock.layers, strict=True)):
         tapes[population.name] = new_tape(
             folder / f"spikes{index}.npy", total, lava_shape(population.shape), np.bool_
         )
@@ -61,17 +92,35 @@ def _run(path: Path, network: IntNetwork, steps: Array, folder: Path) -> Trace:
         layer.out.connect(sink.s_in)
         models[sink] = TapeOutputModel
     configuration = Loihi2SimCfg(select_tag="fixed_pt", exception_proc_model_map=models)
-    outputs = _run_samples(
-        source, stock.layers[-1], configuration, samples, timesteps, depth[populations[-1].name]
+    voltages = _run_samples(
+        source, stock.layers[-1], configuration, samples, timesteps, len(part.populations)
     )
-    spikes = {p.name: read_tape(tapes[p.name], p, depth[p.name], samples, timesteps) for p in populations}
-    if not isinstance(network.output.neuron, Readout):
-        outputs = spikes[network.output.name].sum(axis=1)
-    return Trace(spikes=spikes, voltages={}, outputs=outputs)
+    spikes = {
+        p.name: read_tape(tapes[p.name], p, depth, samples, timesteps)
+        for depth, p in enumerate(part.populations, start=1)
+    }
+    return Trace(spikes=spikes, voltages={}, outputs=_outputs(part, network, spikes, voltages))
 
 
-def _connect_input(source: TapeInput, network: IntNetwork, stock: Any) -> None:
-    flat = len(network.input.shape) == 3 and len(stock.inp.shape) == 1
+def _outputs(part: _Part, network: IntNetwork, spikes: Mapping[str, Array], voltages: Array) -> Array:
+    """Voltages of a readout, else counts of spikes; an average adds up the counts of its groups."""
+    last = part.populations[-1]
+    if isinstance(last.neuron, Readout):
+        return voltages
+    counts: Array = spikes[last.name].sum(axis=1)
+    if last is network.output:
+        return counts
+    sums: Array = apply_synapse(network.connections[-1].synapse, counts) * 2**STATE_EXPONENT
+    return sums.astype(np.int64)
+
+
+def _join(traces: list[Trace]) -> Trace:
+    spikes = {name: np.concatenate([trace.spikes[name] for trace in traces]) for name in traces[0].spikes}
+    return Trace(spikes=spikes, voltages={}, outputs=np.concatenate([trace.outputs for trace in traces]))
+
+
+def _connect_input(source: TapeInput, population: IntPopulation, stock: Any) -> None:
+    flat = len(population.shape) == 3 and len(stock.inp.shape) == 1
     port = source.s_out.transpose([2, 1, 0]).flatten() if flat else source.s_out
     port.connect(stock.inp)
 

@@ -1,0 +1,85 @@
+"""Which edges of a graph close its loops, and so take a time step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Edge = tuple[str, str]
+
+
+class AmbiguousLoopError(Exception):
+    """A loop that is entered at several places, or at none: where it closes is not said."""
+
+    def __init__(self, loop: Iterable[str]) -> None:
+        self.loop = sorted(loop)
+        super().__init__(", ".join(self.loop))
+
+
+def closing_edges(start: str, instant: Iterable[Edge], delayed: Iterable[Edge] = ()) -> set[Edge]:
+    """The edges back to where a loop is entered; without them spikes of one step flow in one direction.
+
+    Nodes are taken in the order in which spikes from `start` reach them. Where none is ready, a
+    loop is next: one of its nodes has an edge from before it, and edges of the loop to that one close it.
+    """
+    instant = set(instant)
+    before, after = _neighbours(instant)
+    _, late = _neighbours(delayed)
+    waiting = {name: set(sources) for name, sources in before.items() if name != start}
+    closing = {(source, target) for source, target in instant if target == start}
+    reached, reached_late = {start}, set[str]()
+    ready = [start, *sorted(name for name in after if name not in waiting and name != start)]
+    while True:
+        while ready:
+            name = ready.pop()
+            waiting.pop(name, None)
+            reached.update(after.get(name, ()))
+            reached_late.update(late.get(name, ()))
+            for target in after.get(name, ()):
+                if target in waiting:
+                    waiting[target].discard(name)
+                    if not waiting[target]:
+                        ready.append(target)
+        if not waiting:
+            return closing
+        entry, loop = _next_loop(waiting, before, after, (reached, reached_late))
+        closing |= {(source, entry) for source in loop if (source, entry) in instant}
+        waiting[entry] -= loop
+        ready.append(entry)
+
+
+def _next_loop(
+    waiting: dict[str, set[str]],
+    before: dict[str, list[str]],
+    after: dict[str, list[str]],
+    reached: tuple[set[str], set[str]],
+) -> tuple[str, set[str]]:
+    """A loop that waits for nothing but itself, and the one place where it is entered: at once, or late."""
+    for names in reached:
+        entered = sorted(name for name in waiting if name in names)
+        for name in entered:
+            loop = _connected(name, before, waiting)
+            if loop <= _connected(name, after, waiting):
+                if sum(other in loop for other in entered) == 1:
+                    return name, loop
+                raise AmbiguousLoopError(loop)
+    raise AmbiguousLoopError(waiting)
+
+
+def _connected(name: str, neighbours: dict[str, list[str]], among: Iterable[str]) -> set[str]:
+    """All nodes of `among` that paths from a node lead to, itself included."""
+    allowed, found, queue = set(among), {name}, [name]
+    while queue:
+        for other in neighbours.get(queue.pop(), ()):
+            if other in allowed and other not in found:
+                found.add(other)
+                queue.append(other)
+    return found
+
+
+def _neighbours(edges: Iterable[Edge]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    before: dict[str, list[str]] = {}
+    after: dict[str, list[str]] = {}
+    for source, target in sorted(edges):
+        before.setdefault(target, []).append(source)
+        after.setdefault(source, []).append(target)
+    return before, after
