@@ -13,6 +13,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(VERSION)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Without what they depend on, which would bring another torch. SpikingJelly 2.0 needs a newer torch than 3.10 has.
+INTEROP := nirtorch snntorch norse loguru einops tqdm $(if $(filter 3.10,$(VERSION)),,spikingjelly)
+
 .PHONY: demo test lint format install test-all-pythons clean
 
 demo: $(STAMP)
@@ -42,6 +45,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@case "$(VERSION)" in 3.10) ;; *) \
 	  echo "installing Lava beside its declared Python"; \
 	  $(PIP) install --quiet --no-deps --ignore-requires-python --constraint constraints.txt lava-nc lava-dl;; esac
+	@echo "installing other readers of NIR, for the tests"
+	$(PIP) install --quiet --no-deps --constraint constraints.txt $(INTEROP)
 	@touch $@
 
 test-all-pythons:
