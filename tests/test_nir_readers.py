@@ -102,6 +102,13 @@ def spikes_in(module, names, steps):
 
 
 def assert_fires_our_spikes(importer, network, path, dialect):
+    expected, found = spikes_of_both(importer, network, path, dialect)
+    for name in found:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def spikes_of_both(importer, network, path, dialect):
+    """Spikes of every neuron in our simulator, and in the library that read our file."""
     write_nir(network, path, dialect=dialect)
     module = importer(nir.read(path))
     inputs = inputs_for(network, samples=4, steps=True)
@@ -117,8 +124,7 @@ def assert_fires_our_spikes(importer, network, path, dialect):
                 library("snntorch.utils").reset(module)
             samples.append(spikes_in(module, names, sample))
         found = {name: np.stack([sample[name] for sample in samples]) for name in names}
-    for name in names:
-        np.testing.assert_array_equal(found[name], expected.spikes[name], err_msg=name)
+    return {name: expected.spikes[name] for name in names}, found
 
 
 @pytest.fixture(autouse=True)
