@@ -9,7 +9,7 @@ The map, in the order of processing (each line is a file or folder here):
     zoo/            network architectures                 data/        data sets
     train           COMMAND   data set + architecture -> model.pt
     train_files     best, log, curves, resumption         train_distributed   one training, several processes
-    checkpoint      model.pt, safely read and written
+    checkpoint      model.pt, safely read and written     pickle_traps   what makes a pickle dangerous
 
     graph           populations and connections, shared by float and integer networks
     float_ir        TrainedNetwork, FoldedNetwork
@@ -20,7 +20,7 @@ The map, in the order of processing (each line is a file or folder here):
     int_ir          IntNetwork, the contract              bounds       what no input can exceed
     simulate        the reference simulator, NumPy        emulate      the fast one, torch
 
-    nir_io          NIR files                             netx_io      lava-dl netx files
+    nir_io/         NIR files                             netx_io/     lava-dl netx files
     hdf5            bounded reading for both
     lava_sim/       Lava's simulator
     verify          COMMAND   executions compared bit by bit; float against integer
