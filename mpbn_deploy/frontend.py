@@ -299,7 +299,10 @@ def _module_of_call(node: fx.Node) -> nn.Module | None:
 
 def _unknown(where: str, what: str, known: Mapping[type[nn.Module], Converter]) -> str:
     names = ", ".join(sorted(kind.__name__ for kind in known))
-    return f"{where}: {what} is not known. Known are {names}. Replace it, or give a converter to trace()."
+    hint = " Use x.flatten(1)." if any(word in what for word in ("'size'", "'view'", "'reshape'")) else ""
+    return (
+        f"{where}: {what} is not known.{hint} Known are {names}. Replace it, or give a converter to trace()."
+    )
 
 
 def _values(node: fx.Node) -> list[fx.Node]:

@@ -298,8 +298,10 @@ def _mean_activity(network: FoldedNetwork | IntNetwork, inputs: Array) -> dict[s
 
 
 def _mean_current(network: FoldedNetwork | IntNetwork, target: str, activity: dict[str, Array]) -> Array:
+    """What arrives at each neuron on average, in the shape of the population."""
+    shape = next(p.shape for p in network.populations if p.name == target)
     currents = [
-        apply_synapse(connection.synapse, activity[connection.source][None])[0]
+        apply_synapse(connection.synapse, activity[connection.source][None])[0].reshape(shape)
         for connection in incoming(network.connections, target)
     ]
     total: Array = np.sum(currents, axis=0)

@@ -123,7 +123,8 @@ def check_input_values(network: IntNetwork, inputs: Array) -> None:
     if inputs.min() < allowed.minimum or inputs.max() > allowed.maximum:
         raise SimulationError(
             f"inputs from {inputs.min()} to {inputs.max()}; "
-            f"the network takes {allowed.minimum}..{allowed.maximum}. Give raw values, not normalized ones."
+            f"the network takes {allowed.minimum}..{allowed.maximum}. Give raw values of that range, not "
+            "normalized ones; of a NIR or netx file, --input-range says another range."
         )
 
 

@@ -30,6 +30,7 @@ from .data.batches import batches, samples
 from .errors import DeployError, OptionError
 from .files import refuse_unwritable
 from .fold import fold
+from .foreign import foreign_converters
 from .frontend import trace
 from .nn import MPBN_GAINS, MPBN_KINDS, SURROGATES, ModelCard, SpikingNetwork
 from .progress import announce, track
@@ -162,6 +163,7 @@ def _try_out(network: SpikingNetwork, dataset: DataSet) -> None:
     """Find out before training whether the network takes the data, and whether it could be exported."""
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise OptionError("the network has no parameters to train.")
+    _refuse_foreign(network)
     inputs, classes = samples(dataset.test, slice(2))[0], len(dataset.class_names)
     try:
         with torch.no_grad():
@@ -177,6 +179,17 @@ def _try_out(network: SpikingNetwork, dataset: DataSet) -> None:
         fold(trace(network))
     except DeployError as error:
         announce(f"note: as it is, this network can be trained, but not exported: {error}")
+
+
+def _refuse_foreign(network: SpikingNetwork) -> None:
+    """Neurons of other libraries take one time step per call; here all steps lie in the batch."""
+    kinds = tuple(foreign_converters())
+    foreign = [name for name, module in network.named_modules() if isinstance(module, kinds)]
+    if foreign:
+        raise OptionError(
+            f"{foreign[0]}: a neuron of another library, which takes one time step per call. Train it there, "
+            "and fold it with fold(trace(module, input_shape, timesteps))."
+        )
 
 
 @contextmanager

@@ -350,7 +350,8 @@ def report_text(report: VerifyReport) -> RenderableType:
     lines += [_mismatch_text(c) for c in report.comparisons if c.first_mismatch]
     if report.fold is not None:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
-        lines.append(f"spikes changed by folding, against the PyTorch model: {changed} of {compared}")
+        counts = f"{changed} of {compared}" if compared else "not compared, it has no LIF of ours"
+        lines.append(f"spikes changed by folding, against the PyTorch model: {counts}")
     if report.drift is not None:
         shares = ", ".join(f"{name} {share:.2%}" for name, share in report.drift.spike_agreement.items())
         lines.append(f"spikes equal to the float network: {shares}")

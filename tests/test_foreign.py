@@ -5,10 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from mpbn_deploy.errors import FrontendError
+from mpbn_deploy.data import load_dataset
+from mpbn_deploy.errors import FrontendError, OptionError
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.simulate import simulate
+from mpbn_deploy.train import Training, train
 
 STEPS, SAMPLES = 6, 40
 
@@ -136,3 +138,15 @@ def test_spikingjelly_neurons_without_an_exact_translation(neuron):
     ):
         with pytest.raises(FrontendError, match=message):
             trace(nn.Sequential(nn.Linear(4, 2), made), (4,), 2)
+
+
+def test_training_them_here_is_refused(neuron, monkeypatch, tmp_path):
+    (tmp_path / "theirs.py").write_text(
+        "from torch import nn\n"
+        "from spikingjelly.activation_based import neuron\n\n\n"
+        "def build(input_shape, classes, mpbn):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), neuron.LIFNode(), nn.Linear(8, classes))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(OptionError, match=r"body\.2: a neuron of another library"):
+        train(load_dataset("digits"), "theirs:build", training=Training(epochs=1))

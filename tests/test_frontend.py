@@ -161,7 +161,7 @@ def test_functions_are_read_as_the_modules_they_are():
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([nn.Conv2d(2, 2, 3), nn.ReLU()], r"1: layer of class ReLU is not known. Known are .*LIF, Linear"),
+        ([nn.Conv2d(2, 2, 3), nn.ReLU()], r"1: layer of class ReLU is not known. Known are .*LIF, .*Linear"),
         ([nn.Linear(3, 2)], r"0: its input has shape \(2, 5, 7\); it takes \(3,\)"),
         ([nn.Conv2d(3, 2, 3)], r"0: its input has shape .* \(3, height, width\)"),
         ([nn.Conv2d(2, 2, 9)], "at least as large as the kernel"),

@@ -521,7 +521,7 @@ def put(key, value):
         (put("node/edges", np.ones(3)), "key 'edges' holds no pairs of names"),
         (put("node/edges", np.ones((3, 2))), "key 'edges' holds no pairs of names"),
         (put("node/metadata", 3), "key 'metadata' is no group"),
-        (put("node/metadata", None), "give timesteps"),
+        (put("node/metadata", None), "give --timesteps"),
         (put("node/nodes/output/type", "Input"), "2 nodes of type Input; one is needed"),
         (put("node/nodes/n1/type", "NIRGraph"), "graph 'n1' has no nodes"),
     ],

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import assert_same_trace, inputs_for, spiking_network
+from networks import Residual, assert_same_trace, enlivened, inputs_for, spiking_network
+from torch import nn
 
 from mpbn_deploy.bounds import bounds
 from mpbn_deploy.emulate import emulate
@@ -309,3 +311,15 @@ def test_calibration_counts_what_a_current_keeps():
         for n in (plain, corrected)
     ]
     assert errors[1] < errors[0]
+
+
+def test_calibration_of_a_matrix_onto_a_picture():
+    """Windows that share unevenly become a dense synapse onto (channels, height, width)."""
+    torch.manual_seed(0)
+    pool = nn.AvgPool2d(3, 2, 1, count_include_pad=False)
+    body = Residual((2, 7, 8), pool=pool, shortcut="average", stride=1, mpbn="channel")
+    folded = fold(trace(enlivened(body, shape=(2, 7, 8))))
+    inputs = inputs_for(folded, samples=8)
+    network = quantize(folded, load_profile("loihi2"), inputs)
+    assert any(isinstance(c.synapse, Dense) and c.target == "lif3" for c in network.connections)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
