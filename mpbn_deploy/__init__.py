@@ -8,7 +8,8 @@ The map, in the order of processing (each line is a file or folder here):
     nn/             what you train with: LIF with MPBN
     zoo/            network architectures                 data/        data sets
     train           COMMAND   data set + architecture -> model.pt
-    train_files     best, log, curves, resumption         train_distributed   one training, several processes
+    train_loop      its epochs                            train_files  best, log, curves, resumption
+    train_distributed   one training shared out over processes
     checkpoint      model.pt, safely read and written     pickle_traps   what makes a pickle dangerous
 
     graph           populations and connections, shared by float and integer networks

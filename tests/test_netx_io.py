@@ -35,18 +35,6 @@ from mpbn_deploy.simulate import simulate
 QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
 
-@pytest.fixture
-def path(tmp_path):
-    write_netx(int_chain(), tmp_path / "network.net")
-    return tmp_path / "network.net"
-
-
-@pytest.fixture
-def graph_path(tmp_path):
-    write_netx(int_residual(delay=2), tmp_path / "graph.net")
-    return tmp_path / "graph.net"
-
-
 # ---- round trips ------------------------------------------------------------------------------
 
 
@@ -249,21 +237,21 @@ def test_sigma_delta_networks_are_named(name):
         read_netx(recorded(f"gts/pilotnet_sdnn/{name}"))
 
 
-def test_files_of_others_need_time_steps_and_have_plain_names(path):
-    with h5py.File(path, "a") as file:
+def test_files_of_others_need_time_steps_and_have_plain_names(netx_path):
+    with h5py.File(netx_path, "a") as file:
         del file["mpbn_deploy"]
     with pytest.raises(FormatError, match="give timesteps"):
-        read_netx(path)
-    network = read_netx(path, timesteps=6, input_range=(0, 7))
+        read_netx(netx_path)
+    network = read_netx(netx_path, timesteps=6, input_range=(0, 7))
     assert [p.name for p in network.populations] == ["input", "layer1", "layer3", "layer4"]
     assert network.timesteps == 6 and network.input_range.maximum == 7
     assert isinstance(network.output.neuron, Readout)  # it cannot do otherwise
     assert same_records(network.connections[0].synapse, int_chain().connections[0].synapse)
 
 
-def test_reads_what_lava_dl_writes(path):
+def test_reads_what_lava_dl_writes(netx_path):
     """Strings as arrays of one, scalars as arrays, kernels with a time axis, one threshold for all."""
-    with h5py.File(path, "a") as file:
+    with h5py.File(netx_path, "a") as file:
         layer = file["layer/1"]
         weight = layer["weight"][()]
         for key in ("type", "weight", "groups", "bias", "neuron/vThMant", "neuron/vDecay"):
@@ -273,10 +261,10 @@ def test_reads_what_lava_dl_writes(path):
         layer["groups"] = [1]
         layer["neuron/vThMant"] = 2**18 - 1
         layer["neuron/vDecay"] = np.full((4, 3, 3), 128)
-    neuron = read_netx(path).populations[1].neuron
+    neuron = read_netx(netx_path).populations[1].neuron
     assert (neuron.threshold == 2**17).all()  # neither is ever reached
     assert (neuron.bias == 0).all() and neuron.decay_voltage == 128
-    assert read_netx(path).connections[0].synapse.weight.shape == (4, 2, 3, 2)
+    assert read_netx(netx_path).connections[0].synapse.weight.shape == (4, 2, 3, 2)
 
 
 def others(tmp_path, **layers):
@@ -393,13 +381,13 @@ def test_the_stock_reader_fires_our_spikes_in_networks_of_lava_dl(name):
 
 
 @needs_lava
-def test_the_stock_reader_stops_at_a_graph_and_loads_what_comes_before(graph_path):
+def test_the_stock_reader_stops_at_a_graph_and_loads_what_comes_before(netx_graph_path):
     network = int_residual(delay=2)
     with pytest.raises(SimulationError, match="concat is not implemented"):
-        lava_sim.run_stock_netx(graph_path, network, inputs_for(network))
+        lava_sim.run_stock_netx(netx_graph_path, network, inputs_for(network))
     from mpbn_deploy.lava_sim.compat import load_netx
 
-    assert len(load_netx().Network(net_config=str(graph_path), num_layers=3)) == 2
+    assert len(load_netx().Network(net_config=str(netx_graph_path), num_layers=3)) == 2
 
 
 # ---- commands ---------------------------------------------------------------------------------
@@ -414,20 +402,20 @@ def result(capfd):
     return run
 
 
-def test_commands_take_a_file(result, graph_path):
-    code, fitted = result("fit", graph_path, "--target", "loihi2")
+def test_commands_take_a_file(result, netx_graph_path):
+    code, fitted = result("fit", netx_graph_path, "--target", "loihi2")
     assert code in (0, 1) and [layer["name"] for layer in fitted["layers"]] == ["first", "second", "last"]
-    code, ran = result("run", graph_path, "--backend", "emulator", "--data", "random", "--samples", 3)
-    network = read_netx(graph_path)
+    code, ran = result("run", netx_graph_path, "--backend", "emulator", "--data", "random", "--samples", 3)
+    network = read_netx(netx_graph_path)
     inputs = np.random.default_rng(0).integers(-3, 4, size=(3, *network.input.shape))
     assert code == 0 and ran["predictions"] == emulate(network, inputs).predictions.tolist()
 
 
 @needs_lava
-def test_verify_takes_a_file(result, path, graph_path):
+def test_verify_takes_a_file(result, netx_path, netx_graph_path):
     for file, executions in (
-        (path, ["emulator", "Lava", "lava-dl netx"]),
-        (graph_path, ["emulator", "Lava"]),
+        (netx_path, ["emulator", "Lava", "lava-dl netx"]),
+        (netx_graph_path, ["emulator", "Lava"]),
     ):
         code, report = result("verify", file, "--samples", 2)
         assert code == 0 and report["bit_exact"] and report["executions_run"] == len(executions)
@@ -435,19 +423,19 @@ def test_verify_takes_a_file(result, path, graph_path):
         assert report["prediction_agreement"] is None
 
 
-def test_commands_are_told_what_a_file_does_not_say(result, path, capfd):
-    with h5py.File(path, "a") as file:
+def test_commands_are_told_what_a_file_does_not_say(result, netx_path, capfd):
+    with h5py.File(netx_path, "a") as file:
         del file["mpbn_deploy"]
     for arguments, message in (
-        (["run", path, "--backend", "emulator"], "give timesteps"),
-        (["fit", path, "--timesteps", "3"], "does not say for which chip"),
-        (["fit", path.parent, "--timesteps", "3"], "--timesteps is for .net files"),
-        (["fit", path.parent / "absent.net", "--target", "loihi2"], "no such file"),
+        (["run", netx_path, "--backend", "emulator"], "give timesteps"),
+        (["fit", netx_path, "--timesteps", "3"], "does not say for which chip"),
+        (["fit", netx_path.parent, "--timesteps", "3"], "--timesteps is for .net files"),
+        (["fit", netx_path.parent / "absent.net", "--target", "loihi2"], "no such file"),
     ):
         code, told = result(*arguments)
         assert code == 2 and message in told["error"]
     rest = ["--timesteps", 3, "--input-range", -2, 7, "--samples", 2]
-    code, ran = result("run", path, "--backend", "emulator", *rest)
+    code, ran = result("run", netx_path, "--backend", "emulator", *rest)
     assert code == 0 and ran["samples"] == 2
 
 

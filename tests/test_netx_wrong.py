@@ -19,18 +19,6 @@ from mpbn_deploy.netx_io import read_netx, write_netx
 QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
 
-@pytest.fixture
-def path(tmp_path):
-    write_netx(int_chain(), tmp_path / "network.net")
-    return tmp_path / "network.net"
-
-
-@pytest.fixture
-def graph_path(tmp_path):
-    write_netx(int_residual(delay=2), tmp_path / "graph.net")
-    return tmp_path / "graph.net"
-
-
 def drop(key):
     def change(file):
         del file[key]
@@ -113,12 +101,12 @@ def told(**changes):
         (drop("mpbn_deploy/json"), "group mpbn_deploy is damaged"),
     ],
 )
-def test_wrong_files_are_named(path, change, message):
-    with h5py.File(path, "a") as file:
+def test_wrong_files_are_named(netx_path, change, message):
+    with h5py.File(netx_path, "a") as file:
         change(file)
     with pytest.raises(FormatError, match=message) as caught:
-        read_netx(path)
-    assert str(path) in str(caught.value)
+        read_netx(netx_path)
+    assert str(netx_path) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +132,12 @@ def test_wrong_files_are_named(path, change, message):
         (drop("layer/3/layers"), "layer 3 has no numbers under the key 'layers'"),
     ],
 )
-def test_wrong_graphs_are_named(graph_path, change, message):
-    with h5py.File(graph_path, "a") as file:
+def test_wrong_graphs_are_named(netx_graph_path, change, message):
+    with h5py.File(netx_graph_path, "a") as file:
         change(file)
     with pytest.raises(FormatError, match=message) as caught:
-        read_netx(graph_path)
-    assert str(graph_path) in str(caught.value)
+        read_netx(netx_graph_path)
+    assert str(netx_graph_path) in str(caught.value)
 
 
 def test_a_cycle_without_delay_is_named(tmp_path):
@@ -164,46 +152,46 @@ def test_a_cycle_without_delay_is_named(tmp_path):
         read_netx(path)
 
 
-def test_links_virtual_and_absurd_data_are_refused(path):
-    with h5py.File(path, "a") as file:
+def test_links_virtual_and_absurd_data_are_refused(netx_path):
+    with h5py.File(netx_path, "a") as file:
         file["layer/1/soft"] = h5py.SoftLink("/layer/2")
     with pytest.raises(FormatError, match="is a link"):
-        read_netx(path)
-    with h5py.File(path, "a") as file:
+        read_netx(netx_path)
+    with h5py.File(netx_path, "a") as file:
         del file["layer/1/soft"]
         file.create_dataset("layer/1/huge", shape=(10**9,), dtype="i1", chunks=(2**20,), compression="gzip")
     with pytest.raises(FormatError, match="huge is too large"):
-        read_netx(path)
-    with h5py.File(path, "a") as file:
+        read_netx(netx_path)
+    with h5py.File(netx_path, "a") as file:
         del file["layer/1/huge"]
         file.create_dataset("layer/1/long", shape=(100,), dtype="S20000000", chunks=(1,), compression="gzip")
     with pytest.raises(FormatError, match="long is too large"):
-        read_netx(path)
-    with h5py.File(path, "a") as file:
+        read_netx(netx_path)
+    with h5py.File(netx_path, "a") as file:
         del file["layer/1/long"]
         del file["layer/1/shape"]
         file.create_dataset("layer/1/shape", shape=(10**8,), dtype="i8")
     with pytest.raises(FormatError, match="shape claims 800000000 bytes, of which the file holds 0"):
-        read_netx(path)
-    with h5py.File(path, "a") as file:
+        read_netx(netx_path)
+    with h5py.File(netx_path, "a") as file:
         del file["layer/1/shape"]
         layout = h5py.VirtualLayout(shape=(3,), dtype="i4")
         layout[:] = h5py.VirtualSource("elsewhere.h5", "data", shape=(3,))
         file.create_virtual_dataset("layer/1/virtual", layout)
     with pytest.raises(FormatError, match="in another file"):
-        read_netx(path)
+        read_netx(netx_path)
 
 
-def test_too_many_entries_are_refused(path, monkeypatch):
+def test_too_many_entries_are_refused(netx_path, monkeypatch):
     monkeypatch.setattr("mpbn_deploy.hdf5.MOST_ENTRIES", 3)
     with pytest.raises(FormatError, match="entries; not read further"):
-        read_netx(path)
+        read_netx(netx_path)
 
 
-def test_no_file_and_truncated_files(path, graph_path, tmp_path):
+def test_no_file_and_truncated_files(netx_path, netx_graph_path, tmp_path):
     with pytest.raises(FormatError, match="no such file"):
         read_netx(tmp_path / "nothing.net")
-    for file in (path, graph_path):
+    for file in (netx_path, netx_graph_path):
         whole = file.read_bytes()
         for length in (0, 10, len(whole) // 2, len(whole) - 1):
             file.write_bytes(whole[:length])

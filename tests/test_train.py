@@ -16,7 +16,6 @@ from networks import input_format
 from torch import nn
 
 import mpbn_deploy.data.batches
-import mpbn_deploy.train
 from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import DataSet, Split, load_dataset
 from mpbn_deploy.data.batches import batches
@@ -27,6 +26,7 @@ from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.train import Training, accuracy, evaluate, train
 from mpbn_deploy.train_distributed import Processes, own_device, shared_out
 from mpbn_deploy.train_files import Epoch, Progress, TrainingFiles
+from mpbn_deploy.train_loop import make_optimizer
 
 
 def tiny_network():
@@ -154,7 +154,7 @@ def test_the_learning_rate_falls_in_a_cosine_step_by_step(digits, monkeypatch):
 
 def test_weights_decay_and_norms_and_biases_do_not(digits):
     network = train(digits, "digits-cnn", training=Training(epochs=1, batch=512))
-    decaying, others = mpbn_deploy.train._optimizer(network, Training(weight_decay=0.3)).param_groups
+    decaying, others = make_optimizer(network, Training(weight_decay=0.3)).param_groups
     assert decaying["weight_decay"] == 0.3 and others["weight_decay"] == 0.0
     assert decaying["momentum"] == others["momentum"] == 0.9
     assert all(parameter.dim() > 1 for parameter in decaying["params"])
@@ -207,7 +207,7 @@ def test_evaluation_is_the_mean_loss_and_the_share_of_right_answers(digits):
 def test_the_best_network_is_kept_and_not_the_last(digits, tmp_path):
     network = train(digits, "digits-mlp", training=Training(epochs=1), out=tmp_path / "model.pt")
     line = {**read_log(tmp_path / "model.pt")[0], "test_accuracy": 0.0}
-    optimizer = mpbn_deploy.train._optimizer(network, Training())
+    optimizer = make_optimizer(network, Training())
     history = [Epoch(**{**line, "epoch": n, "test_accuracy": a}) for n, a in ((1, 0.5), (2, 0.9), (3, 0.7))]
     files = TrainingFiles(model=tmp_path / "kept.pt", settings={})
     for count in (1, 2, 3):
