@@ -85,7 +85,6 @@ def spikingjelly(options, with_mpbn):
                     else neuron.LIFNode(**alike)
                 )
                 setattr(module, name, SpikingJellyNeuron(made, options.timesteps))
-    network.timesteps = options.timesteps
     return UsualLayout(network)
 
 

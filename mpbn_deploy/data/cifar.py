@@ -20,6 +20,9 @@ from .reading import Place, as_labels, byte_format, check_names, find_folder, re
 
 SHAPE = (3, 32, 32)
 OFFICIAL_TRAIN, OFFICIAL_TEST = 50_000, 10_000
+# Mean and deviation of pixels in 0..1, as the paper's code has them: its checkpoints expect just these.
+CIFAR10_PIXELS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+CIFAR100_PIXELS = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 PIXELS = 3 * 32 * 32
 WEB_PAGE = "cs.toronto.edu/~kriz/cifar.html"
 
@@ -78,16 +81,16 @@ CIFAR100 = _Layout(
 
 def load_cifar10(folder: Path | None = None) -> DataSet:
     """50,000 pictures to train with and 10,000 to test with, of 10 classes."""
-    return _load(CIFAR10, folder, mean=(0.4914, 0.4822, 0.4465), deviation=(0.2023, 0.1994, 0.2010))
+    return _load(CIFAR10, folder, *CIFAR10_PIXELS)
 
 
 def load_cifar100(folder: Path | None = None) -> DataSet:
     """50,000 pictures to train with and 10,000 to test with, of 100 classes."""
-    return _load(CIFAR100, folder, mean=(0.5071, 0.4867, 0.4408), deviation=(0.2675, 0.2565, 0.2761))
+    return _load(CIFAR100, folder, *CIFAR100_PIXELS)
 
 
 def _load(
-    layout: _Layout, folder: Path | None, *, mean: tuple[float, ...], deviation: tuple[float, ...]
+    layout: _Layout, folder: Path | None, mean: tuple[float, ...], deviation: tuple[float, ...]
 ) -> DataSet:
     first = layout.train[0]
     found = find_folder(

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.cifar import CIFAR10_PIXELS, CIFAR100_PIXELS
+from ..data.reading import byte_format
 from ..float_ir import InputFormat
 from . import ARCHITECTURES
 
@@ -32,8 +33,8 @@ PAPER_ARCHITECTURES = {
 }
 # What the code is trained on, by the number of classes: name, mean and deviation of pixels in 0..1.
 DATA = {
-    10: ("cifar10", (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    100: ("cifar100", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    10: ("cifar10", *CIFAR10_PIXELS),
+    100: ("cifar100", *CIFAR100_PIXELS),
 }
 INPUT_SHAPE = (3, 32, 32)
 
@@ -91,13 +92,7 @@ def mpbn_of(arch: str, state: Mapping[str, Tensor]) -> str:
 def input_format(classes: int) -> InputFormat:
     """Raw pixels, 0..255, normalized as their code does after it has divided them by 255."""
     _, mean, deviation = DATA[classes]
-    return InputFormat(
-        shape=INPUT_SHAPE,
-        minimum=0,
-        maximum=255,
-        mean=255 * np.array(mean),
-        deviation=255 * np.array(deviation),
-    )
+    return byte_format(INPUT_SHAPE, mean, deviation)
 
 
 def their_names(body: nn.Module, arch: str) -> dict[str, str]:
