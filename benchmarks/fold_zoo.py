@@ -23,21 +23,18 @@ from torch import nn
 from mpbn_deploy.float_ir import FloatLif, InputFormat
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.graph import apply_synapse, incoming
 from mpbn_deploy.nn import LIF, SpikingNetwork
-from mpbn_deploy.simulate import simulate
+from mpbn_deploy.simulate import close_calls, simulate
 from mpbn_deploy.verify import trained_spikes
 from mpbn_deploy.zoo import ARCHITECTURES
 
-# ResNets for ImageNet pool with overlap before they convolve: one kernel holds both where the last window
-# ends at the border of the picture, as it does for 226 x 226.
 SHAPES = {
     "digits-cnn": (1, 8, 8),
     "digits-mlp": (1, 8, 8),
     "mnist-cnn": (1, 28, 28),
     "dvs-cnn": (2, 48, 48),
-    "resnet18": (3, 226, 226),
-    "resnet34": (3, 226, 226),
+    "resnet18": (3, 224, 224),
+    "resnet34": (3, 224, 224),
 }
 COLUMNS = (
     "network | MPBN | populations | connections | thresholds below zero | channels negated "
@@ -65,27 +62,6 @@ def lively_network(architecture, kind, timesteps):
     return network.eval()
 
 
-def close_calls(folded, got, inputs):
-    """How many voltages before reset lie within the rounding of their own sum from the threshold."""
-    close = 0
-    sent = {"input": np.broadcast_to(inputs[:, None], (len(inputs), folded.timesteps, *folded.input.shape))}
-    sent |= got.spikes
-    for population in folded.populations[1:]:
-        if not isinstance(population.neuron, FloatLif):
-            continue
-        voltage = np.zeros((len(inputs), *population.shape))
-        for step in range(folded.timesteps):
-            arrived = sum(
-                apply_synapse(c.synapse, sent[c.source][:, step]).reshape(voltage.shape)
-                for c in incoming(folded.connections, population.name)
-            )
-            voltage = population.neuron.leak * voltage + arrived + population.neuron.bias
-            distance = np.abs(voltage - population.neuron.threshold)
-            close += int((distance < 64 * np.finfo(float).eps * (1 + np.abs(voltage))).sum())
-            voltage = np.where(got.spikes[population.name][:, step], 0.0, voltage)
-    return close
-
-
 def one_row(architecture, options):
     torch.manual_seed(options.seed)
     network = lively_network(architecture, options.mpbn, options.timesteps)
@@ -100,6 +76,7 @@ def one_row(architecture, options):
     got = simulate(folded, inputs)
     compared = sum(values.size for values in spikes.values())
     different = sum(int((values != got.spikes[name]).sum()) for name, values in spikes.items())
+    close = sum(int(where.sum()) for where in close_calls(folded, inputs, got).values())
     neurons = [p.neuron for p in folded.populations if isinstance(p.neuron, FloatLif)]
     gains = [m.mpbn.gain for m in network.modules() if isinstance(m, LIF) and m.mpbn is not None]
     cells = [
@@ -107,7 +84,7 @@ def one_row(architecture, options):
         sum(int((n.threshold < 0).sum()) for n in neurons),
         sum(int((g < 0).sum()) for g in gains),
         sum(int(np.isinf(n.threshold).sum()) for n in neurons) + sum(int((g == 0).sum()) for g in gains),
-        f"{compared:,}", different, close_calls(folded, got, inputs), f"{seconds:.1f}", f"{gigabytes:.1f}",
+        f"{compared:,}", different, close, f"{seconds:.1f}", f"{gigabytes:.1f}",
     ]  # fmt: skip
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     return 1 if different else 0

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 from typing_extensions import assert_never
 
-from .float_ir import FloatLif, FloatNeuron, FloatReadout, FoldedNetwork
+from .float_ir import FloatLif, FloatNeuron, FloatPopulation, FloatReadout, FoldedNetwork
 from .graph import apply_synapse, incoming
 from .int_ir import (
     DECAY_ONE,
@@ -66,12 +66,28 @@ def neuron_intervals(network: IntNetwork, population: IntPopulation) -> tuple[In
     assert not isinstance(neuron, Input)
     low, high = (side * 2**STATE_EXPONENT for side in synapse_interval(network, population.name))
     bias = neuron.bias * 2.0**neuron.bias_exponent
-    keep_current = 1 - neuron.decay_current / DECAY_ONE if isinstance(neuron, Lif) else 0.0
-    keep_voltage = 1 - neuron.decay_voltage / DECAY_ONE if isinstance(neuron, Lif) else 1.0
+    keep = 1 - neuron.decay_current / DECAY_ONE, 1 - neuron.decay_voltage / DECAY_ONE
     ceiling = neuron.threshold * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else np.inf
-    current = voltage = (np.zeros(population.shape), np.zeros(population.shape))
+    return _over_time((low, high), bias, keep, ceiling, network.timesteps)
+
+
+def float_intervals(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Interval, Interval]:
+    """The same of a network of real numbers; a readout is taken to sum over time, as it does in integers."""
+    neuron = population.neuron
+    assert not isinstance(neuron, Input)
+    arriving = synapse_interval(folded, population.name)
+    ceiling = neuron.threshold if isinstance(neuron, FloatLif) else np.inf
+    return _over_time(arriving, neuron.bias, (neuron.current_leak, neuron.leak), ceiling, folded.timesteps)
+
+
+def _over_time(
+    arriving: Interval, bias: Array, keep: tuple[float, float], ceiling: Array | float, timesteps: int
+) -> tuple[Interval, Interval]:
+    """What currents and voltages can become: `arriving` bounds each step, `keep` is left of the last one."""
+    (low, high), (keep_current, keep_voltage) = arriving, keep
+    current = voltage = (np.zeros(low.shape), np.zeros(low.shape))
     all_currents, all_voltages = current, voltage
-    for _ in range(network.timesteps):
+    for _ in range(timesteps):
         current = (
             keep_current * np.minimum(current[0], 0) + low,
             keep_current * np.maximum(current[1], 0) + high,

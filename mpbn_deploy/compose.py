@@ -1,20 +1,26 @@
-"""Linear maps put together into one synapse: two in a row, or two side by side.
+"""Linear maps put together into synapses: two in a row, or two side by side.
 
-Between two populations the IR knows a single `Dense` or `Conv2d`. Pooling, scaling and
-convolutions without a neuron between them become that one, exactly: weights are float64, and
-integers below 2**53 stay integers.
+Between two populations the IR knows `Dense` and `Conv2d`, whose currents add. Pooling, scaling and
+convolutions without a neuron between them become one of them, exactly: weights are float64, and
+integers below 2**53 stay integers. Where one kernel does not serve all neurons, because those at a
+border read fewer pixels, each window of the target has a convolution of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from itertools import product
 from math import gcd, prod
 
 import numpy as np
 
 from .errors import NetworkError
-from .graph import Conv2d, Dense, Pair, Shape, Synapse, apply_synapse, output_shape
-from .records import Array
+from .graph import Conv2d, Dense, Pair, Shape, Synapse, apply_synapse, output_shape, window
+from .records import Array, record
+
+Synapses = tuple[Synapse, ...]  # from one source to one target: what they give adds up
 
 # Weights of a matrix that a convolution may grow into: half a gigabyte.
 LARGEST_DENSE = 2**26
@@ -50,39 +56,64 @@ def compose(
     *,
     between: Shape | None = None,
     limit: int = LARGEST_DENSE,
-) -> Synapse:
-    """target = second(first(source)), as one synapse.
+) -> Synapses:
+    """target = second(first(source)), in as few synapses as can be
 
-    Two convolutions make one where the second's zero padding reads what the first would compute
-    beyond its border anyway (see `_border_is_silent`); otherwise, and with a matrix among them,
-    they make a matrix of at most `limit` weights. `between` is the shape in which the second
-    reads the first, where that differs from the one that the first gives.
+    Two convolutions make one for each window of the target (see `_windows`), mostly one for all; a
+    matrix among them makes a matrix, and so do many windows where it has fewer weights. More than
+    `limit` weights are refused. `between` is the shape in which the second reads the first, where
+    that differs from the one that the first gives.
     """
     given = output_shape(first, source_shape)
     middle = given if between is None else between
     if isinstance(first, Conv2d) and isinstance(second, Conv2d):
-        if middle == given and _border_is_silent(first, second, source_shape, middle):
-            return _chain(first, second)
+        windows = _windows(first, second, source_shape) if middle == given else []
+        size = (prod(output_shape(second, middle)), prod(source_shape))
+        if _are_fewer(windows, len(windows) * prod(_chained_shape(first, second)), size, limit):
+            target = output_shape(second, middle)
+            return tuple(_chain(first, _part(second, target, *ends)) for ends in windows)
         first = as_dense(first, source_shape, limit)
     if isinstance(first, Conv2d):
         _refuse_large((len(second.weight), prod(source_shape)), limit)
-        rows = _weight(second).reshape(-1, *output_shape(first, source_shape))
-        return Dense(weight=_adjoint(first, rows, source_shape))
+        rows = _inside(first, _weight(second).reshape(-1, *output_shape(first, source_shape)))
+        return (Dense(weight=_adjoint(first, rows, source_shape)),)
     if isinstance(second, Conv2d):
         _refuse_large((prod(output_shape(second, middle)), prod(source_shape)), limit)
         columns = _weight(first).T.reshape(-1, *middle)
-        return Dense(weight=apply_synapse(second, columns).reshape(len(columns), -1).T)
-    return Dense(weight=_weight(second) @ _weight(first))
+        return (Dense(weight=apply_synapse(second, columns).reshape(len(columns), -1).T),)
+    return (Dense(weight=_weight(second) @ _weight(first)),)
 
 
-def add(first: Synapse, second: Synapse, source_shape: Shape, limit: int = LARGEST_DENSE) -> Synapse:
-    """target = first(source) + second(source), as one synapse"""
-    if isinstance(first, Conv2d) and isinstance(second, Conv2d):
-        stride = _common_stride(first, second, output_shape(first, source_shape)[1:])
-        if stride is not None:
-            return _side_by_side(first, second, source_shape, stride)
-    matrices = [as_dense(synapse, source_shape, limit).weight for synapse in (first, second)]
-    return Dense(weight=matrices[0] + matrices[1])
+def through(first: Synapses, second: Synapse, source_shape: Shape, *, between: Shape) -> Synapses:
+    """target = second(sum of first(source))"""
+    parts = [compose(synapse, second, source_shape, between=between) for synapse in first]
+    return reduce(partial(add, source_shape=source_shape), parts)
+
+
+def add(first: Synapses, second: Synapses, source_shape: Shape, limit: int = LARGEST_DENSE) -> Synapses:
+    """target = first(source) + second(source): in one synapse where one can hold both"""
+    together = list(first)
+    for synapse in second:
+        found = (_beside(one, synapse, source_shape) for one in together)
+        place, one = next(((i, one) for i, one in enumerate(found) if one), (len(together), synapse))
+        together[place : place + 1] = [one]
+    convolutions = [synapse for synapse in together if isinstance(synapse, Conv2d)]
+    weights = sum(synapse.weight.size for synapse in convolutions)
+    size = (prod(output_shape(together[0], source_shape)), prod(source_shape))
+    if len(convolutions) == len(together) and _are_fewer(convolutions, weights, size, limit):
+        return tuple(together)
+    return (matrix(tuple(together), source_shape, limit),)
+
+
+def matrix(synapses: Synapses, source_shape: Shape, limit: int = LARGEST_DENSE) -> Dense:
+    """The sum of synapses as one matrix."""
+    first, *others = (as_dense(synapse, source_shape, limit).weight for synapse in synapses)
+    return Dense(weight=sum(others, first))
+
+
+def _are_fewer(parts: Sequence[object], weights: int, matrix_shape: Pair, limit: int) -> bool:
+    """Whether convolutions are the way: a single one always is, several where a matrix has more weights."""
+    return len(parts) == 1 or (bool(parts) and weights <= min(limit, prod(matrix_shape)))
 
 
 def as_dense(synapse: Synapse, source_shape: Shape, limit: int = LARGEST_DENSE) -> Dense:
@@ -96,7 +127,8 @@ def as_dense(synapse: Synapse, source_shape: Shape, limit: int = LARGEST_DENSE) 
     _refuse_large((prod(target), prod(padded)), 4 * limit)
     matrix = np.zeros((*target, *padded))
     kernel = regroup(_weight(synapse), synapse.groups, 1)
-    rows, columns = np.arange(target[1])[:, None], np.arange(target[2])
+    inside = window(synapse, target)
+    rows, columns = np.arange(target[1])[inside[0], None], np.arange(target[2])[inside[1]]
     for down, right in np.ndindex(kernel.shape[2:]):
         y = synapse.stride[0] * rows + synapse.dilation[0] * down
         x = synapse.stride[1] * columns + synapse.dilation[1] * right
@@ -121,25 +153,72 @@ def regroup(weight: Array, groups: int, fewer: int) -> Array:
 # ---- one convolution after another --------------------------------------------------------------
 
 
-def _border_is_silent(first: Conv2d, second: Conv2d, source_shape: Shape, middle: Shape) -> bool:
-    """Whether the one convolution sees zeros wherever the second one's padding is read.
+@record
+class _Stretch:
+    """Rows (or columns) of the target, `first` up to `end`, for which the second uses the taps `taps`."""
 
-    Pixel j of the middle reads source pixels stride*j - padding + 0..reach. The second reads j
-    from -padding on: those below zero must lie wholly before the source, and those that it reads
-    at or beyond the end of the middle wholly after it.
+    first: int
+    end: int
+    taps: Array  # whether each is used
+
+
+def _windows(first: Conv2d, second: Conv2d, source_shape: Shape) -> list[tuple[_Stretch, _Stretch]]:
+    """Rows and columns of the target in each of which the second can be chained with the first.
+
+    Beyond the border of the first one's result the second reads zeros, but a chained kernel reads
+    there what the first would have computed. Where that is not zero, neurons that read it get a
+    window of their own, whose kernel lacks those taps.
     """
-    target = output_shape(second, middle)
-    for axis in (0, 1):
-        reach = first.dilation[axis] * (first.weight.shape[2 + axis] - 1)
-        stride, padding = first.stride[axis], first.padding[axis]
-        if second.padding[axis] and reach - padding - stride >= 0:
-            return False
-        end = middle[1 + axis]
-        last = (target[1 + axis] - 1) * second.stride[axis] - second.padding[axis]
-        last += second.dilation[axis] * (second.weight.shape[2 + axis] - 1)
-        if last >= end and stride * end - padding < source_shape[1 + axis]:
-            return False
-    return True
+    middle = output_shape(first, source_shape)
+    shape = output_shape(second, middle)
+    rows, columns = (_stretches(first, second, axis, source_shape, middle, shape) for axis in (0, 1))
+    return list(product(rows, columns))
+
+
+def _part(second: Conv2d, target: Shape, rows: _Stretch, columns: _Stretch) -> Conv2d:
+    """What the second does in one window of its target."""
+    return replace(
+        second,
+        weight=second.weight * (rows.taps[:, None] & columns.taps),
+        silent=((rows.first, target[1] - rows.end), (columns.first, target[2] - columns.end)),
+    )
+
+
+def _stretches(
+    first: Conv2d, second: Conv2d, axis: int, source: Shape, middle: Shape, target: Shape
+) -> list[_Stretch]:
+    """The second's window along one axis, cut where neighbours cannot use the same taps."""
+    inside = window(second, target)[axis]
+    needed, wrong = _reads(first, second, axis, source, middle, np.arange(inside.start, inside.stop))
+    stretches: list[_Stretch] = []
+    start, used, unused = 0, needed[0], wrong[0]
+    for row in range(1, len(needed) + 1):
+        if row < len(needed) and not ((used | needed[row]) & (unused | wrong[row])).any():
+            used, unused = used | needed[row], unused | wrong[row]
+            continue
+        stretches.append(_Stretch(first=inside.start + start, end=inside.start + row, taps=~unused))
+        if row < len(needed):
+            start, used, unused = row, needed[row], wrong[row]
+    return stretches
+
+
+def _reads(
+    first: Conv2d, second: Conv2d, axis: int, source: Shape, middle: Shape, rows: Array
+) -> tuple[Array, Array]:
+    """[row, tap]: whether the second's tap reads a pixel of the first's result; or, wrongly, one beyond it.
+
+    Row y reads pixel j = stride*y - padding + dilation*tap of the middle, and that one reads source pixels
+    stride*j - padding + dilation*(0..size - 1). A tap does not matter where all of these lie outside.
+    """
+    taps = np.arange(second.weight.shape[2 + axis])
+    pixel = second.stride[axis] * rows[:, None] - second.padding[axis] + second.dilation[axis] * taps
+    start = first.stride[axis] * pixel - first.padding[axis]
+    dilation, size = first.dilation[axis], first.weight.shape[2 + axis]
+    lowest = np.maximum(-(start // dilation), 0)  # the first tap at or after source pixel 0
+    highest = np.minimum((source[1 + axis] - 1 - start) // dilation, size - 1)
+    inside = window(first, middle)[axis]
+    real = (inside.start <= pixel) & (pixel < inside.stop)
+    return real & (lowest <= highest), ~real & (lowest <= highest)
 
 
 def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
@@ -149,39 +228,50 @@ def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
     """
     groups = gcd(first.groups, second.groups)
     inner, outer = (regroup(_weight(s), s.groups, groups) for s in (first, second))
-    steps = tuple(s * d for s, d in zip(first.stride, second.dilation, strict=True))
-    dilation = _common_dilation(inner, first.dilation, outer, steps)
-    # A kernel of one tap takes no steps, so any step will do.
-    (near_y, near_x), (far_y, far_x) = (
-        _pair(max(1, a // b) for a, b in zip(taps, dilation, strict=True)) for taps in (first.dilation, steps)
-    )
-    height = far_y * (outer.shape[2] - 1) + near_y * (inner.shape[2] - 1) + 1
-    width = far_x * (outer.shape[3] - 1) + near_x * (inner.shape[3] - 1) + 1
-    kernel = np.zeros((len(outer), inner.shape[1], height, width))
+    (near_y, near_x), (far_y, far_x), dilation = _tap_steps(first, second)
+    kernel = np.zeros(_chained_shape(first, second))
     outer_parts, inner_parts, parts = (np.split(k, groups) for k in (outer, inner, kernel))
     for after, before, part in zip(outer_parts, inner_parts, parts, strict=True):
         for down, right in np.ndindex(after.shape[2:]):
-            product = np.tensordot(after[:, :, down, right], before, axes=1)
+            terms = np.tensordot(after[:, :, down, right], before, axes=1)
             y, x = far_y * down, far_x * right
-            window = part[:, :, y:, x:][:, :, ::near_y, ::near_x]
-            window[:, :, : before.shape[2], : before.shape[3]] += product
+            frame = part[:, :, y:, x:][:, :, ::near_y, ::near_x]
+            frame[:, :, : before.shape[2], : before.shape[3]] += terms
     return Conv2d(
         weight=np.concatenate(parts),
         stride=_pair(a * b for a, b in zip(first.stride, second.stride, strict=True)),
         padding=_pair(p + s * q for p, s, q in zip(first.padding, first.stride, second.padding, strict=True)),
         dilation=dilation,
         groups=groups,
+        silent=second.silent,
     )
 
 
-def _common_dilation(inner: Array, near: Pair, outer: Array, far: tuple[int, ...]) -> Pair:
-    """The largest step that all taps of the two kernels are multiples of; one where there is one tap."""
+def _chained_shape(first: Conv2d, second: Conv2d) -> Shape:
+    """The shape of the weight that holds the taps of both."""
+    near, far, _ = _tap_steps(first, second)
+    sides = zip(near, first.weight.shape[2:], far, second.weight.shape[2:], strict=True)
+    height, width = (a * (inner - 1) + b * (outer - 1) + 1 for a, inner, b, outer in sides)
+    merged = first.groups // gcd(first.groups, second.groups)
+    return len(second.weight), first.weight.shape[1] * merged, height, width
 
-    def along(axis: int) -> int:
-        sizes = ((inner.shape[2 + axis], near[axis]), (outer.shape[2 + axis], far[axis]))
-        return gcd(*(step for size, step in sizes if size > 1)) or 1
 
-    return along(0), along(1)
+def _tap_steps(first: Conv2d, second: Conv2d) -> tuple[Pair, Pair, Pair]:
+    """How far apart the taps of each lie in the kernel of both, and the dilation of that kernel."""
+    near, far = first.dilation, _pair(s * d for s, d in zip(first.stride, second.dilation, strict=True))
+    sides = zip(near, first.weight.shape[2:], far, second.weight.shape[2:], strict=True)
+    # A kernel of one tap takes no steps, so any step will do.
+    dilation = _pair(gcd(a * (inner > 1), b * (outer > 1)) or 1 for a, inner, b, outer in sides)
+    steps = [_pair(max(1, a // b) for a, b in zip(taps, dilation, strict=True)) for taps in (near, far)]
+    return steps[0], steps[1], dilation
+
+
+def _inside(first: Conv2d, rows: Array) -> Array:
+    """rows [..., y, x] over the result of a convolution, zero in its silent border"""
+    high, wide = window(first, rows.shape[1:])
+    inside = np.zeros_like(rows)
+    inside[..., high, wide] = rows[..., high, wide]
+    return inside
 
 
 def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:
@@ -196,14 +286,24 @@ def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:
     ends = step_y * (rows.shape[2] - 1) + 1, step_x * (rows.shape[3] - 1) + 1
     for kernel, values, part in parts:
         for a, b in np.ndindex(kernel.shape[2:]):
-            product = np.tensordot(values, kernel[:, :, a, b], axes=((1,), (0,)))  # [row, y, x, input]
+            terms = np.tensordot(values, kernel[:, :, a, b], axes=((1,), (0,)))  # [row, y, x, input]
             y, x = down * a, right * b
-            part[:, :, y : y + ends[0] : step_y, x : x + ends[1] : step_x] += np.moveaxis(product, 3, 1)
+            part[:, :, y : y + ends[0] : step_y, x : x + ends[1] : step_x] += np.moveaxis(terms, 3, 1)
     inner = total[:, :, pad_y : pad_y + height, pad_x : pad_x + width]
     return inner.reshape(len(rows), -1)
 
 
 # ---- one convolution beside another -------------------------------------------------------------
+
+
+def _beside(first: Synapse, second: Synapse, source_shape: Shape) -> Synapse | None:
+    """first + second as one synapse, where one can hold both"""
+    if isinstance(first, Dense) and isinstance(second, Dense):
+        return Dense(weight=_weight(first) + _weight(second))
+    if isinstance(first, Dense) or isinstance(second, Dense) or first.silent != second.silent:
+        return None
+    stride = _common_stride(first, second, output_shape(first, source_shape)[1:])
+    return None if stride is None else _side_by_side(first, second, source_shape, stride)
 
 
 def _common_stride(first: Conv2d, second: Conv2d, target: Shape) -> Pair | None:
@@ -224,9 +324,15 @@ def _side_by_side(first: Conv2d, second: Conv2d, source_shape: Shape, stride: Pa
     for synapse in (first, second):
         y, x = (padding - own for (padding, _), own in zip(frames, synapse.padding, strict=True))
         part = regroup(_weight(synapse), synapse.groups, groups)
-        window = kernel[:, :, y:, x:][:, :, :: synapse.dilation[0], :: synapse.dilation[1]]
-        window[:, :, : part.shape[2], : part.shape[3]] += part
-    return Conv2d(weight=kernel, stride=stride, padding=(frames[0][0], frames[1][0]), groups=groups)
+        frame = kernel[:, :, y:, x:][:, :, :: synapse.dilation[0], :: synapse.dilation[1]]
+        frame[:, :, : part.shape[2], : part.shape[3]] += part
+    return Conv2d(
+        weight=kernel,
+        stride=stride,
+        padding=(frames[0][0], frames[1][0]),
+        groups=groups,
+        silent=first.silent,
+    )
 
 
 def _frame(first: Conv2d, second: Conv2d, axis: int, source: int, target: int, stride: int) -> Pair:

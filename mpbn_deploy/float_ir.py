@@ -231,9 +231,18 @@ class FloatLif:
 
 @record
 class FloatReadout:
-    """Integrates and never fires: voltage <- voltage + (sum of synapses + bias) / timesteps (Eq. 3)"""
+    """Integrates and never fires. In each time step, in this order:
+
+        current <- current_leak * current + sum of synapses
+        voltage <- leak * voltage + (current + bias) / timesteps
+
+    Networks that are trained here add up without a leak (Eq. 3): a leak of one, and a current that is
+    forgotten at once. The output is the voltage after the last step.
+    """
 
     bias: Array
+    leak: float = 1.0
+    current_leak: float = 0.0
 
     def __post_init__(self) -> None:
         freeze_arrays(self)
@@ -299,7 +308,7 @@ def _neuron_problems(population: FloatPopulation) -> list[str]:
         problems += broadcast_problems(f"{name}: threshold", neuron.threshold, shape)
         if np.isnan(neuron.threshold).any():
             problems.append(f"{name}: thresholds hold NaN")
-        for label, leak in (("leak", neuron.leak), ("current leak", neuron.current_leak)):
-            if not 0 <= leak <= 1:
-                problems.append(f"{name}: {label} {leak}; allowed are 0 to 1")
+    for label, leak in (("leak", neuron.leak), ("current leak", neuron.current_leak)):
+        if not 0 <= leak <= 1:
+            problems.append(f"{name}: {label} {leak}; allowed are 0 to 1")
     return problems

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 from typing_extensions import assert_never
 
-from .compose import add, as_dense, compose, diagonal_synapse
+from .compose import Synapses, add, diagonal_synapse, matrix, through
 from .errors import FoldError, NetworkError
 from .float_ir import (
     INPUT_NAME,
@@ -74,7 +74,7 @@ class Diagonal:
     factors: Array
 
 
-Map = Diagonal | Synapse
+Map = Diagonal | Synapses
 
 
 @record
@@ -83,8 +83,8 @@ class Value:
 
         value = sum over populations of map(sent) + constant
 
-    One map per population: maps are composed and added as they come. The constant is one number
-    per neuron, because zero padding lets less of it through at the borders.
+    One map per population, in as few synapses as can be: they are composed and added as they come. The
+    constant is one number per neuron, because zero padding lets less of it through at the borders.
     """
 
     maps: Mapping[str, Map]
@@ -141,15 +141,15 @@ class _Folding:
         self.populate(OUTPUT_NAME, last.shape, FloatReadout(bias=compact(bias)), synapses)
 
     def populate(
-        self, name: str, shape: Shape, neuron: FloatLif | FloatReadout, synapses: dict[str, Synapse]
+        self, name: str, shape: Shape, neuron: FloatLif | FloatReadout, synapses: dict[str, Synapses]
     ) -> None:
         self.populations.append(Population(name=name, shape=shape, neuron=neuron))
-        for source, synapse in synapses.items():
-            self.connections.append(Connection(source=source, target=name, synapse=synapse))
+        for source, parts in synapses.items():
+            self.connections += (Connection(source=source, target=name, synapse=part) for part in parts)
         self.shapes[name] = shape
         self.values[name] = Value(maps={name: Diagonal(factors=np.ones(shape[0]))}, constant=np.zeros(shape))
 
-    def arriving(self, step: Step, value: Value) -> tuple[dict[str, Synapse], Array]:
+    def arriving(self, step: Step, value: Value) -> tuple[dict[str, Synapses], Array]:
         """The value as synapses onto neurons of the step's shape, and a bias for each."""
         synapses = {source: _onto(step, map_, self.shapes[source]) for source, map_ in value.maps.items()}
         return synapses, np.broadcast_to(value.constant, step.shape)
@@ -199,11 +199,11 @@ def _through(step: Step, synapse: Synapse, bias: Array, value: Value, shapes: Sh
     return Value(maps=maps, constant=passed + bias)
 
 
-def _after(step: Step, first: Map, second: Synapse, source: Shape, value: Value) -> Synapse:
+def _after(step: Step, first: Map, second: Synapse, source: Shape, value: Value) -> Synapses:
     """target = second(first(source))"""
     if isinstance(first, Diagonal):
-        return replace(second, weight=second.weight * _input_factors(first, second, source))
-    return _named(step.name, partial(compose, between=value.constant.shape), first, second, source)
+        return (replace(second, weight=second.weight * _input_factors(first, second, source)),)
+    return _named(step.name, partial(through, between=value.constant.shape), first, second, source)
 
 
 def _input_factors(diagonal: Diagonal, synapse: Synapse, source: Shape) -> Array:
@@ -229,7 +229,7 @@ def _normalize(step: Step, norm: BatchNorm, value: Value, shapes: Shapes) -> Val
 def _scaled_map(step: Step, map_: Map, factor: Array, source: Shape) -> Map:
     if isinstance(map_, Diagonal):
         return Diagonal(factors=np.repeat(map_.factors, len(factor) // len(map_.factors)) * factor)
-    return scaled(_onto(step, map_, source), factor)
+    return _all_scaled(_onto(step, map_, source), factor)
 
 
 def scaled(synapse: Synapse, factor: Array) -> Synapse:
@@ -238,12 +238,16 @@ def scaled(synapse: Synapse, factor: Array) -> Synapse:
     return replace(synapse, weight=scale_channels(synapse.weight, rows))
 
 
-def _onto(step: Step, map_: Map, source: Shape) -> Synapse:
-    """The map as a synapse onto the step's shape; onto a flattened picture only a matrix can lead."""
+def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:
+    return tuple(scaled(synapse, factor) for synapse in synapses)
+
+
+def _onto(step: Step, map_: Map, source: Shape) -> Synapses:
+    """The map as synapses onto the step's shape; onto a flattened picture only a matrix can lead."""
     if isinstance(map_, Diagonal):
-        map_ = _named(step.name, diagonal_synapse, map_.factors, source)
-    flattened = isinstance(map_, Conv2d) and len(step.shape) == 1
-    return _named(step.name, as_dense, map_, source) if flattened else map_
+        map_ = (_named(step.name, diagonal_synapse, map_.factors, source),)
+    flattened = isinstance(map_[0], Conv2d) and len(step.shape) == 1
+    return (_named(step.name, matrix, map_, source),) if flattened else map_
 
 
 def _sum(step: Step, values: list[Value], shapes: Shapes) -> Value:
@@ -273,21 +277,21 @@ def _named(name: str, function: Callable[..., Result], *arguments: Any) -> Resul
 
 
 def _fold_neuron(
-    step: Step, spike: Spike, synapses: dict[str, Synapse], bias: Array
-) -> tuple[FloatLif, dict[str, Synapse]]:
+    step: Step, spike: Spike, synapses: dict[str, Synapses], bias: Array
+) -> tuple[FloatLif, dict[str, Synapses]]:
     threshold = np.full(step.shape, spike.threshold)
     if spike.norm is not None:
         gain = _spread(spike.norm.gain, step.shape)
         signs = _signs(step.name, gain)
         threshold = scale_channels(folded_threshold(spike.threshold, spike.norm, step.shape), signs)
         bias = scale_channels(bias, signs)
-        synapses = {source: scaled(synapse, signs) for source, synapse in synapses.items()}
+        synapses = {source: _all_scaled(parts, signs) for source, parts in synapses.items()}
         always = _spread(spike.norm.offset, step.shape) > spike.threshold
         synapses, bias, threshold = _express_constants(gain == 0, always, synapses, bias, threshold)
     return FloatLif(threshold=compact(threshold), bias=compact(bias), leak=spike.leak), synapses
 
 
-def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif, dict[str, Synapse]]:
+def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif, dict[str, Synapses]]:
     """The largest of spikes is 1 where any is: a neuron without memory counts them."""
     source = _spiking_source(value)
     if source is None:
@@ -298,7 +302,7 @@ def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif,
     channels = step.shape[0]
     one = np.ones((channels, *(1 for _ in step.shape[1:])))
     neuron = FloatLif(threshold=ANY_SPIKE * one, bias=0 * one, leak=0.0)
-    return neuron, {source: any_synapse(operation, channels)}
+    return neuron, {source: (any_synapse(operation, channels),)}
 
 
 def _spiking_source(value: Value) -> str | None:
@@ -340,8 +344,8 @@ def _signs(name: str, gain: Array) -> Array:
 
 
 def _express_constants(
-    constant: Array, always: Array, synapses: dict[str, Synapse], bias: Array, threshold: Array
-) -> tuple[dict[str, Synapse], Array, Array]:
+    constant: Array, always: Array, synapses: dict[str, Synapses], bias: Array, threshold: Array
+) -> tuple[dict[str, Synapses], Array, Array]:
     """Neurons of gain zero fire `always` or never, whatever arrives.
 
     A channel of such neurons needs no input: a bias of 2 (always) or 0 (never) against a threshold
@@ -352,7 +356,7 @@ def _express_constants(
     whole = constant.reshape(len(constant), -1).all(axis=1)
     if not whole.any():
         return synapses, bias, threshold
-    synapses = {source: scaled(synapse, np.where(whole, 0.0, 1.0)) for source, synapse in synapses.items()}
+    synapses = {source: _all_scaled(parts, np.where(whole, 0.0, 1.0)) for source, parts in synapses.items()}
     rows = per_channel(whole, threshold.shape)
     bias = np.where(rows, np.where(always, 2.0, 0.0), bias)
     return synapses, bias, np.where(rows, 1.0, threshold)

@@ -39,6 +39,8 @@ VERSION = 1
 NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.json"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE)
+NIR_SUFFIX, NETX_SUFFIX = ".nir", ".net"
+TO_EXPORT = {NIR_SUFFIX: "a NIR file", ".pt": "a checkpoint", ".pth": "a checkpoint", ".ckpt": "a checkpoint"}
 RANDOM = "random"
 SAMPLE_SEED = 0
 
@@ -180,7 +182,13 @@ def open_network(options: argparse.Namespace) -> ExportFolder | NetworkFile:
         "input_range": options.input_range and tuple(options.input_range),
         "input_shape": options.input_shape and tuple(options.input_shape),
     }
-    if path.is_file() or (path.suffix == ".net" and not path.is_dir()):
+    if path.suffix in TO_EXPORT and not path.is_dir():
+        target = getattr(options, "target", None) or "loihi2"
+        raise OptionError(
+            f"{path}: {TO_EXPORT[path.suffix]}; here an export folder or a .net file is needed. "
+            f"Export it first: python -m mpbn_deploy.export {path} --target {target}"
+        )
+    if path.is_file() or (path.suffix == NETX_SUFFIX and not path.is_dir()):
         return NetworkFile(netx=path, network=read_netx(path, **given))
     if useless := [name for name, value in given.items() if value is not None]:
         option = useless[0].replace("_", "-")

@@ -271,15 +271,23 @@ def _operation(
             raise FrontendError(f"{path} ({type(module).__name__}): {error}") from error
     if node.op == "get_attr":
         raise FrontendError(_unknown(str(node.target), "a parameter that forward uses directly", known))
+    name = _name_of_call(node)
     if _is_addition(node):
-        return node.name, Add()
+        return name, Add()
     if (same := _module_of_call(node)) is not None:
         try:
-            return node.name, CONVERTERS[type(same)](same)
+            return name, CONVERTERS[type(same)](same)
         except FrontendError as error:
-            raise FrontendError(f"{node.name}: {error}") from error
+            raise FrontendError(f"{name}: {error}") from error
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
-    raise FrontendError(_unknown(node.name, f"operation {target!r}", known))
+    raise FrontendError(_unknown(name, f"operation {target!r}", known))
+
+
+def _name_of_call(node: fx.Node) -> str:
+    """Of what forward calls without a module: behind the path of the module whose forward it is."""
+    inside = list(node.meta.get("nn_module_stack", {}).values())  # (path, class), the innermost last
+    path = inside[-1][0] if inside else ""
+    return f"{path}.{node.name}" if path else node.name
 
 
 def _is_addition(node: fx.Node) -> bool:

@@ -22,8 +22,10 @@ from .records import Array, freeze_arrays, record
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
+Border = tuple[Pair, Pair]  # rows at the top and at the bottom, columns at the left and at the right
 NeuronT = TypeVar("NeuronT")
 
+NO_BORDER: Border = ((0, 0), (0, 0))
 MOST_TIMESTEPS = 10_000  # far more than any network is trained for; a file must not keep us busy for ever
 
 
@@ -45,6 +47,9 @@ class Conv2d:
 
     A cross-correlation with zero padding, as in torch. `first(o)` is the first input channel of
     the group that output channel `o` belongs to. Pairs are (vertical, horizontal).
+
+    In the `silent` border of the target, so many rows and columns at its ends, it gives zero. Then
+    other synapses serve the neurons there: windows of one target may have kernels of their own.
     """
 
     weight: Array  # [target channels, source channels / groups, kernel height, kernel width]
@@ -53,6 +58,7 @@ class Conv2d:
     dilation: Pair = (1, 1)
     groups: int = 1
     exponent: int = 0
+    silent: Border = NO_BORDER
 
     def __post_init__(self) -> None:
         freeze_arrays(self)
@@ -106,11 +112,19 @@ def output_shape(synapse: Synapse, source_shape: Shape) -> Shape:
         case Dense():
             return (synapse.weight.shape[0],)
         case Conv2d():
-            sizes = zip(source_shape[1:], _span(synapse), synapse.padding, synapse.stride, strict=True)
+            sizes = zip(source_shape[1:], span(synapse), synapse.padding, synapse.stride, strict=True)
             height, width = ((size + 2 * pad - reach) // step + 1 for size, reach, pad, step in sizes)
             return (synapse.weight.shape[0], height, width)
         case _:
             assert_never(synapse)
+
+
+def window(synapse: Conv2d, target: Shape) -> tuple[slice, slice]:
+    """The rows and columns of a target of that shape that a convolution acts on: all but its border."""
+    rows, columns = (
+        slice(near, size - far) for (near, far), size in zip(synapse.silent, target[1:], strict=True)
+    )
+    return rows, columns
 
 
 def apply_synapse(synapse: Synapse, values: Array) -> Array:
@@ -160,7 +174,7 @@ def compact(values: Array) -> Array:
     return channel if np.array_equal(np.broadcast_to(channel, values.shape), values) else values
 
 
-def _span(synapse: Conv2d) -> Pair:
+def span(synapse: Conv2d) -> Pair:
     """How many source pixels a kernel spans, dilation included."""
     (height, width), (down, right) = synapse.weight.shape[2:], synapse.dilation
     return down * (height - 1) + 1, right * (width - 1) + 1
@@ -169,15 +183,18 @@ def _span(synapse: Conv2d) -> Pair:
 def _correlate(synapse: Conv2d, weight: Array, values: Array) -> Array:
     (pad_y, pad_x), (step_y, step_x) = synapse.padding, synapse.stride
     padded = np.pad(values, ((0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
-    windows = sliding_window_view(padded, _span(synapse), axis=(2, 3))  # type: ignore[call-overload]
+    windows = sliding_window_view(padded, span(synapse), axis=(2, 3))  # type: ignore[call-overload]
     windows = windows[:, :, ::step_y, ::step_x, :: synapse.dilation[0], :: synapse.dilation[1]]
+    rows, columns = window(synapse, windows.shape[1:4])
+    windows = windows[:, :, rows, columns]
     sources = np.split(windows, synapse.groups, axis=1)
     kernels = np.split(weight, synapse.groups, axis=0)
     results = [
         np.tensordot(source, kernel, axes=((1, 4, 5), (1, 2, 3)))  # [batch, y, x, channel]
         for source, kernel in zip(sources, kernels, strict=True)
     ]
-    return np.moveaxis(np.concatenate(results, axis=3), 3, 1)
+    inner = np.moveaxis(np.concatenate(results, axis=3), 3, 1)
+    return inner if synapse.silent == NO_BORDER else np.pad(inner, ((0, 0), (0, 0), *synapse.silent))
 
 
 def incoming(connections: Iterable[Connection], target: str) -> list[Connection]:
@@ -270,9 +287,19 @@ def _synapse_problems(label: str, synapse: Synapse, source: Shape, target: Shape
                 return [f"{label}: stride and dilation must be above zero, padding not below"]
             if (shape := output_shape(synapse, source)) != target:
                 return [f"{label}: gives shape {shape}, but the target has {target}"]
+            return _border_problems(label, synapse.silent, target)
         case _:
             assert_never(synapse)
     return []
+
+
+def _border_problems(label: str, silent: Border, target: Shape) -> list[str]:
+    inner = [size - sum(ends) for size, ends in zip(target[1:], silent, strict=True)]
+    if min(min(ends) for ends in silent) >= 0 and min(inner) > 0:
+        return []
+    return [
+        f"{label}: silent border {silent} of a target {target}; some of it must be left, none is negative"
+    ]
 
 
 def _order_problems(names: Sequence[str], connections: Sequence[Connection]) -> list[str]:

@@ -57,10 +57,15 @@ class Lif:
 
 @record
 class Readout:
-    """Integrates and never fires (paper, Eq. 3): voltage <- voltage + current + bias * 2**bias_exponent"""
+    """Integrates and never fires; current and voltage as those of `Lif`.
+
+    By default it adds up without a leak (paper, Eq. 3). The output is the voltage after the last step.
+    """
 
     bias: Array
     bias_exponent: int = STATE_EXPONENT
+    decay_current: int = DECAY_ONE
+    decay_voltage: int = 0
 
     def __post_init__(self) -> None:
         freeze_arrays(self)
@@ -144,9 +149,9 @@ def _neuron_problems(population: IntPopulation) -> list[str]:
         problems += _parameter_problems(f"{name}: threshold", neuron.threshold, shape)
         if np.abs(neuron.threshold).max() > THRESHOLD_LIMIT:
             problems.append(f"{name}: thresholds beyond {THRESHOLD_LIMIT}, which no voltage reaches")
-        for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
-            if not 0 <= decay <= DECAY_ONE:
-                problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
+    for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
+        if not 0 <= decay <= DECAY_ONE:
+            problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
     return problems
 
 

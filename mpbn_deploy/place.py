@@ -8,6 +8,9 @@ prints in the notebooks of lava-dl; all its numbers are in the profile):
     dense:        one row per source neuron,                      b = weight bits + index_bits
     convolution:  one row per (source channel, kernel position),  b = weight bits + shared_index_bits
 
+A position whose weights are all zero has no row, and a convolution has none on a core whose neurons
+all lie in its silent border.
+
 A tile is the largest that keeps all known limits: of features, as many as fit; of feature maps,
 all channels unless their kernels overflow a core (then half of them, and so on), the full height,
 and a power of two in width; below a width of one, half the height, and so on.
@@ -34,7 +37,7 @@ from math import prod
 import numpy as np
 from typing_extensions import assert_never
 
-from .graph import Connection, Conv2d, Dense, Shape, incoming
+from .graph import Connection, Conv2d, Dense, Shape, incoming, window
 from .hardware import HardwareProfile
 from .int_ir import IntNetwork, IntPopulation
 from .records import Array, record
@@ -139,11 +142,14 @@ def signed_bits(low: int, high: int) -> int:
 
 def cut(shape: Shape, tile: Shape) -> Iterator[Tile]:
     """The tiles of a shape, from its first corner on."""
-    axes = [
+    return product(*_slices(shape, tile))
+
+
+def _slices(shape: Shape, tile: Shape) -> list[list[slice]]:
+    return [
         [slice(start, min(start + extent, size)) for start in range(0, size, extent)]
         for size, extent in zip(shape, tile, strict=True)
     ]
-    return product(*axes)
 
 
 def row_words(weights: int, bits: int, profile: HardwareProfile) -> int:
@@ -255,11 +261,26 @@ def _use(layer: _Layer, tile: Shape) -> Use:
 
 
 def _unlike_tiles(layer: _Layer, tile: Shape) -> Iterator[Tile]:
-    """All tiles where dense weights differ from one to the next; else one of each set of channels."""
-    shape = layer.population.shape
-    if any(isinstance(inlet.synapse, Dense) for inlet in layer.inlets):
+    """All tiles where dense weights differ from one to the next; else one of each set of channels.
+
+    Of convolutions with a silent border, one for each share of their windows that a tile can have.
+    """
+    shape, synapses = layer.population.shape, [inlet.synapse for inlet in layer.inlets]
+    windows = [window(synapse, shape) for synapse in synapses if isinstance(synapse, Conv2d)]
+    if len(windows) < len(synapses):
         return cut(shape, tile)
-    return cut((shape[0], *map(min, shape[1:], tile[1:])), tile)
+    channels, rows, columns = _slices(shape, tile)
+    unlike = [_unlike([ends[axis] for ends in windows], parts) for axis, parts in enumerate((rows, columns))]
+    return product(channels, *unlike)
+
+
+def _unlike(windows: Sequence[slice], parts: Sequence[slice]) -> list[slice]:
+    """Of parts of an axis, the first one for each share of the windows."""
+    whole = slice(0, parts[-1].stop)
+    if all(inside == whole for inside in windows):
+        return [parts[0]]
+    shares = {tuple(_length(_overlap(part, inside)) for inside in windows): part for part in reversed(parts)}
+    return list(shares.values())
 
 
 def _core_use(layer: _Layer, part: Tile) -> Use:
@@ -284,6 +305,9 @@ def _axons(inlet: _Inlet, layer: _Layer, part: Tile) -> int:
         case Dense():
             return int(np.count_nonzero(_fan_outs(synapse, layer, part)))
         case Conv2d():
+            part = _served(synapse, layer, part)
+            if 0 in _extents(part):
+                return 0
             shared = layer.profile.limit("core.shared_axons")
             return shared.value if shared else _pixels_in_reach(synapse, inlet.source, part)
         case _:
@@ -299,7 +323,8 @@ def _words(inlet: _Inlet, layer: _Layer, part: Tile) -> int:
             rows = Counter(_row_lengths(synapse, layer, part).tolist())
         case Conv2d():
             bits = inlet.bits + profile.value("core.shared_index_bits")
-            rows = _kernel_rows(synapse, part[0])
+            served = 0 not in _extents(_served(synapse, layer, part))
+            rows = _kernel_rows(synapse, part[0]) if served else Counter()
         case _:
             assert_never(synapse)
     return sum(count * row_words(length, bits, profile) for length, count in rows.items())
@@ -324,8 +349,24 @@ def _kernel_rows(synapse: Conv2d, channels: slice) -> Counter[int]:
     """How many rows there are of each length: a source channel reaches the channels of its group."""
     per_group = synapse.weight.shape[0] // synapse.groups
     members = Counter(channel // per_group for channel in range(channels.start, channels.stop))
-    rows_of_a_group = prod(synapse.weight.shape[1:])
+    rows_of_a_group = synapse.weight.shape[1] * int(np.count_nonzero(synapse.weight.any(axis=(0, 1))))
     return Counter({length: count * rows_of_a_group for length, count in Counter(members.values()).items()})
+
+
+def _served(synapse: Conv2d, layer: _Layer, part: Tile) -> Tile:
+    """The neurons of a tile that do not lie in the silent border of a convolution."""
+    rows, columns = window(synapse, layer.population.shape)
+    return part[0], _overlap(part[1], rows), _overlap(part[2], columns)
+
+
+def _overlap(one: slice, other: slice) -> slice:
+    start = max(one.start, other.start)
+    return slice(start, max(start, min(one.stop, other.stop)))
+
+
+def _length(part: slice) -> int:
+    length: int = part.stop - part.start
+    return length
 
 
 def _pixels_in_reach(synapse: Conv2d, source: Shape, part: Tile) -> int:
@@ -345,4 +386,4 @@ def _pixels_in_reach(synapse: Conv2d, source: Shape, part: Tile) -> int:
 
 
 def _extents(part: Tile) -> list[int]:
-    return [axis.stop - axis.start for axis in part]
+    return [_length(axis) for axis in part]

@@ -11,11 +11,10 @@ from functools import wraps
 from typing import Literal
 
 import numpy as np
-from typing_extensions import assert_never
 
 from .bounds import bounds
 from .hardware import KEYS, HardwareProfile, Limit
-from .int_ir import DECAY_ONE, IntNetwork, IntPopulation, Lif, Readout
+from .int_ir import IntNetwork, IntPopulation, Lif, Readout
 from .place import RESOURCES, ROW_KEYS, ROW_RESOURCES, PlacedLayer, Placement, trailing_zeros, weight_bits
 from .records import Array, record
 
@@ -108,7 +107,10 @@ def thresholds_fit_format(design: Design) -> Iterator[tuple[str, str]]:
         if isinstance(neuron, Lif) and (found := _outside(neuron.threshold, low.value, high.value)):
             source = low if neuron.threshold.min() < low.value else high
             allowed = _holds(design, f"{low.value}..{high.value}", source)
-            advice = "Choose a target that holds them, such as loihi2."
+            advice = (
+                f"Export for this target (--target {design.profile.name}), which moves them into biases, or "
+                "choose one that holds them, such as loihi2."
+            )
             yield population.name, f"threshold {found}; {allowed}. {advice}"
 
 
@@ -191,7 +193,10 @@ def distinct_thresholds_fit_core(design: Design) -> Iterator[tuple[str, str]]:
     for population, neuron in design.neurons():
         if isinstance(neuron, Lif) and (count := _distinct(neuron, placed[population.name])) > most.value:
             found = f"{count} distinct thresholds on one core"
-            advice = "Use one threshold per layer, round thresholds to fewer values, or change the target."
+            advice = (
+                f"Export for this target (--target {design.profile.name}), which chooses so few, with "
+                "--thresholds shared for one per population, or change the target."
+            )
             yield population.name, f"{found}; {_holds(design, most.value, most)}. {advice}"
 
 
@@ -222,14 +227,8 @@ RULES: tuple[Rule, ...] = (
 
 
 def _decays(neuron: Lif | Readout) -> dict[str, int]:
-    """The decays by name; a readout forgets its current and keeps its voltage."""
-    match neuron:
-        case Lif():
-            return {"decay_current": neuron.decay_current, "decay_voltage": neuron.decay_voltage}
-        case Readout():
-            return {"decay_current": DECAY_ONE, "decay_voltage": 0}
-        case _:
-            assert_never(neuron)
+    """The decays by name."""
+    return {"decay_current": neuron.decay_current, "decay_voltage": neuron.decay_voltage}
 
 
 def _resource_findings(design: Design, resource: str) -> Iterator[Finding]:

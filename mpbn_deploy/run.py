@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .emulate import emulate
 from .folder import Samples, add_network_arguments, add_sample_arguments, open_network
 from .graph import Trace
 from .int_ir import IntNetwork
-from .progress import announce, track
+from .progress import announce, watched
 
 BACKENDS = ("lava", "emulator")
 
@@ -41,11 +41,8 @@ def run(network: IntNetwork, samples: Samples, backend: str) -> dict[str, Any]:
 def _trace(network: IntNetwork, samples: Samples, backend: str) -> Trace:
     if backend == "lava":
         announce(f"lava: {len(samples.inputs)} samples of {network.timesteps} steps")
-        return lava_sim.run(network, samples.inputs)
-
-    def watch(chunks: Iterable[int], total: int) -> Iterable[int]:
-        return track(chunks, "emulator, chunks of samples", total)
-
+        return lava_sim.run(network, samples.inputs, watch=watched("lava, blocks of steps"))
+    watch = watched("emulator, chunks of samples")
     return emulate(network, samples.inputs, keep_trace=False, watch=watch)
 
 

@@ -6,7 +6,7 @@ held against, with equality. Of a FoldedNetwork it is the same in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from .int_ir import DECAY_ONE, STATE_EXPONENT, STATE_LIMIT, IntNetwork, IntPopul
 from .records import Array
 
 NeuronT = TypeVar("NeuronT")
+ROUNDING = 64 * np.finfo(np.float64).eps  # of a sum of many terms, relative to it
 # (current, voltage) before the step and the sum of the synapses -> (current, voltage), spikes
 State = tuple[Array, Array]
 Update = Callable[[State, Array], tuple[State, Array]]
@@ -69,8 +70,8 @@ def _integer_integrate(name: str, neuron: Readout) -> Update:
     bias = _shift(neuron.bias, neuron.bias_exponent)
 
     def integrate(state: State, synapses: Array) -> tuple[State, Array]:
-        current = _to_state(synapses)
-        voltage = state[1] + current + bias
+        current = decay(state[0], neuron.decay_current) + _to_state(synapses)
+        voltage = decay(state[1], neuron.decay_voltage) + current + bias
         _check_width(name, current, voltage)
         return (current, voltage), np.zeros(voltage.shape, dtype=bool)
 
@@ -100,8 +101,9 @@ def _float_fire(neuron: FloatLif) -> Update:
 
 def _float_integrate(neuron: FloatReadout, timesteps: int) -> Update:
     def integrate(state: State, synapses: Array) -> tuple[State, Array]:
-        voltage = state[1] + (synapses + neuron.bias) / timesteps
-        return (synapses, voltage), np.zeros(voltage.shape, dtype=bool)
+        current = neuron.current_leak * state[0] + synapses
+        voltage = neuron.leak * state[1] + (current + neuron.bias) / timesteps
+        return (current, voltage), np.zeros(voltage.shape, dtype=bool)
 
     return integrate
 
@@ -113,7 +115,7 @@ def decay(state: Array, amount: int) -> Array:
     return decayed
 
 
-def check_input_values(network: IntNetwork, inputs: Array) -> None:
+def check_input_values(network: IntNetwork | FoldedNetwork, inputs: Array) -> None:
     """Refuse inputs that are not integers of the network's input range."""
     allowed = network.input_range
     if not np.issubdtype(inputs.dtype, np.number) or not np.isfinite(inputs).all():
@@ -142,7 +144,7 @@ def _run(
     for step in range(timesteps):
         for population, update in zip(populations[1:], updates, strict=True):
             name = population.name
-            synapses = _gather(connections, population, sent, step)
+            synapses = gather(connections, population, sent, step)
             states[name], sent[name][:, step] = update(states[name], synapses)
             voltages[name][:, step] = states[name][1]
     spikes = {p.name: sent[p.name].astype(bool) for p in populations[1:]}
@@ -152,8 +154,8 @@ def _run(
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs)
 
 
-def _gather(
-    connections: Sequence[Connection], population: Population[NeuronT], sent: dict[str, Array], step: int
+def gather(
+    connections: Sequence[Connection], population: Population[NeuronT], sent: Mapping[str, Array], step: int
 ) -> Array:
     """The sum of all synapses into a population at one step; nothing arrives from before the sample."""
     samples = len(sent[population.name])
@@ -163,6 +165,30 @@ def _gather(
             values = sent[connection.source][:, step - connection.delay]
             total += apply_synapse(connection.synapse, values).reshape(total.shape)
     return total
+
+
+def close_calls(network: FoldedNetwork, inputs: Array, trace: Trace) -> dict[str, Array]:
+    """Which decisions of a run lie closer to their threshold than float64 can tell apart from it.
+
+    Of each population that fires, [samples, timesteps, *shape]: whether a voltage, before its reset, is
+    within the rounding of its own sum. There, and only there, two orders of adding may decide otherwise.
+    """
+    steps = as_steps(inputs, network.input.shape, network.timesteps)
+    sent = {network.input.name: steps.astype(np.float64), **trace.spikes}
+    close = {}
+    for population in network.populations[1:]:
+        name, neuron = population.name, population.neuron
+        if not isinstance(neuron, FloatLif):
+            continue
+        close[name] = np.zeros_like(trace.spikes[name])
+        current = left = np.zeros((len(steps), *population.shape))
+        for step in range(network.timesteps):
+            current = neuron.current_leak * current + gather(network.connections, population, sent, step)
+            voltage = neuron.leak * left + current + neuron.bias
+            distance = np.abs(voltage - neuron.threshold)
+            close[name][:, step] = distance < ROUNDING * (1 + np.abs(voltage))
+            left = trace.voltages[name][:, step]
+    return close
 
 
 def _shift(values: Array, exponent: int) -> Array:

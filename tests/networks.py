@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from mpbn_deploy import lava_sim
+from mpbn_deploy.compose import compose
 from mpbn_deploy.float_ir import InputFormat
 from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
 from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
@@ -196,7 +198,10 @@ def _scales(populations):
     return {p.name: np.ones(p.shape[0]) for p in populations[1:]}
 
 
-def int_chain(seed=0, *, timesteps=4, per_neuron=True, groups=1):
+LEAKING = {"decay_voltage": 1000, "decay_current": 3000}  # of a readout
+
+
+def int_chain(seed=0, *, timesteps=4, per_neuron=True, groups=1, **readout):
     """input (2, 6, 5) -> convolution (4, 3, 3) -> dense (5,) -> readout (3,)"""
     generator = np.random.default_rng(seed)
     convolution = Conv2d(
@@ -210,7 +215,9 @@ def int_chain(seed=0, *, timesteps=4, per_neuron=True, groups=1):
         Population(name="input", shape=(2, 6, 5), neuron=Input(minimum=0, maximum=7)),
         Population(name="conv", shape=(4, 3, 3), neuron=_lif(generator, (4, 3, 3), per_neuron=per_neuron)),
         Population(name="dense", shape=(5,), neuron=_lif(generator, (5,), per_neuron=True)),
-        Population(name="output", shape=(3,), neuron=Readout(bias=generator.integers(-9, 9, size=3))),
+        Population(
+            name="output", shape=(3,), neuron=Readout(bias=generator.integers(-9, 9, size=3), **readout)
+        ),
     )
     return IntNetwork(
         populations=populations,
@@ -251,6 +258,38 @@ def int_residual(seed=0, *, timesteps=3, delay=0):
             Connection(
                 source="input", target="last", synapse=Dense(weight=_weights(generator, 60, 40, largest=3))
             ),
+        ),
+        timesteps=timesteps,
+        scales=_scales(populations),
+    )
+
+
+def int_windows(seed=0, *, timesteps=3):
+    """Spikes through two convolutions in a row, whose borders make six windows with a kernel each."""
+    generator = np.random.default_rng(seed)
+    first = Conv2d(weight=_weights(generator, 2, 3, 3, 2, largest=3), stride=(2, 1), padding=(1, 0))
+    second = Conv2d(weight=_weights(generator, 2, 2, 3, 3, largest=3), padding=(1, 1))
+    shapes = {"input": (2, 8, 6), "first": (3, 8, 6), "last": (2, 4, 5)}
+    parts = [replace(p, weight=p.weight.astype(int)) for p in compose(first, second, shapes["first"])]
+    parts[1] = replace(parts[1], exponent=1)
+    skip = Conv2d(weight=_weights(generator, 2, 3, 1, 2, largest=9), stride=(2, 1), exponent=-1)
+    populations = (
+        Population(name="input", shape=shapes["input"], neuron=Input(minimum=0, maximum=5)),
+        *(
+            Population(name=name, shape=shapes[name], neuron=_lif(generator, shapes[name], per_neuron=True))
+            for name in ("first", "last")
+        ),
+    )
+    return IntNetwork(
+        populations=populations,
+        connections=(
+            Connection(
+                source="input",
+                target="first",
+                synapse=Conv2d(weight=_weights(generator, 3, 2, 3, 3), padding=(1, 1)),
+            ),
+            *(Connection(source="first", target="last", synapse=part) for part in parts),
+            Connection(source="first", target="last", synapse=skip, delay=1),
         ),
         timesteps=timesteps,
         scales=_scales(populations),

@@ -43,23 +43,26 @@ def plain(value):
 
 
 def neuron(node, state, value, dt):
-    """(current, voltage), spikes"""
+    """(current, voltage), and what it sends: spikes, or of an integrator the voltage"""
     current, voltage = state
     match node:
         case nir.Threshold():
             return state, (value > node.threshold).astype(float)
         case nir.IF():
             voltage = voltage + dt * node.r * value
-        case nir.LIF():
+        case nir.LIF() | nir.LI():
             voltage = voltage + dt / node.tau * ((node.v_leak - voltage) + node.r * value)
-        case nir.CubaLIF():
+        case nir.CubaLIF() | nir.CubaLI():
             current = current + dt / node.tau_syn * (node.w_in * value - current)
             voltage = voltage + dt / node.tau_mem * ((node.v_leak - voltage) + node.r * current)
+    if isinstance(node, INTEGRATORS):
+        return (current, voltage), voltage
     spikes = voltage > node.v_threshold
     return (current, np.where(spikes, node.v_reset, voltage)), spikes.astype(float)
 
 
-NEURONS = (nir.LIF, nir.CubaLIF, nir.IF, nir.Threshold)
+INTEGRATORS = (nir.LI, nir.CubaLI)
+NEURONS = (nir.LIF, nir.CubaLIF, nir.IF, nir.Threshold, *INTEGRATORS)
 
 
 def euler(graph, steps, dt):
@@ -98,7 +101,8 @@ def euler(graph, steps, dt):
                 return forward(node, total)
             zero = np.zeros((len(steps), *node.output_type["output"]))
             states[name], sent = neuron(node, states.get(name, (zero, zero)), total.reshape(zero.shape), dt)
-            spikes.setdefault(name, []).append(sent > 0)
+            if not isinstance(node, INTEGRATORS):
+                spikes.setdefault(name, []).append(sent > 0)
             return sent
 
         for name in (last, *graph.nodes):

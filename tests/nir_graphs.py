@@ -3,6 +3,8 @@
 So a voltage may meet its threshold exactly, which readers that compare with >= must not fire at.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from mpbn_deploy.compose import compose, identity_synapse, pool_synapse
@@ -40,8 +42,8 @@ class Builder:
         )
         self.populations.append(Population(name=name, shape=shape, neuron=neuron))
 
-    def readout(self, size=3):
-        neuron = FloatReadout(bias=self.eighths(-4, 5, size))
+    def readout(self, size=3, **leaks):
+        neuron = FloatReadout(bias=self.eighths(-4, 5, size), **leaks)
         self.populations.append(Population(name="output", shape=(size,), neuron=neuron))
 
     def connect(self, source, target, synapse, delay=0):
@@ -89,9 +91,9 @@ def pooled(seed=0, **options):
     b = Builder(seed, (2, 8, 8), **options)
     pool = pool_synapse(2, (2, 2), (2, 2), weight=0.25)
     b.lif("a", (2, 4, 4))
-    b.connect("input", "a", compose(pool, b.conv(2, 2, padding=(1, 1)), (2, 8, 8)))
+    b.connect("input", "a", *compose(pool, b.conv(2, 2, padding=(1, 1)), (2, 8, 8)))
     b.readout()
-    b.connect("a", "output", compose(pool, b.dense(3, 8), (2, 4, 4)))
+    b.connect("a", "output", *compose(pool, b.dense(3, 8), (2, 4, 4)))
     return b.network()
 
 
@@ -199,6 +201,49 @@ def matrix_onto_picture(seed=0, **options):
     return b.network()
 
 
+def windows(seed=0, **options):
+    """Two convolutions in a row, whose borders make windows with kernels of their own; a skip beside them."""
+    b = Builder(seed, (2, 8, 6), maximum=3, **options)
+    b.lif("a", (2, 8, 6), own_bias=True)
+    b.connect("input", "a", b.conv(2, 2, padding=(1, 1)))
+    pool = pool_synapse(2, (3, 3), (2, 2), (1, 1), weight=0.125)
+    b.lif("b", (3, 4, 3))
+    for part in compose(pool, b.conv(3, 2, padding=(1, 1)), (2, 8, 6)):
+        b.connect("a", "b", part)
+    b.connect("input", "b", b.conv(3, 2, 1, stride=(2, 2)))
+    b.readout()
+    b.connect("b", "output", b.dense(3, 36))
+    return b.network()
+
+
+def half_a_picture(seed=0, **options):
+    """One window, which leaves neurons without any input but their bias."""
+    b = Builder(seed, (2, 4, 5), **options)
+    b.lif("a", (3, 4, 5))
+    b.connect("input", "a", b.conv(3, 2, padding=(1, 1), silent=((0, 2), (1, 0))))
+    b.lif("b", (4,))
+    b.connect("a", "b", b.dense(4, 60))
+    return b.network()
+
+
+def leaking_readout(seed=0, **options):
+    b = Builder(seed, (4,), **options)
+    b.lif("a", (5,))
+    b.connect("input", "a", b.dense(5, 4))
+    b.readout(leak=0.75)
+    b.connect("a", "output", b.dense(3, 5))
+    b.connect("input", "output", b.dense(3, 4))
+    return b.network()
+
+
+def readout_of_currents(seed=0, **options):
+    """Its current leaks too, and its bias does not build up."""
+    network = leaking_readout(seed, **options)
+    *front, last = network.populations
+    last = replace(last, neuron=replace(last.neuron, current_leak=0.25))
+    return replace(network, populations=(*front, last))
+
+
 PORTABLE = (
     dense_chain,
     conv_chain,
@@ -211,4 +256,13 @@ PORTABLE = (
     recurrent_picture,
     own_biases,
 )
-ALL = (*PORTABLE, long_loop, own_thresholds, matrix_onto_picture)
+ALL = (
+    *PORTABLE,
+    long_loop,
+    own_thresholds,
+    matrix_onto_picture,
+    windows,
+    half_a_picture,
+    leaking_readout,
+    readout_of_currents,
+)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from networks import SHORTCUTS, Residual, enlivened, inputs_for, lively, spiking_network
 from torch import nn
@@ -16,12 +16,24 @@ from mpbn_deploy.fold import fold, folded_threshold, scaled
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.graph import Dense, scale_channels
 from mpbn_deploy.nn import LIF
-from mpbn_deploy.simulate import simulate
+from mpbn_deploy.simulate import close_calls, simulate
 from mpbn_deploy.verify import trained_spikes
 from mpbn_deploy.zoo import ARCHITECTURES
 
 
-def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3):
+def count_differences(folded, inputs, expected, got):
+    """Spikes that differ, which only close calls may, and how many decisions were that close."""
+    close = close_calls(folded, inputs, got)
+    different = 0
+    for name, spikes in expected.items():
+        differs = spikes != got.spikes[name]
+        np.testing.assert_array_equal(differs & ~close[name], False, err_msg=name)
+        different += int(differs.sum())
+    return different, sum(int(where.sum()) for where in close.values())
+
+
+def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lambda text: None):
+    """`say` is told how many decisions lay closer to their threshold than float64 can tell."""
     trained = trace(network)
     folded = fold(trained)
     inputs = inputs_for(folded, samples=samples, seed=seed, steps=bool(seed % 2))
@@ -29,9 +41,12 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3):
     got = simulate(folded, inputs)
     pools = {step.name for step in trained.steps if isinstance(step.operation, MaxPool)}
     assert set(spikes) | pools == {p.name for p in folded.populations if isinstance(p.neuron, FloatLif)}
-    for name, expected in spikes.items():
-        np.testing.assert_array_equal(expected, got.spikes[name], err_msg=name)
+    different, close = count_differences(folded, inputs, spikes, got)
+    say(f"close calls: {close}, decided otherwise: {different}")
+    for name in spikes:
         assert lively(got, name) > least_lively  # else equality would say little
+    if different:  # and so do the outputs
+        return folded
     np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
     return folded
 
@@ -47,13 +62,14 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3):
 )
 def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak):
     network = spiking_network(seed, mpbn=mpbn, stride=stride, padding=padding, groups=groups, leak=leak)
-    assert_folds_exactly(network, seed=seed)
+    assert_folds_exactly(network, seed=seed, say=event)
 
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**31))
 def test_element_wise_gains_fold_when_channels_agree_in_sign(seed):
-    folded = assert_folds_exactly(spiking_network(seed, mpbn="element", gains="positive"), seed=seed)
+    network = spiking_network(seed, mpbn="element", gains="positive")
+    folded = assert_folds_exactly(network, seed=seed, say=event)
     assert folded.populations[1].neuron.threshold.shape == folded.populations[1].shape
 
 
@@ -144,10 +160,10 @@ def test_residual_networks_with_pooling_keep_their_spikes(seed, pool, shortcut, 
     body = Residual(shape, pool=POOLS[pool], shortcut=shortcut, stride=stride, mpbn=mpbn, groups=groups)
     gains = "positive" if mpbn == "element" else "mixed"
     network = enlivened(body, shape=shape, gains=gains)
-    folded = assert_folds_exactly(network, samples=6, seed=seed, least_lively=0.1)
+    folded = assert_folds_exactly(network, samples=6, seed=seed, least_lively=0.1, say=event)
     names = [population.name for population in folded.populations]
     assert names == ["input", "lif1", *(["pool"] if "any" in pool else []), "lif2", "lif3", "output"]
-    assert len(folded.connections) == len(names)  # a chain, and the shortcut
+    assert len({c.label for c in folded.connections}) == len(names)  # a chain, and the shortcut
 
 
 SMALL_SHAPES = {
@@ -159,20 +175,39 @@ SMALL_SHAPES = {
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-def test_zoo_networks_keep_their_spikes(architecture):
+def test_zoo_networks_keep_their_spikes(architecture, record_property):
     """Each at full width; networks of the paper for CIFAR on pictures of its size."""
     torch.manual_seed(0)
     shape = SMALL_SHAPES.get(architecture, (3, 32, 32))
-    body = ARCHITECTURES[architecture](shape, 10)
+    assert_keeps_spikes(ARCHITECTURES[architecture](shape, 10), shape, record_property)
+
+
+def assert_keeps_spikes(body, shape, record_property):
     network = enlivened(body, shape=shape, timesteps=2, samples=4, passes=2)
     folded = fold(trace(network))
     inputs = inputs_for(folded, samples=1)
     spikes, logits = trained_spikes(network, inputs)
     got = simulate(folded, inputs)
+    different, close = count_differences(folded, inputs, spikes, got)
+    record_property("close_calls", close)
+    record_property("close_calls_decided_otherwise", different)
     for name, expected in spikes.items():
-        np.testing.assert_array_equal(expected, got.spikes[name], err_msg=name)
         assert 0.02 < expected.mean() < 0.98, name
-    np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
+    if not different:
+        np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
+    return folded
+
+
+@pytest.mark.parametrize(("architecture", "width"), [("resnet18", 16), ("resnet34", 8)])
+def test_networks_for_imagenet_fold_at_its_size(architecture, width, record_property):
+    """Their pool overlaps and the convolution behind it is padded: four windows have kernels of their own."""
+    torch.manual_seed(0)
+    shape = (3, 224, 224)
+    body = ARCHITECTURES[architecture](shape, 10, width=width)
+    folded = assert_keeps_spikes(body, shape, record_property)
+    parts = [c.synapse for c in folded.connections if c.label == "lif1->layer1.0.lif1"]
+    ends = ((0, 1), (55, 0))
+    assert [part.silent for part in parts] == [(rows, columns) for rows in ends for columns in ends]
 
 
 def fold_layers(*layers, shape=(2, 5, 7)):

@@ -1,14 +1,20 @@
 """Networks of snnTorch and SpikingJelly neurons fire the same spikes when they are folded."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from networks import input_format
 from torch import nn
 
+from mpbn_deploy.checkpoint import load_model, save_model
 from mpbn_deploy.data import load_dataset
-from mpbn_deploy.errors import FrontendError, OptionError
+from mpbn_deploy.errors import CheckpointError, FrontendError, OptionError
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
+from mpbn_deploy.nir_io import read_folded
+from mpbn_deploy.nn import ModelCard, SpikingNetwork
 from mpbn_deploy.simulate import simulate
 from mpbn_deploy.train import Training, train
 
@@ -138,6 +144,44 @@ def test_spikingjelly_neurons_without_an_exact_translation(neuron):
     ):
         with pytest.raises(FrontendError, match=message):
             trace(nn.Sequential(nn.Linear(4, 2), made), (4,), 2)
+
+
+def test_a_checkpoint_of_neurons_that_look_at_numbers_while_they_are_made(snntorch, monkeypatch, tmp_path):
+    (tmp_path / "their_leaky.py").write_text(
+        "import snntorch\n"
+        "from torch import nn\n\n\n"
+        "def build():\n"
+        "    leaky = snntorch.Leaky(beta=0.5, init_hidden=True, reset_mechanism='zero')\n"
+        "    return nn.Sequential(nn.Linear(4, 8), leaky, nn.Linear(8, 3))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from their_leaky import build
+
+    card = ModelCard(architecture="their_leaky:build")
+    save_model(
+        tmp_path / "model.pt",
+        SpikingNetwork(build(), timesteps=3, input_format=input_format((4,)), card=card),
+    )
+    message = r"model\.pt: snntorch\.\S*Leaky, of the network 'their_leaky:build', looks at numbers while"
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_model(tmp_path / "model.pt", arch="their_leaky:build")
+    assert "write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir')" in str(caught.value)
+
+
+@pytest.mark.parametrize("library", ["snnTorch", "SpikingJelly"])
+def test_the_examples_of_the_documentation(library, request, tmp_path, monkeypatch):
+    """docs/folding.md: the code runs, and the folded network says what theirs says."""
+    request.getfixturevalue({"snnTorch": "snntorch", "SpikingJelly": "neuron"}[library])
+    text = (Path(__file__).parent.parent / "docs" / "folding.md").read_text(encoding="utf-8")
+    code = text.split(f"### {library}")[1].split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "docs/folding.md", "exec"), names)
+    network, inputs = read_folded("model.nir"), names["inputs"].numpy()
+    assert network.input_range.maximum == 1 and network.timesteps == len(inputs)
+    got = simulate(network, inputs.swapaxes(0, 1))
+    assert 0.02 < got.spikes["1"].mean() < 0.98
+    np.testing.assert_allclose(names["logits"].numpy(), got.outputs, rtol=1e-4, atol=1e-4)
 
 
 def test_training_them_here_is_refused(neuron, monkeypatch, tmp_path):

@@ -45,6 +45,17 @@ def test_a_convolution_is_torchs(seed, stride, padding, dilation, groups):
     assert output_shape(synapse, (4, 6, 7)) == expected.shape[1:]
 
 
+def test_a_silent_border_of_the_target_gets_nothing():
+    generator = np.random.default_rng(0)
+    whole = Conv2d(weight=generator.integers(-9, 9, size=(4, 2, 3, 2)), stride=(2, 1), padding=(1, 1))
+    values = generator.integers(1, 9, size=(2, 2, 9, 5))
+    expected = apply_synapse(whole, values)
+    expected[:, :, :1] = expected[:, :, 3:] = expected[..., 4:] = 0
+    part = replace(whole, silent=((1, 2), (0, 2)))
+    np.testing.assert_array_equal(apply_synapse(part, values), expected)
+    assert output_shape(part, (2, 9, 5)) == expected.shape[1:] == (4, 5, 6)
+
+
 def test_depth_is_that_of_the_longest_path():
     network = int_residual()
     assert depths(network.populations, network.connections) == {
@@ -86,6 +97,10 @@ def with_connection(network, index, **changes):
     connections = list(network.connections)
     connections[index] = replace(connections[index], **changes)
     return replace(network, connections=tuple(connections))
+
+
+def with_border(network, silent):
+    return with_connection(network, 0, synapse=replace(network.connections[0].synapse, silent=silent))
 
 
 def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
@@ -142,6 +157,8 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
             ),
             "stride and dilation",
         ),
+        (lambda n: with_border(n, ((-1, 0), (0, 0))), r"silent border \(\(-1, 0\), \(0, 0\)\) of a target"),
+        (lambda n: with_border(n, ((0, 0), (1, 2))), "some of it must be left"),
         (lambda n: spoil(n, connections=n.connections[:2]), "output: nothing connects to it"),
         (
             lambda n: spoil(n, populations=(n.populations[0], *n.populations[2:0:-1], n.populations[3])),

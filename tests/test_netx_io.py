@@ -11,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from networks import (
+    LEAKING,
     assert_same_trace,
     enlivened,
     inputs_for,
     int_chain,
     int_loop,
     int_residual,
+    int_windows,
     needs_lava,
     residual_body,
 )
@@ -25,7 +27,9 @@ from mpbn_deploy import cli, lava_sim
 from mpbn_deploy.checkpoint import save_model
 from mpbn_deploy.emulate import emulate
 from mpbn_deploy.errors import FormatError, SimulationError
+from mpbn_deploy.fit import fit
 from mpbn_deploy.graph import Connection, Conv2d, Dense, Population, output_shape
+from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
 from mpbn_deploy.netx_io import read_netx, stock_reader_loads, write_netx
 from mpbn_deploy.nn import ModelCard
@@ -39,12 +43,35 @@ QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped
 
 
 @pytest.mark.parametrize("per_neuron", [False, True])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_round_trip_of_chains(tmp_path, per_neuron, groups):
-    network = int_chain(5, per_neuron=per_neuron, groups=groups)
+@pytest.mark.parametrize("options", [{}, {"groups": 2}, LEAKING, {"decay_current": 0, "decay_voltage": 4096}])
+def test_round_trip_of_chains(tmp_path, per_neuron, options):
+    network = int_chain(5, per_neuron=per_neuron, **options)
     write_netx(network, tmp_path / "a.net")
     assert same_records(network, read_netx(tmp_path / "a.net"))
     assert stock_reader_loads(network)
+
+
+def test_windows_are_connections_of_a_graph(tmp_path):
+    network = int_windows()
+    write_netx(network, tmp_path / "a.net")
+    assert same_records(network, read_netx(tmp_path / "a.net"))
+    with h5py.File(tmp_path / "a.net") as file:
+        entries = file["mpbn_deploy/connection"]
+        assert [entries[k]["silent"][()].tolist() for k in "126"] == [
+            [[0, 1], [0, 4]], [[0, 1], [1, 1]], [[3, 0], [4, 0]]
+        ]  # fmt: skip
+        assert "silent" not in entries["0"] and "silent" not in entries["7"]
+
+
+def test_a_chain_with_a_window_is_not_for_the_stock_reader(tmp_path):
+    """Its convolutions would give currents to all neurons."""
+    network = int_chain()
+    first, *rest = network.connections
+    border = replace(first, synapse=replace(first.synapse, silent=((1, 0), (0, 1))))
+    network = replace(network, connections=(border, *rest))
+    assert network.is_chain and not stock_reader_loads(network)
+    write_netx(network, tmp_path / "a.net")
+    assert same_records(network, read_netx(tmp_path / "a.net"))
 
 
 @pytest.mark.parametrize("delay", [0, 3])
@@ -96,7 +123,8 @@ def graphs(draw):
             )
         bias = {"bias": parameters(shape, -9, 9), "bias_exponent": draw(st.sampled_from([6, 6, 2]))}
         if index == len(shapes) - 1 and draw(st.booleans()):
-            return Population(name=name, shape=shape, neuron=Readout(**bias))
+            rule = draw(st.sampled_from([{}, LEAKING]))
+            return Population(name=name, shape=shape, neuron=Readout(**rule, **bias))
         rule = {"decay_current": draw(st.integers(0, 4096)), "decay_voltage": draw(st.integers(0, 4096))}
         return Population(
             name=name, shape=shape, neuron=Lif(threshold=parameters(shape, -9, 2**17), **rule, **bias)
@@ -231,6 +259,17 @@ def test_mnist_ends_in_a_layer_without_neurons():
     assert network.input.shape == (1, 1, 784)  # neurons that are driven one by one are a picture of one row
 
 
+def test_a_last_layer_of_others_that_leaks_and_never_fires_is_a_readout(tmp_path):
+    network = int_chain(**LEAKING)
+    write_netx(network, tmp_path / "a.net")
+    with h5py.File(tmp_path / "a.net", "a") as file:
+        del file["mpbn_deploy"]
+    read = read_netx(tmp_path / "a.net", timesteps=4, input_range=(0, 7))
+    assert same_records(read.output.neuron, network.output.neuron)
+    inputs = inputs_for(network)
+    np.testing.assert_array_equal(simulate(read, inputs).outputs, simulate(network, inputs).outputs)
+
+
 @pytest.mark.parametrize("name", ["network.net", "square_network.net"])
 def test_sigma_delta_networks_are_named(name):
     with pytest.raises(FormatError, match=r"layer 0 has neurons of type 'SDNN' \(sigma-delta\)"):
@@ -246,6 +285,7 @@ def test_files_of_others_need_time_steps_and_have_plain_names(netx_path):
     assert [p.name for p in network.populations] == ["input", "layer1", "layer3", "layer4"]
     assert network.timesteps == 6 and network.input_range.maximum == 7
     assert isinstance(network.output.neuron, Readout)  # it cannot do otherwise
+    assert network.output.neuron.decay_voltage == 0
     assert same_records(network.connections[0].synapse, int_chain().connections[0].synapse)
 
 
@@ -434,6 +474,17 @@ def test_commands_are_told_what_a_file_does_not_say(result, netx_path, capfd):
     ):
         code, told = result(*arguments)
         assert code == 2 and message in told["error"]
+    for options, message in (
+        (["--input-range", 5, 2], "input range 5..2 is empty; say the lowest value first"),
+        (
+            ["--input-range", 0, 7, "--input-shape", 1, 6, 5],
+            "layer 0 has shape [2, 6, 5]; input_shape (--input-shape) [1, 6, 5] is another. Leave it out",
+        ),
+    ):
+        code, told = result("fit", netx_path, "--target", "loihi2", "--timesteps", 3, *options)
+        assert code == 2 and message in told["error"]
+    same = ["--input-range", 0, 7, "--input-shape", 2, 6, 5]
+    assert result("fit", netx_path, "--target", "loihi2", "--timesteps", 3, *same)[0] in (0, 1)
     rest = ["--timesteps", 3, "--input-range", -2, 7, "--samples", 2]
     code, ran = result("run", netx_path, "--backend", "emulator", *rest)
     assert code == 0 and ran["samples"] == 2
@@ -472,3 +523,4 @@ def test_the_example_of_the_documentation(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "docs/formats.md", "exec"), {})
     assert capsys.readouterr().out == printed.split("```")[0]
+    assert fit(read_netx("graph.net"), load_profile("loihi2")).fits

@@ -81,8 +81,8 @@ def told(**changes):
         (put("layer/3/weight", np.zeros((5, 7), int)), "not consistent"),
         (put("layer/1/neuron/refDelay", 3), "layer 1 has neurons with a refractory delay"),
         (
-            put("layer/4/neuron/vDecay", 3),
-            "layer 4 leaks or fires, though the file says that it is a readout",
+            put("layer/4/neuron/vThMant", 3),
+            "layer 4 can fire, though the file says that it is a readout",
         ),
         (put("mpbn_deploy/scales/1", [1.0, 2.0]), "scales of conv are not 4 numbers"),
         (put("mpbn_deploy/scales/1", np.full(4, np.nan)), "scales of conv are not 4 numbers"),
@@ -109,6 +109,12 @@ def test_wrong_files_are_named(netx_path, change, message):
     assert str(netx_path) in str(caught.value)
 
 
+def held_twice(file):
+    """The connection that layer 1 holds, with weights of its own in the list."""
+    for key in ("type", "weight", "stride", "padding", "dilation", "groups"):
+        file.copy(f"layer/1/{key}", f"mpbn_deploy/connection/0/{key}")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -124,11 +130,23 @@ def test_wrong_files_are_named(netx_path, change, message):
         (put("mpbn_deploy/connection/3/exponent", -9), "first->last: weight exponent -9"),
         (put("mpbn_deploy/connection/3/exponent", np.nan), "connection 3 has values of exponent that are no"),
         (put("mpbn_deploy/connection/3/delay", -1), "first->last: delay -1"),
+        (put("mpbn_deploy/connection/3/silent", [1, 2]), r"connection 3 has silent \[1, 2\]; \[\[top,"),
+        (put("mpbn_deploy/connection/3/silent", [[0, 9], [0, 0]]), "first->last: silent border"),
         (
             put("layer/3/layers", [0, 1]),
             r"layer 3 has layers \['first', 'input'\]; its connections come from",
         ),
         (put("layer/3/biasExponent", 99), "last: bias exponent 99"),
+        (
+            put("mpbn_deploy/connection/0/exponent", 2),
+            "connection 0 says exponent 2; layer 1, which holds its weights, says 0. Make them equal",
+        ),
+        (put("mpbn_deploy/connection/1/delay", 3), "connection 1 says delay 3; layer 2, which holds"),
+        (
+            put("mpbn_deploy/connection/1/target", 1),
+            "connection 1 has no weights, and those of layer 1 are already connection 0",
+        ),
+        (held_twice, "layer 1 has weights, but every connection to it in the list has weights of its own"),
         (drop("layer/3/layers"), "layer 3 has no numbers under the key 'layers'"),
     ],
 )
@@ -138,6 +156,15 @@ def test_wrong_graphs_are_named(netx_graph_path, change, message):
     with pytest.raises(FormatError, match=message) as caught:
         read_netx(netx_graph_path)
     assert str(netx_graph_path) in str(caught.value)
+
+
+def test_loops_of_a_graph_stand_in_its_list(tmp_path):
+    write_netx(int_loop(delays=(4, 1), loop=False), tmp_path / "a.net")
+    with h5py.File(tmp_path / "a.net", "a") as file:
+        put("layer/1/type", "dense_rec")(file)
+        put("layer/1/weight_rec", np.ones((5, 5), int))(file)
+    with pytest.raises(FormatError, match="layer 1 is of type 'dense_rec' in a graph, where loops stand in"):
+        read_netx(tmp_path / "a.net")
 
 
 def test_a_cycle_without_delay_is_named(tmp_path):

@@ -1,6 +1,7 @@
 """network.nir, written: what NIR's own equations make of it, and what comes back."""
 
 import json
+import re
 from dataclasses import replace
 
 import h5py
@@ -10,7 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import inputs_for, int_chain, int_residual, spiking_network
+from networks import (
+    LEAKING,
+    inputs_for,
+    int_chain,
+    int_residual,
+    int_windows,
+    spiking_network,
+)
 from nir_euler import euler
 
 from mpbn_deploy.errors import FormatError, OptionError
@@ -18,7 +26,7 @@ from mpbn_deploy.float_ir import FloatLif, FloatReadout
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.graph import Conv2d, Dense, as_steps
-from mpbn_deploy.nir_io import DT, read_folded, read_nir, to_nir, write_nir
+from mpbn_deploy.nir_io import DT, constants, read_folded, read_nir, to_nir, write_nir
 from mpbn_deploy.records import same_records
 from mpbn_deploy.simulate import simulate
 
@@ -44,7 +52,9 @@ def assert_fires_our_spikes(network, graph, seed=0):
     for name in spikes_of(network):
         np.testing.assert_array_equal(spikes[name], expected.spikes[name], err_msg=name)
     if isinstance(network.output.neuron, FloatReadout):
-        np.testing.assert_allclose(outputs.mean(axis=1), expected.outputs, atol=1e-5)
+        leaks = network.output.neuron.leak < 1
+        read = outputs[:, -1] if leaks else outputs.mean(axis=1)
+        np.testing.assert_allclose(read, expected.outputs, atol=1e-5)
     assert any(0 < expected.spikes[name].mean() < 1 for name in spikes_of(network))
 
 
@@ -141,6 +151,9 @@ def test_a_portable_network_reads_back_with_thresholds_of_one(tmp_path):
         int_residual(),
         int_residual(seed=1, delay=2),
         int_chain(per_neuron=False),
+        int_windows(),
+        int_chain(**LEAKING),
+        int_chain(decay_voltage=4096),
     ],
 )
 def test_integer_networks_come_back_bit_by_bit(network, tmp_path):
@@ -260,14 +273,28 @@ def test_dialects_that_do_not_exist_are_refused():
         to_nir(int_chain(), dialect="portable")
 
 
+def test_windows_are_masks_behind_their_convolutions(tmp_path):
+    """Each neuron's bias comes with the convolution of its window; nir types all of it."""
+    network = nir_graphs.windows()
+    write_nir(network, tmp_path / "a.nir")
+    graph = nir.read(tmp_path / "a.nir")
+    masks = [node.scale for node in graph.nodes.values() if isinstance(node, nir.Scale)]
+    assert len(masks) == 4 and (np.sum(masks, axis=0) == 1).all()
+    assert not any(name.endswith("_constant") for name in graph.nodes if name.startswith("b"))
+    assert_fires_our_spikes(network, graph)
+
+
 def test_what_is_not_portable_is_listed():
     with pytest.raises(FormatError) as caught:
         to_nir(nir_graphs.own_thresholds(), dialect="portable")
-    assert "a: threshold -0.6" in str(caught.value) and "b: threshold" in str(caught.value)
+    assert re.search(r"a: thresholds down to -0\.6\d*, \d+ of 60 not above zero;", str(caught.value))
+    assert "b: thresholds down to" in str(caught.value) and "--nir-dialect faithful" in str(caught.value)
     for network, message in (
         (nir_graphs.long_loop(), "input->b: a delay of 2 steps"),
         (nir_graphs.matrix_onto_picture(), "a: a matrix onto a picture"),
         (nir_graphs.dense_chain(current_leak=0.5), "a: biases behind a current that leaks"),
+        (nir_graphs.windows(), "b: kernels that serve a part of the picture each; readers know no mask"),
+        (nir_graphs.leaking_readout(), "output: a readout that leaks; readers know no LI"),
     ):
         with pytest.raises(FormatError, match=message):
             to_nir(network, dialect="portable")
@@ -306,6 +333,18 @@ def test_without_a_picture_at_the_input_biases_of_single_neurons_are_where_they_
     write_nir(network, tmp_path / "a.nir")
     assert same_records(network, read_nir(tmp_path / "a.nir"))
     with pytest.raises(FormatError, match="biases of their own, and the input is no picture"):
+        to_nir(network, dialect="portable")
+
+
+def test_of_a_picture_too_large_for_that_neuron_they_are_there_too(tmp_path, monkeypatch):
+    network = nir_graphs.own_biases()
+    monkeypatch.setattr(constants, "MOST_TERMS", network.populations[1].size)
+    graph = to_nir(network)
+    assert graph.nodes["a"].v_leak.any() and "a_constant" not in graph.nodes
+    assert_fires_our_spikes(network, graph)
+    write_nir(network, tmp_path / "a.nir")
+    assert same_records(network, read_nir(tmp_path / "a.nir"))
+    with pytest.raises(FormatError, match="biases of their own, and theirs is too large"):
         to_nir(network, dialect="portable")
 
 

@@ -43,6 +43,19 @@ def cuba(*shape, seed=0, leak=0.5, current_leak=0.25, **changes):
     return nir.CubaLIF(**{key: np.broadcast_to(value, shape).astype(float) for key, value in fields.items()})
 
 
+def li(*shape, leak=0.75, **changes):
+    fields = {"tau": DT / (1 - leak), "r": 1.0, "v_leak": 0.0, **changes}
+    return nir.LI(**{key: np.broadcast_to(value, shape).astype(float) for key, value in fields.items()})
+
+
+def cuba_li(*shape, leak=0.75, current_leak=0.25, **changes):
+    fields = {
+        "tau_syn": DT / (1 - current_leak), "tau_mem": DT / (1 - leak), "r": 2.0, "v_leak": 0.0, "w_in": 1.0,
+        **changes,
+    }  # fmt: skip
+    return nir.CubaLI(**{key: np.broadcast_to(value, shape).astype(float) for key, value in fields.items()})
+
+
 def affine(outputs, inputs, seed=0):
     return nir.Affine(weight=eighths(seed, outputs, inputs), bias=eighths(seed + 1, outputs))
 
@@ -57,6 +70,13 @@ def conv1d(outputs, inputs, size=3, seed=0, **changes):
     fields = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1, **changes}
     weight = eighths(seed, outputs, inputs // fields["groups"], size)
     return nir.Conv1d(input_shape=None, weight=weight, bias=eighths(seed + 1, outputs), **fields)
+
+
+def mask(*shape, first=1, last=7):
+    """Another factor for each channel in a window, and zero around it."""
+    scale = np.zeros(shape)
+    scale[:, first:last, 2:] = np.arange(1, 1 + shape[0]).reshape(-1, 1, 1)
+    return nir.Scale(scale=scale)
 
 
 def pool(kind, kernel=2, stride=2, padding=0):
@@ -102,7 +122,7 @@ def assert_same(tmp_path, graph, *, maximum=1, **options):
     expected = simulate(network, steps)
     for name, found in spikes.items():
         np.testing.assert_array_equal(found.reshape(expected.spikes[name].shape), expected.spikes[name], name)
-    if isinstance(network.output.neuron, FloatReadout):
+    if isinstance(network.output.neuron, FloatReadout) and network.output.neuron.leak == 1:
         np.testing.assert_allclose(
             outputs.mean(axis=1), expected.outputs.reshape(outputs[:, 0].shape), atol=1e-9
         )
@@ -154,6 +174,19 @@ CHAINS = {
     "scaled channels": ((2, 4, 4), [conv(3, 2), nir.Scale(scale=eighths(0, 3, 1, 1)), lif(3, 4, 4)]),
     "scaled neurons": ((2, 4, 4), [nir.Scale(scale=eighths(0, 2, 4, 4)), conv(3, 2), lif(3, 4, 4)]),
     "scaled picture": ((2, 4, 4), [conv(3, 2), nir.Scale(scale=eighths(0, 3, 4, 4)), lif(3, 4, 4)]),
+    "masked": ((2, 9, 9), [conv(3, 2), mask(3, 9, 9), lif(3, 9, 9)]),
+    "masked twice": (
+        (2, 9, 9),
+        [conv(3, 2), mask(3, 9, 9), mask(3, 9, 9, first=3), conv(4, 3), mask(4, 9, 9), lif(4, 9, 9)],
+    ),
+    "masked away": (
+        (2, 9, 9),
+        [conv(3, 2), mask(3, 9, 9, last=4), mask(3, 9, 9, first=6), lif(3, 9, 9), mask(3, 9, 9, last=0)],
+    ),
+    "a border cut off twice": (
+        (2, 9, 9),
+        [conv(3, 2), conv(4, 3), mask(4, 9, 9, first=8, last=9), lif(4, 9, 9)],
+    ),
     "scaled features": (
         (5,),
         [nir.Scale(scale=eighths(0, 5)), affine(4, 5), nir.Scale(scale=eighths(2, 4)), lif(4)],
@@ -377,6 +410,37 @@ def test_an_integrator_at_the_end_is_a_readout(tmp_path):
     np.testing.assert_allclose(simulate(network, inputs).outputs, 0.25 * outputs.sum(axis=1), atol=1e-9)
 
 
+READOUTS = {
+    "leaks": li(3),
+    "forgets all": li(3, leak=0.0),
+    "rests elsewhere": li(3, v_leak=np.array([0.5, -1.0, 0.0])),
+    "a resistance each": li(3, r=np.array([1.0, -2.0, 0.5])),
+    "current": cuba_li(3),
+    "current, weighted, rests elsewhere": cuba_li(3, w_in=np.array([1.0, 2.0, 3.0]), v_leak=0.5),
+}
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_the_output_of_a_leaking_integrator_is_its_last_voltage(tmp_path, name):
+    nodes = [affine(4, 5), lif(4), affine(3, 4, 7), READOUTS[name]]
+    network = assert_same(tmp_path, graph_of((5,), nodes))
+    assert isinstance(network.output.neuron, FloatReadout) and network.output.neuron.leak < 1
+    inputs = np.random.default_rng(0).integers(0, 2, size=(6, T, 5))
+    _, outputs = euler(graph_of((5,), nodes), inputs, DT)
+    np.testing.assert_allclose(simulate(network, inputs).outputs, outputs[:, -1], atol=1e-9)
+    assert np.ptp(outputs[:, -1]) > 0
+
+
+def test_a_leaking_integrator_behind_a_kernel(tmp_path):
+    """With a resistance per neuron, which no kernel shares."""
+    for resistance in (2.0, eighths(3, 2, 3, 3)):
+        nodes = [conv(2, 1), lif(2, 3, 3), conv(2, 2, seed=3), li(2, 3, 3, r=resistance)]
+        network = read_folded(written(tmp_path, graph_of((1, 3, 3), nodes)), timesteps=T)
+        inputs = np.random.default_rng(0).integers(0, 2, size=(6, T, 1, 3, 3))
+        _, outputs = euler(graph_of((1, 3, 3), nodes), inputs, DT)
+        np.testing.assert_allclose(simulate(network, inputs).outputs, outputs[:, -1], atol=1e-9)
+
+
 def test_a_readout_is_no_neuron_that_fires(tmp_path):
     network = read_folded(written(tmp_path, graph_of((5,), [affine(4, 5)])), timesteps=T)
     assert isinstance(network.output.neuron, FloatReadout)
@@ -399,7 +463,14 @@ OF_NODES = {
     "key 'bias': holds 2 values": ((5,), [changed(affine(4, 5), bias=np.ones(2)), lif(4)]),
     "key 'v_leak': holds 3 values": ((5,), [affine(4, 5), changed(lif(4), v_leak=np.ones(3))]),
     "key 'v_reset': is neither zero nor where": ((5,), [affine(4, 5), lif(4, v_reset=0.5)]),
-    "key 'tau': differs among neurons": ((5,), [affine(4, 5), lif(4, tau=np.linspace(1, 2, 4))]),
+    r"node 'n1' \(LIF\), key 'tau': differs among its 6 neurons: 6 values, 1, 1.2, 1.4, 1.6, ...; all": (
+        (5,),
+        [affine(6, 5), lif(6, tau=np.linspace(1, 2, 6))],
+    ),
+    "key 'tau_mem': differs among its 2 neurons: 2 values, 1, 2; all neurons of a node must": (
+        (5,),
+        [affine(2, 5), cuba_li(2, tau_mem=np.array([1.0, 2.0]))],
+    ),
     "key 'tau': is 5e-05 with a dt of 0.0001, so the leak": ((5,), [affine(4, 5), lif(4, tau=5e-5)]),
     "key 'tau': is -1 with a dt": ((5,), [affine(4, 5), lif(4, tau=-1)]),
     r"key 'r': r \(times w_in\) is not above zero": ((5,), [affine(4, 5), lif(4, r=0)]),
@@ -411,12 +482,15 @@ OF_NODES = {
     "delays a bias": ((5,), [affine(4, 5), nir.Delay(delay=np.full(4, DT)), lif(4)]),
     "key 'v_threshold': has shape": ((5,), [lif(1, 1, 1, 5)]),
     r"edges to it bring values of shape \(4,\); it has \(7,\)": ((5,), [affine(4, 5), lif(7)]),
-    "a leaking integrator": ((5,), [affine(4, 5), nir.LI(np.ones(4), np.ones(4), np.zeros(4))]),
+    "key 'tau': is 5e-05 with a dt of 0.0001": ((5,), [affine(4, 5), li(4, tau=5e-5)]),
     "an integrator that is not alone": ((5,), [nir.I(r=np.ones(5)), affine(4, 5), lif(4)]),
     r"key 'shape': is \[4, 0\]": ((4, 0), [affine(4, 5), lif(4)]),
     r"key 'shape': is \[1, 2, 3, 4\]": ((1, 2, 3, 4), [affine(4, 5), lif(4)]),
     r"key 'shape': gives shape \[1000000000\]: more than": ((10**9,), [affine(4, 5), lif(4)]),
-    r"a matrix of \d+ x \d+ weights would be needed": ((8, 64, 64), [conv(4, 8), conv(4, 4), lif(4, 64, 64)]),
+    r"a matrix of \d+ x \d+ weights would be needed": (
+        (8, 64, 64),
+        [conv(4, 8), nir.Scale(np.arange(4.0 * 64 * 64).reshape(4, 64, 64)), lif(4, 64, 64)],
+    ),
 }
 OF_CONVOLUTIONS = {
     "key 'groups': holds 2 numbers": {"groups": np.ones(2)},
@@ -440,6 +514,12 @@ REFUSED = OF_NODES | {
     message: ((1, 4, 4), [changed(conv(2, 1), **changes), lif(2, 4, 4)])
     for message, changes in OF_CONVOLUTIONS.items()
 }
+
+
+def test_a_mask_is_the_window_of_a_convolution(tmp_path):
+    network = read_folded(written(tmp_path, graph_of(*CHAINS["masked"])), timesteps=T)
+    synapse = network.connections[0].synapse
+    assert isinstance(synapse, Conv2d) and synapse.silent == ((1, 2), (2, 0))
 
 
 @pytest.mark.parametrize("message", REFUSED)

@@ -9,6 +9,7 @@ neurons are wired by nirtorch here; but for spikingjelly, Flatten(0) wants sampl
 import importlib
 import logging
 import warnings
+from pathlib import Path
 
 import nir
 import nir_graphs
@@ -162,6 +163,41 @@ def test_integrators(importer, tmp_path):
     assert_fires_our_spikes(importer, nir_graphs.conv_chain(leak=1.0), tmp_path / "a.nir", "portable")
 
 
+SECTIONS = {
+    "snnTorch (portable;": "snntorch",
+    "SpikingJelly (portable;": "spikingjelly.activation_based",
+    "norse (faithful or portable;": "norse",
+    "nirtorch (faithful or portable)": "nirtorch",
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "dialect"),
+    [
+        (section, dialect)
+        for section in SECTIONS
+        for dialect in ("portable", "faithful")
+        if dialect in section
+    ],
+)
+def test_the_examples_of_the_documentation(section, dialect, tmp_path, monkeypatch):
+    """docs/formats.md, "In other libraries": each gives the outputs of our simulator."""
+    library(SECTIONS[section])
+    text = (Path(__file__).parent.parent / "docs" / "formats.md").read_text(encoding="utf-8")
+    shared, *_ = parts = text.split("### In other libraries")[1].split("```python\n")
+    codes = [parts[1], text.split(section)[1].split("```python\n")[1]]
+    assert "They share" in shared
+    monkeypatch.chdir(tmp_path)
+    network = nir_graphs.identity_skip()
+    write_nir(network, "network.nir", dialect=dialect)
+    names = {}
+    for code in codes:
+        exec(compile(code.split("```")[0], "docs/formats.md", "exec"), names)
+    expected = simulate(network, names["inputs"].numpy()[None])
+    assert expected.spikes["c"].any()
+    np.testing.assert_allclose(names["outputs"].numpy(), expected.outputs[0], atol=1e-5)
+
+
 # ---- and the other way round ----------------------------------------------------------------------
 
 
@@ -215,3 +251,30 @@ def test_what_spikingjelly_writes(tmp_path):
     counts = simulate(network, inputs).outputs
     np.testing.assert_array_equal(np.sum(theirs, axis=0), counts)
     assert counts.any()
+
+
+def test_what_norse_writes(tmp_path):
+    """It ends in a leaking readout. norse writes tau as dt / tau_mem_inv, so its dt of 1e-3 is 1e-6 here."""
+    norse, export = library("norse.torch"), library("norse.torch.utils.export_nir")
+    lif, li = (library(f"norse.torch.module.{name}") for name in ("lif_box", "leaky_integrator_box"))
+    torch.manual_seed(0)
+    rates, zeros = (lambda size: torch.full((size,), 100.0)), torch.zeros  # nir.write takes no single numbers
+    fires = lif.LIFBoxParameters(
+        tau_mem_inv=rates(20), v_leak=zeros(20), v_reset=zeros(20), v_th=torch.ones(20)
+    )
+    reads = li.LIBoxParameters(tau_mem_inv=rates(4), v_leak=zeros(4))
+    net = norse.SequentialState(
+        torch.nn.Linear(6, 20), lif.LIFBoxCell(fires), torch.nn.Linear(20, 4), li.LIBoxCell(reads)
+    )
+    for layer in (net[0], net[2]):
+        layer.weight.data *= 30
+    nir.write(tmp_path / "theirs.nir", export.to_nir(net, torch.zeros(6)))
+    network = read_folded(tmp_path / "theirs.nir", timesteps=10, dt=1e-6)
+    inputs = np.random.default_rng(0).integers(0, 2, size=(5, 10, 6))
+    state = None
+    with torch.no_grad():
+        for step in inputs.swapaxes(0, 1):
+            voltages, state = net(torch.tensor(step, dtype=torch.float32), state)
+    got = simulate(network, inputs)
+    assert 0 < got.spikes["1"].mean() < 1 and network.output.neuron.leak == pytest.approx(0.9)
+    np.testing.assert_allclose(voltages.numpy(), got.outputs, atol=1e-5)

@@ -1,5 +1,6 @@
 """Placement against what Intel's Loihi 2 compiler printed, and small cases worked by hand."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -185,6 +186,33 @@ def test_connections_into_one_population_add_up():
     assert layer.use["input_axons"] == 1 + 32
     assert layer.use["synapse_words"] == 18 * 1 + 32 * 11
     assert layer.use["total_words"] == 33 + 1 + 32 + 370 + 32
+
+
+def test_a_core_holds_only_the_kernels_of_windows_that_it_has_neurons_of():
+    shape = (2, 4, 4)
+    populations = (
+        Population(name="input", shape=shape, neuron=Input(minimum=0, maximum=1)),
+        population("sum", shape),
+    )
+    above, below = (conv(2, 2, 8, padding=(1, 1), silent=(rows, (0, 0))) for rows in ((0, 1), (3, 0)))
+    connections = tuple(Connection(source="input", target="sum", synapse=s) for s in (above, below))
+    network = IntNetwork(populations=populations, connections=connections, timesteps=1, scales={})
+    rows = 2 * 9  # of one word each
+    sizes = {**ROWS, "zero_weights_stored": 1}
+    whole = place(network, chip(**sizes)).layers[0]
+    assert (whole.tile, whole.use["synapse_words"]) == ((2, 4, 4), 2 * rows)
+    halves = place(network, chip(**sizes, synapse_words=rows)).layers[0]
+    assert halves.tile == (2, 1, 1) and halves.use["synapse_words"] == rows
+    # without shared axons a core has one for each pixel that its neurons read
+    assert whole.use["input_axons"] == 4 * 4 + 3 * 4
+
+
+def test_a_position_of_a_kernel_without_weights_has_no_row():
+    synapse = conv(2, 2, 8)
+    weight = synapse.weight.copy()
+    weight[:, :, 2] = 0
+    network = chain((2, 4, 4), replace(synapse, weight=weight))
+    assert place(network, LOIHI2).layers[0].use["synapse_words"] == 2 * 6
 
 
 def test_a_group_of_a_convolution_stores_only_its_own_kernels():

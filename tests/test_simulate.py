@@ -5,9 +5,10 @@ import pytest
 from networks import assert_same_trace, inputs_for, int_chain, int_residual
 
 from mpbn_deploy.errors import SimulationError
+from mpbn_deploy.float_ir import FloatLif, FoldedNetwork
 from mpbn_deploy.graph import Connection, Dense, Population
 from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
-from mpbn_deploy.simulate import decay, simulate
+from mpbn_deploy.simulate import close_calls, decay, simulate
 
 
 def one_neuron(neuron, weight=3, timesteps=3, exponent=0, delay=0):
@@ -72,6 +73,18 @@ def test_readout_integrates_and_never_fires():
     assert trace.outputs.ravel().tolist() == [64 * (3 + 2 + 27 + 2 - 27 + 2)]
 
 
+def test_a_readout_may_leak():
+    """Weight 3, bias 2, the current halved and the voltage cut to three quarters in each step."""
+    readout = Readout(bias=np.array([2]), decay_current=2048, decay_voltage=1024)
+    trace = simulate(one_neuron(readout), np.array([[[1], [0], [-9]]]))
+    currents = [192, 96, 48 - 27 * 64]
+    voltages = [192 + 128]
+    voltages.append(voltages[-1] * 3 // 4 + currents[1] + 128)
+    voltages.append(voltages[-1] * 3 // 4 + currents[2] + 128)
+    assert trace.voltages["n"].ravel().tolist() == voltages
+    assert trace.outputs.ravel().tolist() == voltages[-1:] and not trace.spikes["n"].any()
+
+
 def test_negative_thresholds_fire_without_input():
     assert simulate(one_neuron(lif(-1)), np.array([[0]])).spikes["n"].all()
 
@@ -111,3 +124,23 @@ def test_refuses_inputs_that_do_not_suit(inputs, message):
 def test_stops_when_a_state_leaves_its_width():
     with pytest.raises(SimulationError, match="n: a current of magnitude"):
         simulate(one_neuron(lif(0), weight=2**15), np.array([[9]]))
+
+
+def test_a_close_call_is_one_that_rounding_decides():
+    """0.2 + 0.1 against 0.3; against 0.25 nothing is close."""
+    neuron = FloatLif(threshold=np.array([0.3, 0.25]), bias=np.array([0.1, 0.1]), leak=0.5)
+    network = FoldedNetwork(
+        populations=(
+            Population(name="input", shape=(1,), neuron=Input(minimum=0, maximum=9)),
+            Population(name="n", shape=(2,), neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="n", synapse=Dense(weight=np.full((2, 1), 0.2))),),
+        timesteps=2,
+    )
+    inputs = np.array([[[1], [1]], [[0], [1]], [[0], [0.75]]])
+    close = close_calls(network, inputs, simulate(network, inputs))
+    assert close["n"].tolist() == [
+        [[True, False], [True, False]],  # both steps start from zero
+        [[False, False], [False, False]],  # half of 0.1 is left
+        [[False, False], [True, False]],  # and 0.05 + 0.15 + 0.1 is close again
+    ]

@@ -20,6 +20,7 @@ plans for skip and recurrent connections, and at which its reader stops:
     layer/<i>/{type: concat, shape, layers, bias, biasExponent, neuron}
     mpbn_deploy/connection/<k>/{source, target, delay, exponent, type, weight, stride, ...}
 
+A convolution that leaves a border of its target out has a key `silent`, [[top, bottom], [left, right]].
 `layers`, `source` and `target` are numbers of layers. All connections of the network are listed,
 in order; one without `type` and `weight` is the one that the layer of its target holds.
 
@@ -39,9 +40,9 @@ from ..graph import Shape
 from ..hdf5 import read_tree
 from ..int_ir import IntNetwork
 from .read import Given, read_network
-from .write import stock_reader_loads, write_netx
+from .write import stock_reader_loads, stock_reader_obstacle, write_netx
 
-__all__ = ["read_netx", "stock_reader_loads", "write_netx"]
+__all__ = ["read_netx", "stock_reader_loads", "stock_reader_obstacle", "write_netx"]
 
 
 def read_netx(

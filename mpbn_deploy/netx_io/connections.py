@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -140,24 +141,58 @@ def graph_connections(
     layers = {layer.index: layer for layer in working}
     names = {0: populations[0].name}
     names |= {layer.index: p.name for layer, p in zip(working, populations[1:], strict=True)}
-    found = []
+    found: list[Connection] = []
+    held: dict[str, str] = {}  # which connection each layer with weights is
     for index in range(len(group)):
         node = Node(path=path, name=f"connection {index}", tree=group[str(index)])
         ends = node.number("source"), node.number("target")
         for end in ends:
             if end not in names:
                 node.fail(f"names layer {end}, which has no population")
-        holder = node if "weight" in node else layers.get(ends[1], node)
+        holder = node if "weight" in node else _holder(node, layers.get(ends[1], node), held)
         found.append(
             Connection(
                 source=names[ends[0]],
                 target=names[ends[1]],
-                synapse=_synapse(holder),
+                synapse=_bordered(node, _synapse(holder)),
                 delay=node.number("delay"),
             )
         )
     _check_lists(layers, names, found)
+    for layer in working:
+        if layer.text("type") in ("dense", "conv") and layer.name not in held:
+            layer.fail("has weights, but every connection to it in the list has weights of its own")
     return tuple(found)
+
+
+def _bordered(node: Node, synapse: Synapse) -> Synapse:
+    """The synapse, with the border of its target that a connection of a graph's list leaves out."""
+    if "silent" not in node:
+        return synapse
+    values = node.integers("silent")
+    if not isinstance(synapse, Conv2d) or values.shape != (2, 2):
+        node.fail(f"has silent {values.tolist()}; [[top, bottom], [left, right]] of a convolution is needed")
+    (top, bottom), (left, right) = values.tolist()
+    return replace(synapse, silent=((top, bottom), (left, right)))
+
+
+def _holder(connection: Node, layer: Node, held: dict[str, str]) -> Node:
+    """The layer of the target, for a connection without weights; both must say the same of it."""
+    if layer.text("type") == "concat":
+        return layer  # whose lack of weights is said where they are read
+    if layer.text("type") == "dense_rec":
+        layer.fail("is of type 'dense_rec' in a graph, where loops stand in the list of connections")
+    if other := held.get(layer.name):
+        connection.fail(f"has no weights, and those of {layer.name} are already {other}")
+    held[layer.name] = connection.name
+    for key in ("exponent", "delay"):
+        said, in_layer = connection.number_or(key, 0), layer.number_or(key, 0)
+        if said != in_layer:
+            connection.fail(
+                f"says {key} {said}; {layer.name}, which holds its weights, says {in_layer}. Make them "
+                "equal, or give the connection weights of its own"
+            )
+    return layer
 
 
 def _check_lists(layers: dict[int, Node], names: dict[int, str], connections: Sequence[Connection]) -> None:

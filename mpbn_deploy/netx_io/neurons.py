@@ -28,22 +28,27 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
     neuron = _lif(layer, shape)
     if not is_last or is_readout is False:
         return neuron
-    integrates = _integrates(neuron)
-    if is_readout and not integrates:
-        layer.fail("leaks or fires, though the file says that it is a readout")
-    if not integrates or kind == "dense_rec":
-        return neuron
-    return Readout(bias=neuron.bias, bias_exponent=neuron.bias_exponent)
+    never_fires = bool(neuron.threshold.min() >= NEVER_FIRES)  # no voltage of 24 bits reaches that
+    if is_readout and not never_fires:
+        layer.fail("can fire, though the file says that it is a readout")
+    if is_readout:
+        return _readout(neuron, neuron.decay_current, neuron.decay_voltage)
+    return _silent(neuron) if never_fires and kind != "dense_rec" else neuron
 
 
-def _integrates(neuron: Lif) -> bool:
-    """Whether a neuron does what a readout does: it adds up, and no voltage of 24 bits fires it.
-
-    Without neurons of their own, lava-dl's dense layers add up in the current instead, so without bias.
-    """
-    by_voltage = (neuron.decay_current, neuron.decay_voltage) == (DECAY_ONE, 0)
+def _silent(neuron: Lif) -> Readout:
+    """Of files of others. Dense layers without neurons add up in the current, which does the same."""
     by_current = (neuron.decay_current, neuron.decay_voltage) == (0, DECAY_ONE) and not neuron.bias.any()
-    return (by_voltage or by_current) and bool(neuron.threshold.min() >= NEVER_FIRES)
+    return _readout(neuron, *((DECAY_ONE, 0) if by_current else (neuron.decay_current, neuron.decay_voltage)))
+
+
+def _readout(neuron: Lif, decay_current: int, decay_voltage: int) -> Readout:
+    return Readout(
+        bias=neuron.bias,
+        bias_exponent=neuron.bias_exponent,
+        decay_current=decay_current,
+        decay_voltage=decay_voltage,
+    )
 
 
 def _lif(layer: Node, shape: Shape) -> Lif:

@@ -204,12 +204,25 @@ def _input(layers: Sequence[Node], told: _Told, given: Given) -> IntPopulation:
         shape = given.input_shape or _guessed_input_shape(first)
     else:
         shape = _population_shape(first)
+        _check_input_shape(first, shape, given.input_shape)
         if "neuron" in first and given_range is None:
             given_range = _drive_range(first)
     lowest, highest = given_range or (0, 1)
+    if lowest > highest:
+        raise FormatError(
+            f"{first.path}: input range {lowest}..{highest} is empty; say the lowest value first."
+        )
     if not -LARGEST_INPUT <= lowest <= highest <= LARGEST_INPUT:
         raise FormatError(f"{first.path}: input range {lowest}..{highest}; give one within 24 bits.")
     return Population(name="input", shape=shape, neuron=Input(minimum=lowest, maximum=highest))
+
+
+def _check_input_shape(first: Node, shape: Shape, given: Shape | None) -> None:
+    if given is not None and given != shape:
+        first.fail(
+            f"has shape {list(shape)}; input_shape (--input-shape) {list(given)} is another. Leave it "
+            "out, it is for files without an input layer"
+        )
 
 
 def _guessed_input_shape(first: Node) -> Shape:

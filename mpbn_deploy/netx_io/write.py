@@ -13,9 +13,9 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ..bounds import neuron_intervals
-from ..graph import Connection, Conv2d, Dense, Shape, Synapse, incoming
+from ..graph import NO_BORDER, Connection, Conv2d, Dense, Shape, Synapse, incoming
 from ..hdf5 import Tree, write_tree
-from ..int_ir import DECAY_ONE, STATE_EXPONENT, Input, IntNetwork, IntPopulation, Lif, Readout
+from ..int_ir import STATE_EXPONENT, Input, IntNetwork, IntPopulation, Lif, Readout
 from ..records import Array, record
 from .neurons import NEVER_FIRES
 from .read import CHAIN_VERSION, GRAPH_VERSION
@@ -40,6 +40,29 @@ def write_netx(network: IntNetwork, path: str | Path) -> None:
 def stock_reader_loads(network: IntNetwork) -> bool:
     """Whether `write_netx` writes a file that lava-dl's own reader loads: a chain, in its words."""
     return _hold_all(_holdings(network), network)
+
+
+def stock_reader_obstacle(network: IntNetwork) -> str | None:
+    """Why lava-dl's own reader cannot load what `write_netx` writes; None where it can."""
+    if stock_reader_loads(network):
+        return None
+    for before, population in pairwise(network.populations):
+        if _holding(network, before, population).layer is None:
+            return f"{population.name}: {_obstacle(network, before, population)}"
+    return "its format cannot say in which order the connections of this network stand"
+
+
+def _obstacle(network: IntNetwork, before: IntPopulation, population: IntPopulation) -> str:
+    """Of the connections into a population, or its neurons, what no layer of netx can say."""
+    entering = incoming(network.connections, population.name)
+    others = sorted({c.source for c in entering} - {before.name, population.name})
+    if others:
+        return f"a graph with skip connections (from {', '.join(others)}); netx is a chain of layers"
+    if any(c.synapse.exponent for c in entering):
+        return "weights with exponents, for which netx has no key"
+    if not _neurons_fit(network, population):
+        return "a bias with an exponent, or a readout that could reach the largest threshold of netx"
+    return "several kernels, loops, delays, groups or a matrix onto a picture that no layer of netx can hold"
 
 
 # ---- what a layer of netx can hold ------------------------------------------------------------
@@ -87,8 +110,8 @@ def _holding(network: IntNetwork, before: IntPopulation, population: IntPopulati
 
 def _synapse_layer(forward: Sequence[Connection], again: Sequence[Connection], shape: Shape) -> Tree | None:
     match ([(c.synapse, c.delay) for c in forward], [(c.synapse, c.delay) for c in again]):
-        case [(Conv2d() as convolution, 0)], [] if convolution.groups <= MOST_STOCK_GROUPS:
-            return _synapse_tree(convolution)
+        case [(Conv2d(silent=border) as convolution, 0)], [] if border == NO_BORDER:
+            return _synapse_tree(convolution) if convolution.groups <= MOST_STOCK_GROUPS else None
         case [(Dense() as dense, 0)], [] if len(shape) == 1:
             return _synapse_tree(dense)
         case [(Dense() as dense, 0)], [(Dense() as loop, 1)] if len(shape) == 1:
@@ -164,13 +187,8 @@ def _bias_exponent(population: IntPopulation) -> Any:
 
 def _neuron_tree(neuron: Lif | Readout) -> Tree:
     fixed = {"type": "CUBA", "refDelay": np.int32(1), "gradedSpike": np.int32(0)}
-    match neuron:
-        case Lif(decay_current=current, decay_voltage=voltage):
-            rule = {"iDecay": current, "vDecay": voltage, "vThMant": _to_netx(neuron.threshold)}
-        case Readout():
-            rule = {"iDecay": DECAY_ONE, "vDecay": 0, "vThMant": NEVER_FIRES}
-        case _:
-            assert_never(neuron)
+    threshold = _to_netx(neuron.threshold) if isinstance(neuron, Lif) else NEVER_FIRES
+    rule = {"iDecay": neuron.decay_current, "vDecay": neuron.decay_voltage, "vThMant": threshold}
     return fixed | {key: np.asarray(value, np.int32) for key, value in rule.items()}
 
 
@@ -228,5 +246,13 @@ def _connection_trees(
         ends = {"source": numbers[connection.source], "target": numbers[connection.target]}
         values = {**ends, "delay": connection.delay, "exponent": connection.synapse.exponent}
         synapse = {} if connection in in_layers else _synapse_tree(connection.synapse)
-        trees[str(index)] = {**{key: np.int32(value) for key, value in values.items()}, **synapse}
+        border = _border_tree(connection.synapse)
+        trees[str(index)] = {**{key: np.int32(value) for key, value in values.items()}, **synapse, **border}
     return trees
+
+
+def _border_tree(synapse: Synapse) -> Tree:
+    """Rows and columns of the target that get nothing, where there are some."""
+    if isinstance(synapse, Dense) or synapse.silent == NO_BORDER:
+        return {}
+    return {"silent": _int32(synapse.silent)}

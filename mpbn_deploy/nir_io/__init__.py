@@ -25,8 +25,10 @@ from ..errors import FormatError
 from ..float_ir import FoldedNetwork
 from ..int_ir import IntNetwork
 from .metadata import DT as DT
+from .metadata import FAITHFUL as FAITHFUL
 from .read import read_network
 from .write import DIALECTS as DIALECTS
+from .write import in_dialect as in_dialect
 from .write import to_nir as to_nir
 from .write import write_nir as write_nir
 

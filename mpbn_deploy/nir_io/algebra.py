@@ -9,9 +9,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..compose import add, as_dense, compose, diagonal_synapse, identity_synapse
+from ..compose import Synapses, add, as_dense, diagonal_synapse, identity_synapse, matrix, through
 from ..errors import NetworkError
-from ..graph import Conv2d, Dense, Shape, Synapse, apply_synapse, compact, output_shape, scale_channels
+from ..graph import (
+    Border,
+    Conv2d,
+    Dense,
+    Shape,
+    Synapse,
+    apply_synapse,
+    compact,
+    output_shape,
+    scale_channels,
+)
 from ..records import Array, record
 from .file import Node
 from .linear import Linear, picture
@@ -24,11 +34,11 @@ Result = TypeVar("Result")
 class Value:
     """What a node gives: the sum of linear maps of what populations send, plus a constant.
 
-    None stands for the identity among maps, and for zero among constants.
+    A map is a sum of synapses. None stands for the identity among maps, and for zero among constants.
     """
 
     shape: Shape  # as the file has it; constants have that of its `picture`
-    maps: Mapping[Arrival, Synapse | None]
+    maps: Mapping[Arrival, Synapses | None]
     constant: Array | None = None
 
 
@@ -55,62 +65,90 @@ class Algebra:
             node.refuse(
                 "delays a bias, which would be absent in the first steps; put the bias behind the delay"
             )
-        maps: dict[Arrival, Synapse | None] = {}
+        maps: dict[Arrival, Synapses | None] = {}
         for (source, delay), first in value.maps.items():
             synapse = self._after(node, source, first, step)
             arrival = (source, delay + step.delay)
             maps[arrival] = self._add(node, arrival, maps[arrival], synapse) if arrival in maps else synapse
         return Value(shape=step.shape, maps=maps, constant=_constant_through(step, value))
 
-    def onto(self, node: Node, synapse: Synapse | None, source: str, target: Shape) -> Synapse:
-        """A map as the synapse onto a population of a shape."""
+    def onto(self, node: Node, synapses: Synapses | None, source: str, target: Shape) -> Synapses:
+        """A map as the synapses onto a population of a shape."""
         shape = self.shapes[source]
-        if synapse is None:
-            return _named(node, identity_synapse, shape) if shape == target else self._eye(node, source)
-        if isinstance(synapse, Dense) or output_shape(synapse, shape) == target:
-            return synapse
-        return _named(node, as_dense, synapse, shape)
+        if synapses is None:
+            return (_named(node, identity_synapse, shape),) if shape == target else self._eye(node, source)
+        if _shape_after(synapses, shape) in (None, target):
+            return synapses
+        return (_named(node, matrix, synapses, shape),)
 
-    def _after(self, node: Node, source: str, first: Synapse | None, step: Linear) -> Synapse | None:
+    def _after(self, node: Node, source: str, first: Synapses | None, step: Linear) -> Synapses | None:
         shape, between = self.shapes[source], picture(step.source)
         result = first
         if step.synapse is not None:
             if first is None and (isinstance(step.synapse, Dense) or shape == between):
-                result = step.synapse
+                result = (step.synapse,)
             else:
                 first = self._eye(node, source) if first is None else first
-                result = _named(node, compose, first, step.synapse, shape, between=between)
+                result = _named(node, through, first, step.synapse, shape, between=between)
         return result if step.factor is None else self._scaled(node, source, result, step.factor)
 
-    def _scaled(self, node: Node, source: str, synapse: Synapse | None, factor: Array) -> Synapse:
+    def _scaled(self, node: Node, source: str, synapses: Synapses | None, factor: Array) -> Synapses:
         """factor * synapse, one factor per neuron"""
         shape = self.shapes[source]
-        if synapse is None:
+        if synapses is None:
             fitting = factor if factor.shape == shape else factor.reshape(shape)
-            return _named(node, diagonal_synapse, compact(fitting), shape)
-        if isinstance(synapse, Conv2d):
-            channels = compact(factor)
-            if channels.size == len(synapse.weight):
-                return replace(synapse, weight=scale_channels(synapse.weight, channels.ravel()))
-            synapse = _named(node, as_dense, synapse, shape)
-        return replace(synapse, weight=synapse.weight * factor.reshape(-1, 1))
+            return (_named(node, diagonal_synapse, compact(fitting), shape),)
+        if factor.shape == _shape_after(synapses, shape) and (parts := _windowed(synapses, factor)):
+            return parts
+        whole = _named(node, matrix, synapses, shape)
+        return (replace(whole, weight=whole.weight * factor.reshape(-1, 1)),)
 
-    def _add(self, node: Node, arrival: Arrival, one: Synapse | None, other: Synapse | None) -> Synapse:
+    def _add(self, node: Node, arrival: Arrival, one: Synapses | None, other: Synapses | None) -> Synapses:
         shape = self.shapes[arrival[0]]
-        first, second = (_named(node, identity_synapse, shape) if s is None else s for s in (one, other))
+        first, second = (
+            (_named(node, identity_synapse, shape),) if synapses is None else synapses
+            for synapses in (one, other)
+        )
         if _shape_after(first, shape) != _shape_after(second, shape):
-            first, second = (_named(node, as_dense, s, shape) for s in (first, second))
+            first, second = ((_named(node, matrix, synapses, shape),) for synapses in (first, second))
         return _named(node, add, first, second, shape)
 
-    def _eye(self, node: Node, source: str) -> Dense:
-        return _named(
-            node, as_dense, _named(node, identity_synapse, self.shapes[source]), self.shapes[source]
-        )
+    def _eye(self, node: Node, source: str) -> Synapses:
+        identity = _named(node, identity_synapse, self.shapes[source])
+        return (_named(node, as_dense, identity, self.shapes[source]),)
 
 
-def _shape_after(synapse: Synapse, source: Shape) -> Shape | None:
+def _shape_after(synapses: Synapses, source: Shape) -> Shape | None:
     """None for a matrix, which may stand for any shape."""
-    return output_shape(synapse, source) if isinstance(synapse, Conv2d) else None
+    first = synapses[0]
+    return output_shape(first, source) if isinstance(first, Conv2d) else None
+
+
+def _windowed(synapses: Synapses, factor: Array) -> Synapses | None:
+    """factor * convolutions, where it is one number per channel inside of a window, and zero around it."""
+    rows, columns = (np.flatnonzero(factor.any(axis=axes)) for axes in ((0, 2), (0, 1)))
+    if not rows.size:
+        return None
+    high, wide = (slice(int(axis[0]), int(axis[-1]) + 1) for axis in (rows, columns))
+    channels = compact(factor[:, high, wide])
+    if channels.size != len(factor):
+        return None
+    border = ((high.start, factor.shape[1] - high.stop), (wide.start, factor.shape[2] - wide.stop))
+    parts = [_within(synapse, channels.ravel(), border, factor.shape) for synapse in synapses]
+    return tuple(part for part in parts if part) or None
+
+
+def _within(synapse: Synapse, channels: Array, border: Border, target: Shape) -> Synapse | None:
+    """channels * synapse without a border of the target; None where that leaves nothing"""
+    assert isinstance(synapse, Conv2d)
+    (top, bottom), (left, right) = (
+        (max(a), max(b))
+        for a, b in (zip(*ends, strict=True) for ends in zip(border, synapse.silent, strict=True))
+    )
+    if top + bottom >= target[1] or left + right >= target[2]:
+        return None
+    weight = scale_channels(synapse.weight, channels)
+    return replace(synapse, weight=weight, silent=((top, bottom), (left, right)))
 
 
 def _constant_through(step: Linear, value: Value) -> Array | None:

@@ -9,7 +9,7 @@ import numpy as np
 from ..compose import regroup
 from ..graph import Connection, Conv2d
 from ..records import Array
-from .metadata import Told, hop
+from .metadata import Told, hop_text
 
 
 def typeable(synapse: Conv2d) -> Conv2d:
@@ -30,9 +30,9 @@ def typeable(synapse: Conv2d) -> Conv2d:
 def as_written(connection: Connection, told: Told) -> Connection:
     """The convolution that `typeable` was given, where our metadata says its groups and sides."""
     synapse = connection.synapse
-    if not isinstance(synapse, Conv2d) or synapse.groups > 1 or hop(connection) not in told.kernels:
+    if not isinstance(synapse, Conv2d) or synapse.groups > 1 or hop_text(connection) not in told.kernels:
         return connection
-    groups, *sides = told.kernels[hop(connection)]
+    groups, *sides = told.kernels[hop_text(connection)]
     less = [(found - side) // 2 for found, side in zip(synapse.weight.shape[2:], sides, strict=True)]
     pads = [p - d * m for p, d, m in zip(synapse.padding, synapse.dilation, less, strict=True)]
     if (

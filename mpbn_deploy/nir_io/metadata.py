@@ -20,7 +20,7 @@ from typing_extensions import assert_never
 
 from ..errors import FormatError
 from ..float_ir import FloatLif, FloatNeuron, FloatPopulation, FloatReadout, FoldedNetwork
-from ..graph import Connection, Conv2d, Input, Population, Shape, per_channel
+from ..graph import NO_BORDER, Border, Connection, Conv2d, Input, Population, Shape, per_channel
 from ..hdf5 import Tree
 from ..int_ir import DECAY_ONE, STATE_EXPONENT, IntNetwork, IntPopulation, Lif, Neuron, Readout
 from ..records import Array, record
@@ -33,6 +33,9 @@ FAITHFUL, PORTABLE = "faithful", "portable"
 PORTABLE_THRESHOLD = 1.0
 
 
+Hop = tuple[str, str, int, Border]  # what tells a connection from all others
+
+
 @record
 class Told:
     """What our own files say in their metadata; empty for files of others."""
@@ -42,7 +45,7 @@ class Told:
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
     populations: tuple[str, ...] = ()
-    connections: tuple[tuple[str, str, int], ...] = ()
+    connections: tuple[Hop, ...] = ()
     leaks: Mapping[str, tuple[float, float]]
     kernels: Mapping[str, tuple[int, int, int]]  # groups, height, width
     per_neuron: Mapping[str, tuple[bool, bool]]  # threshold, bias
@@ -55,8 +58,8 @@ def told_of(
 ) -> str:
     """The metadata of a network that we write; `constants` are populations that stand for biases."""
     neurons = {p.name: p.neuron for p in network.populations}
-    lifs = {name: neuron for name, neuron in neurons.items() if isinstance(neuron, FloatLif)}
-    allowed, readout = network.input_range, isinstance(network.output.neuron, FloatReadout)
+    leaking = {name: n for name, n in neurons.items() if not isinstance(n, Input) and not is_average(n)}
+    allowed = network.input_range
     return json.dumps(
         {
             "version": VERSION,
@@ -66,12 +69,12 @@ def told_of(
             "input_range": [allowed.minimum, allowed.maximum],
             "comparison": "v > v_threshold",
             "reset": "to zero",
-            "output": "mean over time steps" if readout else "spikes",
+            "output": _output(network.output.neuron),
             "populations": list(neurons),
-            "connections": [[c.source, c.target, c.delay] for c in network.connections],
-            "leaks": {name: [neuron.leak, neuron.current_leak] for name, neuron in lifs.items()},
+            "connections": [list(_without_default(hop(c))) for c in network.connections],
+            "leaks": {name: [neuron.leak, neuron.current_leak] for name, neuron in leaking.items()},
             "kernels": {
-                hop(c): [c.synapse.groups, *c.synapse.weight.shape[2:]]
+                hop_text(c): [c.synapse.groups, *c.synapse.weight.shape[2:]]
                 for c in network.connections
                 if isinstance(c.synapse, Conv2d)
             },
@@ -80,6 +83,17 @@ def told_of(
             "integers": None if integers is None else _integers(integers),
         }
     )
+
+
+def is_average(neuron: FloatNeuron) -> bool:
+    """Whether a neuron is a readout that does not leak: in NIR, the output node itself."""
+    return isinstance(neuron, FloatReadout) and (neuron.leak, neuron.current_leak) == (1.0, 0.0)
+
+
+def _output(neuron: FloatNeuron) -> str:
+    if is_average(neuron):
+        return "mean over time steps"
+    return "voltage after the last step" if isinstance(neuron, FloatReadout) else "spikes"
 
 
 def safe(name: str) -> str:
@@ -98,27 +112,40 @@ def _per_neuron(population: FloatPopulation) -> list[bool]:
 def _integers(network: IntNetwork) -> dict[str, Any]:
     rules: dict[str, dict[str, int]] = {}
     for population in network.populations[1:]:
-        match population.neuron:
-            case Lif(bias_exponent=exponent, decay_current=current, decay_voltage=voltage):
-                rules[population.name] = {
-                    "bias_exponent": exponent,
-                    "decay_current": current,
-                    "decay_voltage": voltage,
-                }
-            case Readout(bias_exponent=exponent):
-                rules[population.name] = {"bias_exponent": exponent}
-            case _:
-                raise TypeError("an input has no rule")
+        neuron = population.neuron
+        assert not isinstance(neuron, Input)
+        rules[population.name] = {
+            "bias_exponent": neuron.bias_exponent,
+            "decay_current": neuron.decay_current,
+            "decay_voltage": neuron.decay_voltage,
+        }
     return {
         "populations": rules,
-        "exponents": {hop(c): c.synapse.exponent for c in network.connections},
+        "exponents": {hop_text(c): c.synapse.exponent for c in network.connections},
         "scales": {name: scales.tolist() for name, scales in network.scales.items()},
     }
 
 
-def hop(connection: Connection) -> str:
-    """What tells a connection from all others."""
-    return f"{connection.label} after {connection.delay}"
+def hop(connection: Connection) -> Hop:
+    """Source, target, delay, and the border of the target that gets nothing."""
+    synapse = connection.synapse
+    border = synapse.silent if isinstance(synapse, Conv2d) else NO_BORDER
+    return connection.source, connection.target, connection.delay, border
+
+
+def hop_text(connection: Connection) -> str:
+    """The same as a key of JSON."""
+    border = hop(connection)[3]
+    return f"{connection.label} after {connection.delay}" + (f" but {border}" if border != NO_BORDER else "")
+
+
+def _without_default(found: Hop) -> tuple[Any, ...]:
+    return found if found[3] != NO_BORDER else found[:3]
+
+
+def _read_hop(source: Any, target: Any, delay: Any, border: Any = NO_BORDER) -> Hop:
+    (top, bottom), (left, right) = border
+    return str(source), str(target), int(delay), ((int(top), int(bottom)), (int(left), int(right)))
 
 
 def read_told(path: Path, metadata: Tree) -> Told:
@@ -138,7 +165,7 @@ def read_told(path: Path, metadata: Tree) -> Told:
             timesteps=int(told["timesteps"]),
             input_range=(lowest, highest),
             populations=tuple(map(str, told["populations"])),
-            connections=tuple((str(a), str(b), int(delay)) for a, b, delay in told["connections"]),
+            connections=tuple(_read_hop(*entry) for entry in told["connections"]),
             leaks={str(name): (float(a), float(b)) for name, (a, b) in told["leaks"].items()},
             kernels={str(key): (int(a), int(b), int(c)) for key, (a, b, c) in told["kernels"].items()},
             per_neuron={str(name): (bool(a), bool(b)) for name, (a, b) in told["per_neuron"].items()},
@@ -191,16 +218,20 @@ def _real_neuron(neuron: Neuron) -> FloatNeuron:
         case Input():
             return neuron
         case Readout():
-            return FloatReadout(bias=_real_bias(neuron))
+            return FloatReadout(bias=_real_bias(neuron), **_real_leaks(neuron))
         case Lif():
             return FloatLif(
-                threshold=neuron.threshold.astype(np.float64),
-                bias=_real_bias(neuron),
-                leak=1 - neuron.decay_voltage / DECAY_ONE,
-                current_leak=1 - neuron.decay_current / DECAY_ONE,
+                threshold=neuron.threshold.astype(np.float64), bias=_real_bias(neuron), **_real_leaks(neuron)
             )
         case _:
             assert_never(neuron)
+
+
+def _real_leaks(neuron: Lif | Readout) -> dict[str, float]:
+    return {
+        "leak": 1 - neuron.decay_voltage / DECAY_ONE,
+        "current_leak": 1 - neuron.decay_current / DECAY_ONE,
+    }
 
 
 def _real_bias(neuron: Lif | Readout) -> Array:
@@ -233,7 +264,12 @@ def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[
             integer: Neuron = neuron
         case FloatReadout():
             exponent = int(rules[name]["bias_exponent"])
-            integer = Readout(bias=_bias(path, name, neuron.bias, exponent), bias_exponent=exponent)
+            integer = Readout(
+                bias=_bias(path, name, neuron.bias, exponent),
+                bias_exponent=exponent,
+                decay_current=int(rules[name].get("decay_current", DECAY_ONE)),
+                decay_voltage=int(rules[name].get("decay_voltage", 0)),
+            )
         case FloatLif():
             exponent = int(rules[name]["bias_exponent"])
             integer = Lif(
@@ -249,7 +285,7 @@ def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[
 
 
 def _integer_connection(path: Path, connection: Connection, exponents: Mapping[str, Any]) -> Connection:
-    exponent, synapse = int(exponents[hop(connection)]), connection.synapse
+    exponent, synapse = int(exponents[hop_text(connection)]), connection.synapse
     weight = _whole(path, f"{connection.label}: weight", synapse.weight * 2.0**-exponent)
     return replace(connection, synapse=replace(synapse, weight=weight, exponent=exponent))
 

@@ -5,9 +5,11 @@
                and a LIF on I
     IF         dv/dt = r I                          v <- v + dt r I
     Threshold                                       v <- I
+    LI, CubaLI, I    as LIF, CubaLIF, IF, without a threshold: readouts
 
 The voltage is counted in units of what multiplies the input (a r, a r s w_in, dt r), so weights stay
-as they are and thresholds are divided. The current of a CubaLIF is updated before its voltage, as
+as they are and thresholds are divided; weights into a readout, whose voltages are what is read, are
+multiplied instead. The current of a CubaLIF is updated before its voltage, as
 snntorch does. A neuron starts at zero; one that resets to where it rests starts there.
 """
 
@@ -35,6 +37,26 @@ class Neuron:
     threshold: Array
     bias: Array
     leak: float
+    current_leak: float = 0.0
+
+
+@record
+class Integrator:
+    """A readout of ours before what its synapses add to the bias; `factor` multiplies their weights."""
+
+    factor: Array
+    bias: Array
+    leak: float = 1.0
+    current_leak: float = 0.0
+
+
+@record
+class _Dynamics:
+    """v <- leak v + rate v_leak + unit I, where I leaks too"""
+
+    unit: Array
+    leak: float = 1.0
+    rate: float = 1.0
     current_leak: float = 0.0
 
 
@@ -68,21 +90,41 @@ def spiking(node: Node, shape: Shape, given: Given) -> Neuron:
         return Neuron(threshold=threshold, bias=np.zeros(shape), leak=0.0)
     rest, reset = _rest_and_reset(node, shape)
     threshold = _per_neuron(node, "v_threshold", shape) - reset
-    leak, rate, current_leak, unit = 1.0, 1.0, 0.0, _per_neuron(node, "r", shape)
-    if node.kind == "IF":
-        unit = unit * _if_step(given, unit)
-    else:
-        exact = given.leaks.get(node.name, (None, None))
-        leak, rate = _decay(node, "tau" if node.kind == "LIF" else "tau_mem", given, exact[0])
-        unit = unit * rate
-    if node.kind == "CubaLIF":
-        current_leak, share = _decay(node, "tau_syn", given, exact[1])
-        unit = unit * share * (_per_neuron(node, "w_in", shape) if "w_in" in node.tree else 1.0)
-    if not (unit > 0).all():
+    rule = _dynamics(node, shape, given)
+    if not (rule.unit > 0).all():
         node.fail("r", "r (times w_in) is not above zero; such neurons are not known")
     return Neuron(
-        threshold=threshold / unit, bias=rate * (rest - reset) / unit, leak=leak, current_leak=current_leak
+        threshold=threshold / rule.unit,
+        bias=rule.rate * (rest - reset) / rule.unit,
+        leak=rule.leak,
+        current_leak=rule.current_leak,
     )
+
+
+def integrating(node: Node, shape: Shape, given: Given, timesteps: int) -> Integrator:
+    """The readout that a node describes: ours divides by the time steps what it adds, so it gets as many."""
+    rule = _dynamics(node, shape, given)
+    rest = np.zeros(shape) if node.kind == "I" else _per_neuron(node, "v_leak", shape)
+    ours = node.name in given.leaks  # whose factor is one, but for the rounding of r
+    return Integrator(
+        factor=np.ones(shape) if ours else rule.unit * timesteps,
+        bias=rule.rate * rest * timesteps,
+        leak=rule.leak,
+        current_leak=rule.current_leak,
+    )
+
+
+def _dynamics(node: Node, shape: Shape, given: Given) -> _Dynamics:
+    unit = _per_neuron(node, "r", shape)
+    if node.kind in ("IF", "I"):
+        return _Dynamics(unit=unit * _if_step(given, unit))
+    exact = given.leaks.get(node.name, (None, None))
+    leak, rate = _decay(node, "tau" if node.kind in ("LIF", "LI") else "tau_mem", given, exact[0])
+    if node.kind in ("LIF", "LI"):
+        return _Dynamics(unit=unit * rate, leak=leak, rate=rate)
+    current_leak, share = _decay(node, "tau_syn", given, exact[1])
+    weight = _per_neuron(node, "w_in", shape) if "w_in" in node.tree else 1.0
+    return _Dynamics(unit=unit * rate * share * weight, leak=leak, rate=rate, current_leak=current_leak)
 
 
 def lif(neuron: Neuron, constant: Array | None) -> FloatLif:
@@ -94,17 +136,6 @@ def lif(neuron: Neuron, constant: Array | None) -> FloatLif:
         leak=neuron.leak,
         current_leak=neuron.current_leak,
     )
-
-
-def readout_factor(node: Node, given: Given, timesteps: int) -> float:
-    """v <- v + dt r I is our readout, v <- v + w I / timesteps, with weights times dt r timesteps."""
-    if node.kind != "I":
-        node.refuse(
-            "a leaking integrator; a readout here sums without a leak. Known are an integrator I, spiking "
-            "neurons, or a linear node before the output, which is averaged over the time steps"
-        )
-    r = node.numbers("r")
-    return _uniform(node, "r") * (_if_step(given, r) * timesteps)
 
 
 def _rest_and_reset(node: Node, shape: Shape) -> tuple[Array, Array]:
@@ -140,7 +171,14 @@ def _uniform(node: Node, key: str) -> float:
     values = node.numbers(key)
     lowest, highest = float(values.min()), float(values.max())
     if highest - lowest > NEARLY * abs(highest):
-        node.fail(key, f"differs among neurons, {lowest:g} to {highest:g}; one value for all is known")
+        different = np.unique(values)
+        few = ", ".join([f"{value:g}" for value in different[:4]] + ["..."] * (len(different) > 4))
+        found = f"differs among its {values.size} neurons: {len(different)} values, {few}"
+        node.fail(
+            key,
+            f"{found}; all neurons of a node must leak alike. Train with one time constant per layer, or "
+            "split the node and the weights to and from it into one part for each value",
+        )
     return float(values.flat[0])
 
 

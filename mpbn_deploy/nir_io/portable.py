@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import FormatError
-from ..float_ir import FloatLif, FloatPopulation, FoldedNetwork
+from ..float_ir import FloatLif, FloatPopulation, FloatReadout, FoldedNetwork
 from ..graph import (
+    NO_BORDER,
     Connection,
     Conv2d,
     Dense,
@@ -24,8 +25,8 @@ from ..graph import (
     scale_channels,
 )
 from ..records import Array
-from .constants import needs_constant
-from .metadata import PORTABLE_THRESHOLD
+from .constants import can_have_constant, needs_constant
+from .metadata import PORTABLE_THRESHOLD, is_average
 
 FINEST_UNIT = 20  # weights that are no multiples of 2**-20 have no grid
 FINEST_LEAK = 12
@@ -34,16 +35,23 @@ LEAST_MARGIN = 2.0**-18  # of a threshold; float32 resolves a few 2**-23
 
 def portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> FoldedNetwork:
     """The same spikes, with every threshold one."""
+    refuse_unportable(network, explicit_delays)
+    return _divide(network)
+
+
+def refuse_unportable(network: FoldedNetwork, explicit_delays: set[Connection]) -> None:
+    """List all that the portable dialect cannot hold."""
     problems = [
         f"{c.label}: a delay of {c.delay} steps, for which readers have no node" for c in explicit_delays
     ]
     for population in network.populations[1:]:
         problems += _problems(network, population)
     if problems:
+        listed = "\n  - ".join(problems)
         raise FormatError(
-            "the portable dialect of NIR cannot hold this network:\n  - " + "\n  - ".join(problems)
+            f"the portable dialect of NIR cannot hold this network:\n  - {listed}\n"
+            "Write the faithful dialect (--nir-dialect faithful), which holds it."
         )
-    return _divide(network)
 
 
 def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
@@ -52,24 +60,31 @@ def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
     problems = []
     if len(shape) == 3 and any(isinstance(synapse, Dense) for synapse in entering):
         problems.append(f"{name}: a matrix onto a picture; NIR has no node that shapes its result")
+    if any(isinstance(synapse, Conv2d) and synapse.silent != NO_BORDER for synapse in entering):
+        problems.append(
+            f"{name}: kernels that serve a part of the picture each; readers know no mask (Scale)"
+        )
+    if isinstance(neuron, FloatReadout) and not is_average(neuron):
+        problems.append(f"{name}: a readout that leaks; readers know no LI")
     if isinstance(neuron, FloatLif):
         shared = any(isinstance(synapse, Conv2d) for synapse in entering)
         problems += _threshold_problems(name, middle_thresholds(network, population), shared)
         if neuron.current_leak and neuron.bias.any():
             problems.append(f"{name}: biases behind a current that leaks; readers know none")
-    if needs_constant(network, population) and len(network.input.shape) != 3:
-        problems.append(f"{name}: neurons of a picture have biases of their own, and the input is no picture")
+    if needs_constant(network, population) and not can_have_constant(network, population):
+        why = "theirs is too large" if len(network.input.shape) == 3 else "the input is no picture"
+        problems.append(f"{name}: neurons of a picture have biases of their own, and {why}")
     return problems
 
 
 def _threshold_problems(name: str, threshold: Array, shared: bool) -> list[str]:
     if wrong := int(np.sum(threshold <= 0)):
-        found = f"{name}: threshold {float(threshold.min()):g} in {wrong} of {threshold.size} neurons"
-        return [f"{found}; all must be above zero. Write the faithful dialect"]
+        found = f"thresholds down to {float(threshold.min()):g}, {wrong} of {threshold.size} not above zero"
+        return [f"{name}: {found}; weights cannot be divided by those. MPBN often makes some"]
     if shared and compact(threshold).size != len(threshold):
         return [
             f"{name}: neurons that share a kernel differ in threshold; it cannot be divided by all of them. "
-            "Train with --mpbn channel, or write the faithful dialect"
+            "Networks trained with --mpbn channel have one per kernel"
         ]
     return []
 

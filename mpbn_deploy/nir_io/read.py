@@ -1,6 +1,6 @@
 """Nodes and edges of a NIR file -> FoldedNetwork.
 
-Linear nodes between neurons are composed into one synapse per pair of populations (`compose`), and
+Linear nodes between neurons are composed into as few synapses as can be (`compose`), mostly one, and
 their biases into one constant. An edge that closes a loop takes one time step, as nirtorch has it,
 unless a Delay node says how many; which edge that is must be clear (`loops`).
 """
@@ -28,8 +28,8 @@ from .file import NirFile, Node, read_file
 from .kernels import as_written
 from .linear import LINEAR, Linear, linear, picture
 from .loops import AmbiguousLoopError, closing_edges
-from .metadata import PORTABLE, PORTABLE_THRESHOLD, Told, as_integers, read_told, safe, spread
-from .neurons import INTEGRATING, SPIKING, Given, lif, parameter_shape, readout_factor, spiking
+from .metadata import PORTABLE, PORTABLE_THRESHOLD, Told, as_integers, hop, read_told, safe, spread
+from .neurons import INTEGRATING, SPIKING, Given, Integrator, integrating, lif, parameter_shape, spiking
 
 KNOWN = LINEAR | SPIKING | INTEGRATING
 MOST_VALUES = 2**27  # of all nodes together
@@ -49,6 +49,8 @@ def read_network(
     if dt is not None and not 0 < dt < np.inf:
         raise FormatError(f"{path}: dt {dt}; seconds above zero are needed.")
     lowest, highest = input_range or told.input_range or (0, 1)
+    if lowest > highest:
+        raise FormatError(f"{path}: input range {lowest}..{highest} is empty; say the lowest value first.")
     reading = _Reading(
         file=file,
         before=file.before(),
@@ -212,9 +214,10 @@ class _Building:
         self.connections.append(Connection(source=name, target=target, synapse=weights))
 
     def _connect(self, node: Node, arriving: Value, target: str) -> None:
-        for (source, delay), synapse in arriving.maps.items():
-            whole = self.algebra.onto(node, synapse, source, self.populations[target].shape)
-            self.connections.append(Connection(source=source, target=target, synapse=whole, delay=delay))
+        for (source, delay), synapses in arriving.maps.items():
+            for synapse in self.algebra.onto(node, synapses, source, self.populations[target].shape):
+                connection = Connection(source=source, target=target, synapse=synapse, delay=delay)
+                self.connections.append(connection)
 
     # ---- the end ----------------------------------------------------------------------------------
 
@@ -222,16 +225,18 @@ class _Building:
         """Neurons that fire straight into the output are the last population; all else is a readout."""
         reading, node = self.reading, self.reading.file.output
         integrators = [n for n in reading.file.nodes.values() if n.kind in INTEGRATING]
-        factor = 1.0
         if integrators:
             before = reading.before[node.name]
             if [n.name for n in integrators] != before:
                 integrators[0].refuse("an integrator that is not alone just before the output; not known")
             node = integrators[0]
-            factor = readout_factor(node, reading.given, reading.timesteps)
         arriving = reading.arriving(node.name, self.values, self.algebra)
-        fired = None if integrators else self._only_spikes(arriving)
-        return fired or self._add_readout(node, arriving, factor)
+        if not integrators and (fired := self._only_spikes(arriving)):
+            return fired
+        shape = picture(self.shapes[node.name])
+        if not integrators:
+            return self._add_readout(node, arriving, Integrator(factor=np.ones(shape), bias=np.zeros(shape)))
+        return self._add_readout(node, arriving, integrating(node, shape, reading.given, reading.timesteps))
 
     def _only_spikes(self, value: Value) -> str | None:
         """The population whose spikes a value is, if it is nothing else."""
@@ -241,20 +246,19 @@ class _Building:
         fires = isinstance(self.populations[source].neuron, FloatLif)
         return source if fires and synapse is None and not delay else None
 
-    def _add_readout(self, node: Node, arriving: Value, factor: float) -> str:
+    def _add_readout(self, node: Node, arriving: Value, rule: Integrator) -> str:
         shape, name = picture(self.shapes[node.name]), self.reading.named(node.name)
-        constant = self._constant(node, arriving, shape)
-        bias = np.zeros(shape) if constant is None else constant * factor
+        if (rule.factor != 1).any():
+            scale = Linear(source=self.shapes[node.name], shape=self.shapes[node.name], factor=rule.factor)
+            arriving = self.algebra.through(node, scale, arriving)
+        constant, builds_up = self._constant(node, arriving, shape), rule.current_leak > 0
+        bias = rule.bias if constant is None or builds_up else rule.bias + constant
         _, per_neuron = self.reading.told.per_neuron.get(name, (False, False))
         bias = spread(bias, shape, True) if per_neuron else compact(bias)
-        self._add(node.name, FloatReadout(bias=bias))
+        self._add(node.name, FloatReadout(bias=bias, leak=rule.leak, current_leak=rule.current_leak))
         self._connect(node, arriving, name)
-        self.connections = [
-            replace(c, synapse=replace(c.synapse, weight=c.synapse.weight * factor))
-            if c.target == name
-            else c
-            for c in self.connections
-        ]
+        if builds_up and constant is not None:
+            self._add_constant_source(name, constant)
         return name
 
     # ---- order ------------------------------------------------------------------------------------
@@ -297,15 +301,14 @@ class _Building:
                     f"{self.reading.file.path}: node {safe(name)!r}: the metadata says that one neuron there "
                     "stands for a bias, but there is none."
                 )
-        return without_constants(network, names) if names else network
+        return without_constants(network, names, self.reading.told.per_neuron) if names else network
 
     def _listed(self, populations: Sequence[FloatPopulation]) -> tuple[Connection, ...]:
         """Connections in the order of our metadata; those of others in that of their targets."""
-        place = {hop: index for index, hop in enumerate(self.reading.told.connections)}
+        place = {told: index for index, told in enumerate(self.reading.told.connections)}
         target = {population.name: index for index, population in enumerate(populations)}
 
         def key(connection: Connection) -> tuple[int, int]:
-            hop = (connection.source, connection.target, connection.delay)
-            return place.get(hop, len(place)), target[connection.target]
+            return place.get(hop(connection), len(place)), target[connection.target]
 
         return tuple(as_written(c, self.reading.told) for c in sorted(self.connections, key=key))

@@ -23,13 +23,13 @@ from ..compose import identity_synapse
 from ..errors import FormatError, OptionError, did_you_mean
 from ..files import write_atomically
 from ..float_ir import FloatLif, FloatPopulation, FloatReadout, FoldedNetwork
-from ..graph import Connection, Conv2d, Dense, Shape, Synapse
+from ..graph import NO_BORDER, Connection, Conv2d, Dense, Shape, Synapse, output_shape, window
 from ..int_ir import IntNetwork
 from ..records import Array
-from .constants import main_first, split_bias, with_constants
+from .constants import bias_carriers, main_first, split_bias, with_constants
 from .kernels import typeable
 from .loops import AmbiguousLoopError, closing_edges
-from .metadata import DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, as_real, safe, told_of
+from .metadata import DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, as_real, is_average, safe, told_of
 from .portable import portable
 
 DIALECTS = (FAITHFUL, PORTABLE)
@@ -40,6 +40,11 @@ def write_nir(network: FoldedNetwork | IntNetwork, path: str | Path, *, dialect:
     buffer = io.BytesIO()
     nir.write(buffer, to_nir(network, dialect=dialect))
     write_atomically(Path(path), buffer.getvalue())
+
+
+def in_dialect(network: FoldedNetwork, dialect: str) -> FoldedNetwork:
+    """The network as a file of that dialect holds it; what `write_nir` would refuse of it is refused."""
+    return portable(network, _explicit_delays(network)) if dialect == PORTABLE else network
 
 
 def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: str = FAITHFUL) -> nir.NIRGraph:
@@ -65,17 +70,21 @@ def _graph(network: FoldedNetwork, explicit: set[Connection], told: str) -> nir.
     edges: list[tuple[str, str]] = []
     for population in network.populations[1:]:
         shared, left = split_bias(network, population)
+        carriers = bias_carriers(network, population)
         for number, connection in enumerate(main_first(network, population.name)):
             # The bias enters once, with the first connection.
-            bias = shared if number == 0 else np.zeros(_channels(connection.synapse))
+            bias = shared if connection in carriers else np.zeros(_channels(connection.synapse))
             _add_connection(network, connection, f"{safe(population.name)}_synapse{number or ''}", bias,
                             connection in explicit, nodes, edges)  # fmt: skip
-        nodes[safe(population.name)] = _neuron_node(population, left)
-        if isinstance(population.neuron, FloatReadout):
+        nodes[safe(population.name)] = _neuron_node(population, left, network.timesteps)
+        if is_average(population.neuron):
             _sum_before_output(population, nodes, edges)
-    if isinstance(network.output.neuron, FloatLif):  # a readout is the output node itself
-        nodes["output"] = nir.Output({"output": np.array(network.output.shape)})
-        edges.append((safe(network.output.name), "output"))
+    if not is_average(network.output.neuron):  # which is the output node itself
+        name = "output"
+        while name in nodes:
+            name += "_"
+        nodes[name] = nir.Output({"output": np.array(network.output.shape)})
+        edges.append((safe(network.output.name), name))
     return nir.NIRGraph(nodes, edges, metadata={KEY: told}, type_check=False)
 
 
@@ -88,7 +97,7 @@ def _add_connection(
     nodes: dict[str, Any],
     edges: list[tuple[str, str]],
 ) -> None:
-    """The nodes of a connection: a delay and a flatten node where they are needed, then the synapse."""
+    """The nodes of a connection: a delay and a flatten node where they are needed, the synapse, its mask."""
     shape = next(p.shape for p in network.populations if p.name == connection.source)
     path = [safe(connection.source)]
     if explicit:
@@ -99,6 +108,9 @@ def _add_connection(
         nodes[path[-1]] = nir.Flatten({"input": np.array(shape)}, start_dim=0)
     path.append(name)
     nodes[name] = _synapse_node(connection.synapse, bias, shape)
+    if isinstance(connection.synapse, Conv2d) and connection.synapse.silent != NO_BORDER:
+        path.append(f"{name}_window")
+        nodes[path[-1]] = nir.Scale(scale=_mask(connection.synapse, shape))
     edges += zip(path, [*path[1:], safe(connection.target)], strict=True)
 
 
@@ -178,10 +190,21 @@ def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
             assert_never(synapse)
 
 
-def _neuron_node(population: FloatPopulation, left: Array) -> Any:
+def _mask(synapse: Conv2d, source: Shape) -> Array:
+    """One where a convolution acts on its target, zero in its silent border."""
+    shape = output_shape(synapse, source)
+    mask = np.zeros(shape, np.float32)
+    rows, columns = window(synapse, shape)
+    mask[:, rows, columns] = 1
+    return mask
+
+
+def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> Any:
     """The node of neurons, whose biases are what is `left` of them."""
     neuron, shape = population.neuron, population.shape
     match neuron:
+        case FloatReadout() if not is_average(neuron):
+            return _readout_node(population.name, neuron, shape, left, timesteps)
         case FloatReadout():
             if left.any():
                 raise FormatError(
@@ -204,14 +227,31 @@ def _neuron_node(population: FloatPopulation, left: Array) -> Any:
             raise TypeError("an input is no neuron")
 
 
+def _readout_node(name: str, neuron: FloatReadout, shape: Shape, left: Array, timesteps: int) -> Any:
+    """A readout that leaks; with this r its voltage is ours, which is divided by the time steps."""
+    if neuron.current_leak:
+        values = _cuba_values(name, neuron, left)
+        return nir.CubaLI(**_filled(shape, **_divided(values, timesteps)))
+    tau = 1 / (1 - neuron.leak)
+    return nir.LI(**_filled(shape, tau=tau * DT, **_divided({"r": tau, "v_leak": left * tau}, timesteps)))
+
+
+def _divided(values: dict[str, Any], timesteps: int) -> dict[str, Any]:
+    return {**values, "r": values["r"] / timesteps, "v_leak": values["v_leak"] / timesteps}
+
+
 def _cuba_node(name: str, neuron: FloatLif, shape: Shape, left: Array) -> Any:
+    values = _cuba_values(name, neuron, left)
+    return nir.CubaLIF(**_filled(shape, **values, v_threshold=neuron.threshold, v_reset=0.0))
+
+
+def _cuba_values(name: str, neuron: FloatLif | FloatReadout, left: Array) -> dict[str, Any]:
     if neuron.leak == 1 or neuron.current_leak == 1:
         raise FormatError(
             f"{name}: currents that leak into voltages that do not, or never; NIR has no such neuron."
         )
     syn, mem = 1 / (1 - neuron.current_leak), 1 / (1 - neuron.leak)
-    values = {"tau_syn": syn * DT, "w_in": syn, "tau_mem": mem * DT, "r": mem, "v_leak": left * mem}
-    return nir.CubaLIF(**_filled(shape, **values, v_threshold=neuron.threshold, v_reset=0.0))
+    return {"tau_syn": syn * DT, "w_in": syn, "tau_mem": mem * DT, "r": mem, "v_leak": left * mem}
 
 
 def _filled(shape: Shape, **values: Any) -> dict[str, Array]:

@@ -1,7 +1,8 @@
 """The picture of a network: one row for each population, in order, and arrows between them.
 
 A connection to the next row is a straight arrow. Every other one (a skip, a delayed loop back)
-runs through a lane of its own to the left of the boxes, so any graph can be drawn.
+runs through a lane of its own to the left of the boxes, so any graph can be drawn. Convolutions
+that share one target out among them, each for a window of it, are one arrow.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 from typing_extensions import assert_never
 
-from ..graph import Connection, Conv2d, Dense, Synapse
+from ..graph import NO_BORDER, Connection, Conv2d, Dense, Synapse
 from ..int_ir import Input, IntNetwork, IntPopulation, Lif, Readout
 from .drawing import BLUE, INK, MUTED, ORANGE, PALE, WIDTH, label
 from .story import Story
@@ -46,11 +47,25 @@ def network_diagram(story: Story) -> Figure:
         _draw_box(axes, population, row, (left, width - MARGIN))
         _draw_columns(axes, _facts(story, population), row * ROW, width, INK)
     rows = {population.name: row for row, population in enumerate(network.populations)}
+    parts = bundles(network)
     for connection in straight:
-        _draw_straight(axes, connection, rows[connection.source], left)
+        _draw_straight(axes, parts[connection], rows[connection.source], left)
     for connection, lane in lanes:
-        _draw_lane(axes, connection, _ports(connection, rows), lane, left)
+        _draw_lane(axes, parts[connection], _ports(connection, rows), lane, left)
     return figure
+
+
+def bundles(network: IntNetwork) -> dict[Connection, list[Connection]]:
+    """Connections that are drawn as one arrow, under the first of them."""
+    first: dict[tuple[str, str, int], Connection] = {}
+    found: dict[Connection, list[Connection]] = {}
+    for connection in network.connections:
+        synapse, key = connection.synapse, (connection.source, connection.target, connection.delay)
+        if isinstance(synapse, Conv2d) and synapse.silent != NO_BORDER:
+            found.setdefault(first.setdefault(key, connection), []).append(connection)
+        else:
+            found[connection] = [connection]
+    return found
 
 
 def split_connections(network: IntNetwork) -> tuple[list[Connection], Lanes]:
@@ -58,7 +73,7 @@ def split_connections(network: IntNetwork) -> tuple[list[Connection], Lanes]:
     rows = {population.name: row for row, population in enumerate(network.populations)}
     straight: dict[str, Connection] = {}
     others: list[Connection] = []
-    for connection in network.connections:
+    for connection in bundles(network):
         hop = rows[connection.target] - rows[connection.source]
         if hop == 1 and connection.delay == 0 and connection.source not in straight:
             straight[connection.source] = connection
@@ -102,9 +117,10 @@ def synapse_text(synapse: Synapse) -> str:
             assert_never(synapse)
 
 
-def _connection_text(connection: Connection) -> str:
-    text = synapse_text(connection.synapse)
-    return f"{text}, delay {connection.delay}" if connection.delay else text
+def _connection_text(parts: Sequence[Connection]) -> str:
+    text, delay = synapse_text(parts[0].synapse), parts[0].delay
+    text = f"{text}, {len(parts)} windows" if len(parts) > 1 else text
+    return f"{text}, delay {delay}" if delay else text
 
 
 def _by(sizes: Sequence[int]) -> str:
@@ -123,7 +139,7 @@ def _kind(population: IntPopulation) -> str:
             per = "neuron" if neuron.threshold.shape == population.shape else "channel"
             return f"fires, a threshold per {per}"
         case Readout():
-            return "integrates, never fires"
+            return f"integrates{' and leaks' if neuron.decay_voltage else ''}, never fires"
         case _:
             assert_never(neuron)
 
@@ -162,20 +178,21 @@ def _draw_box(axes: Axes, population: IntPopulation, row: int, ends: tuple[float
     axes.text(left + PADDING, middle + 0.12, _kind(population), va="center", size=7.5, color=MUTED)
 
 
-def _draw_straight(axes: Axes, connection: Connection, row: int, left: float) -> None:
+def _draw_straight(axes: Axes, parts: Sequence[Connection], row: int, left: float) -> None:
     x, top = left + 2 * PADDING, row * ROW + BOX_HEIGHT / 2
     bottom = (row + 1) * ROW - BOX_HEIGHT / 2
     _draw_arrow(axes, [(x, top), (x, bottom)], MUTED)
-    text = f"{_connection_text(connection)}, {connection.synapse.weight.size:,} weights"
+    weights = sum(connection.synapse.weight.size for connection in parts)
+    text = f"{_connection_text(parts)}, {weights:,} weights"
     axes.text(x + 0.16, (top + bottom) / 2, text, va="center", size=7.5, color=MUTED)
 
 
-def _draw_lane(axes: Axes, connection: Connection, ports: Ports, lane: int, left: float) -> None:
-    x, (start, end) = left - (lane + 0.65) * LANE, ports
-    color = ORANGE if connection.delay else BLUE
+def _draw_lane(axes: Axes, parts: Sequence[Connection], ports: Ports, lane: int, left: float) -> None:
+    x, (start, end), delay = left - (lane + 0.65) * LANE, ports, parts[0].delay
+    color = ORANGE if delay else BLUE
     corners = [(left, start), (x, start), (x, end), (left, end)]
-    _draw_arrow(axes, corners, color, dashed=connection.delay > 0)
-    text = _connection_text(connection)
+    _draw_arrow(axes, corners, color, dashed=delay > 0)
+    text = _connection_text(parts)
     axes.text(x - 0.05, (start + end) / 2, text, rotation=90, ha="right", va="center", size=7, color=MUTED)
 
 
