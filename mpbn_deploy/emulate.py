@@ -1,15 +1,18 @@
 """The fast simulator, in torch: whole batches at once; integers equal those of `simulate` bit by bit.
 
-Neurons are computed in integers. Synapses are computed in float32, which is exact on integers as
-long as no partial sum, in whatever order it is taken, reaches 2**24: that is checked for every
-connection, and float64 is taken where it is not so. Convolutions must be sums of products and
-nothing cleverer, so torch's NNPACK, which would transform them, is switched off.
+Population after population, each over all its time steps: what one sends is kept as bits until all that
+read it have run, so little memory is needed, and each weight is fetched once. Only populations in a
+loop (a connection that leads back) run together, step by step.
+
+All numbers are floats. float32 is exact on integers as long as no partial sum, in whatever order it is
+taken, reaches 2**24: states cannot (`bounds` proves it), synapses are checked one by one, and float64 is
+taken where they could. Convolutions must be sums of products and nothing cleverer, so torch's NNPACK,
+which would transform them, is switched off.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 
 import numpy as np
@@ -20,43 +23,35 @@ from typing_extensions import assert_never
 
 from .bounds import bounds, value_range
 from .errors import SimulationError
-from .float_ir import FloatLif, FloatNeuron, FloatPopulation, FloatReadout, FoldedNetwork
-from .graph import Connection, Conv2d, Dense, Synapse, Trace, as_steps, incoming
-from .int_ir import DECAY_ONE, STATE_EXPONENT, IntNetwork, IntPopulation, Lif, Neuron, Readout
+from .float_ir import FloatLif, FloatPopulation, FloatReadout, FoldedNetwork
+from .graph import (
+    NO_BORDER,
+    Connection,
+    Conv2d,
+    Dense,
+    Shape,
+    Synapse,
+    Trace,
+    as_steps,
+    incoming,
+    output_shape,
+    span,
+    window,
+)
+from .int_ir import DECAY_ONE, STATE_EXPONENT, Input, IntNetwork, IntPopulation, Lif, Readout
 from .records import Array, record
 from .simulate import check_input_values
 
 EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every integer
 CHUNK = 128  # samples computed at once; bounds the memory whatever the number of samples
+RESPONSE_CHUNK = 32  # the same where one population answers to all that was sent
 
-State = tuple[Tensor, Tensor]
-Update = Callable[[State, Tensor], tuple[State, Tensor]]
-Synapses = Mapping[str, tuple["_Current", ...]]
-
-
-@record
-class _Current:
-    """One connection, ready to compute."""
-
-    connection: Connection
-    weight: Tensor
-
-    def __call__(self, values: Tensor) -> Tensor:
-        return _apply(self.connection.synapse, self.weight, values.to(self.weight.dtype))
-
-
-@record
-class _Engine:
-    """What is common to integer and float networks: the order of events within a time step."""
-
-    network: IntNetwork | FoldedNetwork
-    state_type: torch.dtype
-    currents: Synapses
-    updates: Mapping[str, Update]
+AnyNetwork = IntNetwork | FoldedNetwork
+Decay = Callable[[Tensor], Tensor]
 
 
 def emulate(
-    network: IntNetwork | FoldedNetwork,
+    network: AnyNetwork,
     inputs: Array,
     *,
     keep_trace: bool = True,
@@ -64,51 +59,149 @@ def emulate(
 ) -> Trace:
     """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] held for all steps.
 
-    With `keep_trace=False` the trace holds outputs only, and the steps of a chunk are forgotten as they pass.
+    With `keep_trace=False` the trace holds outputs only, and spikes are forgotten when all have read them.
     `watch` sees the chunks of samples go by, to show progress.
     """
     as_steps(np.asarray(inputs)[:1], network.input.shape, network.timesteps)
     if isinstance(network, IntNetwork):
         check_input_values(network, np.asarray(inputs))
-    engine = _engine(network)
+        _refuse_overflow(network)
+    units = [_unit(network, population) for population in network.populations[1:]]
     starts = range(0, len(inputs), CHUNK)
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         chunks = watch(starts, len(starts))
-        traces = [_run(engine, inputs[start : start + CHUNK], keep_trace) for start in chunks]
+        traces = [_run(network, units, inputs[start : start + CHUNK], keep_trace) for start in chunks]
     return _join(traces)
 
 
-def _engine(network: IntNetwork | FoldedNetwork) -> _Engine:
-    match network:
-        case IntNetwork():
-            _refuse_overflow(network)
-            return _Engine(
-                network=network,
-                state_type=torch.int32,
-                currents=_currents(network, lambda connection: _sufficient_type(network, connection)),
-                updates={p.name: _integer_update(p.neuron) for p in network.populations[1:]},
-            )
-        case FoldedNetwork():
-            return _Engine(
-                network=network,
-                state_type=torch.float64,
-                currents=_currents(network, lambda connection: torch.float64),
-                updates={p.name: _float_update(p.neuron, network.timesteps) for p in network.populations[1:]},
-            )
-        case _:
-            assert_never(network)
+def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Spikes [samples, timesteps, *shape] and last voltages [samples, *shape] of one population alone.
+
+    `sent` holds what its sources send: [samples, timesteps, *shape], or without time what stands still.
+    Real numbers are computed in float32: this is for calibration, where a few spikes do not matter.
+    """
+    population = next(p for p in network.populations if p.name == name)
+    unit = _unit(network, population, torch.float32)
+    shapes = {p.name: p.shape for p in network.populations}
+    sources = {current.connection.source for current in unit.currents}
+    spikes, voltages = [], []
+    with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
+        for start in range(0, min(len(sent[source]) for source in sources), RESPONSE_CHUNK):
+            chunk = {s: _sent(sent[s][start : start + RESPONSE_CHUNK], shapes[s]) for s in sources}
+            once = {c: c(chunk[c.connection.source].values) for c in unit.currents
+                    if chunk[c.connection.source].still}  # fmt: skip
+            membranes = _Membranes(unit, chunk[next(iter(sources))].samples)
+            steps = [membranes.step(_gather(unit, chunk, step, once)) for step in range(network.timesteps)]
+            spikes.append(torch.stack(steps, dim=1).numpy())
+            voltages.append(membranes.voltage.numpy())
+    return np.concatenate(spikes), np.concatenate(voltages)
 
 
-def _currents(
-    network: IntNetwork | FoldedNetwork, kind: Callable[[Connection], torch.dtype]
-) -> dict[str, tuple[_Current, ...]]:
-    return {
-        population.name: tuple(
-            _Current(connection=c, weight=torch.tensor(c.synapse.weight).to(kind(c)))
-            for c in incoming(network.connections, population.name)
-        )
-        for population in network.populations[1:]
-    }
+# ---- what it takes to compute a population ----------------------------------------------------
+
+
+@record
+class _Current:
+    """One connection, ready to compute; its weights give currents in units of the state."""
+
+    connection: Connection
+    weight: Tensor
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return apply_weight(self.connection.synapse, self.weight, values.to(self.weight.dtype))
+
+
+@record
+class _Unit:
+    """One population, ready to compute. A decay of None forgets everything within a step."""
+
+    name: str
+    shape: Shape
+    currents: tuple[_Current, ...]
+    state_type: torch.dtype
+    bias: Tensor
+    threshold: Tensor | None
+    decay_current: Decay | None
+    decay_voltage: Decay | None
+    divisor: int
+
+
+def _unit(
+    network: AnyNetwork,
+    population: IntPopulation | FloatPopulation,
+    real_type: torch.dtype = torch.float64,
+) -> _Unit:
+    neuron = population.neuron
+    assert not isinstance(neuron, Input)
+    entering = incoming(network.connections, population.name)
+    if isinstance(network, IntNetwork):
+        assert isinstance(neuron, (Lif, Readout))
+        currents = tuple(_current(c, _sufficient_type(network, c), STATE_EXPONENT) for c in entering)
+        return _integer_unit(population, neuron, currents)
+    assert isinstance(neuron, (FloatLif, FloatReadout))
+    currents = tuple(_current(c, real_type, 0) for c in entering)
+    return _real_unit(population, neuron, currents, network.timesteps)
+
+
+def _current(connection: Connection, kind: torch.dtype, unit: int) -> _Current:
+    """A factor of two moves the point of a float and no digit, so it may go into the weights."""
+    synapse = connection.synapse
+    weight = torch.tensor(synapse.weight).to(kind) * 2.0 ** (unit + synapse.exponent)
+    return _Current(connection=connection, weight=weight)
+
+
+def _integer_unit(
+    population: IntPopulation | FloatPopulation, neuron: Lif | Readout, currents: tuple[_Current, ...]
+) -> _Unit:
+    threshold = neuron.threshold * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else None
+    return _Unit(
+        name=population.name,
+        shape=population.shape,
+        currents=currents,
+        state_type=torch.float32,
+        bias=torch.tensor(neuron.bias * 2.0**neuron.bias_exponent, dtype=torch.float32),
+        threshold=None if threshold is None else torch.tensor(threshold, dtype=torch.float32),
+        decay_current=truncated_decay(neuron.decay_current),
+        decay_voltage=truncated_decay(neuron.decay_voltage),
+        divisor=1,
+    )
+
+
+def _real_unit(
+    population: IntPopulation | FloatPopulation,
+    neuron: FloatLif | FloatReadout,
+    currents: tuple[_Current, ...],
+    timesteps: int,
+) -> _Unit:
+    kind = currents[0].weight.dtype
+    threshold = neuron.threshold if isinstance(neuron, FloatLif) else None
+    return _Unit(
+        name=population.name,
+        shape=population.shape,
+        currents=currents,
+        state_type=kind,
+        bias=torch.tensor(neuron.bias, dtype=kind),
+        threshold=None if threshold is None else torch.tensor(threshold, dtype=kind),
+        decay_current=_leak(neuron.current_leak),
+        decay_voltage=_leak(neuron.leak),
+        divisor=timesteps if isinstance(neuron, FloatReadout) else 1,
+    )
+
+
+def truncated_decay(decay: int) -> Decay | None:
+    """state <- trunc(state * (4096 - decay) / 4096), toward zero, of whole numbers in floats, in place"""
+    keep = DECAY_ONE - decay
+    if keep == 0:
+        return None
+    if keep == DECAY_ONE:
+        return lambda state: state
+    if keep == gcd(keep, DECAY_ONE):  # a power of two: moves the point and no digit
+        return lambda state: state.mul_(keep / DECAY_ONE).trunc_()
+    return lambda state: state.copy_((state.double() * keep / DECAY_ONE).trunc_())
+
+
+def _leak(leak: float) -> Decay | None:
+    return None if leak == 0 else lambda state: state.mul_(leak)
 
 
 def _sufficient_type(network: IntNetwork, connection: Connection) -> torch.dtype:
@@ -131,188 +224,171 @@ def _refuse_overflow(network: IntNetwork) -> None:
 # ---- one chunk of samples ---------------------------------------------------------------------
 
 
-def _run(engine: _Engine, inputs: Array, keep_trace: bool) -> Trace:
-    network = engine.network
-    populations, samples = network.populations, len(inputs)
-    values = torch.from_numpy(np.array(inputs, dtype=np.float64))
-    static = values.dim() == len(network.input.shape) + 1
-    first = _input_currents(engine, values) if static else {}
-    longest = max(connection.delay for connection in network.connections)
-    history: deque[dict[str, Tensor]] = deque(maxlen=longest + 1)  # what was sent, the latest last
-    states = {p.name: (torch.zeros(samples, *p.shape, dtype=engine.state_type),) * 2 for p in populations[1:]}
-    tape = _Tape(keep_trace=keep_trace)
-    for step in range(network.timesteps):
-        history.append({network.input.name: values if static else values[:, step]})
-        for population in populations[1:]:
-            name = population.name
-            total = _gather(engine, population, history, step, first)
-            states[name], history[-1][name] = engine.updates[name](states[name], total)
-        tape.add(history[-1], states, network.output.name)
-    return tape.trace(network)
+@record
+class _Sent:
+    """What a population sends: [timesteps, samples, *shape], or [samples, *shape] in every step alike."""
+
+    values: Tensor
+    still: bool
+
+    @property
+    def samples(self) -> int:
+        return self.values.shape[0 if self.still else 1]
+
+    def at(self, step: int) -> Tensor:
+        return self.values if self.still else self.values[step]
 
 
-def _input_currents(engine: _Engine, values: Tensor) -> dict[Connection, Tensor]:
-    """What a picture that stands still sends; computed once for all time steps."""
-    source = engine.network.input.name
-    return {
-        current.connection: current(values)
-        for currents in engine.currents.values()
-        for current in currents
-        if current.connection.source == source
-    }
+def _sent(values: Array, shape: Shape) -> _Sent:
+    """Of an array [samples, timesteps, *shape], or without time."""
+    tensor = torch.tensor(np.asarray(values))
+    still = tensor.shape[1:] == shape
+    return _Sent(values=tensor if still else tensor.transpose(0, 1), still=still)
 
 
-def _gather(
-    engine: _Engine,
-    population: IntPopulation | FloatPopulation,
-    history: deque[dict[str, Tensor]],
-    step: int,
-    first: Mapping[Connection, Tensor],
-) -> Tensor:
-    """The sum of all synapses into a population, in units of its state."""
-    samples = len(history[-1][engine.network.input.name])
-    total = torch.zeros(samples, *population.shape, dtype=engine.state_type)
-    for current in engine.currents[population.name]:
+class _Membranes:
+    """The neurons of a population, for some samples."""
+
+    def __init__(self, unit: _Unit, samples: int) -> None:
+        self.unit = unit
+        size = (samples, *unit.shape)
+        self.voltage = torch.zeros(size, dtype=unit.state_type)
+        self.current = None if unit.decay_current is None else torch.zeros(size, dtype=unit.state_type)
+
+    def step(self, synapses: Tensor) -> Tensor:
+        """Decay, integrate, fire, reset; gives the spikes."""
+        unit = self.unit
+        if self.current is not None and unit.decay_current is not None:
+            synapses = self.current = unit.decay_current(self.current).add_(synapses)
+        if unit.divisor > 1:
+            synapses = (synapses + unit.bias) / unit.divisor
+        if unit.decay_voltage is None:
+            self.voltage.copy_(synapses)
+        else:
+            unit.decay_voltage(self.voltage).add_(synapses)
+        if unit.divisor == 1:
+            self.voltage.add_(unit.bias)
+        if unit.threshold is None:
+            return torch.zeros(self.voltage.shape, dtype=torch.bool)
+        spikes = self.voltage > unit.threshold
+        self.voltage.masked_fill_(spikes, 0)
+        return spikes
+
+
+def _run(network: AnyNetwork, units: Sequence[_Unit], inputs: Array, keep_trace: bool) -> Trace:
+    sent = {network.input.name: _sent(inputs, network.input.shape)}
+    spikes: dict[str, Array] = {}
+    voltages: dict[str, Array] = {}
+    for block in _blocks(network, units):
+        membranes = [_Membranes(unit, len(inputs)) for unit in block]
+        seen = _run_block(block, membranes, sent, network.timesteps, keep_trace)
+        if keep_trace:
+            spikes |= {unit.name: _by_sample(sent[unit.name].values) for unit in block}
+            voltages |= {name: _by_sample(_number(network, values)) for name, values in seen.items()}
+        _forget(network, block[-1].name, sent)
+    if isinstance(network.output.neuron, (Readout, FloatReadout)):
+        outputs = _number(network, membranes[-1].voltage)
+    else:
+        outputs = sent[network.output.name].values.sum(dim=0)
+    return Trace(spikes=spikes, voltages=voltages, outputs=outputs.numpy())
+
+
+def _blocks(network: AnyNetwork, units: Sequence[_Unit]) -> Iterator[list[_Unit]]:
+    """Units that run together: one alone, or from where a loop begins to where it ends."""
+    place = {unit.name: index for index, unit in enumerate(units)}
+    begun, end = 0, 0
+    for index, unit in enumerate(units):
+        end = max([end, index, *(place.get(c.connection.source, 0) for c in unit.currents)])
+        if end == index:
+            yield list(units[begun : index + 1])
+            begun = index + 1
+
+
+def _run_block(
+    block: list[_Unit],
+    membranes: list[_Membranes],
+    sent: dict[str, _Sent],
+    timesteps: int,
+    keep_voltages: bool,
+) -> dict[str, Tensor]:
+    """Run some units over all time steps; what they send is added to `sent`, their voltages are returned."""
+    for neurons in membranes:
+        size = (timesteps, *neurons.voltage.shape)
+        sent[neurons.unit.name] = _Sent(values=torch.zeros(size, dtype=torch.bool), still=False)
+    currents = [current for unit in block for current in unit.currents]
+    # What a picture that stands still sends is computed once for all time steps.
+    once = {c: c(sent[c.connection.source].values) for c in currents if sent[c.connection.source].still}
+    seen: dict[str, list[Tensor]] = {unit.name: [] for unit in block}
+    for step in range(timesteps):
+        for neurons in membranes:
+            unit = neurons.unit
+            sent[unit.name].values[step] = neurons.step(_gather(unit, sent, step, once))
+            if keep_voltages:
+                seen[unit.name].append(neurons.voltage.clone())
+    return {name: torch.stack(steps) for name, steps in seen.items() if steps}
+
+
+def _gather(unit: _Unit, sent: Mapping[str, _Sent], step: int, once: Mapping[_Current, Tensor]) -> Tensor:
+    """The sum of all synapses into a population in one step, in units of its state."""
+    total: Tensor | None = None
+    for current in unit.currents:
         connection = current.connection
         if step < connection.delay:
             continue
-        sent = history[-1 - connection.delay][connection.source]
-        arriving = first[connection] if connection in first else current(sent)
-        total += _to_state(arriving.reshape(total.shape), connection.synapse, engine.state_type)
-    return total
+        arriving = once.get(current)
+        if arriving is None:
+            arriving = current(sent[connection.source].at(step - connection.delay))
+        arriving = arriving.to(unit.state_type).view(-1, *unit.shape)
+        total = arriving if total is None else total + arriving
+    return torch.zeros(1, *unit.shape, dtype=unit.state_type) if total is None else total
 
 
-def _to_state(values: Tensor, synapse: Synapse, state_type: torch.dtype) -> Tensor:
-    if state_type.is_floating_point:
-        return values * 2.0**synapse.exponent
-    return (values * 2.0 ** (STATE_EXPONENT + synapse.exponent)).round().to(state_type)
+def _forget(network: AnyNetwork, done: str, sent: dict[str, _Sent]) -> None:
+    """Drop what no population to come will read."""
+    names = [population.name for population in network.populations]
+    later = set(names[names.index(done) + 1 :])
+    read = {c.source for c in network.connections if c.target in later} | {names[-1]}
+    for name in set(sent) - read:
+        del sent[name]
 
 
-def _apply(synapse: Synapse, weight: Tensor, values: Tensor) -> Tensor:
+def apply_weight(synapse: Synapse, weight: Tensor, values: Tensor) -> Tensor:
     match synapse:
         case Dense():
             return functional.linear(values.flatten(1), weight)
+        case Conv2d(silent=silent) if silent != NO_BORDER:
+            return _apply_window(synapse, weight, values)
         case Conv2d(stride=stride, padding=padding, dilation=dilation, groups=groups):
             return functional.conv2d(values, weight, None, stride, padding, dilation, groups)
         case _:
             assert_never(synapse)
 
 
-# ---- neurons ----------------------------------------------------------------------------------
-
-
-def _integer_update(neuron: Neuron) -> Update:
-    match neuron:
-        case Lif():
-            return _integer_fire(neuron)
-        case Readout():
-            return _integer_integrate(neuron)
-        case _:
-            raise TypeError("an input is not updated")
-
-
-def _integer_fire(neuron: Lif) -> Update:
-    bias = _state_units(neuron.bias, neuron.bias_exponent)
-    threshold = _state_units(neuron.threshold, STATE_EXPONENT)
-
-    def fire(state: State, synapses: Tensor) -> tuple[State, Tensor]:
-        current = _decay(state[0], neuron.decay_current) + synapses
-        voltage = _decay(state[1], neuron.decay_voltage) + current + bias
-        spikes = voltage > threshold
-        return (current, voltage.masked_fill(spikes, 0)), spikes
-
-    return fire
-
-
-def _integer_integrate(neuron: Readout) -> Update:
-    bias = _state_units(neuron.bias, neuron.bias_exponent)
-
-    def integrate(state: State, synapses: Tensor) -> tuple[State, Tensor]:
-        voltage = state[1] + synapses + bias
-        return (synapses, voltage), torch.zeros(voltage.shape, dtype=torch.bool)
-
-    return integrate
-
-
-def _state_units(values: Array, exponent: int) -> Tensor:
-    return torch.tensor(values.astype(np.int64) << exponent, dtype=torch.int32)
-
-
-def _decay(state: Tensor, amount: int) -> Tensor:
-    """trunc(state * (4096 - amount) / 4096), toward zero; the fraction is reduced to stay in 32 bits"""
-    if amount == DECAY_ONE:
-        return torch.zeros_like(state)
-    divisor = gcd(DECAY_ONE - amount, DECAY_ONE)
-    factor, divisor = (DECAY_ONE - amount) // divisor, DECAY_ONE // divisor
-    wide = state if factor < 2**8 else state.to(torch.int64)
-    return torch.div(wide * factor, divisor, rounding_mode="trunc").to(state.dtype)
-
-
-def _float_update(neuron: FloatNeuron, timesteps: int) -> Update:
-    match neuron:
-        case FloatLif():
-            return _float_fire(neuron)
-        case FloatReadout():
-            return _float_integrate(neuron, timesteps)
-        case _:
-            raise TypeError("an input is not updated")
-
-
-def _float_fire(neuron: FloatLif) -> Update:
-    bias, threshold = torch.tensor(neuron.bias), torch.tensor(neuron.threshold)
-
-    def fire(state: State, synapses: Tensor) -> tuple[State, Tensor]:
-        current = neuron.current_leak * state[0] + synapses
-        voltage = neuron.leak * state[1] + current + bias
-        spikes = voltage > threshold
-        return (current, voltage.masked_fill(spikes, 0.0)), spikes
-
-    return fire
-
-
-def _float_integrate(neuron: FloatReadout, timesteps: int) -> Update:
-    bias = torch.tensor(neuron.bias)
-
-    def integrate(state: State, synapses: Tensor) -> tuple[State, Tensor]:
-        voltage = state[1] + (synapses + bias) / timesteps
-        return (synapses, voltage), torch.zeros(voltage.shape, dtype=torch.bool)
-
-    return integrate
+def _apply_window(synapse: Conv2d, weight: Tensor, values: Tensor) -> Tensor:
+    """Only the pixels that the neurons of its window read are convolved; zeros are put around the result."""
+    pad_y, pad_x = synapse.padding
+    padded = functional.pad(values, (pad_x, pad_x, pad_y, pad_y))
+    target = output_shape(synapse, tuple(values.shape[1:]))
+    rows, columns = (
+        slice(step * inside.start, step * (inside.stop - 1) + reach)
+        for inside, step, reach in zip(window(synapse, target), synapse.stride, span(synapse), strict=True)
+    )
+    read = padded[:, :, rows, columns]
+    inner = functional.conv2d(read, weight, None, synapse.stride, 0, synapse.dilation, synapse.groups)
+    return functional.pad(inner, (*synapse.silent[1], *synapse.silent[0]))
 
 
 # ---- traces -----------------------------------------------------------------------------------
 
 
-class _Tape:
-    """What a chunk did, step by step; only its outputs unless the trace is kept."""
-
-    def __init__(self, *, keep_trace: bool) -> None:
-        self.keep_trace = keep_trace
-        self.spikes: dict[str, list[Tensor]] = {}
-        self.voltages: dict[str, list[Tensor]] = {}
-        self.last_voltage = self.spike_count = torch.zeros(())
-
-    def add(self, sent: Mapping[str, Tensor], states: Mapping[str, State], output: str) -> None:
-        self.last_voltage, self.spike_count = states[output][1], self.spike_count + sent[output]
-        if self.keep_trace:
-            for name, (_, voltage) in states.items():
-                self.spikes.setdefault(name, []).append(sent[name])
-                self.voltages.setdefault(name, []).append(voltage)
-
-    def trace(self, network: IntNetwork | FoldedNetwork) -> Trace:
-        silent = isinstance(network.output.neuron, (Readout, FloatReadout))
-        outputs = self.last_voltage if silent else self.spike_count.to(torch.int32)
-        return Trace(
-            spikes={name: _array(torch.stack(steps, dim=1)) for name, steps in self.spikes.items()},
-            voltages={name: _array(torch.stack(steps, dim=1)) for name, steps in self.voltages.items()},
-            outputs=_array(outputs),
-        )
-
-
-def _array(values: Tensor) -> Array:
+def _number(network: AnyNetwork, values: Tensor) -> Tensor:
     """Integers leave as int64, as the reference gives them."""
-    wide: Array = (values.to(torch.int64) if values.dtype == torch.int32 else values).numpy()
-    return wide
+    return values.to(torch.int64) if isinstance(network, IntNetwork) else values
+
+
+def _by_sample(values: Tensor) -> Array:
+    """[timesteps, samples, ...] as [samples, timesteps, ...]"""
+    return values.transpose(0, 1).numpy()
 
 
 def _join(traces: list[Trace]) -> Trace:

@@ -22,18 +22,20 @@ from rich.table import Table
 from torch import nn
 
 from . import lava_sim
+from .accuracy import Accuracy, accuracy_text, measure_accuracy
 from .bounds import bounds
 from .cli import Command, Outcome, main
 from .data import Split
+from .drift import Drift, drift_table, drift_text, measure_drift
 from .emulate import emulate
 from .errors import MissingPackageError, SimulationError
 from .float_ir import FoldedNetwork
 from .folder import add_network_arguments, add_sample_arguments, open_network
-from .graph import Trace
+from .graph import Trace, as_steps
 from .int_ir import STATE_LIMIT, IntNetwork
-from .netx_io import stock_reader_loads
-from .nn import LIF, SpikingNetwork
-from .progress import announce
+from .netx_io import stock_reader_obstacle
+from .nn import LIF, QuantizedBody, SpikingNetwork
+from .progress import announce, watched
 from .records import Array, record
 from .simulate import simulate
 
@@ -45,7 +47,6 @@ COUNTS = (
     "outputs_compared",
     "outputs_mismatched",
 )
-SAMPLES_AT_ONCE = 1024
 LAVA_CLAIM = "bit-accurate to Lava's fixed-point model"
 
 
@@ -91,30 +92,13 @@ class FoldCheck:
 
 
 @record
-class Drift:
-    """How far the integer network is from the float one on these samples."""
-
-    spike_agreement: Mapping[str, float]
-    prediction_agreement: float
-
-
-@record
-class Accuracy:
-    """On a whole labelled split, through the emulator."""
-
-    data: str
-    samples: int
-    float_network: float
-    integer_network: float
-
-
-@record
 class VerifyReport:
     """What was compared, and what came out."""
 
     samples: int
     comparisons: tuple[Comparison, ...]
     bounds: Mapping[str, int]
+    stock_reader_obstacle: str | None = None  # why lava-dl's own reader was not asked
     drift: Drift | None = None
     accuracy: Accuracy | None = None
     fold: FoldCheck | None = None
@@ -153,9 +137,10 @@ class VerifyReport:
             **{count: self.total(count) for count in COUNTS},
             "first_mismatch": None if first is None else asdict(first),
             "comparisons": [asdict(comparison) for comparison in self.comparisons],
+            "stock_reader_obstacle": self.stock_reader_obstacle,
             "populations": _populations_json(self),
-            "prediction_agreement": None if self.drift is None else self.drift.prediction_agreement,
-            "accuracy": None if self.accuracy is None else _accuracy_json(self.accuracy),
+            **_drift_json(self.drift),
+            "accuracy": None if self.accuracy is None else self.accuracy.to_json(),
             "fold": None if self.fold is None else asdict(self.fold),
         }
 
@@ -166,22 +151,24 @@ def verify(
     *,
     folded: FoldedNetwork | None = None,
     netx: Path | None = None,
+    labels: Array | None = None,
     test: Split | None = None,
     data_name: str = "",
+    model: SpikingNetwork | None = None,
 ) -> VerifyReport:
     """Compare all executions of a network on some samples.
 
-    With `folded`, also integer against float; with the file `netx`, also lava-dl's stock reader of
-    it, if it is a chain; with a labelled split, also the accuracies on all of it.
+    With `folded`, also integer against float, and which changed predictions the `labels` of the samples call
+    right; with the file `netx`, also lava-dl's stock reader of it, if it is a chain; with a labelled split,
+    also the accuracies on all of it, and that of the PyTorch `model`.
     """
+    announce(f"verify: the reference, {len(inputs)} samples of {network.timesteps} steps")
     reference = simulate(network, inputs)
-    executions: dict[str, Callable[[], Trace]] = {
-        "emulator": lambda: emulate(network, inputs),
-        "Lava": lambda: lava_sim.run(network, inputs),
-    }
-    if netx is not None and stock_reader_loads(network):
-        executions["lava-dl netx"] = lambda: lava_sim.run_stock_netx(netx, network, inputs)
+    obstacle = None if netx is None else stock_reader_obstacle(network)
     comparisons = []
+    executions = _executions(network, inputs, netx if obstacle is None else None)
+    if model is not None and isinstance(model.body, QuantizedBody):
+        executions["PyTorch, as trained"] = lambda: run_twin(model, inputs)
     for name, execute in executions.items():
         announce(f"verify: reference against {name}, {len(inputs)} samples")
         try:
@@ -192,11 +179,24 @@ def verify(
         samples=len(inputs),
         comparisons=tuple(comparisons),
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
-        drift=None if folded is None else measure_drift(emulate(folded, inputs), reference),
+        stock_reader_obstacle=obstacle,
+        drift=None if folded is None else measure_drift(folded, network, inputs, labels),
         accuracy=None
         if folded is None or test is None
-        else measure_accuracy(folded, network, test, data_name),
+        else measure_accuracy(folded, network, test, data_name, model),
     )
+
+
+def _executions(network: IntNetwork, inputs: Array, netx: Path | None) -> dict[str, Callable[[], Trace]]:
+    """What is held against the reference; Lava takes long for large networks, so it shows how far it is."""
+    executions: dict[str, Callable[[], Trace]] = {
+        "emulator": lambda: emulate(network, inputs),
+        "Lava": lambda: lava_sim.run(network, inputs, watch=watched("Lava, blocks of steps")),
+    }
+    if netx is not None:
+        watch = watched("lava-dl netx, samples")
+        executions["lava-dl netx"] = lambda: lava_sim.run_stock_netx(netx, network, inputs, watch=watch)
+    return executions
 
 
 def compare(name: str, expected: Trace, got: Trace) -> Comparison:
@@ -237,6 +237,25 @@ def check_fold(model: SpikingNetwork, folded: FoldedNetwork, inputs: Array) -> F
     )
 
 
+def run_twin(model: SpikingNetwork, inputs: Array) -> Trace:
+    """What the forward pass of a network that was trained quantization-aware does, in its integers.
+
+    It shows spikes and outputs; voltages stay inside its passage over the time steps.
+    """
+    body = model.body
+    assert isinstance(body, QuantizedBody)
+    stepped = as_steps(np.asarray(inputs, np.float32), model.input_format.shape, model.timesteps)
+    with torch.no_grad():
+        sent = body.run(torch.from_numpy(stepped.swapaxes(0, 1).copy()).flatten(0, 1))
+    _, *spiking, gained = (
+        values.view(model.timesteps, -1, *values.shape[1:]).transpose(0, 1).numpy()
+        for values in sent.values()
+    )
+    names = [neurons.population.name for neurons in body.all_neurons]
+    spikes = {name: values.astype(bool) for name, values in zip(names, spiking, strict=False)}
+    return Trace(spikes=spikes, voltages={}, outputs=gained.sum(axis=1).astype(np.int64))
+
+
 def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:
     """Spikes [samples, timesteps, *shape] of every LIF, by its path, and the logits, in float64."""
     model = copy.deepcopy(model).double().eval()
@@ -255,37 +274,6 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
     with torch.no_grad():
         logits: Array = model(torch.tensor(np.asarray(inputs, np.float64))).numpy()
     return spikes, logits
-
-
-def measure_drift(real: Trace, integer: Trace) -> Drift:
-    """The share of equal spikes per population, and of equal predictions."""
-    agreement = {
-        name: float(np.mean(real.spikes[name] == spikes))
-        for name, spikes in integer.spikes.items()
-        if spikes.any() or real.spikes[name].any()
-    }
-    same = np.mean(real.predictions == integer.predictions)
-    return Drift(spike_agreement=agreement, prediction_agreement=float(same))
-
-
-def measure_accuracy(folded: FoldedNetwork, network: IntNetwork, test: Split, name: str) -> Accuracy:
-    announce(f"verify: accuracy on all {len(test)} test samples")
-    real, integer = (
-        emulate(which, test.inputs[:], keep_trace=False).predictions for which in (folded, network)
-    )
-    return Accuracy(
-        data=name,
-        samples=len(test),
-        float_network=float(np.mean(real == test.labels)),
-        integer_network=float(np.mean(integer == test.labels)),
-    )
-
-
-def _predictions(network: FoldedNetwork | IntNetwork, test: Split) -> Array:
-    """Of all test samples, in parts: a whole data set of pictures may not fit in memory."""
-    starts = range(0, len(test), SAMPLES_AT_ONCE)
-    samples = (test.inputs[start : start + SAMPLES_AT_ONCE] for start in starts)
-    return np.concatenate([emulate(network, part, keep_trace=False).predictions for part in samples])
 
 
 def _first_mismatch(pairs: list[tuple[str, str, Array, Array]]) -> Mismatch | None:
@@ -315,12 +303,12 @@ def _first_mismatch(pairs: list[tuple[str, str, Array, Array]]) -> Mismatch | No
 
 
 def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:
-    """Per population: agreement with the float network, and the proof that no state overflows."""
-    agreement = {} if report.drift is None else report.drift.spike_agreement
+    """Per population: what became of the float network's, and the proof that no state overflows."""
+    drifts = {} if report.drift is None else {p.name: p.to_json() for p in report.drift.populations}
     return [
         {
             "name": name,
-            "spike_agreement": agreement.get(name),
+            **drifts.get(name, {"spike_agreement": None}),
             "state_bound": bound,
             "state_limit": STATE_LIMIT,
             "overflow_proved_absent": bound <= STATE_LIMIT,
@@ -329,12 +317,12 @@ def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:
     ]
 
 
-def _accuracy_json(accuracy: Accuracy) -> dict[str, Any]:
+def _drift_json(drift: Drift | None) -> dict[str, Any]:
+    first = None if drift is None else drift.first_flip
     return {
-        "data": accuracy.data,
-        "samples": accuracy.samples,
-        "float": accuracy.float_network,
-        "integer": accuracy.integer_network,
+        "first_flip": None if first is None else first.to_json(),
+        "predictions": None if drift is None else drift.predictions.to_json(),
+        "prediction_agreement": None if drift is None else drift.predictions.agreement,
     }
 
 
@@ -346,22 +334,20 @@ def report_text(report: VerifyReport) -> RenderableType:
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
         table.add_row(comparison.execution, *_cells(comparison))
-    lines = [f"{c.execution} not run: {c.not_run}" for c in report.comparisons if c.not_run]
+    lines: list[RenderableType] = [
+        f"{c.execution} not run: {c.not_run}" for c in report.comparisons if c.not_run
+    ]
+    if report.stock_reader_obstacle is not None:
+        lines.append(f"stock netx reader: not run, {report.stock_reader_obstacle}")
     lines += [_mismatch_text(c) for c in report.comparisons if c.first_mismatch]
     if report.fold is not None:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
         counts = f"{changed} of {compared}" if compared else "not compared, it has no LIF of ours"
         lines.append(f"spikes changed by folding, against the PyTorch model: {counts}")
     if report.drift is not None:
-        shares = ", ".join(f"{name} {share:.2%}" for name, share in report.drift.spike_agreement.items())
-        lines.append(f"spikes equal to the float network: {shares}")
-        lines.append(f"predictions equal to the float network: {report.drift.prediction_agreement:.2%}")
+        lines += [drift_table(report.drift), *drift_text(report.drift)]
     if report.accuracy is not None:
-        accuracy = report.accuracy
-        lines.append(
-            f"accuracy on all {accuracy.samples} test samples of {accuracy.data}: "
-            f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
-        )
+        lines += accuracy_text(report.accuracy)
     return Group(table, *lines)
 
 
@@ -396,6 +382,7 @@ def _execute(options: argparse.Namespace) -> Outcome:
         samples.inputs,
         folded=opened.folded,
         netx=opened.netx,
+        labels=samples.labels,
         test=samples.test,
         data_name=samples.name,
     )

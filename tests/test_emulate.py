@@ -8,7 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import assert_same_trace, inputs_for, int_chain, int_residual, spiking_network
+from networks import (
+    LEAKING,
+    assert_same_trace,
+    inputs_for,
+    int_chain,
+    int_residual,
+    int_windows,
+    spiking_network,
+)
 
 from mpbn_deploy import emulate as emulate_module
 from mpbn_deploy.bounds import bounds
@@ -30,15 +38,31 @@ def test_equals_the_reference_on_graphs_with_skips_and_delays(seed, steps, delay
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32), groups=st.sampled_from([1, 2]), per_neuron=st.booleans())
-def test_equals_the_reference_on_chains(seed, groups, per_neuron):
-    network = int_chain(seed, groups=groups, per_neuron=per_neuron)
+@given(
+    seed=st.integers(0, 2**32),
+    groups=st.sampled_from([1, 2]),
+    per_neuron=st.booleans(),
+    readout=st.sampled_from([{}, LEAKING]),
+)
+def test_equals_the_reference_on_chains(seed, groups, per_neuron, readout):
+    network = int_chain(seed, groups=groups, per_neuron=per_neuron, **readout)
     inputs = inputs_for(network, seed=seed)
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
 
 
-def test_equals_the_reference_in_float64():
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.booleans())
+def test_equals_the_reference_where_windows_have_kernels_of_their_own(seed, steps):
+    network = int_windows(seed)
+    inputs = inputs_for(network, seed=seed, steps=steps)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@pytest.mark.parametrize("leaks", [{}, {"leak": 0.75}, {"leak": 0.5, "current_leak": 0.25}])
+def test_equals_the_reference_in_float64(leaks):
     network = fold(trace(spiking_network()))
+    *front, last = network.populations
+    network = replace(network, populations=(*front, replace(last, neuron=replace(last.neuron, **leaks))))
     inputs = inputs_for(network, samples=20)
     expected, got = simulate(network, inputs), emulate(network, inputs)
     for name in expected.spikes:

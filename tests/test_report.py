@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import rcParams
+from networks import int_windows
 from torch import nn
 
+from mpbn_deploy.accuracy import Accuracy, Predictions
 from mpbn_deploy.data import Split
+from mpbn_deploy.drift import Drift, Flip
 from mpbn_deploy.emulate import emulate
 from mpbn_deploy.errors import OptionError
 from mpbn_deploy.fit import fit
@@ -28,9 +31,9 @@ from mpbn_deploy.report import Story, html, write_html
 from mpbn_deploy.report.diagram import choose_lanes, network_diagram, split_connections, synapse_text
 from mpbn_deploy.report.drawing import as_data_uri, label
 from mpbn_deploy.report.html import render
-from mpbn_deploy.report.pictures import histogram_range, real_thresholds, sampled_neurons
+from mpbn_deploy.report.pictures import agreement, histogram_range, real_thresholds, sampled_neurons
 from mpbn_deploy.rules import Finding
-from mpbn_deploy.verify import Accuracy, Comparison, Drift, FoldCheck, Mismatch, verify
+from mpbn_deploy.verify import Comparison, FoldCheck, Mismatch, verify
 
 LOIHI2 = load_profile("loihi2")
 NOTHING_KNOWN = HardwareProfile(name="riddle", title="?", description="?", limits={})
@@ -120,6 +123,21 @@ def words_of(page):
     return " ".join(re.sub(r"<[^>]+>", " ", page.split("<main>")[1]).split())
 
 
+def flip_of(population):
+    return Flip(
+        population=population,
+        sample=1,
+        time_step=2,
+        index=(0, 3),
+        float_fires=True,
+        float_voltage=0.51,
+        float_threshold=0.5,
+        integer_voltage=0.48,
+        integer_threshold=0.49,
+        mended_by=("weight", "bias"),
+    )
+
+
 def renamed(story, old, new):
     """The same story, with another name for one population."""
 
@@ -138,7 +156,11 @@ def renamed(story, old, new):
         ),
         scales=swap(network.scales),
     )
-    drift = replace(report.drift, spike_agreement=swap(report.drift.spike_agreement))
+    drift = replace(
+        report.drift,
+        populations=tuple(replace(p, name=name(p.name)) for p in report.drift.populations),
+        first_flip=flip_of(new),
+    )
     return replace(
         story,
         title=new,
@@ -206,7 +228,7 @@ def test_hostile_names_are_only_text(story, name):
     escaped = name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     escaped = escaped.replace('"', "&#34;").replace("'", "&#39;")
     assert f"<h1>{escaped}</h1>" in page
-    assert page.count(f"<th>{escaped}</th>") == 3  # what changed, fit, facts
+    assert page.count(f"<th>{escaped}</th>") == 4  # float against integer, what changed, fit, facts
 
 
 # ---- what it says -----------------------------------------------------------------------------
@@ -224,7 +246,7 @@ def test_what_folding_changed_is_said(story):
 def test_every_population_is_named(story):
     page = render(story)
     for population in story.network.populations[1:]:
-        assert page.count(f"<th>{population.name}</th>") == 2, population.name
+        assert page.count(f"<th>{population.name}</th>") == 3, population.name
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -294,13 +316,64 @@ def test_an_execution_that_did_not_run_says_why_and_proves_nothing(story):
     assert '<span class="unknown">bit-exactness not tested</span>' in page
 
 
-def test_accuracy_and_agreement_are_shown(story):
-    accuracy = Accuracy(data="noise", samples=1234, float_network=0.9876, integer_network=0.9753)
-    drift = Drift(spike_agreement={"first": 0.5}, prediction_agreement=0.875)
-    words = words_of(render(replace(story, verify=replace(story.verify, accuracy=accuracy, drift=drift))))
+@pytest.mark.usefixtures("undrawn")
+def test_accuracy_is_shown(story):
+    changed = Predictions(samples=1234, changed=20, became_right=3, became_wrong=15)
+    accuracy = Accuracy(
+        data="noise",
+        samples=1234,
+        float_network=0.9876,
+        integer_network=0.9753,
+        trained_network=0.9877,
+        predictions=changed,
+    )
+    words = words_of(render(replace(story, verify=replace(story.verify, accuracy=accuracy))))
     assert "accuracy 98.76 % float → 97.53 % integer" in words
     assert "On all 1,234 test samples of noise the float network is right in 98.76 %" in words
+    assert "; the PyTorch model in 98.77 %." in words
+    assert "changed the predictions of 20 of 1234, of which 3 became right and 15 became wrong" in words
+    words = words_of(render(replace(story, verify=replace(story.verify, accuracy=replace(
+        accuracy, trained_network=None, predictions=None)))))  # fmt: skip
+    assert "PyTorch" not in words and "changed the predictions" not in words
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_drift_is_shown(story):
+    first = replace(
+        story.verify.drift.populations[0],
+        spike_agreement=np.array([1.0, 0.5, 0.75]),
+        rate_float=np.array([0.25, 0.25, 0.25]),
+        rate_integer=np.array([0.25, 0.5, 0.75]),
+        voltage_error_rms=np.full(3, 0.0125),
+        threshold_distance_rms=np.full(3, 0.1),
+        near_threshold=np.zeros(3),
+        flips={"weight": 1234, "bias": 0, "leak": 2},
+    )
+    drift = Drift(
+        populations=(first, *story.verify.drift.populations[1:]),
+        predictions=Predictions(samples=8, changed=1),
+        first_flip=flip_of("first"),
+    )
+    words = words_of(render(replace(story, verify=replace(story.verify, drift=drift))))
     assert "The two predict the same for 87.50 % of the 2 compared samples." in words
+    assert "first 25.00 % 50.00 % 75.00 % 0.0125 12.50 % 0.00 % weight 1,234, leak 2 second" in words
+    assert (
+        "differs: first, sample 1, step 2, neuron [0, 3]: the float network fires at 0.51 against 0.5, the "
+        "integer network does not at 0.48 against 0.49; cause: weight (so would bias)." in words
+    )
+    drift = replace(drift, first_flip=None)
+    assert "No spike differs." in words_of(render(replace(story, verify=replace(story.verify, drift=drift))))
+
+
+def test_agreement_is_drawn_per_step(story):
+    """Up to twelve steps as numbers, beyond with a scale of colours."""
+    report = story.verify
+    few = agreement(story)
+    assert len(few.axes) == 1 and "0.00 %" in {text.get_text() for text in few.axes[0].texts}
+    steps = {key: np.repeat(values, 7) for key, values in report.drift.populations[0].steps().items()}
+    many = replace(report.drift.populations[0], **steps)
+    long = replace(story, verify=replace(report, drift=replace(report.drift, populations=(many,))))
+    assert len(agreement(long).axes) == 2 and not agreement(long).axes[0].texts
 
 
 def test_the_page_works_without_drift_and_accuracy(story):
@@ -311,7 +384,9 @@ def test_the_page_works_without_drift_and_accuracy(story):
 
 
 def test_a_network_without_spikes_in_common_has_no_picture_of_agreement(story):
-    nothing = Drift(spike_agreement={}, prediction_agreement=1.0)
+    silent = {key: np.zeros(3) for key in ("rate_float", "rate_integer")}
+    populations = tuple(replace(p, **silent) for p in story.verify.drift.populations)
+    nothing = Drift(populations=populations, predictions=Predictions(samples=2, changed=0))
     page = render(replace(story, verify=replace(story.verify, drift=nothing)))
     assert len(pictures_of(page)) == 5
     assert "The two predict the same for 100.00 %" in words_of(page)
@@ -384,6 +459,19 @@ def test_a_network_with_skips_is_drawn_whole(story):
     assert "conv 3 × 3, stride 2, 36 weights" in texts  # noqa: RUF001
     assert len(figure.axes[0].patches) == len(network.populations) + len(network.connections)
     assert len(pictures_of(render(shown))) == 6
+
+
+def test_windows_of_one_target_are_one_arrow(story):
+    network = int_windows()
+    straight, lanes = split_connections(network)
+    assert [c.label for c in straight] == ["input->first", "first->last"]
+    assert [(c.label, c.delay) for c, _ in lanes] == [("first->last", 1)]
+    spikes = {p.name: np.zeros((1, 2, *p.shape), bool) for p in network.populations[1:]}
+    shown = replace(
+        story, network=network, fit=fit(network, LOIHI2), trace=replace(story.trace, spikes=spikes)
+    )
+    texts = [text.get_text() for text in network_diagram(shown).axes[0].texts]
+    assert "conv 7 × 4, stride 2 × 1, 6 windows, 1,008 weights" in texts  # noqa: RUF001
 
 
 def test_a_convolution_says_what_is_special_about_it():

@@ -1,10 +1,11 @@
 """Comparison itself: it counts, and it finds the first difference with all its coordinates."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from networks import inputs_for, int_chain, needs_lava, spiking_network
+from networks import inputs_for, int_chain, int_loop, int_residual, needs_lava, spiking_network
 
 from mpbn_deploy import lava_sim
 from mpbn_deploy.data import Split
@@ -93,7 +94,7 @@ def test_a_wrong_execution_is_reported_not_raised(monkeypatch):
     first = network.populations[1]
     wrong = replace(first, neuron=replace(first.neuron, threshold=first.neuron.threshold + 40))
     others = replace(network, populations=(network.populations[0], wrong, *network.populations[2:]))
-    monkeypatch.setattr(lava_sim, "run", lambda net, given: simulate(others, given))
+    monkeypatch.setattr(lava_sim, "run", lambda net, given, watch: simulate(others, given))
     report = verify(network, inputs)
     assert not report.bit_exact
     assert report.to_json()["first_mismatch"]["population"] == "lif1"
@@ -112,7 +113,7 @@ def _render(report):
 
 
 def test_without_lava_the_rest_is_compared_and_the_gap_is_said(monkeypatch):
-    def missing(*given):
+    def missing(*given, **options):
         raise MissingPackageError("lava-nc is not installed; pip install ...")
 
     monkeypatch.setattr(lava_sim, "run", missing)
@@ -133,6 +134,40 @@ def test_folding_is_checked_against_the_module_itself():
     assert check.largest_output_difference < 1e-12
     model.body.lif1.threshold = 0.9
     assert check_fold(model, folded, inputs).spikes_mismatched > 0
+
+
+def changed_last(network, **changes):
+    *front, last = network.populations
+    return replace(network, populations=(*front, replace(last, neuron=replace(last.neuron, **changes))))
+
+
+def with_exponent(network):
+    *front, last = network.connections
+    return replace(network, connections=(*front, replace(last, synapse=replace(last.synapse, exponent=1))))
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"),
+    [
+        (int_residual(), r"last: a graph with skip connections \(from first, input\)"),
+        (with_exponent(int_chain()), "output: weights with exponents"),
+        (changed_last(int_chain(), bias_exponent=3), "output: a bias with an exponent"),
+        (int_loop(delays=(63,), loop=False), "last: several kernels, loops, delays"),
+        (
+            replace(int_loop(), connections=int_loop().connections[::-1]),
+            "cannot say in which order the connections",
+        ),
+    ],
+)
+def test_why_the_stock_reader_is_not_asked_is_said(monkeypatch, tmp_path, network, reason):
+    monkeypatch.setattr(lava_sim, "run", lambda net, given, watch: simulate(net, given))
+    write_netx(network, tmp_path / "network.net")
+    report = verify(network, inputs_for(network), netx=tmp_path / "network.net")
+    assert [c.execution for c in report.comparisons] == ["emulator", "Lava"]
+    assert report.verdict == "bit-exact"
+    assert re.search(f"stock netx reader: not run, .*{reason}", _render(report))
+    assert re.search(reason, report.to_json()["stock_reader_obstacle"])
+    assert "stock netx reader" not in _render(verify(network, inputs_for(network)))
 
 
 @needs_lava

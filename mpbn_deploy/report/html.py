@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +72,7 @@ def _content(story: Story) -> dict[str, Any]:
         "pictures": _pictures(story),
         "lava_claim": _lava_claim(story.verify),
         "differences": _differences(story.verify),
+        "drifts": _drifts(story.verify),
         "changes": [_change(described, story) for described in story.quantization],
         "state_limit": STATE_LIMIT,
         "columns": {name: COLUMNS[name] for name in known_resources(story)},
@@ -199,6 +201,20 @@ def _place(mismatch: Mismatch) -> str:
     )
 
 
+def _drifts(report: VerifyReport) -> list[dict[str, Any]]:
+    """Rows of float against integer: the numbers of each population over all steps."""
+    populations = () if report.drift is None else report.drift.populations
+    return [
+        {
+            **population.to_json(),
+            "name": population.name,
+            "fires": population.fires,
+            "relative_error": population.relative_error if isfinite(population.relative_error) else None,
+        }
+        for population in populations
+    ]
+
+
 def _change(described: dict[str, Any], story: Story) -> dict[str, Any]:
     """One row of what quantization changed; a readout has no leak and no threshold."""
     name = described["name"]
@@ -211,6 +227,8 @@ def _change(described: dict[str, Any], story: Story) -> dict[str, Any]:
         "weight_error": described["weight_error_rms"],
         "leak_error": described.get("leak_error"),
         "beyond_reach": described.get("thresholds_beyond_reach"),
+        "thresholds": described.get("thresholds"),
+        "notes": described.get("notes", []),
         "bound": bound,
         "share": None if bound is None else bound / STATE_LIMIT,
     }

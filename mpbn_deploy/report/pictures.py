@@ -117,22 +117,7 @@ def rates(story: Story) -> Figure:
     """The share of neurons that fire in each time step, over all samples."""
     populations = [population for population, _ in story.spiking()]
     table = np.array([FULL * _rate_per_step(story.trace.spikes[p.name]) for p in populations])
-    figure = Figure(figsize=(WIDTH, 0.34 * len(table) + 0.75), layout="constrained")
-    axes = figure.add_subplot()
-    # Twice the highest rate, so that dark numbers can be read on every cell.
-    top = 2 * max(float(table.max()), 1.0)
-    cells = axes.imshow(table, cmap="Blues", vmin=0, vmax=top, aspect="auto", interpolation="nearest")
-    if table.shape[1] <= NUMBERED_CELLS:
-        _draw_numbers(axes, table)
-    else:
-        figure.colorbar(cells, ax=axes, label="percent", aspect=30, pad=0.01).outline.set_visible(False)
-    ticks = _step_ticks(table.shape[1])
-    axes.set_xticks(ticks, [str(step + 1) for step in ticks])
-    axes.set_yticks(range(len(table)), [label(population.name) for population in populations])
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    axes.set_xlabel("time step")
-    return figure
+    return _heat_map(table, [population.name for population in populations], least=1.0, digits=1)
 
 
 def _rate_per_step(spikes: Array) -> Array:
@@ -141,11 +126,31 @@ def _rate_per_step(spikes: Array) -> Array:
     return rate
 
 
-def _draw_numbers(axes: Axes, table: Array) -> None:
+def _heat_map(percents: Array, names: list[str], *, least: float, digits: int) -> Figure:
+    """Percents [populations, timesteps] as cells; the scale reaches up to `least` at least."""
+    figure = Figure(figsize=(WIDTH, 0.34 * len(percents) + 0.75), layout="constrained")
+    axes = figure.add_subplot()
+    # Twice the highest number, so that dark ones can be read on every cell.
+    top = 2 * max(float(percents.max()), least)
+    cells = axes.imshow(percents, cmap="Blues", vmin=0, vmax=top, aspect="auto", interpolation="nearest")
+    if percents.shape[1] <= NUMBERED_CELLS:
+        _draw_numbers(axes, percents, digits)
+    else:
+        figure.colorbar(cells, ax=axes, label="percent", aspect=30, pad=0.01).outline.set_visible(False)
+    ticks = _step_ticks(percents.shape[1])
+    axes.set_xticks(ticks, [str(step + 1) for step in ticks])
+    axes.set_yticks(range(len(percents)), list(map(label, names)))
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("time step")
+    return figure
+
+
+def _draw_numbers(axes: Axes, table: Array, digits: int) -> None:
     """The number in each cell, and white gaps between cells."""
     rows, columns = table.shape
     for (row, column), value in np.ndenumerate(table):
-        axes.text(column, row, f"{value:.1f} %", ha="center", va="center")
+        axes.text(column, row, f"{value:.{digits}f} %", ha="center", va="center")
     for border in range(1, columns):
         axes.axvline(border - 0.5, color="white", linewidth=2.0)
     for border in range(1, rows):
@@ -206,24 +211,11 @@ def _short_percent(percent: float) -> str:
 
 
 def agreement(story: Story) -> Figure:
-    """The share of spikes that are those of the float network; the line is what lacks to 100 %."""
+    """The share of spikes that are not those of the float network, in each time step."""
     assert story.verify.drift is not None
-    shares = {name: FULL * share for name, share in story.verify.drift.spike_agreement.items()}
-    figure = Figure(figsize=(WIDTH, 0.34 * len(shares) + 0.7), layout="constrained")
-    axes = figure.add_subplot()
-    for row, share in enumerate(shares.values()):
-        axes.plot([share, FULL], [row, row], color=BLUE, linewidth=2.0, alpha=0.35, solid_capstyle="butt")
-        axes.plot([share], [row], marker="o", color=BLUE, markersize=6, clip_on=False)
-        axes.annotate(f"{share:.2f} %", (share, row), (-9, 0), textcoords="offset points",
-                      ha="right", va="center")  # fmt: skip
-    lowest = min(shares.values())
-    axes.set_xlim(FULL - 1.3 * max(FULL - lowest, 0.5), FULL)
-    axes.set_ylim(len(shares) - 0.4, -0.6)
-    axes.set_yticks(range(len(shares)), [label(name) for name in shares])
-    axes.tick_params(length=0)
-    axes.grid(axis="x")
-    axes.set_xlabel("spikes equal to the float network's, percent of neurons and time steps")
-    return figure
+    populations = [population for population in story.verify.drift.populations if population.fires]
+    flips = np.array([FULL * (1 - population.spike_agreement) for population in populations])
+    return _heat_map(flips, [population.name for population in populations], least=0.1, digits=2)
 
 
 # ---- panels -----------------------------------------------------------------------------------
