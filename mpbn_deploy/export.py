@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Group
 
 from . import __version__, fit, verify
@@ -26,7 +27,9 @@ from .folder import (
     FIT_FILE,
     MANIFEST_FILE,
     NETX_FILE,
+    NETX_SUFFIX,
     NIR_FILE,
+    NIR_SUFFIX,
     REPORT_FILE,
     VERIFY_FILE,
     Samples,
@@ -41,15 +44,16 @@ from .hardware import HardwareProfile, load_profile
 from .int_ir import IntNetwork
 from .lava_sim.compat import installed_version
 from .netx_io import read_netx, write_netx
-from .nir_io import read_folded, write_nir
-from .nn import SpikingNetwork
+from .nir_io import DIALECTS, FAITHFUL, in_dialect, read_folded, write_nir
+from .nn import QuantizedBody, SpikingNetwork
 from .progress import announce
 from .quantize import describe, quantize
 from .records import Array, record, same_records
 from .report import Story, write_html
+from .rounding import real_network
+from .thresholds import CHOICES
 
 CALIBRATION_SAMPLES = 256
-NIR_SUFFIX = ".nir"
 VERSIONED_PACKAGES = ("torch", "numpy", "nir", "h5py", "lava-nc", "lava-dl")
 
 
@@ -60,6 +64,7 @@ class ExportResult:
     folder: Path
     verified: verify.VerifyReport
     fitted: fit.FitReport
+    notes: tuple[str, ...] = ()  # what quantization could not do exactly, and what else to know of it
 
     @property
     def good(self) -> bool:
@@ -71,6 +76,7 @@ class ExportResult:
             "files": [*FILES, MANIFEST_FILE],
             "fits": self.fitted.fits,
             "bit_exact": self.verified.bit_exact,
+            "notes": list(self.notes),
         }
 
 
@@ -80,6 +86,7 @@ def export(
     out: str | Path | None = None,
     *,
     weight_bits: int | None = None,
+    thresholds: str = "own",
     calibration: str | None = None,
     samples: int | None = 16,
     data: str | None = None,
@@ -88,6 +95,7 @@ def export(
     timesteps: int | None = None,
     input_range: tuple[int, int] | None = None,
     dt: float | None = None,
+    nir_dialect: str = FAITHFUL,
 ) -> ExportResult:
     """Fold, quantize, write, verify and fit a trained network; the folder appears whole or not at all.
 
@@ -96,29 +104,38 @@ def export(
     model_path = Path(model_path)
     profile = load_profile(target)
     model, folded = _load(model_path, arch, timesteps, input_range, dt)
+    folded = in_dialect(folded, nir_dialect)  # so that the scales of the integers are those of network.nir
     announce(f"quantize: to the formats of {profile.name}")
-    network = quantize(
-        folded, profile, calibration_inputs(folded, calibration, data_dir), weight_bits=weight_bits
-    )
+    remarks: list[str] = []
+    network = trained_integers(model_path, model, weight_bits, thresholds, calibration)
+    if network is None:
+        inputs, remarks = calibration_inputs(folded, calibration, data_dir)
+        network = quantize(folded, profile, inputs, weight_bits=weight_bits, thresholds=thresholds)
+    described = describe(folded, network, profile, weight_bits, thresholds)
+    remarks += [note for population in described for note in population["notes"]]
     chosen = choose_samples(network, samples, data or trained_on(model), data_dir)
     folder = Path(out) if out is not None else default_folder(model_path, profile)
     options = {"weight_bits": weight_bits, "calibration": calibration, "timesteps": network.timesteps}
+    options |= {"nir_dialect": nir_dialect, "thresholds": thresholds}
     with new_folder(folder) as staging:
-        _write_networks(staging, folded, network)
+        _write_networks(staging, folded, network, nir_dialect)
         verified = verify.verify(
             network,
             chosen.inputs,
             folded=read_folded(staging / NIR_FILE),  # so that `verify FOLDER` finds the same
             netx=staging / NETX_FILE,
+            labels=chosen.labels,
             test=chosen.test,
             data_name=chosen.name,
+            model=model,
         )
-        if model is not None:
+        if model is not None and not isinstance(model.body, QuantizedBody):
             verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
         announce(f"fit: on {profile.title}")
-        result = ExportResult(folder=folder, verified=verified, fitted=fit.fit(network, profile))
+        result = ExportResult(
+            folder=folder, verified=verified, fitted=fit.fit(network, profile), notes=tuple(remarks)
+        )
         facts = _facts(model_path, model, profile, chosen, options)
-        described = describe(folded, network, profile, weight_bits)
         _write_reports(staging, result, network, profile, described, facts, chosen)
         write_manifest(staging, {**facts, "quantization": described, "scales": _scales(network)})
     return result
@@ -132,6 +149,11 @@ def _load(
     dt: float | None,
 ) -> tuple[SpikingNetwork | None, FoldedNetwork]:
     """The folded network of a checkpoint, with its model, or of a NIR file."""
+    if path.suffix == NETX_SUFFIX:
+        raise OptionError(
+            f"{path}: a netx file holds integers, so nothing is left to export; fit, run and verify take it "
+            f"as it is: python -m mpbn_deploy.fit {path} --target loihi2"
+        )
     if path.suffix == NIR_SUFFIX:
         if arch is not None:
             raise OptionError(f"{path}: --arch builds the network of a checkpoint; a NIR file holds its own.")
@@ -141,8 +163,33 @@ def _load(
         if value is not None:
             raise OptionError(f"{path}: {option} is for NIR files; a checkpoint says it itself.")
     model = load_model(path, arch=arch, timesteps=timesteps)
+    if isinstance(model.body, QuantizedBody):
+        return model, real_network(model.body.to_integers(model.timesteps))
     announce(f"fold: {path} without its normalizations")
     return model, fold(trace(model))
+
+
+def trained_integers(
+    path: Path,
+    model: SpikingNetwork | None,
+    weight_bits: int | None,
+    thresholds: str,
+    calibration: str | None,
+) -> IntNetwork | None:
+    """The integers of a network that was trained quantization-aware: they are what it is."""
+    if model is None or not isinstance(model.body, QuantizedBody):
+        return None
+    for option, given in (
+        ("--weight-bits", weight_bits),
+        ("--calibration", calibration),
+        ("--thresholds", None if thresholds == "own" else thresholds),
+    ):
+        if given is not None:
+            raise OptionError(
+                f"{path}: {option} {given}: its integers were trained, and are exported as they are. Export "
+                "the network that the training started from, or train again with train --quantize."
+            )
+    return model.body.to_integers(model.timesteps)
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
@@ -152,17 +199,24 @@ def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
     return model_path.with_name(f"{model_path.stem}.{profile.name}")
 
 
-def calibration_inputs(folded: FoldedNetwork, name: str | None, data_dir: Path | None) -> Array | None:
-    """The first training samples of a data set."""
+def calibration_inputs(
+    folded: FoldedNetwork, name: str | None, data_dir: Path | None
+) -> tuple[Array | None, list[str]]:
+    """The first training samples of a data set, and what is odd about them."""
     if name is None:
-        return None
+        return None, []
     dataset = load_dataset(name, data_dir)
     if dataset.input_format.shape != folded.input.shape:
         raise OptionError(
             f"calibration: samples of {name} have shape {dataset.input_format.shape}; "
             f"the network takes {folded.input.shape}."
         )
-    return dataset.train.inputs[:CALIBRATION_SAMPLES]
+    inputs, labels = (values[:CALIBRATION_SAMPLES] for values in (dataset.train.inputs, dataset.train.labels))
+    if len(np.unique(labels)) > 1:
+        return inputs, []
+    note = f"calibration: all {len(inputs)} samples of {name} are of class {labels[0]}; shuffle the data set."
+    announce(f"note: {note}")
+    return inputs, [note]
 
 
 def trained_on(model: SpikingNetwork | None) -> str | None:
@@ -172,8 +226,8 @@ def trained_on(model: SpikingNetwork | None) -> str | None:
     return name if isinstance(name, str) and name in DATASETS else None
 
 
-def _write_networks(staging: Path, folded: FoldedNetwork, network: IntNetwork) -> None:
-    write_nir(folded, staging / NIR_FILE)
+def _write_networks(staging: Path, folded: FoldedNetwork, network: IntNetwork, nir_dialect: str) -> None:
+    write_nir(folded, staging / NIR_FILE, dialect=nir_dialect)
     write_netx(network, staging / NETX_FILE)
     if not same_records(network, read_netx(staging / NETX_FILE)):
         raise FormatError(f"{NETX_FILE}: reads back as another network than was written; please report this.")
@@ -257,6 +311,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, help="folder to write (default: MODEL.TARGET beside the model)")
     parser.add_argument("--weight-bits", type=whole_number(1), help="default: as many as the target holds")
+    parser.add_argument(
+        "--thresholds",
+        choices=CHOICES,
+        default="own",
+        help="one per channel or neuron, as far as the target holds them, or one shared by each population "
+        "(default own)",
+    )
     parser.add_argument("--calibration", help="correct biases on the training samples of this data set")
     parser.add_argument(
         "--samples", type=count_or_all, default=16, help="to verify with; or `all` (default 16)"
@@ -277,6 +338,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dt", type=float, help="seconds per time step of a .nir file that does not say it (default 1e-4)"
     )
     parser.add_argument(
+        "--nir-dialect",
+        choices=DIALECTS,
+        default=FAITHFUL,
+        help="of network.nir: thresholds as they are, or one for all, which snnTorch and SpikingJelly need "
+        f"and not every network allows (default {FAITHFUL})",
+    )
+    parser.add_argument(
         "--arch",
         help="build the network with package.module:factory (imported, so its code runs); or read a "
         "checkpoint of the paper's code: paper:res20m, paper:res19, paper:res20, paper:VGG16; --timesteps",
@@ -289,6 +357,7 @@ def _execute(options: argparse.Namespace) -> Outcome:
         options.target,
         options.out,
         weight_bits=options.weight_bits,
+        thresholds=options.thresholds,
         calibration=options.calibration,
         samples=options.samples,
         data=options.data,
@@ -297,10 +366,12 @@ def _execute(options: argparse.Namespace) -> Outcome:
         timesteps=options.timesteps,
         input_range=options.input_range and tuple(options.input_range),
         dt=options.dt,
+        nir_dialect=options.nir_dialect,
     )
     text = Group(
         verify.report_text(result.verified),
         fit.report_text(result.fitted),
+        *(f"note: {note}" for note in result.notes),
         f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
     )
     return Outcome(data=result.to_json(), text=text, exit_code=0 if result.good else 1)
