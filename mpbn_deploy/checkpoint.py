@@ -3,7 +3,7 @@
 A dictionary, written by torch.save and read with `weights_only=True`:
 
     format, version     "mpbn_deploy.model", 1
-    architecture        name in the zoo, or package.module:factory
+    architecture        name in the zoo, "quantized", or package.module:factory
     arguments           keyword arguments of that function
     timesteps           how many steps the network was trained for
     input               shape, minimum, maximum, mean, deviation
@@ -19,6 +19,7 @@ from __future__ import annotations
 import inspect
 import io
 import reprlib
+import traceback
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable
@@ -33,7 +34,7 @@ from torch import Tensor, nn
 from .errors import CheckpointError, NetworkError, OptionError, did_you_mean
 from .files import write_atomically
 from .float_ir import InputFormat
-from .nn import ModelCard, SpikingNetwork
+from .nn import QUANTIZED, ModelCard, QuantizedBody, SpikingNetwork
 from .pickle_traps import CONTAINER, RESULT, TUPLE, ForeignNameError, Rules, TrapError, refuse_traps
 from .zoo import ARCHITECTURES, Architecture, paper
 
@@ -92,7 +93,7 @@ def save_model(path: str | Path, network: SpikingNetwork) -> None:
     if network.card is None:
         raise OptionError("save_model: the network has no ModelCard, so nobody could build its body again.")
     card, given = network.card, network.input_format
-    if card.architecture not in ARCHITECTURES and ":" not in card.architecture:
+    if _builder(card.architecture) is None and ":" not in card.architecture:
         raise OptionError(
             f"save_model: architecture {card.architecture!r}; package.module:factory is needed."
         )
@@ -194,7 +195,7 @@ def _load_paper(
 
 def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     """Call the function that an architecture's name stands for."""
-    function = ARCHITECTURES.get(architecture) or _import_factory(architecture)
+    function = _builder(architecture) or _import_factory(architecture)
     try:
         inspect.signature(function).bind(**arguments)
     except (TypeError, ValueError) as error:
@@ -214,6 +215,11 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     if not isinstance(body, nn.Module):
         raise OptionError(f"{architecture} gave a {type(body).__name__}; a torch.nn.Module is needed.")
     return body
+
+
+def _builder(architecture: str) -> Architecture | None:
+    """The function of this package that a name stands for, if it does."""
+    return QuantizedBody if architecture == QUANTIZED else ARCHITECTURES.get(architecture)
 
 
 def _import_factory(name: str) -> Architecture:
@@ -241,7 +247,7 @@ def _allowed_architecture(path: str | Path, named: str, asked: str | None) -> st
     """A file may name a network of our zoo; code from elsewhere the user must name himself."""
     if asked is not None:
         return asked
-    if named in ARCHITECTURES:
+    if _builder(named) is not None:
         return named
     if ":" in named:
         raise CheckpointError(
@@ -429,8 +435,7 @@ def _build_with_state(
         raise CheckpointError(
             f"{path}: state_dict entries {hollow[:5]} claim more numbers than the file holds."
         )
-    with torch.device("meta"):
-        body = build_body(card.architecture, card.arguments)
+    body = _build_without_memory(path, card)
     in_file = names(body)
     problems = _state_problems({in_file[name]: value for name, value in body.state_dict().items()}, state)
     if problems:
@@ -439,6 +444,31 @@ def _build_with_state(
         raise CheckpointError(f"{path}: does not fit the network {card.architecture!r}:\n  - {listed}")
     body.load_state_dict({name: state[found] for name, found in in_file.items()}, assign=True)
     return body
+
+
+def _build_without_memory(path: str | Path, card: ModelCard) -> nn.Module:
+    try:
+        with torch.device("meta"):
+            return build_body(card.architecture, card.arguments)
+    except OptionError as error:
+        if error.__cause__ is None or "meta tensor" not in str(error.__cause__):
+            raise
+        raise CheckpointError(
+            f"{path}: {_module_being_made(error.__cause__)}, of the network {card.architecture!r}, looks at "
+            "numbers while it is made; networks are made without memory here, and get their numbers from the "
+            "file. Fold it in Python, and export what you get: "
+            "write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir') (docs/folding.md)."
+        ) from error
+
+
+def _module_being_made(error: BaseException) -> str:
+    """The innermost module whose constructor an error comes from."""
+    frames = [
+        frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "__init__"
+    ]
+    made = [type(frame.f_locals.get("self")) for frame in frames]
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in made if issubclass(kind, nn.Module)]
+    return names[-1] if names else "a function"
 
 
 def _is_hollow(tensor: Tensor) -> bool:
@@ -462,4 +492,6 @@ def _state_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> li
             problems.append(f"{name}: {bad} of {found.numel()} values are NaN or infinite")
         elif name.endswith("running_var") and found.min() < 0:
             problems.append(f"{name}: a variance below zero")
+        elif name.endswith((".scale", ".width", ".quanta")) and found.min() <= 0:
+            problems.append(f"{name}: a scale that is not above zero")
     return sorted(problems)

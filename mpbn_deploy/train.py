@@ -11,14 +11,14 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .checkpoint import build_body
+from .checkpoint import build_body, load_model
 from .cli import Command, Outcome, main, whole_number
 from .data import DATASETS, DataSet, load_dataset
 from .data.batches import samples
@@ -27,7 +27,8 @@ from .files import refuse_unwritable
 from .fold import fold
 from .foreign import foreign_converters
 from .frontend import trace
-from .nn import MPBN_GAINS, MPBN_KINDS, SURROGATES, ModelCard, SpikingNetwork
+from .hardware import load_profile
+from .nn import MPBN_GAINS, MPBN_KINDS, SURROGATES, ModelCard, QuantizedBody, SpikingNetwork
 from .progress import announce
 from .train_distributed import ALONE, Processes, is_first_process, own_device, started_by_torchrun
 from .train_files import Progress, TrainingFiles, files_beside, resume_file
@@ -40,11 +41,14 @@ from .train_loop import (
     note_on_card,
     run_epochs,
 )
+from .train_quantized import quantized_twin
 from .zoo import ARCHITECTURES
 
 __all__ = ["COMMAND", "NEURON_DEFAULTS", "Training", "accuracy", "evaluate", "train"]
 
+DEFAULT_ARCHITECTURE = "digits-cnn"
 DEFAULT_TIMESTEPS = 4
+FINE_TUNING_RATE = 0.003  # of a network that is trained already
 NEURON_DEFAULTS = {"mpbn_gain": "free", "surrogate": "rectangle"}
 
 
@@ -58,6 +62,7 @@ def train(
     neuron: Mapping[str, Any] | None = None,
     out: Path | None = None,
     resume: bool = False,
+    init: SpikingNetwork | None = None,
     device: torch.device | str = "cpu",
     processes: Processes = ALONE,
 ) -> SpikingNetwork:
@@ -66,10 +71,14 @@ def train(
     The same arguments give the same network, bit by bit, on one machine with as many threads.
     `neuron` are further arguments of the zoo's LIF neurons. With `out`, checkpoints and a log are
     written after every epoch, from which `resume` goes on to the same network as an unbroken training.
+    A network to start from (`init`, which is changed) is instead of one that the arguments describe.
     """
     _check(training, dataset, processes)
-    arguments = {"mpbn": mpbn, **_unusual(neuron or {})}
-    network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
+    if init is None:
+        arguments = {"mpbn": mpbn, **_unusual(neuron or {})}
+        network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
+    else:
+        network = _start_from(init, dataset)
     if processes.first:
         _try_out(network, dataset)
     network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -99,6 +108,21 @@ def _build(
         class_names=dataset.class_names,
     )
     return SpikingNetwork(body, timesteps=timesteps, input_format=dataset.input_format, card=card)
+
+
+def _start_from(init: SpikingNetwork, dataset: DataSet) -> SpikingNetwork:
+    """The network, where it takes such samples; what was noted of an earlier training is not of this one."""
+    if init.card is None:
+        raise OptionError("the network to start from has no ModelCard, so its checkpoints could not be read.")
+    given, wanted = init.input_format, dataset.input_format
+    if (given.shape, given.minimum, given.maximum) != (wanted.shape, wanted.minimum, wanted.maximum):
+        raise OptionError(
+            f"the network takes inputs {given.shape} of {given.minimum}..{given.maximum}; samples of "
+            f"{dataset.name} are {wanted.shape} of {wanted.minimum}..{wanted.maximum}."
+        )
+    _timesteps(dataset, init.timesteps)
+    init.card = replace(init.card, class_names=dataset.class_names)
+    return init
 
 
 def _unusual(neuron: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,6 +186,8 @@ def _try_out(network: SpikingNetwork, dataset: DataSet) -> None:
             f"the network gives outputs {found} for {len(inputs)} samples; {dataset.name} needs "
             f"({len(inputs)}, {classes})."
         )
+    if isinstance(network.body, QuantizedBody):
+        return  # it is what will be exported
     try:
         fold(trace(network))
     except DeployError as error:
@@ -189,13 +215,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
     parser.add_argument(
         "--arch",
-        default="digits-cnn",
         help=f"network: {', '.join(ARCHITECTURES)}; or package.module:factory (imported, so its code runs);"
         " it is called with input_shape, classes, mpbn, and mpbn_gain and surrogate where you choose them"
-        " (default %(default)s)",
+        f" (default {DEFAULT_ARCHITECTURE})",
     )
     _add_neuron_arguments(parser)
     _add_optimization_arguments(parser)
+    parser.add_argument("--init", type=Path, help="a checkpoint to start from, instead of a new network")
+    parser.add_argument(
+        "--quantize",
+        metavar="TARGET",
+        help="train the integers of the --init network for this profile (quantization-aware training)",
+    )
+    parser.add_argument(
+        "--weight-bits", type=whole_number(1), help="of --quantize; default: as many as the target holds"
+    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -212,21 +246,18 @@ def _add_neuron_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mpbn",
         choices=MPBN_KINDS,
-        default="channel",
-        help="membrane-potential batch norm (default %(default)s)",
+        help="membrane-potential batch norm (default channel)",
     )
     parser.add_argument(
         "--mpbn-gain",
         choices=MPBN_GAINS,
-        default="free",
         help="positive: gains above zero by construction, so that thresholds fold for every chip "
-        "(default %(default)s)",
+        "(default free)",
     )
     parser.add_argument(
         "--surrogate",
         choices=tuple(SURROGATES),
-        default="rectangle",
-        help="gradient of a spike: as the paper prints, or as its code does (default %(default)s)",
+        help="gradient of a spike: as the paper prints, or as its code does (default rectangle)",
     )
     parser.add_argument(
         "--timesteps",
@@ -252,8 +283,8 @@ def _add_optimization_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--learning-rate",
         type=float,
-        default=usual.learning_rate,
-        help="of SGD, falling to zero in a cosine (default %(default)s)",
+        help="of SGD, falling to zero in a cosine "
+        f"(default {usual.learning_rate}; with --init {FINE_TUNING_RATE})",
     )
     parser.add_argument(
         "--weight-decay", type=float, default=usual.weight_decay, help="of weights (default %(default)s)"
@@ -276,28 +307,34 @@ def _execute(options: argparse.Namespace) -> Outcome:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  one process speaks for all
     for file in files_beside(options.out):
         refuse_unwritable(file)
-    if options.mpbn == "none" and options.mpbn_gain != "free":
+    if options.mpbn == "none" and options.mpbn_gain == "positive":
         raise OptionError(f"--mpbn-gain {options.mpbn_gain} with --mpbn none: there is no gain to keep so.")
     device = own_device(options.device)
+    rate = FINE_TUNING_RATE if options.init is not None else Training().learning_rate
     training = Training(
         epochs=options.epochs,
         batch=options.batch,
-        learning_rate=options.learning_rate,
+        learning_rate=rate if options.learning_rate is None else options.learning_rate,
         weight_decay=options.weight_decay,
         augmentation=not options.no_augmentation,
         seed=options.seed,
     )
     dataset = load_dataset(options.data, options.data_dir)
+    init = _initial_network(options, dataset)
     with started_by_torchrun(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
-            options.arch,
-            mpbn=options.mpbn,
+            options.arch or DEFAULT_ARCHITECTURE,
+            mpbn=options.mpbn or "channel",
             timesteps=options.timesteps,
             training=training,
-            neuron={"mpbn_gain": options.mpbn_gain, "surrogate": options.surrogate},
+            neuron={
+                "mpbn_gain": options.mpbn_gain or NEURON_DEFAULTS["mpbn_gain"],
+                "surrogate": options.surrogate or NEURON_DEFAULTS["surrogate"],
+            },
             out=options.out,
             resume=options.resume,
+            init=init,
             device=device,
             processes=processes,
         )
@@ -305,14 +342,39 @@ def _execute(options: argparse.Namespace) -> Outcome:
     result = network.card.training["test_accuracy"]
     data = {
         "model": str(options.out),
-        "architecture": options.arch,
+        "architecture": network.card.architecture,
         **NEURON_DEFAULTS,
         **network.card.arguments,
         "timesteps": network.timesteps,
         **network.card.training,
     }
-    text = f"{options.out}: {options.arch}, test accuracy {result:.2%} on {options.data}"
+    text = f"{options.out}: {network.card.architecture}, test accuracy {result:.2%} on {options.data}"
     return Outcome(data=data, text=text)
+
+
+def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNetwork | None:
+    """The network that --init names, as the integers that --quantize asks for."""
+    if options.init is None:
+        if options.quantize is not None:
+            raise OptionError("--quantize starts from a trained network; name it with --init model.pt.")
+        if options.weight_bits is not None:
+            raise OptionError("--weight-bits is for --quantize; a network of real numbers has none.")
+        return None
+    for name in ("arch", "mpbn", "mpbn_gain", "surrogate", "timesteps"):
+        if getattr(options, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise OptionError(
+                f"{option} with --init: the network is in {options.init}, which says it itself."
+            )
+    model = load_model(options.init)
+    notes: dict[str, Any] = {"init": options.init.name}
+    if options.quantize is not None:
+        profile = load_profile(options.quantize)
+        model = quantized_twin(model, profile, options.weight_bits, dataset)
+        notes |= {"quantize": profile.name, "weight_bits": options.weight_bits}
+    assert model.card is not None
+    model.card = replace(model.card, training=notes)
+    return model
 
 
 @contextmanager

@@ -21,13 +21,14 @@ from torch.nn.functional import cross_entropy
 from .data import DataSet, Split
 from .data.batches import batches, samples
 from .errors import OptionError
-from .nn import SpikingNetwork
+from .nn import QuantizedBody, SpikingNetwork
 from .progress import announce, track
 from .records import record
 from .train_distributed import ALONE, Processes, shared_out
 from .train_files import Epoch, Progress, TrainingFiles
 
 EVALUATION_BATCH = 256
+KEPT_NOTES = ("quantize", "weight_bits", "init")  # what a training started from
 QUIET_SECONDS = 30.0  # between lines about one epoch, where nobody watches a bar
 
 
@@ -60,6 +61,8 @@ def run_epochs(
             started = time.perf_counter()
             rate = _learning_rate(number - 1, training)
             loss, right = _one_epoch(model, progress, dataset, training, processes, number)
+            if isinstance(progress.network.body, QuantizedBody):
+                progress.network.body.settle(progress.network.timesteps)
             test_loss, test_right = evaluate(progress.network, dataset.test, processes)
             epoch = Epoch(
                 epoch=number,
@@ -90,6 +93,7 @@ def note_on_card(progress: Progress, dataset: DataSet, training: Training) -> No
     card, last = progress.network.card, progress.history[-1]
     assert card is not None
     notes = {
+        **{name: card.training[name] for name in KEPT_NOTES if name in card.training},
         "data": dataset.name,
         **asdict(training),
         "epoch": last.epoch,

@@ -13,6 +13,17 @@ batch and time together as the paper wants, and only LIF knows that there is tim
 
 from .network import ModelCard, SpikingNetwork
 from .neuron import LIF, MPBN, MPBN_GAINS, MPBN_KINDS
+from .quantized import QUANTIZED, QuantizedBody
 from .surrogate import SURROGATES
 
-__all__ = ["LIF", "MPBN", "MPBN_GAINS", "MPBN_KINDS", "SURROGATES", "ModelCard", "SpikingNetwork"]
+__all__ = [
+    "LIF",
+    "MPBN",
+    "MPBN_GAINS",
+    "MPBN_KINDS",
+    "QUANTIZED",
+    "SURROGATES",
+    "ModelCard",
+    "QuantizedBody",
+    "SpikingNetwork",
+]

@@ -12,6 +12,7 @@ from ..errors import OptionError
 from ..float_ir import InputFormat
 from ..graph import timestep_problems
 from .neuron import LIF
+from .quantized import QuantizedNeurons, QuantizedSynapse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class SpikingNetwork(nn.Module):
             raise OptionError(f"{problems[0]}.")
         self._timesteps = timesteps
         for module in self.body.modules():
-            if isinstance(module, LIF):
+            if isinstance(module, (LIF, QuantizedNeurons, QuantizedSynapse)):
                 module.timesteps = timesteps
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -1,0 +1,163 @@
+"""What quantization costs in accuracy, on whole test sets, four ways side by side.
+
+    python benchmarks/quantization.py --data fashion-mnist --label Fashion-MNIST MODEL.pt ...
+    python benchmarks/quantization.py --time [--arch resnet20]
+
+The first prints a table of docs/RESULTS.md: for each width of weights, how many points of accuracy
+
+    one scale       rounding to nearest, one scale per layer, as lava-dl and SpikingJelly's exchange do;
+                    thresholds and biases are ours, one per channel or neuron
+    data-free       one scale per channel, exponents, no data: `quantize(folded, profile)`
+    calibrated      the same with 256 training samples: `quantize(folded, profile, samples)`
+    trained         quantization-aware training from the calibrated network, `--epochs` long
+
+lose against the float network, as the mean over the models given and its range. The second says how
+long calibration takes, and in how much memory, on a large network with random weights.
+"""
+
+import argparse
+import platform
+import resource
+import sys
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import torch
+from fold_zoo import lively_network
+
+from mpbn_deploy.checkpoint import load_model, save_model
+from mpbn_deploy.data import load_dataset
+from mpbn_deploy.emulate import emulate
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.nn import QUANTIZED
+from mpbn_deploy.quantize import quantize
+from mpbn_deploy.rounding import round_without_overflow
+from mpbn_deploy.scales import Formats, choose_grid
+from mpbn_deploy.train import Training, train
+from mpbn_deploy.train_quantized import CALIBRATION_SAMPLES, quantized_twin
+
+PROFILE = load_profile("loihi2")
+METHODS = ("one scale", "data-free", "calibrated", "trained")
+
+
+def with_one_scale(folded, bits):
+    """Round to nearest with one scale per layer, the largest that all its channels can hold."""
+    formats = Formats.of(PROFILE, bits)
+    grids = {p.name: choose_grid(folded, p, replace(formats, exponent=0)) for p in folded.populations[1:]}
+    for name, grid in grids.items():
+        grids[name] = replace(grid, scales=np.full_like(grid.scales, grid.scales.min()))
+    return round_without_overflow(folded, grids, formats)[0]
+
+
+def trained(model, dataset, bits, options, out):
+    """Quantization-aware training; read back where an earlier run was cut."""
+    if not out.exists():
+        training = Training(
+            epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=options.seed
+        )
+        twin = quantized_twin(model, PROFILE, bits, dataset)
+        save_model(out, train(dataset, QUANTIZED, training=training, init=twin))
+    network = load_model(out)
+    return network.body.to_integers(network.timesteps)
+
+
+def quantized(method, folded, model, dataset, bits, path, options):
+    """The integer network that a method makes."""
+    if method == "one scale":
+        return with_one_scale(folded, bits)
+    if method == "data-free":
+        return quantize(folded, PROFILE, weight_bits=bits)
+    if method == "calibrated":
+        return quantize(folded, PROFILE, dataset.train.inputs[:CALIBRATION_SAMPLES], weight_bits=bits)
+    return trained(model, dataset, bits, options, options.out / f"{path.stem}-{options.data}-{bits}.pt")
+
+
+def measure(path, dataset, options):
+    """Points lost and share of changed predictions, {(bits, method): (points, changed)}, of one model."""
+    model = load_model(path)
+    folded = fold(trace(model))
+    inputs, labels = dataset.test.inputs[:], np.asarray(dataset.test.labels)
+
+    def predictions(network):
+        return emulate(network, inputs, keep_trace=False).predictions
+
+    real = predictions(folded)
+    right = 100 * np.mean(real == labels)
+    print(f"{path}: float {right:.2f} %", file=sys.stderr, flush=True)
+    found = {}
+    for bits in options.bits:
+        for method in METHODS:
+            if method == "trained" and not options.epochs:
+                continue
+            network = quantized(method, folded, model, dataset, bits, path, options)
+            got = predictions(network)
+            found[bits, method] = right - 100 * np.mean(got == labels), 100 * np.mean(got != real)
+            print(f"{path}: {bits} bits, {method}: {found[bits, method]}", file=sys.stderr, flush=True)
+    return right, found
+
+
+def print_accuracies(options):
+    dataset = load_dataset(options.data, options.data_dir)
+    results = [measure(path, dataset, options) for path in options.models]
+    floats = [right for right, _ in results]
+    print(f"{options.label}, {len(dataset.test)} test samples, {len(results)} networks, float accuracy "
+          f"{np.mean(floats):.2f} % ({min(floats):.2f} to {max(floats):.2f})\n")  # fmt: skip
+    methods = METHODS if options.epochs else METHODS[:-1]
+    print("| bits | " + " | ".join(methods) + " |\n|---" + "|---" * len(methods) + "|")
+    for bits in options.bits:
+        cells = []
+        for method in methods:
+            points, changed = zip(*(found[bits, method] for _, found in results), strict=True)
+            spread = f" ({min(points):.2f} to {max(points):.2f})" if len(points) > 1 else ""
+            cells.append(f"{np.mean(points):.2f}{spread}; {np.mean(changed):.1f} % changed")
+        print(f"| {bits} | " + " | ".join(cells) + " |")
+
+
+def print_times(options):
+    torch.manual_seed(0)
+    folded = fold(trace(lively_network(options.arch, "channel", options.timesteps)))
+    generator = np.random.default_rng(0)
+    samples = generator.integers(0, 256, size=(CALIBRATION_SAMPLES, *folded.input.shape))
+    print("| network | time steps | weight bits | seconds | gigabytes |\n|---|---|---|---|---|")
+    for bits in options.bits:
+        started = time.perf_counter()
+        quantize(folded, PROFILE, samples, weight_bits=bits)
+        seconds = time.perf_counter() - started
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"| {options.arch} | {options.timesteps} | {bits} | {seconds:.0f} | {memory:.1f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", type=Path)
+    parser.add_argument("--data", default="digits")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--label", default="")
+    parser.add_argument("--bits", type=int, nargs="+", default=[8, 4, 3])
+    parser.add_argument("--epochs", type=int, default=1, help="of quantization-aware training; 0: none")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, default=0.001)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path(), help="folder of the trained networks")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--arch", default="resnet20")
+    parser.add_argument("--timesteps", type=int, default=4)
+    options = parser.parse_args()
+    print(f"{date.today()}, {platform.machine()}, Python {platform.python_version()}, torch "
+          f"{torch.__version__}, {torch.get_num_threads()} threads, seed {options.seed}\n")  # fmt: skip
+    if options.time:
+        print_times(options)
+    else:
+        options.out.mkdir(parents=True, exist_ok=True)
+        print_accuracies(options)
+
+
+if __name__ == "__main__":
+    main()

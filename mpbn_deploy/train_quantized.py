@@ -1,0 +1,59 @@
+"""Quantization-aware training starts here: a trained network as its integer twin.
+
+The network is folded and quantized with calibration, as `export` would; the twin begins as exactly
+that integer network, and what training changes are its integers (nn/quantized.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .data import DataSet
+from .errors import OptionError
+from .float_ir import InputFormat
+from .fold import fold
+from .frontend import trace
+from .hardware import HardwareProfile
+from .nn import QUANTIZED, ModelCard, QuantizedBody, SpikingNetwork
+from .progress import announce
+from .quantize import quantize
+from .scales import Formats
+
+CALIBRATION_SAMPLES = 256
+
+
+def quantized_twin(
+    model: SpikingNetwork, profile: HardwareProfile, weight_bits: int | None, dataset: DataSet
+) -> SpikingNetwork:
+    """The integer network of a trained one, calibrated on the first training samples, ready to be trained."""
+    if isinstance(model.body, QuantizedBody):
+        raise OptionError("the network to start from is quantized already; start from the one before.")
+    folded = fold(trace(model))
+    if dataset.input_format.shape != folded.input.shape:
+        raise OptionError(
+            f"samples of {dataset.name} have shape {dataset.input_format.shape}; "
+            f"the network takes {folded.input.shape}."
+        )
+    announce(f"quantize: to the formats of {profile.name}")
+    inputs = dataset.train.inputs[:CALIBRATION_SAMPLES]
+    formats = Formats.of(profile, weight_bits)
+    network = quantize(folded, profile, inputs, weight_bits=weight_bits)
+    body = QuantizedBody.of(network, formats, inputs, folded)
+    given, card = model.input_format, model.card
+    return SpikingNetwork(
+        body,
+        timesteps=model.timesteps,
+        # Raw values go in: their normalization is in the weights.
+        input_format=InputFormat(
+            shape=given.shape,
+            minimum=given.minimum,
+            maximum=given.maximum,
+            mean=np.zeros(1),
+            deviation=np.ones(1),
+        ),
+        card=ModelCard(
+            architecture=QUANTIZED,
+            arguments={"structure": body.structure},
+            class_names=() if card is None else card.class_names,
+        ),
+    )
