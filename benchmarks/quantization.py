@@ -143,7 +143,7 @@ def main():
     parser.add_argument("--bits", type=int, nargs="+", default=[8, 4, 3])
     parser.add_argument("--epochs", type=int, default=1, help="of quantization-aware training; 0: none")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float, default=0.001)
+    parser.add_argument("--learning-rate", type=float, default=0.0005)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the trained networks")
     parser.add_argument("--time", action="store_true")

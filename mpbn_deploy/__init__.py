@@ -16,14 +16,18 @@ The map, in the order of processing (each line is a file or folder here):
     float_ir        TrainedNetwork, FoldedNetwork
     frontend        torch module -> TrainedNetwork        foreign      neurons of snnTorch, SpikingJelly
     fold            TrainedNetwork -> FoldedNetwork       MPBN and BN gone, thresholds differ (Eq. 10)
-    pool, compose   pooling and layers in a row, as one synapse
+    pool, compose   pooling and layers in a row, as synapses
     quantize        FoldedNetwork + profile -> IntNetwork
+    scales, rounding, calibrate   grids, integers without overflow, and with data the fewest flips
+    evidence, thresholds          few thresholds, or none below one, for chips that hold no more
     int_ir          IntNetwork, the contract              bounds       what no input can exceed
     simulate        the reference simulator, NumPy        emulate      the fast one, torch
 
     nir_io/         NIR files                             netx_io/     lava-dl netx files
     hdf5            bounded reading for both
     lava_sim/       Lava's simulator
+    flips, drift    float against integer, and which rounding flips a spike
+    accuracy        of all networks on a whole test split
     verify          COMMAND   executions compared bit by bit; float against integer
 
     hardware        profiles of chips (hw_profiles/)

@@ -2,11 +2,11 @@
 
 Population after population, each seeing what the integer network before it really sends:
 
-1.  Weights. Both networks' currents are compared at some places of the calibration samples. What the
-    rounding of one weight does wrong, the weights not yet rounded put right as far as what they
-    multiply is correlated with it (the OBQ/GPTQ recursion, with H the covariance of the inputs):
+1.  Weights. At some places of the calibration samples, what the rounding of one weight does wrong, the
+    weights not yet rounded put right as far as what they multiply is correlated with it (the OBQ/GPTQ
+    recursion, with H the covariance of the inputs):
 
-        w        <-  w + H^-1 X'(wanted - X w)          what upstream flips and other connections changed
+        w        <-  w + H^-1 X'(what the other connections left wrong)
         error     =  (w_j - rounded w_j) / U_jj         U the Cholesky factor of H^-1
         w_(>j)   <-  w_(>j) - error * U_j,(>j)
 
@@ -201,13 +201,15 @@ def _fit_weights(
         )
         wanted = wanted + current(weight, wanted_inputs)
         taken.append(inputs)
-    errors = (wanted - sum(map(current, exact, taken))).expand(len(scales), -1, -1)
+    flipped = wanted - sum(map(current, exact, taken))  # what spikes that flipped upstream changed
+    left = torch.zeros(len(scales), *wanted.shape, dtype=wanted.dtype)
     rounded = list(exact)
     for index in sorted(range(len(entering)), key=lambda k: exact[k].shape[1]):
         quanta = formats.step * 2.0 ** grid.exponents[index] / scales
-        rounded[index] = round_jointly(exact[index], taken[index], errors, quanta, formats.weight)
-        errors = errors - current(rounded[index] - exact[index], taken[index])
-    return rounded, wanted, errors
+        # Weights are not fitted to what flips changed: regression on noisy spikes would shrink them all.
+        rounded[index] = round_jointly(exact[index], taken[index], left, quanta, formats.weight)
+        left = left - current(rounded[index] - exact[index], taken[index])
+    return rounded, wanted, flipped + left
 
 
 def _fit_thresholds(

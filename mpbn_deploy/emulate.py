@@ -4,10 +4,11 @@ Population after population, each over all its time steps: what one sends is kep
 read it have run, so little memory is needed, and each weight is fetched once. Only populations in a
 loop (a connection that leads back) run together, step by step.
 
-All numbers are floats. float32 is exact on integers as long as no partial sum, in whatever order it is
-taken, reaches 2**24: states cannot (`bounds` proves it), synapses are checked one by one, and float64 is
-taken where they could. Convolutions must be sums of products and nothing cleverer, so torch's NNPACK,
-which would transform them, is switched off.
+Spikes are convolved in integers where torch can (`spike_convolution`). All other numbers are floats:
+float32 is exact on integers as long as no partial sum, in whatever order it is taken, reaches 2**24.
+States cannot (`bounds` proves it); synapses are checked one by one, and float64 is taken where they
+could. Convolutions must be sums of products and nothing cleverer, so torch's NNPACK, which would
+transform them, is switched off.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from .graph import (
 from .int_ir import DECAY_ONE, STATE_EXPONENT, Input, IntNetwork, IntPopulation, Lif, Readout
 from .records import Array, record
 from .simulate import check_input_values
+from .spike_convolution import spike_convolution
 
 EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every integer
 CHUNK = 128  # samples computed at once; bounds the memory whatever the number of samples
@@ -48,6 +50,7 @@ RESPONSE_CHUNK = 32  # the same where one population answers to all that was sen
 
 AnyNetwork = IntNetwork | FoldedNetwork
 Decay = Callable[[Tensor], Tensor]
+Watch = Callable[[Iterable[int], int], Iterable[int]]
 
 
 def emulate(
@@ -55,23 +58,44 @@ def emulate(
     inputs: Array,
     *,
     keep_trace: bool = True,
-    watch: Callable[[Iterable[int], int], Iterable[int]] = lambda chunks, total: chunks,
+    watch: Watch = lambda chunks, total: chunks,
 ) -> Trace:
     """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] held for all steps.
 
     With `keep_trace=False` the trace holds outputs only, and spikes are forgotten when all have read them.
     `watch` sees the chunks of samples go by, to show progress.
     """
-    as_steps(np.asarray(inputs)[:1], network.input.shape, network.timesteps)
-    if isinstance(network, IntNetwork):
-        check_input_values(network, np.asarray(inputs))
-        _refuse_overflow(network)
-    units = [_unit(network, population) for population in network.populations[1:]]
-    starts = range(0, len(inputs), CHUNK)
-    with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
-        chunks = watch(starts, len(starts))
-        traces = [_run(network, units, inputs[start : start + CHUNK], keep_trace) for start in chunks]
-    return _join(traces)
+    return Emulator(network).run(inputs, keep_trace=keep_trace, watch=watch)
+
+
+class Emulator:
+    """A network made ready once, to run on many inputs."""
+
+    def __init__(self, network: AnyNetwork) -> None:
+        if isinstance(network, IntNetwork):
+            _refuse_overflow(network)
+        self.network = network
+        with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
+            self._units = [_unit(network, population) for population in network.populations[1:]]
+
+    def run(
+        self,
+        inputs: Array,
+        *,
+        keep_trace: bool = True,
+        watch: Watch = lambda chunks, total: chunks,
+    ) -> Trace:
+        """As `emulate`."""
+        network = self.network
+        as_steps(np.asarray(inputs)[:1], network.input.shape, network.timesteps)
+        if isinstance(network, IntNetwork):
+            check_input_values(network, np.asarray(inputs))
+        starts = range(0, len(inputs), CHUNK)
+        with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
+            chunks = watch(starts, len(starts))
+            parts = (inputs[start : start + CHUNK] for start in chunks)
+            traces = [_run(network, self._units, part, keep_trace) for part in parts]
+        return _join(traces)
 
 
 def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -91,7 +115,9 @@ def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[
             once = {c: c(chunk[c.connection.source].values) for c in unit.currents
                     if chunk[c.connection.source].still}  # fmt: skip
             membranes = _Membranes(unit, chunk[next(iter(sources))].samples)
-            steps = [membranes.step(_gather(unit, chunk, step, once)) for step in range(network.timesteps)]
+            steps = [
+                membranes.step(_gather(unit, chunk, step, once)).bool() for step in range(network.timesteps)
+            ]
             spikes.append(torch.stack(steps, dim=1).numpy())
             voltages.append(membranes.voltage.numpy())
     return np.concatenate(spikes), np.concatenate(voltages)
@@ -105,10 +131,10 @@ class _Current:
     """One connection, ready to compute; its weights give currents in units of the state."""
 
     connection: Connection
-    weight: Tensor
+    product: Callable[[Tensor], Tensor]
 
     def __call__(self, values: Tensor) -> Tensor:
-        return apply_weight(self.connection.synapse, self.weight, values.to(self.weight.dtype))
+        return self.product(values)
 
 
 @record
@@ -136,18 +162,29 @@ def _unit(
     entering = incoming(network.connections, population.name)
     if isinstance(network, IntNetwork):
         assert isinstance(neuron, (Lif, Readout))
-        currents = tuple(_current(c, _sufficient_type(network, c), STATE_EXPONENT) for c in entering)
+        currents = tuple(_integer_current(network, c) for c in entering)
         return _integer_unit(population, neuron, currents)
     assert isinstance(neuron, (FloatLif, FloatReadout))
-    currents = tuple(_current(c, real_type, 0) for c in entering)
-    return _real_unit(population, neuron, currents, network.timesteps)
+    currents = tuple(_float_current(c, real_type, 0) for c in entering)
+    return _real_unit(population, neuron, currents, network.timesteps, real_type)
 
 
-def _current(connection: Connection, kind: torch.dtype, unit: int) -> _Current:
+def _integer_current(network: IntNetwork, connection: Connection) -> _Current:
+    source = next(p for p in network.populations if p.name == connection.source)
+    if isinstance(connection.synapse, Conv2d) and isinstance(source.neuron, Lif):
+        product = spike_convolution(connection.synapse, source.shape, CHUNK)
+        if product is not None:
+            return _Current(connection=connection, product=product)
+    return _float_current(connection, _sufficient_type(network, connection), STATE_EXPONENT)
+
+
+def _float_current(connection: Connection, kind: torch.dtype, unit: int) -> _Current:
     """A factor of two moves the point of a float and no digit, so it may go into the weights."""
     synapse = connection.synapse
     weight = torch.tensor(synapse.weight).to(kind) * 2.0 ** (unit + synapse.exponent)
-    return _Current(connection=connection, weight=weight)
+    return _Current(
+        connection=connection, product=lambda values: apply_weight(synapse, weight, values.to(kind))
+    )
 
 
 def _integer_unit(
@@ -172,8 +209,8 @@ def _real_unit(
     neuron: FloatLif | FloatReadout,
     currents: tuple[_Current, ...],
     timesteps: int,
+    kind: torch.dtype,
 ) -> _Unit:
-    kind = currents[0].weight.dtype
     threshold = neuron.threshold if isinstance(neuron, FloatLif) else None
     return _Unit(
         name=population.name,
@@ -251,12 +288,12 @@ class _Membranes:
 
     def __init__(self, unit: _Unit, samples: int) -> None:
         self.unit = unit
-        size = (samples, *unit.shape)
-        self.voltage = torch.zeros(size, dtype=unit.state_type)
-        self.current = None if unit.decay_current is None else torch.zeros(size, dtype=unit.state_type)
+        self.voltage = _zeros((samples, *unit.shape), unit.state_type)
+        self.current = None if unit.decay_current is None else torch.zeros_like(self.voltage)
+        self.spikes = torch.zeros_like(self.voltage)
 
     def step(self, synapses: Tensor) -> Tensor:
-        """Decay, integrate, fire, reset; gives the spikes."""
+        """Decay, integrate, fire, reset; gives the spikes, which the next step overwrites."""
         unit = self.unit
         if self.current is not None and unit.decay_current is not None:
             synapses = self.current = unit.decay_current(self.current).add_(synapses)
@@ -269,10 +306,11 @@ class _Membranes:
         if unit.divisor == 1:
             self.voltage.add_(unit.bias)
         if unit.threshold is None:
-            return torch.zeros(self.voltage.shape, dtype=torch.bool)
-        spikes = self.voltage > unit.threshold
-        self.voltage.masked_fill_(spikes, 0)
-        return spikes
+            return self.spikes
+        torch.gt(self.voltage, unit.threshold, out=self.spikes)
+        # voltage <- voltage - voltage * spike: zero where it fired, and quicker than to fill a mask.
+        self.voltage.addcmul_(self.voltage, self.spikes, value=-1)
+        return self.spikes
 
 
 def _run(network: AnyNetwork, units: Sequence[_Unit], inputs: Array, keep_trace: bool) -> Trace:
@@ -313,8 +351,8 @@ def _run_block(
 ) -> dict[str, Tensor]:
     """Run some units over all time steps; what they send is added to `sent`, their voltages are returned."""
     for neurons in membranes:
-        size = (timesteps, *neurons.voltage.shape)
-        sent[neurons.unit.name] = _Sent(values=torch.zeros(size, dtype=torch.bool), still=False)
+        kept = _zeros((timesteps, *neurons.voltage.shape), torch.bool)
+        sent[neurons.unit.name] = _Sent(values=kept, still=False)
     currents = [current for unit in block for current in unit.currents]
     # What a picture that stands still sends is computed once for all time steps.
     once = {c: c(sent[c.connection.source].values) for c in currents if sent[c.connection.source].still}
@@ -341,6 +379,14 @@ def _gather(unit: _Unit, sent: Mapping[str, _Sent], step: int, once: Mapping[_Cu
         arriving = arriving.to(unit.state_type).view(-1, *unit.shape)
         total = arriving if total is None else total + arriving
     return torch.zeros(1, *unit.shape, dtype=unit.state_type) if total is None else total
+
+
+def _zeros(size: Shape, kind: torch.dtype) -> Tensor:
+    """Zeros [..., channels, height, width], the channels of a pixel side by side: convolutions like that."""
+    if len(size) < 4:
+        return torch.zeros(size, dtype=kind)
+    *others, channels, height, width = size
+    return torch.zeros(*others, height, width, channels, dtype=kind).movedim(-1, -3)
 
 
 def _forget(network: AnyNetwork, done: str, sent: dict[str, _Sent]) -> None:

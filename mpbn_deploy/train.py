@@ -48,7 +48,7 @@ __all__ = ["COMMAND", "NEURON_DEFAULTS", "Training", "accuracy", "evaluate", "tr
 
 DEFAULT_ARCHITECTURE = "digits-cnn"
 DEFAULT_TIMESTEPS = 4
-FINE_TUNING_RATE = 0.003  # of a network that is trained already
+FINE_TUNING_RATE = 0.0005  # of a network that is trained already
 NEURON_DEFAULTS = {"mpbn_gain": "free", "surrogate": "rectangle"}
 
 

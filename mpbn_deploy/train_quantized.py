@@ -18,6 +18,7 @@ from .nn import QUANTIZED, ModelCard, QuantizedBody, SpikingNetwork
 from .progress import announce
 from .quantize import quantize
 from .scales import Formats
+from .thresholds import ThresholdLimits
 
 CALIBRATION_SAMPLES = 256
 
@@ -39,6 +40,8 @@ def quantized_twin(
     formats = Formats.of(profile, weight_bits)
     network = quantize(folded, profile, inputs, weight_bits=weight_bits)
     body = QuantizedBody.of(network, formats, inputs, folded)
+    if ThresholdLimits.of(profile, "own", formats).bind:
+        body.hold_thresholds()  # few per core, or none below one: what quantization chose must stay
     given, card = model.input_format, model.card
     return SpikingNetwork(
         body,

@@ -97,7 +97,13 @@ def test_exporting_again_replaces_the_folder(folder, model_path, result):
                         "--weight-bits", 4, "--calibration", "digits")  # fmt: skip
     assert code == 0 and (folder / "report.html").read_text() != "old"
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["options"] == {"weight_bits": 4, "calibration": "digits", "timesteps": 4}
+    assert manifest["options"] == {
+        "weight_bits": 4,
+        "calibration": "digits",
+        "timesteps": 4,
+        "nir_dialect": "faithful",
+        "thresholds": "own",
+    }
     assert manifest["model"]["name"] == "model.pt" and len(manifest["model"]["sha256"]) == 64
 
 
@@ -136,15 +142,32 @@ def test_fit(export_folder, result):
 
 
 def test_a_network_that_does_not_fit_is_still_written(model_path, result, tmp_path):
-    """Loihi 1 holds 7 thresholds per core and none below one."""
+    """Loihi 1 takes plain spikes; its 7 thresholds per core, none below one, are held by an export for it."""
     code, data, _ = result(
         "export", model_path, "--target", "loihi1", "--samples", 2, "--out", tmp_path / "l1"
     )
     assert code == 1 and data["bit_exact"] and not data["fits"]
     assert (tmp_path / "l1" / "report.html").stat().st_size > 1000
     code, data, _ = result("fit", tmp_path / "l1", "--target", "loihi1")
-    assert code == 1 and {f["rule"] for f in data["findings"]} >= {"distinct_thresholds_fit_core"}
+    broken = {f["rule"] for f in data["findings"] if f["severity"] == "error"}
+    assert code == 1 and broken == {"input_values_fit_message"}
     assert call("fit", tmp_path / "l1", "--target", "loihi2") == 0
+
+
+def test_an_export_for_another_target_has_too_many_thresholds(export_folder, result):
+    code, data, _ = result("fit", export_folder, "--target", "loihi1")
+    (message, *_) = [f["message"] for f in data["findings"] if f["rule"] == "distinct_thresholds_fit_core"]
+    assert code == 1 and "Export for this target (--target loihi1)" in message
+
+
+def test_export_with_shared_thresholds(model_path, result, refused, tmp_path):
+    code, data, _ = result("export", model_path, "--target", "loihi2", "--samples", 2,
+                           "--thresholds", "shared", "--out", tmp_path / "shared")  # fmt: skip
+    manifest = json.loads((tmp_path / "shared" / "manifest.json").read_text())
+    assert code == 0 and data["notes"] == [n for p in manifest["quantization"] for n in p["notes"]]
+    assert "invalid choice: 'some'" in refused(
+        "export", model_path, "--target", "loihi2", "--thresholds", "some"
+    )
 
 
 def test_fit_lists_targets(result):
@@ -447,6 +470,32 @@ def test_a_place_that_cannot_be_written(refused, model_path, tmp_path):
     (tmp_path / "file").write_text("")
     message = refused("export", model_path, "--target", "loihi2", "--out", tmp_path / "file" / "out")
     assert "cannot be written" in message
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "fit"])
+@pytest.mark.parametrize(("name", "what"), [("a.nir", "a NIR file"), ("a.pt", "a checkpoint")])
+def test_what_must_be_exported_first(refused, tmp_path, command, name, what):
+    (tmp_path / name).write_text("")
+    message = refused(command, tmp_path / name)
+    assert f"{tmp_path / name}: {what}; here an export folder or a .net file is needed" in message
+    assert f"Export it first: python -m mpbn_deploy.export {tmp_path / name} --target loihi2" in message
+
+
+def test_what_is_exported_already(refused, tmp_path):
+    message = refused("export", tmp_path / "a.net", "--target", "loihi2")
+    assert "holds integers, so nothing is left to export; fit, run and verify take it as it is" in message
+
+
+def test_a_pipe_is_not_left_without_a_line_for_long(monkeypatch, capfd):
+    from mpbn_deploy import progress
+
+    clock = iter([0, 10, 31, 40, 62, 63, 64, 65, 66])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    assert list(progress.track(range(8), "work", 8)) == list(range(8))
+    assert capfd.readouterr().err.splitlines() == [f"work: {n}/8" for n in (2, 4, 6, 8)]
+    clock = iter([0, 10, 31, 40, 62])
+    assert list(progress.track(range(4), "slow", 400)) == list(range(4))
+    assert capfd.readouterr().err.splitlines() == ["slow: 2/400", "slow: 4/400"]
 
 
 def test_fit_without_a_folder(refused):

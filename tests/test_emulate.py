@@ -19,14 +19,16 @@ from networks import (
 )
 
 from mpbn_deploy import emulate as emulate_module
+from mpbn_deploy import spike_convolution as module
 from mpbn_deploy.bounds import bounds
-from mpbn_deploy.emulate import emulate
+from mpbn_deploy.emulate import Emulator, emulate
 from mpbn_deploy.errors import SimulationError
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.graph import Connection, Conv2d, Population
-from mpbn_deploy.int_ir import STATE_LIMIT, Input, IntNetwork, Lif
+from mpbn_deploy.graph import Connection, Conv2d, Population, apply_synapse
+from mpbn_deploy.int_ir import STATE_EXPONENT, STATE_LIMIT, Input, IntNetwork, Lif
 from mpbn_deploy.simulate import simulate
+from mpbn_deploy.spike_convolution import spike_convolution
 
 
 @settings(max_examples=40, deadline=None)
@@ -166,3 +168,47 @@ def test_refuses_wrong_inputs():
         emulate(int_chain(), np.zeros((3, 2, 2), int))
     with pytest.raises(SimulationError, match=r"0\.\.7"):
         emulate(int_chain(), np.full((3, 2, 6, 5), 99))
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"groups": 2}, {"dilation": 2, "padding": 2}])
+def test_spikes_are_convolved_in_integers_as_in_floats(options):
+    """Where torch brings such convolutions; elsewhere floats are taken, and this says so."""
+    generator = np.random.default_rng(0)
+    given = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1} | options
+    pairs = {name: (given[name],) * 2 for name in ("stride", "padding", "dilation")}
+    weight = generator.integers(-127, 128, size=(6, 4 // given["groups"], 3, 3))
+    synapse = Conv2d(weight=weight, groups=given["groups"], exponent=1, **pairs)
+    convolve = spike_convolution(synapse, (4, 9, 8), samples=5)
+    if convolve is None:
+        pytest.skip("this machine or this torch has no integer convolutions")
+    spikes = generator.random((5, 4, 9, 8)) < 0.4
+    expected = apply_synapse(synapse, spikes) * 2**STATE_EXPONENT
+    np.testing.assert_array_equal(convolve(torch.tensor(spikes)).numpy(), expected)
+
+
+def test_networks_run_alike_without_integer_convolutions(monkeypatch):
+    network = int_residual()
+    inputs = inputs_for(network, samples=4)
+    fast = emulate(network, inputs)
+    monkeypatch.setattr(emulate_module, "spike_convolution", lambda *arguments: None)
+    assert_same_trace(fast, emulate(network, inputs))
+
+
+def test_convolutions_that_differ_from_floats_are_not_used(monkeypatch):
+    synapse = Conv2d(weight=np.ones((2, 2, 3, 3), int))
+    monkeypatch.setattr(module, "_available", lambda: True)
+    monkeypatch.setattr(module, "_prepared", lambda *arguments: lambda spikes: torch.ones(2, 2, 6, 6))
+    assert spike_convolution(synapse, (2, 8, 8), samples=2) is None
+
+
+def test_weights_beyond_eight_bits_are_convolved_in_floats():
+    synapse = Conv2d(weight=np.full((2, 2, 3, 3), 200))
+    assert spike_convolution(synapse, (2, 8, 8), samples=2) is None
+
+
+def test_an_emulator_runs_again_and_again():
+    network = int_chain()
+    emulator = Emulator(network)
+    for seed in range(3):
+        inputs = inputs_for(network, samples=2 + seed, seed=seed)
+        assert_same_trace(simulate(network, inputs), emulator.run(inputs))

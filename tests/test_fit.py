@@ -127,7 +127,8 @@ def test_a_message_says_who_what_is_allowed_by_whom_and_what_to_do():
     assert message(network(threshold=[-12, -3, 4]), LOIHI1) == (
         "hidden: threshold -12 in 2 of 3 values; "
         "loihi1 holds 1..131071 (nengo-loihi hardware/validate.py:53). "
-        "Choose a target that holds them, such as loihi2."
+        "Export for this target (--target loihi1), which moves them into biases, "
+        "or choose one that holds them, such as loihi2."
     )
 
 

@@ -268,6 +268,24 @@ def test_training_improves_the_integers():
     assert accuracy == pytest.approx(trained.card.training["test_accuracy"])
 
 
+def test_thresholds_under_limits_are_not_trained():
+    """Loihi 1 holds few thresholds per core, none below one."""
+    dataset = load_dataset("digits")
+    model = train(dataset, "digits-cnn", timesteps=2, training=Training(epochs=1))
+    twin = quantized_twin(model, load_profile("loihi1"), None, dataset)
+    before = twin.body.to_integers(2)
+    trained = train(dataset, QUANTIZED, training=Training(epochs=1, learning_rate=0.003), init=twin)
+    after = trained.body.to_integers(2)
+    changed = [
+        not np.array_equal(a.synapse.weight, b.synapse.weight)
+        for a, b in zip(before.connections, after.connections, strict=True)
+    ]
+    assert any(changed)
+    for left, right in zip(before.populations[1:-1], after.populations[1:-1], strict=True):
+        np.testing.assert_array_equal(left.neuron.threshold, right.neuron.threshold)
+        assert right.neuron.threshold.min() >= 1
+
+
 def test_the_twin_of_a_twin_is_refused():
     dataset = load_dataset("digits")
     _, model, _ = twin_of(fold(trace(spiking_network(0))), 4)

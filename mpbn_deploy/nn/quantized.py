@@ -27,13 +27,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..emulate import apply_weight, emulate, truncated_decay
+from ..emulate import apply_weight, truncated_decay
 from ..errors import QuantizeError
 from ..float_ir import FoldedNetwork
-from ..graph import Connection
+from ..graph import Connection, as_steps
 from ..int_ir import DECAY_ONE, STATE_EXPONENT, IntNetwork, IntPopulation, Lif, Readout
 from ..records import Array, record
-from ..rounding import overflow, scaled_weight
+from ..rounding import overflow, real_network, scaled_weight
 from ..scales import Formats
 from .structure import describe_structure, read_structure
 
@@ -180,6 +180,15 @@ class QuantizedNeurons(nn.Module):
         spikes: Tensor = _Scan.apply(current, bias, threshold, spec)  # type: ignore[no-untyped-call]
         return spikes
 
+    def deviation(self, current: Tensor) -> Tensor:
+        """The standard deviation of each channel's voltages, as they are compared with the threshold."""
+        bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
+        _, voltages = scan_integers(
+            current, bias, self.integer_threshold() * STATE_UNIT, self.timesteps, self.neuron.decay_voltage
+        )
+        deviation = voltages.transpose(0, 1).flatten(1).double().std(dim=1)
+        return torch.where(deviation > 0, deviation, self.scale.double() * STATE_UNIT)
+
 
 # ---- a population over all its time steps -----------------------------------------------------
 
@@ -191,6 +200,22 @@ class _Spec:
     timesteps: int
     decay: int
     width: Tensor
+
+
+def scan_integers(
+    current: Tensor, bias: Tensor, threshold: Tensor, timesteps: int, decay: int
+) -> tuple[Tensor, Tensor]:
+    """Spikes, and voltages before they are reset, of currents [timesteps * batch, *shape]."""
+    voltages, spikes = torch.empty_like(current), torch.empty_like(current)
+    keep, reset = truncated_decay(decay), None
+    steps = zip(*(values.chunk(timesteps) for values in (current, voltages, spikes)), strict=True)
+    for now, voltage, spike in steps:
+        torch.add(now, bias, out=voltage)
+        if reset is not None and keep is not None:
+            voltage += keep(reset)
+        torch.gt(voltage, threshold, out=spike)
+        reset = torch.addcmul(voltage, voltage, spike, value=-1)
+    return spikes, voltages
 
 
 class _Scan(torch.autograd.Function):
@@ -207,16 +232,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, current: Tensor, bias: Tensor, threshold: Tensor, spec: _Spec) -> Tensor:
-        voltages, spikes = torch.empty_like(current), torch.empty_like(current)
-        reset: Tensor | None = None
-        decay = truncated_decay(spec.decay)
-        steps = zip(*(values.chunk(spec.timesteps) for values in (current, voltages, spikes)), strict=True)
-        for now, voltage, spike in steps:
-            torch.add(now, bias, out=voltage)
-            if reset is not None and decay is not None:
-                voltage += decay(reset)
-            torch.gt(voltage, threshold, out=spike)
-            reset = torch.addcmul(voltage, voltage, spike, value=-1)
+        spikes, voltages = scan_integers(current, bias, threshold, spec.timesteps, spec.decay)
         ctx.save_for_backward(voltages, spikes, threshold)
         ctx.spec, ctx.bias_shape = spec, bias.shape
         return spikes
@@ -282,23 +298,52 @@ class QuantizedBody(nn.Module):
         `inputs` show how voltages vary; the weights of a `real` network say where between integers to start.
         """
         body = cls(describe_structure(network, formats))
-        widths = _widths(network, inputs)
-        power = {network.input.name: float(np.sqrt(np.mean(np.square(inputs, dtype=np.float64)))) or 1.0}
-        exact = network.connections if real is None else real.connections
+        exact = real_network(network) if real is None else real
+        units = {p.name: torch.tensor(network.scales[p.name] * STATE_UNIT) for p in network.populations[1:]}
         with torch.no_grad():
-            for neurons, population in zip(body.all_neurons, network.populations[1:], strict=True):
-                neurons.start(population, network.scales[population.name], widths[population.name])
-            for synapse, rounded, wanted in zip(body.all_synapses, network.connections, exact, strict=True):
-                quantum = formats.step * 2.0**rounded.synapse.exponent
-                scales = network.scales[rounded.target] if real is not None else np.ones(1)
-                unit = widths[rounded.target] / (STATE_UNIT * quantum * power.get(rounded.source, 1.0))
-                rows = len(rounded.synapse.weight)
-                synapse.start(
-                    torch.tensor(rounded.synapse.weight // formats.step).double(),
-                    torch.tensor(scaled_weight(wanted, scales) / quantum).double(),
-                    unit.repeat_interleave(rows // len(unit)),
-                )
+            body._start(network, exact, units, 1.0)
+            units |= body._deviations(inputs, network.timesteps)
+            power = float(np.sqrt(np.mean(np.square(inputs, dtype=np.float64))))
+            body._start(network, exact, units, power or 1.0)
         return body
+
+    def _start(
+        self, network: IntNetwork, exact: FoldedNetwork, units: Mapping[str, Tensor], power: float
+    ) -> None:
+        """Round to the integers of a network, learning in these units of voltage, and this one of input."""
+        for neurons, population in zip(self.all_neurons, network.populations[1:], strict=True):
+            neurons.start(population, network.scales[population.name], units[population.name])
+        for synapse, rounded, wanted in zip(
+            self.all_synapses, network.connections, exact.connections, strict=True
+        ):
+            quantum = self.formats.step * 2.0**rounded.synapse.exponent
+            unit = units[rounded.target] / (STATE_UNIT * quantum)
+            if rounded.source == self.source.name:
+                unit = unit / power
+            synapse.start(
+                torch.tensor(rounded.synapse.weight // self.formats.step).double(),
+                torch.tensor(scaled_weight(wanted, network.scales[rounded.target]) / quantum),
+                unit.repeat_interleave(len(rounded.synapse.weight) // len(unit)),
+            )
+
+    def _deviations(self, inputs: Array, timesteps: int) -> dict[str, Tensor]:
+        """By how much the voltages of each channel vary, in units of the state; none for readouts."""
+        found = {}
+
+        def measure(neurons: QuantizedNeurons, given: tuple[Tensor, ...], sent: Tensor) -> None:
+            if isinstance(neurons.neuron, Lif):
+                found[neurons.population.name] = neurons.deviation(given[0])
+
+        for neurons in self.all_neurons:
+            neurons.timesteps = timesteps
+        for synapse in self.all_synapses:
+            synapse.timesteps = timesteps
+        hooks = [neurons.register_forward_hook(measure) for neurons in self.all_neurons]
+        stepped = as_steps(np.asarray(inputs, np.float32), self.source.shape, timesteps)
+        self.run(torch.from_numpy(stepped.swapaxes(0, 1).copy()).flatten(0, 1))
+        for hook in hooks:
+            hook.remove()
+        return found
 
     def to_integers(self, timesteps: int) -> IntNetwork:
         """The network that is trained, as it will be deployed."""
@@ -329,6 +374,12 @@ class QuantizedBody(nn.Module):
                 sent[name] = neurons(current)
         return sent
 
+    def hold_thresholds(self) -> None:
+        """Train weights and biases only."""
+        for neurons in self.all_neurons:
+            if neurons.threshold is not None:
+                neurons.threshold.requires_grad_(False)
+
     def settle(self, timesteps: int) -> None:
         """Shrink the channels whose states could overflow, until none can: a proof for all inputs."""
         for _ in range(MOST_TRIALS):
@@ -352,19 +403,6 @@ class QuantizedBody(nn.Module):
             factor = factors[synapse.connection.target]
             rows = factor.repeat_interleave(len(synapse.weight) // len(factor))
             synapse.weight.mul_(_spread(rows, synapse.weight.dim()))
-
-
-def _widths(network: IntNetwork, inputs: Array) -> dict[str, Tensor]:
-    """A voltage of one, in units of the state: as much as a channel's vary; of a readout, its scale."""
-    trace = emulate(network, inputs)
-    widths = {}
-    for population in network.populations[1:]:
-        scale = torch.tensor(network.scales[population.name] * STATE_UNIT)
-        voltages = torch.tensor(trace.voltages[population.name]).double().transpose(0, 2).flatten(1)
-        deviation = voltages.std(dim=1)
-        varies = (deviation > 0) & isinstance(population.neuron, Lif)
-        widths[population.name] = torch.where(varies, deviation, scale)
-    return widths
 
 
 def _integer_connection(module: QuantizedSynapse) -> Connection:
