@@ -11,6 +11,7 @@ reset value. The bound holds for every input in range and every time step of a s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -51,12 +52,14 @@ class Bound:
         return self.magnitude <= STATE_LIMIT
 
 
-def bounds(network: IntNetwork) -> dict[str, Bound]:
-    """The bound of every population but the input."""
+def bounds(network: IntNetwork, names: Iterable[str] | None = None) -> dict[str, Bound]:
+    """The bound of every population but the input, or of those named."""
+    wanted = None if names is None else set(names)
     found = {}
     for population in network.populations[1:]:
-        current, voltage = neuron_intervals(network, population)
-        found[population.name] = Bound(current=_outward(current), voltage=_outward(voltage))
+        if wanted is None or population.name in wanted:
+            current, voltage = neuron_intervals(network, population)
+            found[population.name] = Bound(current=_outward(current), voltage=_outward(voltage))
     return found
 
 

@@ -6,15 +6,17 @@ loop (a connection that leads back) run together, step by step.
 
 Spikes are convolved in integers where torch can (`spike_convolution`). All other numbers are floats:
 float32 is exact on integers as long as no partial sum, in whatever order it is taken, reaches 2**24.
-States cannot (`bounds` proves it); synapses are checked one by one, and float64 is taken where they
-could. Convolutions must be sums of products and nothing cleverer, so torch's NNPACK, which would
-transform them, is switched off.
+States cannot where `bounds` proves it, and are watched in float64 where it does not; synapses are
+checked one by one, and float64 is taken where they could. Convolutions must be sums of products and
+nothing cleverer, so torch's NNPACK, which would transform them, is switched off.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import gcd
+from dataclasses import replace
+from math import gcd, inf
 
 import numpy as np
 import torch
@@ -39,7 +41,7 @@ from .graph import (
     span,
     window,
 )
-from .int_ir import DECAY_ONE, STATE_EXPONENT, Input, IntNetwork, IntPopulation, Lif, Readout
+from .int_ir import DECAY_ONE, STATE_EXPONENT, STATE_LIMIT, Input, IntNetwork, IntPopulation, Lif, Readout
 from .records import Array, record
 from .simulate import check_input_values
 from .spike_convolution import spike_convolution
@@ -72,8 +74,6 @@ class Emulator:
     """A network made ready once, to run on many inputs."""
 
     def __init__(self, network: AnyNetwork) -> None:
-        if isinstance(network, IntNetwork):
-            _refuse_overflow(network)
         self.network = network
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             self._units = [_unit(network, population) for population in network.populations[1:]]
@@ -150,6 +150,7 @@ class _Unit:
     decay_current: Decay | None
     decay_voltage: Decay | None
     divisor: int
+    limit: float = inf  # of currents and voltages; beyond it, they are watched
 
 
 def _unit(
@@ -163,7 +164,8 @@ def _unit(
     if isinstance(network, IntNetwork):
         assert isinstance(neuron, (Lif, Readout))
         currents = tuple(_integer_current(network, c) for c in entering)
-        return _integer_unit(population, neuron, currents)
+        proved = bounds(network, (population.name,))[population.name].fits
+        return _integer_unit(population, neuron, currents, proved)
     assert isinstance(neuron, (FloatLif, FloatReadout))
     currents = tuple(_float_current(c, real_type, 0) for c in entering)
     return _real_unit(population, neuron, currents, network.timesteps, real_type)
@@ -188,19 +190,24 @@ def _float_current(connection: Connection, kind: torch.dtype, unit: int) -> _Cur
 
 
 def _integer_unit(
-    population: IntPopulation | FloatPopulation, neuron: Lif | Readout, currents: tuple[_Current, ...]
+    population: IntPopulation | FloatPopulation,
+    neuron: Lif | Readout,
+    currents: tuple[_Current, ...],
+    proved: bool,
 ) -> _Unit:
+    kind = torch.float32 if proved else torch.float64
     threshold = neuron.threshold * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else None
     return _Unit(
         name=population.name,
         shape=population.shape,
         currents=currents,
-        state_type=torch.float32,
-        bias=torch.tensor(neuron.bias * 2.0**neuron.bias_exponent, dtype=torch.float32),
-        threshold=None if threshold is None else torch.tensor(threshold, dtype=torch.float32),
+        state_type=kind,
+        bias=torch.tensor(neuron.bias * 2.0**neuron.bias_exponent, dtype=kind),
+        threshold=None if threshold is None else torch.tensor(threshold, dtype=kind),
         decay_current=truncated_decay(neuron.decay_current),
         decay_voltage=truncated_decay(neuron.decay_voltage),
         divisor=1,
+        limit=inf if proved else STATE_LIMIT,
     )
 
 
@@ -252,12 +259,6 @@ def _sufficient_type(network: IntNetwork, connection: Connection) -> torch.dtype
     return torch.float32 if largest < EXACT_FLOAT32 else torch.float64
 
 
-def _refuse_overflow(network: IntNetwork) -> None:
-    wide = [f"{name} (up to {bound.magnitude})" for name, bound in bounds(network).items() if not bound.fits]
-    if wide:
-        raise SimulationError(f"states could leave their 24 bits: {', '.join(wide)}; use a smaller scale.")
-
-
 # ---- one chunk of samples ---------------------------------------------------------------------
 
 
@@ -291,6 +292,9 @@ class _Membranes:
         self.voltage = _zeros((samples, *unit.shape), unit.state_type)
         self.current = None if unit.decay_current is None else torch.zeros_like(self.voltage)
         self.spikes = torch.zeros_like(self.voltage)
+        self.peak: Tensor | None = (
+            None if unit.limit == inf else torch.zeros(unit.shape[0], dtype=torch.float64)
+        )
 
     def step(self, synapses: Tensor) -> Tensor:
         """Decay, integrate, fire, reset; gives the spikes, which the next step overwrites."""
@@ -305,6 +309,7 @@ class _Membranes:
             unit.decay_voltage(self.voltage).add_(synapses)
         if unit.divisor == 1:
             self.voltage.add_(unit.bias)
+        self._look(synapses)
         if unit.threshold is None:
             return self.spikes
         torch.gt(self.voltage, unit.threshold, out=self.spikes)
@@ -312,8 +317,39 @@ class _Membranes:
         self.voltage.addcmul_(self.voltage, self.spikes, value=-1)
         return self.spikes
 
+    def _look(self, current: Tensor) -> None:
+        """Keep the largest magnitude of each channel's states, where they are watched."""
+        if self.peak is None:
+            return
+        for state in (current, self.voltage):
+            largest = state.abs().transpose(0, 1).flatten(1).amax(dim=1).to(self.peak.dtype)
+            self.peak = torch.maximum(self.peak, largest)
+        if self.peak.max() > self.unit.limit:
+            raise SimulationError(
+                f"{self.unit.name}: a state of magnitude {int(self.peak.max())} leaves the 24-bit state (at "
+                f"most {STATE_LIMIT}); that it could was not excluded. Quantize with --overflow proved."
+            )
 
-def _run(network: AnyNetwork, units: Sequence[_Unit], inputs: Array, keep_trace: bool) -> Trace:
+
+def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
+    """The largest current or voltage, by magnitude and before reset, of each channel on some inputs."""
+    emulator = Emulator(network)
+    emulator._units = [replace(unit, limit=min(unit.limit, sys.float_info.max)) for unit in emulator._units]
+    found: dict[str, Array] = {}
+    with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
+        for start in range(0, len(inputs), CHUNK):
+            _run(network, emulator._units, inputs[start : start + CHUNK], keep_trace=False, found=found)
+    return found
+
+
+def _run(
+    network: AnyNetwork,
+    units: Sequence[_Unit],
+    inputs: Array,
+    keep_trace: bool,
+    found: dict[str, Array] | None = None,
+) -> Trace:
+    """One chunk; the peaks of units that are watched are entered into what was `found` before."""
     sent = {network.input.name: _sent(inputs, network.input.shape)}
     spikes: dict[str, Array] = {}
     voltages: dict[str, Array] = {}
@@ -323,6 +359,10 @@ def _run(network: AnyNetwork, units: Sequence[_Unit], inputs: Array, keep_trace:
         if keep_trace:
             spikes |= {unit.name: _by_sample(sent[unit.name].values) for unit in block}
             voltages |= {name: _by_sample(_number(network, values)) for name, values in seen.items()}
+        for neurons in membranes:
+            if found is not None and neurons.peak is not None:
+                before = found.get(neurons.unit.name, 0.0)
+                found[neurons.unit.name] = np.maximum(before, neurons.peak.numpy())
         _forget(network, block[-1].name, sent)
     if isinstance(network.output.neuron, (Readout, FloatReadout)):
         outputs = _number(network, membranes[-1].voltage)

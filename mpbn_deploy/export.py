@@ -47,7 +47,7 @@ from .netx_io import read_netx, write_netx
 from .nir_io import DIALECTS, FAITHFUL, in_dialect, read_folded, write_nir
 from .nn import QuantizedBody, SpikingNetwork
 from .progress import announce
-from .quantize import describe, quantize
+from .quantize import OVERFLOW_CHOICES, describe, quantize
 from .records import Array, record, same_records
 from .report import Story, write_html
 from .rounding import real_network
@@ -87,6 +87,7 @@ def export(
     *,
     weight_bits: int | None = None,
     thresholds: str = "own",
+    overflow: str = "proved",
     calibration: str | None = None,
     samples: int | None = 16,
     data: str | None = None,
@@ -110,13 +111,15 @@ def export(
     network = trained_integers(model_path, model, weight_bits, thresholds, calibration)
     if network is None:
         inputs, remarks = calibration_inputs(folded, calibration, data_dir)
-        network = quantize(folded, profile, inputs, weight_bits=weight_bits, thresholds=thresholds)
+        network = quantize(
+            folded, profile, inputs, weight_bits=weight_bits, thresholds=thresholds, overflow=overflow
+        )
     described = describe(folded, network, profile, weight_bits, thresholds)
     remarks += [note for population in described for note in population["notes"]]
     chosen = choose_samples(network, samples, data or trained_on(model), data_dir)
     folder = Path(out) if out is not None else default_folder(model_path, profile)
     options = {"weight_bits": weight_bits, "calibration": calibration, "timesteps": network.timesteps}
-    options |= {"nir_dialect": nir_dialect, "thresholds": thresholds}
+    options |= {"nir_dialect": nir_dialect, "thresholds": thresholds, "overflow": overflow}
     with new_folder(folder) as staging:
         _write_networks(staging, folded, network, nir_dialect)
         verified = verify.verify(
@@ -318,6 +321,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one per channel or neuron, as far as the target holds them, or one shared by each population "
         "(default own)",
     )
+    parser.add_argument(
+        "--overflow",
+        choices=OVERFLOW_CHOICES,
+        default="proved",
+        help="proved: no state can overflow, whatever the input; measured: larger scales, with a margin above "
+        "what the calibration samples reach (default %(default)s)",
+    )
     parser.add_argument("--calibration", help="correct biases on the training samples of this data set")
     parser.add_argument(
         "--samples", type=count_or_all, default=16, help="to verify with; or `all` (default 16)"
@@ -358,6 +368,7 @@ def _execute(options: argparse.Namespace) -> Outcome:
         options.out,
         weight_bits=options.weight_bits,
         thresholds=options.thresholds,
+        overflow=options.overflow,
         calibration=options.calibration,
         samples=options.samples,
         data=options.data,

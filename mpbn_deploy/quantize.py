@@ -9,17 +9,20 @@ calibrate   with data: rounding, biases and thresholds that flip the fewest spik
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from .bounds import bounds, float_intervals
 from .calibrate import calibrate
-from .errors import QuantizeError, SimulationError
+from .emulate import peaks
+from .errors import OptionError, QuantizeError, SimulationError, did_you_mean
 from .evidence import gather_evidence
 from .float_ir import FloatLif, FloatPopulation, FloatReadout, FoldedNetwork
-from .graph import as_steps, incoming
+from .graph import as_steps, incoming, largest_per_channel
 from .hardware import HardwareProfile
-from .int_ir import DECAY_ONE, IntNetwork, Lif
+from .int_ir import DECAY_ONE, Input, IntNetwork, IntPopulation, Lif, Readout
 from .records import Array
 from .rounding import round_without_overflow, scaled_weight
 from .scales import Formats, Grid, choose_grid, constant_neurons, scale_limits, weight_limits
@@ -34,6 +37,9 @@ from .thresholds import (
     silence_constants,
 )
 
+OVERFLOW_CHOICES = ("proved", "measured")
+MARGIN = 1.25  # of measured states, above what calibration inputs reach
+
 
 def quantize(
     folded: FoldedNetwork,
@@ -42,18 +48,26 @@ def quantize(
     *,
     weight_bits: int | None = None,
     thresholds: str = "own",
+    overflow: str = "proved",
 ) -> IntNetwork:
     """Integers for every weight, bias and threshold, in the formats of the profile.
 
     With `calibration` inputs, weights are rounded, biases and thresholds shifted, and channels scaled so
     that the fewest spikes differ from those of the float network on them; without, nothing but the
-    network itself is needed.
+    network itself is needed. That no state overflows is proved for every input, or, with
+    `overflow="measured"`, only made likely: scales leave a margin above what calibration inputs reach.
     """
     formats = Formats.of(profile, weight_bits)
+    if overflow not in OVERFLOW_CHOICES:
+        raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, OVERFLOW_CHOICES)}")
     limits = ThresholdLimits.of(profile, thresholds, formats)
     if calibration is not None:
         calibration = check_calibration(folded, calibration)
     folded = silence_constants(folded)
+    if overflow == "measured":
+        if calibration is None:
+            raise OptionError("overflow measured: on what? Give calibration inputs (--calibration).")
+        formats = replace(formats, allowances=measured_allowances(folded, calibration))
     grids = {p.name: choose_grid(folded, p, formats) for p in folded.populations[1:]}
     network, grids = round_without_overflow(folded, grids, formats)
 
@@ -70,6 +84,23 @@ def quantize(
         if few_enough(network, profile, limits):
             break
     return network
+
+
+def measured_allowances(folded: FoldedNetwork, inputs: Array) -> dict[str, Array]:
+    """How many times the intervals of each channel exceed what its states reach on inputs, with a margin.
+
+    allowance = interval / (1.25 * largest state on the inputs), and at least one; readouts stay proved
+    """
+    reached = peaks(folded, inputs)
+    allowances = {}
+    for population in folded.populations[1:]:
+        if isinstance(population.neuron, FloatLif):
+            current, voltage = float_intervals(folded, population)
+            widest = np.max([largest_per_channel(edge) for edge in (*current, *voltage)], axis=0)
+            likely = MARGIN * reached[population.name]
+            room = np.divide(widest, likely, out=np.ones_like(widest), where=likely > 0)
+            allowances[population.name] = np.maximum(room, 1.0)
+    return allowances
 
 
 def check_calibration(folded: FoldedNetwork, inputs: Array) -> Array:
@@ -121,13 +152,15 @@ def _describe_population(
         "channels_limited_by": _binding_limits(folded, network, population, formats),
         "weight_error_rms": float(np.sqrt(np.mean(np.concatenate(errors) ** 2))),
         "channels_without_weights": _lost_channels(folded, network, population),
+        "overflow_proved_absent": bounds(network, (name,))[name].fits,
     }
+    if not isinstance(neuron, Input):
+        described["leak_error"] = (1 - _decay_voltage(network, name) / DECAY_ONE) - neuron.leak
     if isinstance(neuron, FloatLif):
         described["thresholds_beyond_reach"] = int(
             np.sum(np.logical_or(*constant_neurons(folded, population)))
         )
         described["thresholds"] = describe_thresholds(folded, network, population, limits)
-        described["leak_error"] = (1 - _decay_voltage(network, name) / DECAY_ONE) - neuron.leak
     described["notes"] = [f"{name}: {note}" for note in _notes(described)]
     return described
 
@@ -151,6 +184,11 @@ def _notes(described: dict[str, Any]) -> Iterator[str]:
         yield (
             f"all weights of {lost} channels were rounded to zero; "
             "their thresholds, biases or states are too large beside them."
+        )
+    if not described["overflow_proved_absent"]:
+        yield (
+            "that none of its states can overflow is not proved, only made likely by calibration inputs "
+            "(--overflow measured)."
         )
     told = described.get("thresholds")
     if told is None:  # a readout has none
@@ -183,6 +221,10 @@ def _binding_limits(
 
 
 def _decay_voltage(network: IntNetwork, name: str) -> int:
-    neuron = next(p.neuron for p in network.populations if p.name == name)
-    assert isinstance(neuron, Lif)
+    neuron = _integer(network, name).neuron
+    assert isinstance(neuron, (Lif, Readout))
     return neuron.decay_voltage
+
+
+def _integer(network: IntNetwork, name: str) -> IntPopulation:
+    return next(population for population in network.populations if population.name == name)

@@ -106,7 +106,7 @@ def overflow(network: IntNetwork, population: IntPopulation, formats: Formats) -
     """How many times the state's limit a channel could reach; those of a readout share the worst."""
     current, voltage = neuron_intervals(network, population)
     edges = [largest_per_channel(edge) for edge in (*current, *voltage)]
-    ratio: Array = np.max(edges, axis=0) / formats.state
+    ratio: Array = np.max(edges, axis=0) / (formats.state * formats.room(population.name))
     return np.full_like(ratio, ratio.max()) if isinstance(population.neuron, Readout) else ratio
 
 

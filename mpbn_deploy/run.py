@@ -13,6 +13,7 @@ import numpy as np
 from . import lava_sim
 from .cli import Command, Outcome, main
 from .emulate import emulate
+from .errors import OptionError
 from .folder import Samples, add_network_arguments, add_sample_arguments, open_network
 from .graph import Trace
 from .int_ir import IntNetwork
@@ -21,10 +22,12 @@ from .progress import announce, watched
 BACKENDS = ("lava", "emulator")
 
 
-def run(network: IntNetwork, samples: Samples, backend: str) -> dict[str, Any]:
+def run(network: IntNetwork, samples: Samples, backend: str, *, stock: bool = False) -> dict[str, Any]:
     """Run the samples; predictions, and where labels are known the accuracy."""
+    if stock and backend != "lava":
+        raise OptionError(f"--stock chooses Lava's own process models; --backend {backend} has none.")
     started = time.perf_counter()
-    trace = _trace(network, samples, backend)
+    trace = _trace(network, samples, backend, stock)
     seconds = time.perf_counter() - started
     predictions = trace.predictions
     accuracy = None if samples.labels is None else float(np.mean(predictions == samples.labels))
@@ -38,10 +41,11 @@ def run(network: IntNetwork, samples: Samples, backend: str) -> dict[str, Any]:
     }
 
 
-def _trace(network: IntNetwork, samples: Samples, backend: str) -> Trace:
+def _trace(network: IntNetwork, samples: Samples, backend: str, stock: bool) -> Trace:
     if backend == "lava":
         announce(f"lava: {len(samples.inputs)} samples of {network.timesteps} steps")
-        return lava_sim.run(network, samples.inputs, watch=watched("lava, blocks of steps"))
+        watch = watched("lava, blocks of steps")
+        return lava_sim.run(network, samples.inputs, probe=(), stock=stock, watch=watch)
     watch = watched("emulator, chunks of samples")
     return emulate(network, samples.inputs, keep_trace=False, watch=watch)
 
@@ -50,12 +54,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_arguments(parser)
     add_sample_arguments(parser)
     parser.add_argument("--backend", choices=BACKENDS, default="lava", help="default: lava")
+    parser.add_argument("--stock", action="store_true", help="Lava's own process models, which are slow")
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
     opened = open_network(options)
     samples = opened.samples(options.samples, options.data, options.data_dir)
-    result = run(opened.network, samples, options.backend)
+    result = run(opened.network, samples, options.backend, stock=options.stock)
     return Outcome(data=result, text=_text(result, opened.class_names))
 
 

@@ -14,8 +14,8 @@ can hold. The channels of a readout share one scale: their voltages are compared
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -47,6 +47,11 @@ class Formats:
     decay: int
     state: int
     lowest_threshold: int = 1 - THRESHOLD_LIMIT
+    allowances: Mapping[str, Array] = field(default_factory=dict)
+
+    def room(self, name: str) -> Array:
+        """How many times too wide the intervals of each channel of a population may be taken to be."""
+        return self.allowances.get(name, np.ones(1))
 
     @classmethod
     def of(cls, profile: HardwareProfile, weight_bits: int | None) -> Formats:
@@ -124,7 +129,7 @@ def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Fo
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
     limits = {
         "bias": _ratio(formats.bias, largest_per_channel(neuron.bias)),
-        "state": _ratio(formats.state / 2**STATE_EXPONENT, reach),
+        "state": _ratio(formats.state / 2**STATE_EXPONENT, reach / formats.room(population.name)),
     }
     if isinstance(neuron, FloatLif):
         # What no voltage reaches becomes the farthest threshold of the format, and need not be held.

@@ -33,6 +33,7 @@ from .float_ir import FoldedNetwork
 from .folder import add_network_arguments, add_sample_arguments, open_network
 from .graph import Trace, as_steps
 from .int_ir import STATE_LIMIT, IntNetwork
+from .lava_sim.floating import FloatingCheck, check_floating_point
 from .netx_io import stock_reader_obstacle
 from .nn import LIF, QuantizedBody, SpikingNetwork
 from .progress import announce, watched
@@ -102,6 +103,7 @@ class VerifyReport:
     drift: Drift | None = None
     accuracy: Accuracy | None = None
     fold: FoldCheck | None = None
+    floating: FloatingCheck | None = None
 
     @property
     def bit_exact(self) -> bool:
@@ -142,6 +144,7 @@ class VerifyReport:
             **_drift_json(self.drift),
             "accuracy": None if self.accuracy is None else self.accuracy.to_json(),
             "fold": None if self.fold is None else asdict(self.fold),
+            "lava_floating_point": None if self.floating is None else asdict(self.floating),
         }
 
 
@@ -155,18 +158,20 @@ def verify(
     test: Split | None = None,
     data_name: str = "",
     model: SpikingNetwork | None = None,
+    stock: bool = False,
 ) -> VerifyReport:
     """Compare all executions of a network on some samples.
 
     With `folded`, also integer against float, and which changed predictions the `labels` of the samples call
     right; with the file `netx`, also lava-dl's stock reader of it, if it is a chain; with a labelled split,
-    also the accuracies on all of it, and that of the PyTorch `model`.
+    also the accuracies on all of it, and that of the PyTorch `model`. With `stock`, Lava also runs its own
+    process models, which takes long; with `folded`, it also runs that, in its floating-point models.
     """
     announce(f"verify: the reference, {len(inputs)} samples of {network.timesteps} steps")
     reference = simulate(network, inputs)
     obstacle = None if netx is None else stock_reader_obstacle(network)
     comparisons = []
-    executions = _executions(network, inputs, netx if obstacle is None else None)
+    executions = _executions(network, inputs, netx if obstacle is None else None, stock)
     if model is not None and isinstance(model.body, QuantizedBody):
         executions["PyTorch, as trained"] = lambda: run_twin(model, inputs)
     for name, execute in executions.items():
@@ -184,15 +189,26 @@ def verify(
         accuracy=None
         if folded is None or test is None
         else measure_accuracy(folded, network, test, data_name, model),
+        floating=None if folded is None else _check_floating_point(folded, inputs),
     )
 
 
-def _executions(network: IntNetwork, inputs: Array, netx: Path | None) -> dict[str, Callable[[], Trace]]:
+def _check_floating_point(folded: FoldedNetwork, inputs: Array) -> FloatingCheck:
+    announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
+    return check_floating_point(folded, inputs, watch=watched("Lava (floating point), blocks of steps"))
+
+
+def _executions(
+    network: IntNetwork, inputs: Array, netx: Path | None, stock: bool
+) -> dict[str, Callable[[], Trace]]:
     """What is held against the reference; Lava takes long for large networks, so it shows how far it is."""
     executions: dict[str, Callable[[], Trace]] = {
         "emulator": lambda: emulate(network, inputs),
         "Lava": lambda: lava_sim.run(network, inputs, watch=watched("Lava, blocks of steps")),
     }
+    if stock:
+        seen = watched("Lava (stock), blocks of steps")
+        executions["Lava (stock)"] = lambda: lava_sim.run(network, inputs, stock=True, watch=seen)
     if netx is not None:
         watch = watched("lava-dl netx, samples")
         executions["lava-dl netx"] = lambda: lava_sim.run_stock_netx(netx, network, inputs, watch=watch)
@@ -344,6 +360,8 @@ def report_text(report: VerifyReport) -> RenderableType:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
         counts = f"{changed} of {compared}" if compared else "not compared, it has no LIF of ours"
         lines.append(f"spikes changed by folding, against the PyTorch model: {counts}")
+    if report.floating is not None:
+        lines.append(str(report.floating))
     if report.drift is not None:
         lines += [drift_table(report.drift), *drift_text(report.drift)]
     if report.accuracy is not None:
@@ -372,6 +390,9 @@ def _mismatch_text(comparison: Comparison) -> str:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_arguments(parser)
     add_sample_arguments(parser)
+    parser.add_argument(
+        "--stock", action="store_true", help="also run Lava's own process models, which takes long"
+    )
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
@@ -385,6 +406,7 @@ def _execute(options: argparse.Namespace) -> Outcome:
         labels=samples.labels,
         test=samples.test,
         data_name=samples.name,
+        stock=options.stock,
     )
     return Outcome(data=report.to_json(), text=report_text(report), exit_code=0 if report.bit_exact else 1)
 

@@ -21,7 +21,7 @@ from networks import (
 from mpbn_deploy import emulate as emulate_module
 from mpbn_deploy import spike_convolution as module
 from mpbn_deploy.bounds import bounds
-from mpbn_deploy.emulate import Emulator, emulate
+from mpbn_deploy.emulate import Emulator, emulate, peaks
 from mpbn_deploy.errors import SimulationError
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
@@ -155,12 +155,30 @@ def test_takes_float64_where_sums_could_round():
         emulate(far, inputs_for(far))
 
 
-def test_refuses_networks_that_could_overflow():
+def test_networks_that_could_overflow_are_watched():
+    """They run, as in the reference, until a state really leaves its 24 bits; then both stop."""
     network = int_chain()
     first, *rest = network.connections
     wide = replace(first, synapse=replace(first.synapse, weight=np.full((4, 2, 3, 2), 20_000)))
-    with pytest.raises(SimulationError, match="conv"):
-        emulate(replace(network, connections=(wide, *rest)), inputs_for(network))
+    network = replace(network, connections=(wide, *rest))
+    assert not bounds(network)["conv"].fits
+    dark, bright = np.zeros((2, *network.input.shape), int), np.full((2, *network.input.shape), 7)
+    assert_same_trace(simulate(network, dark), emulate(network, dark))
+    for execute in (simulate, emulate):
+        with pytest.raises(SimulationError, match=r"conv: a .* of magnitude .* leaves the 24-bit state"):
+            execute(network, bright)
+
+
+def test_peaks_are_the_largest_states_before_reset():
+    network = int_chain()
+    inputs = inputs_for(network, samples=5)
+    found = peaks(network, inputs)
+    trace_ = simulate(network, inputs)
+    for name, voltages in trace_.voltages.items():
+        after = np.abs(voltages).max(axis=(0, 1)).reshape(len(found[name]), -1).max(axis=1)
+        assert (found[name] >= after).all()
+    output = np.abs(trace_.voltages["output"]).max(axis=(0, 1))
+    assert (found["output"] >= output).all()
 
 
 def test_refuses_wrong_inputs():

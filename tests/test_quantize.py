@@ -355,3 +355,30 @@ def test_calibration_of_a_matrix_onto_a_picture():
     network = quantize(folded, load_profile("loihi2"), inputs)
     assert any(isinstance(c.synapse, Dense) and c.target == "lif3" for c in network.connections)
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+def test_states_that_are_only_measured_allow_larger_scales_and_are_named():
+    """Pixels that are never all bright together: intervals expect them, calibration does not see them."""
+    generator = np.random.default_rng(0)
+    folded = layer(generator.normal(size=(8, 784)), np.full(8, 500.0), maximum=255, timesteps=4)
+    inputs = generator.integers(0, 256, size=(64, 784)) * (generator.random((64, 784)) < 0.1)
+    proved = quantize(folded, LOIHI2, inputs)
+    measured = quantize(folded, LOIHI2, inputs, overflow="measured")
+    assert (measured.scales["layer"] > 1.5 * proved.scales["layer"]).all()
+    assert bounds(proved)["layer"].fits and not bounds(measured)["layer"].fits
+    assert_same_trace(simulate(measured, inputs), emulate(measured, inputs))
+    told = describe(folded, measured, LOIHI2)[0]
+    assert not told["overflow_proved_absent"] and any("is not proved" in note for note in told["notes"])
+    assert describe(folded, proved, LOIHI2)[0]["overflow_proved_absent"]
+    errors = [
+        np.mean(simulate(folded, inputs).spikes["layer"] != simulate(network, inputs).spikes["layer"])
+        for network in (proved, measured)
+    ]
+    assert errors[1] <= errors[0]
+
+
+def test_measuring_needs_something_to_measure_on():
+    with pytest.raises(OptionError, match="--calibration"):
+        quantize(folded_network(), LOIHI2, overflow="measured")
+    with pytest.raises(OptionError, match="overflow 'hoped'"):
+        quantize(folded_network(), LOIHI2, overflow="hoped")

@@ -28,7 +28,7 @@ def describe_structure(network: IntNetwork, formats: Formats) -> str:
     source = network.input_range
     return json.dumps(
         {
-            "formats": asdict(formats),
+            "formats": {name: size for name, size in asdict(formats).items() if name != "allowances"},
             "input": {
                 "name": network.input.name,
                 "shape": network.input.shape,
@@ -101,7 +101,8 @@ def read_structure(structure: str) -> tuple[IntNetwork, Formats]:
             timesteps=1,
             scales={},
         )
-        formats = Formats(**{name: int(value) for name, value in told["formats"].items()})
+        sizes: dict[str, Any] = {name: int(value) for name, value in told["formats"].items()}
+        formats = Formats(**sizes)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise OptionError(f"structure of a quantized network: {type(error).__name__}: {error}") from error
     except NetworkError as error:
