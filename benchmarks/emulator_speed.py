@@ -5,7 +5,7 @@
 Networks have random weights and statistics of two batches; the float model runs in eval mode under
 torch.no_grad with the same batch and threads. Both take turns, and the fastest of several runs counts; the
 integers are those of the reference simulator on some samples. Memory is the highest resident size of a
-process that runs one of the two, less that of a process that has only built it.
+process that runs one of the two, less what it had when the network was ready.
 """
 
 import argparse
@@ -13,8 +13,10 @@ import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,6 +26,7 @@ from mpbn_deploy.emulate import Emulator
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.netx_io import read_netx, write_netx
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.simulate import simulate
 
@@ -31,24 +34,27 @@ REPEATS = 5
 COMPARED = 2  # samples on which the reference is run
 
 
-def runners(architecture, options):
-    """The two, as functions of nothing that run the whole batch."""
+def float_runner(architecture, options):
+    """The float model and a function that runs it on the whole batch."""
     torch.manual_seed(0)
     model = lively_network(architecture, "channel", options.timesteps).eval()
-    network = quantize(fold(trace(model)), load_profile("loihi2"))
-    emulator = Emulator(network)
-    generator = np.random.default_rng(0)
-    inputs = generator.integers(0, 256, size=(options.batch, *network.input.shape))
-    given = torch.tensor(inputs, dtype=torch.float32)
+    given = torch.tensor(batch(model.input_format.shape, options), dtype=torch.float32)
 
-    def float_model():
+    def run():
         with torch.no_grad():
             return model(given)
 
-    def integer_emulator():
-        return emulator.run(inputs, keep_trace=False)
+    return model, run
 
-    return network, inputs, {"float": float_model, "emulator": integer_emulator}
+
+def emulator_runner(network, options):
+    """A function that runs the emulator on the same batch."""
+    emulator, inputs = Emulator(network), batch(network.input.shape, options)
+    return lambda: emulator.run(inputs, keep_trace=False)
+
+
+def batch(shape, options):
+    return np.random.default_rng(0).integers(0, 256, size=(options.batch, *shape))
 
 
 def seconds(functions):
@@ -62,36 +68,45 @@ def seconds(functions):
     return best
 
 
-def gigabytes(architecture, which, options):
-    """The highest resident size of a process of its own; `which` says what it runs, or nothing."""
-    command = [sys.executable, __file__, "--arch", architecture, "--memory", which]
+def gigabytes(architecture, file, options):
+    """What running adds to the memory of a process of its own: the network in a file, or the float model."""
+    command = [sys.executable, __file__, "--arch", architecture, "--memory", file]
     command += ["--batch", str(options.batch), "--timesteps", str(options.timesteps)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def print_memory(options):
-    _, _, functions = runners(options.arch[0], options)
-    if options.memory in functions:
-        functions[options.memory]()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    if options.memory == "float":
+        _, run = float_runner(options.arch[0], options)
+    else:
+        run = emulator_runner(read_netx(options.memory, timesteps=options.timesteps), options)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = pages * resource.getpagesize() / 2**30
+    run()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20 - before)
 
 
 def print_table(options):
     print(f"{date.today()}, {platform.machine()}, Python {platform.python_version()}, torch "
           f"{torch.__version__}, {torch.get_num_threads()} threads; batch {options.batch}, "
           f"T = {options.timesteps}\n")  # fmt: skip
-    print("| network | float, samples/s | emulator, samples/s | ratio | float, GB | emulator, GB |")
-    print("|---|---|---|---|---|---|")
+    print("| network | float, samples/s | emulator, samples/s | ratio | float, GB | emulator, GB | ratio |")
+    print("|---|---|---|---|---|---|---|")
     for architecture in options.arch:
-        network, inputs, functions = runners(architecture, options)
-        expected = simulate(network, inputs[:COMPARED]).outputs
+        model, float_model = float_runner(architecture, options)
+        network = quantize(fold(trace(model)), load_profile("loihi2"))
+        functions = {"float": float_model, "emulator": emulator_runner(network, options)}
+        expected = simulate(network, batch(network.input.shape, options)[:COMPARED]).outputs
         assert np.array_equal(expected, functions["emulator"]().outputs[:COMPARED])
         times = seconds(functions)
-        rates = [options.batch / times[name] for name in ("float", "emulator")]
-        built = gigabytes(architecture, "nothing", options)
-        memory = [gigabytes(architecture, name, options) - built for name in ("float", "emulator")]
-        print(f"| {architecture} | {rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.2f} x "
-              f"| {memory[0]:.2f} | {memory[1]:.2f} |", flush=True)  # fmt: skip
+        rates = [options.batch / times[name] for name in functions]
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "network.net"
+            write_netx(network, file)
+            memory = [gigabytes(architecture, which, options) for which in ("float", str(file))]
+        speed, share = rates[1] / rates[0], memory[1] / memory[0]
+        print(f"| {architecture} | {rates[0]:.0f} | {rates[1]:.0f} | {speed:.2f} x "
+              f"| {memory[0]:.2f} | {memory[1]:.2f} | {share:.2f} x |", flush=True)  # fmt: skip
 
 
 def main():

@@ -325,7 +325,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--overflow",
         choices=OVERFLOW_CHOICES,
         default="proved",
-        help="proved: no state can overflow, whatever the input; measured: larger scales, with a margin above "
+        help="proved: no state can overflow, whatever the input; measured: larger scales, a margin above "
         "what the calibration samples reach (default %(default)s)",
     )
     parser.add_argument("--calibration", help="correct biases on the training samples of this data set")
