@@ -103,6 +103,7 @@ def test_exporting_again_replaces_the_folder(folder, model_path, result):
         "timesteps": 4,
         "nir_dialect": "faithful",
         "thresholds": "own",
+        "overflow": "proved",
     }
     assert manifest["model"]["name"] == "model.pt" and len(manifest["model"]["sha256"]) == 64
 

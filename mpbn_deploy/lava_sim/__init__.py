@@ -1,40 +1,61 @@
 """Lava's CPU simulator: the judge of our integers. The only place that imports Lava.
 
-    compat      makes Lava importable on Pythons it was not released for
-    processes   our Lava processes: inputs and neurons on tapes, delay lines
-    models      their fixed-point process models
-    graph       IntNetwork -> connected processes
-    execute     run them, and gather a Trace
-    stock_netx  run network.net in lava-dl's own reader instead
+    compat        makes Lava importable on Pythons it was not released for, and its processes mortal
+    plans         what each process has to do, and when
+    tapes         memory shared with Lava's processes: inputs and traces
+    processes     our Lava processes: inputs, layers, delay lines
+    models        process models of the small ones
+    stock_layers  a layer as a graph of Lava's own processes
+    products, neurons, fast_layers   a layer as one process model of ours, in NumPy
+    graph         network -> connected processes
+    execute       start, run, stop
+    session       Session: compiled once, run many times
+    floating      the folded network in Lava's floating-point models, against the reference
+    stock_netx    run network.net in lava-dl's own reader instead
 
-Importing this package imports no Lava; calling `run` does.
+Importing this package imports no Lava; entering a `Session` does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..graph import Trace
 from ..int_ir import IntNetwork
+from ..progress import Watch, unwatched
 from ..records import Array
 from .compat import INSTALL_LAVA, lava_version
+from .plans import AnyNetwork
+from .session import Session, best_lanes
 
-__all__ = ["INSTALL_LAVA", "lava_version", "run", "run_stock_netx"]
+__all__ = ["INSTALL_LAVA", "Session", "lava_version", "run", "run_stock_netx"]
 
 
-def run(network: IntNetwork, inputs: Array) -> Trace:
-    """Run a network in Lava's fixed-point simulator; inputs as for `simulate`.
+def run(
+    network: AnyNetwork,
+    inputs: Array,
+    *,
+    probe: Iterable[str] | None = None,
+    lanes: int | None = None,
+    stock: bool = False,
+    watch: Watch = unwatched,
+) -> Trace:
+    """Run a network in Lava's simulator; inputs as for `simulate`, options as for `Session`.
 
-    Samples are streamed back to back, and every population is reset in the step in which the
-    first step of a sample reaches it.
+    An integer network runs in fixed-point models, a folded one in floating-point models.
     """
-    from .execute import execute
+    if lanes is None and not stock:
+        lanes = best_lanes(network, len(inputs))
+    with Session(network, probe=probe, lanes=lanes, stock=stock) as session:
+        return session.run(inputs, watch=watch)
 
-    return execute(network, inputs)
 
+def run_stock_netx(path: Path, network: IntNetwork, inputs: Array, *, watch: Watch = unwatched) -> Trace:
+    """Run the file network.net, which holds `network`, in lava-dl's own reader; the trace has no voltages.
 
-def run_stock_netx(path: Path, network: IntNetwork, inputs: Array) -> Trace:
-    """Run the file network.net, which holds `network`, in lava-dl's own reader; the trace has no voltages."""
+    `watch` sees the samples go by, to show progress.
+    """
     from .stock_netx import execute_stock_netx
 
-    return execute_stock_netx(path, network, inputs)
+    return execute_stock_netx(path, network, inputs, watch)

@@ -7,9 +7,14 @@ lava-nc 0.10.0 and lava-dl 0.6.0 are the last releases of archived projects, and
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import multiprocessing.util
+import os
+import shutil
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +40,7 @@ _LAVA_MODULES = (
     "lava.proc.conv.models",
     "lava.proc.dense.models",
 )
+GLANCE = 0.5  # seconds between two looks at whether the parent lives
 _NETX_MODULES = ("lava.lib.dl.netx.hdf5",)
 _OBJECT_DETECTION = "lava.lib.dl.slayer.object_detection"
 
@@ -97,6 +103,46 @@ def signals_kept_for_later() -> Iterator[None]:
             signal.signal(number, handler)
         for late in kept:
             signal.raise_signal(late)
+
+
+@contextmanager
+def children_end_with_us() -> Iterator[None]:
+    """Processes that are started meanwhile look, now and then, whether their parent lives, and end with it.
+
+    A parent that is killed cannot stop them, and Lava's would wait for its messages for ever. When the last
+    of them is gone, the resource tracker of multiprocessing removes the shared memory that they used.
+    (Linux can send a signal when a parent dies, but does so already when the *thread* that started the
+    child ends.)
+    """
+    guard = _Guard()
+    multiprocessing.util.register_after_fork(guard, _Guard.watch)  # for as long as there is a guard
+    try:
+        yield
+    finally:
+        del guard
+
+
+class _Guard:
+    """In a child: ends it when its parent is another one than at first."""
+
+    def __init__(self) -> None:
+        self.parent = os.getpid()
+        # Where multiprocessing keeps its sockets is shared with those who started us, if any did.
+        self.owner = multiprocessing.parent_process() is None
+
+    def watch(self) -> None:
+        started_by = multiprocessing.parent_process()
+        if started_by is None or started_by.pid != self.parent:
+            return  # a child of a child, whom others look after
+        threading.Thread(target=self._wait, name="guard", daemon=True).start()
+
+    def _wait(self) -> None:
+        while os.getppid() == self.parent:
+            time.sleep(GLANCE)
+        sockets = multiprocessing.current_process()._config.get("tempdir")  # type: ignore[attr-defined]
+        if self.owner and sockets is not None:
+            shutil.rmtree(sockets, ignore_errors=True)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager

@@ -1,56 +1,27 @@
-"""Run an IntNetwork in Lava's simulator and gather a Trace."""
+"""Start Lava's processes, run them, and stop them whatever happens."""
 
 from __future__ import annotations
 
-import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
-import numpy as np
+from ..errors import SimulationError
+from .compat import children_end_with_us, load_lava, quiet, signals_kept_for_later
 
-from ..graph import Trace, as_steps
-from ..int_ir import IntNetwork, IntPopulation, Readout
-from ..records import Array
-from ..simulate import check_input_values
-from .compat import quiet, signals_kept_for_later
-from .graph import LavaGraph, build, pipeline_depths
+load_lava()
 
-# isort: split
-from lava.magma.core.process.process import AbstractProcess
-from lava.magma.core.run_conditions import RunSteps
-from lava.magma.core.run_configs import Loihi2SimCfg
+from lava.magma.core.process.process import AbstractProcess  # noqa: E402
+from lava.magma.core.run_conditions import RunSteps  # noqa: E402
+from lava.magma.core.run_configs import Loihi2SimCfg  # noqa: E402
+from lava.magma.runtime.mgmt_token_enums import MGMT_RESPONSE, enum_equal  # noqa: E402
 
 PATIENCE = 5.0  # seconds for Lava's processes to end
-
-
-def execute(network: IntNetwork, inputs: Array) -> Trace:
-    """Stream the samples back to back through Lava's fixed-point models."""
-    steps = as_steps(inputs, network.input.shape, network.timesteps)
-    check_input_values(network, steps)
-    samples = len(steps)
-    with tempfile.TemporaryDirectory(prefix="mpbn_lava_") as folder, quiet():
-        tape = input_tape(network.input, steps, Path(folder))
-        # The last sample must reach the deepest population.
-        total = samples * network.timesteps + max(pipeline_depths(network).values())
-        graph = build(network, tape, total, Path(folder))
-        _run(graph, total)
-        return _gather(network, graph, samples)
-
-
-def input_tape(source: IntPopulation, steps: Array, folder: Path) -> str:
-    """Samples back to back, in Lava's axes, in a file."""
-    stream = steps.reshape(-1, *source.shape).astype(np.int32)
-    path = folder / "input.npy"
-    np.save(path, stream.transpose(0, *range(stream.ndim - 1, 0, -1)))
-    return str(path)
-
-
-def _run(graph: LavaGraph, steps: int) -> None:
-    configuration = Loihi2SimCfg(select_tag="fixed_pt", exception_proc_model_map=graph.models)
-    with started(graph.processes[0], configuration) as network:  # running one runs all connected to it
-        network.run(condition=RunSteps(num_steps=steps))
+LONGEST_BLOCK = 1800.0  # seconds in which a block of steps must be done, or Lava is taken to hang
+GLANCE = 0.2  # seconds between two looks at whether all of Lava's processes live
+CHANNEL_SIZE = 4  # messages that a channel of Lava holds; no process is more than one step ahead of another
 
 
 @contextmanager
@@ -59,46 +30,103 @@ def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[A
 
     Interrupts of the keyboard, and mostly requests to end, reach all processes of a command at once.
     Lava's would die in the middle of a message, and the stop would wait for them for ever; so they
-    are born deaf to both, and are stopped from here.
+    are born deaf to both, and are stopped from here. If we are killed, they notice and end.
     """
     try:
-        with signals_kept_for_later():
-            process.create_runtime(run_cfg=configuration)
+        with signals_kept_for_later(), children_end_with_us(), quiet():
+            _create(process, configuration)
         yield process
     finally:
-        _stop(process)
+        with signals_kept_for_later(), quiet():
+            _stop(process.runtime)
 
 
-def _stop(process: AbstractProcess) -> None:
-    """Ask Lava's processes to end; kill those that do not, as when an interrupt came between two messages."""
-    stopping = threading.Thread(target=process.stop, daemon=True)
-    stopping.start()
-    stopping.join(PATIENCE)
-    if stopping.is_alive():
-        for actor in process.runtime._messaging_infrastructure.actors:
-            if not actor._is_done:
-                actor.kill()
+def _create(process: AbstractProcess, configuration: Loihi2SimCfg) -> None:
+    try:
+        process.create_runtime(run_cfg=configuration, compile_config={"pypy_channel_size": CHANNEL_SIZE})
+    except Exception as error:  # of any model, in one of Lava's processes
+        raise SimulationError(f"Lava's processes cannot be started: {error}") from error
+
+
+def run_steps(process: AbstractProcess, steps: int, patience: float | None = None) -> None:
+    """Go on for so many time steps; give up when one of Lava's processes died, or when it takes too long.
+
+    Lava itself would wait for ever where a process waits for a message of one that died.
+    """
+    runtime, answered = process.runtime, threading.Event()
+    patience = LONGEST_BLOCK if patience is None else patience
+    for port in runtime.service_to_runtime:
+        port.observer = answered.set
+    deadline = time.monotonic() + patience
+    process.run(condition=RunSteps(num_steps=steps, blocking=False))
+    while not all(port.probe() for port in runtime.service_to_runtime):
+        if not answered.wait(GLANCE):
+            _refuse_the_dead(runtime)
+            _refuse_to_wait(runtime, deadline, f"{steps} time steps in {patience:.0f} s")
+        answered.clear()
+    answers = [port.peek() for port in runtime.service_to_runtime]
+    if not all(enum_equal(answer, MGMT_RESPONSE.DONE) for answer in answers):
+        _wait_for_the_dead(runtime)
+    process.wait()
+
+
+def _wait_for_the_dead(runtime: Any) -> None:
+    """Lava said that a process failed; the process itself says why, a little later."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        _refuse_the_dead(runtime)
+        time.sleep(0.05)
+    raise SimulationError(f"Lava reported an error; its processes are {_names(runtime)}.")
+
+
+def _refuse_the_dead(runtime: Any) -> None:
+    dead = [(name, actor) for name, actor in _actors(runtime) if not actor.is_alive()]
+    if dead:
+        told = [f"{name}: {_last_words(actor)}" for name, actor in dead]
+        raise SimulationError(f"a process of Lava failed: {'; '.join(told)}")
+
+
+def _last_words(actor: Any) -> str:
+    if actor.exception is None:
+        return f"ended with exit code {actor.exitcode}"
+    error, _ = actor.exception
+    return f"{type(error).__name__}: {error}"
+
+
+def _refuse_to_wait(runtime: Any, deadline: float, what: str) -> None:
+    if time.monotonic() > deadline:
+        raise SimulationError(
+            f"Lava did not finish {what}; its processes are {_names(runtime)}. "
+            "Run fewer samples at once, or use the emulator."
+        )
+
+
+def _names(runtime: Any) -> str:
+    return ", ".join(name for name, _ in _actors(runtime))
+
+
+def _actors(runtime: Any) -> list[tuple[str, Any]]:
+    """Lava's processes of the operating system, each with what it runs."""
+    names = [f"{type(p).__name__} {p.name}" for p in runtime._executable.proc_builders]
+    actors = runtime._messaging_infrastructure.actors
+    names += ["runtime service"] * (len(actors) - len(names))
+    return [(f"{name} (process {actor.pid})", actor) for name, actor in zip(names, actors, strict=True)]
+
+
+def _stop(runtime: Any) -> None:
+    """Ask Lava's processes to end, between two runs; kill them in the middle of one, or if they do not."""
+    if runtime is None or runtime._messaging_infrastructure is None:
+        return  # it never came to start any
+    if runtime._is_started and not runtime._is_running:
+        stopping = threading.Thread(target=runtime.stop, daemon=True)
+        stopping.start()
         stopping.join(PATIENCE)
-
-
-def _gather(network: IntNetwork, graph: LavaGraph, samples: int) -> Trace:
-    populations = network.populations[1:]
-
-    def read(tapes: dict[str, str], population: IntPopulation) -> Array:
-        late = graph.depths[population.name]
-        return read_tape(tapes[population.name], population, late, samples, network.timesteps)
-
-    spikes = {p.name: read(graph.spike_tapes, p) for p in populations}
-    voltages = {p.name: read(graph.voltage_tapes, p).astype(np.int64) for p in populations}
-    last = network.output
-    silent = isinstance(last.neuron, Readout)
-    outputs = voltages[last.name][:, -1] if silent else spikes[last.name].sum(axis=1)
-    return Trace(spikes=spikes, voltages=voltages, outputs=outputs)
-
-
-def read_tape(path: str, population: IntPopulation, late: int, samples: int, timesteps: int) -> Array:
-    """A tape as [samples, timesteps, *shape], of a population that sees the stream `late` steps late."""
-    stream = np.load(path)[late : late + samples * timesteps]
-    stream = stream.transpose(0, *range(stream.ndim - 1, 0, -1))
-    values: Array = stream.reshape(samples, timesteps, *population.shape)
-    return values
+        if not stopping.is_alive():
+            return
+    for actor in runtime._messaging_infrastructure.actors:
+        if not actor._is_done:
+            actor.kill()
+    runtime._is_started = runtime._is_running = False
+    runtime.join()  # its ports, which wait in threads
+    runtime._messaging_infrastructure.stop()  # waits for the killed, and gives their shared memory back
+    runtime._watchdog_manager.stop()

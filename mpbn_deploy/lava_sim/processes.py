@@ -1,17 +1,12 @@
-"""Our Lava processes: what netx has none of.
-
-Lava moves variables between processes one number at a time, which takes minutes for a trace. So
-inputs and traces go through *tapes*: arrays in files that both sides map into memory.
-"""
+"""Our Lava processes: one per population, and what Lava has none of to build it from Lava's own."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
-
+from ..graph import Shape
 from ..records import Array
 from .compat import load_lava
+from .plans import Plan, lava_shape
+from .tapes import Tape
 
 load_lava()
 
@@ -19,29 +14,39 @@ from lava.magma.core.process.ports.ports import InPort, OutPort  # noqa: E402
 from lava.magma.core.process.process import AbstractProcess  # noqa: E402
 from lava.magma.core.process.variable import Var  # noqa: E402
 
-Shape = tuple[int, ...]
-
-
-def new_tape(path: Path, steps: int, shape: Shape, kind: type) -> str:
-    """A file of zeros for one value per neuron and time step."""
-    np.save(path, np.zeros((steps, *shape), kind))
-    return str(path)
-
 
 class TapeInput(AbstractProcess):  # type: ignore[misc]
-    """Sends the next entry of its tape in each time step, and zeros after its end."""
+    """Sends the next row of its tape in each time step."""
 
-    def __init__(self, *, shape: Shape, tape: str) -> None:
-        super().__init__(shape=shape, tape=tape)
+    def __init__(self, *, shape: Shape, tape: Tape, name: str) -> None:
+        super().__init__(shape=shape, tape=tape, name=name)
         self.s_out = OutPort(shape=shape)
 
 
 class TapeOutput(AbstractProcess):  # type: ignore[misc]
     """Writes the spikes it receives to its tape."""
 
-    def __init__(self, *, shape: Shape, tape: str) -> None:
+    def __init__(self, *, shape: Shape, tape: Tape) -> None:
         super().__init__(shape=shape, tape=tape)
         self.s_in = InPort(shape=shape)
+
+
+class Layer(AbstractProcess):  # type: ignore[misc]
+    """A population and all synapses into it: spikes of each source come in, its own go out.
+
+    In the run configuration, one of several models is chosen for it: a graph of Lava's own processes, or
+    one model of ours that does the work of all of them.
+    """
+
+    def __init__(self, *, plan: Plan) -> None:
+        super().__init__(plan=plan, name=plan.population.name)
+        for index, source in enumerate(plan.sources):
+            setattr(self, port_name(index), InPort(shape=(*plan.lanes, *lava_shape(source.shape))))
+        self.s_out = OutPort(shape=(*plan.lanes, *lava_shape(plan.population.shape)))
+
+
+def port_name(index: int) -> str:
+    return f"s_in{index}"
 
 
 class DelayLine(AbstractProcess):  # type: ignore[misc]
@@ -51,42 +56,43 @@ class DelayLine(AbstractProcess):  # type: ignore[misc]
     one would arrive in the next, and is dropped.
     """
 
-    def __init__(self, *, shape: Shape, delay: int, silent: int, interval: int, offset: int) -> None:
-        super().__init__(shape=shape, delay=delay, silent=silent, interval=interval, offset=offset)
+    def __init__(
+        self, *, shape: Shape, delay: int, silent: int, interval: int, offset: int, name: str
+    ) -> None:
+        super().__init__(shape=shape, delay=delay, silent=silent, interval=interval, offset=offset, name=name)
         self.s_in = InPort(shape=shape)
         self.s_out = OutPort(shape=shape)
+
+
+class Window(AbstractProcess):  # type: ignore[misc]
+    """Passes currents on inside a window of the target, zeros around it; `ends` are its slices, per axis."""
+
+    def __init__(self, *, shape: Shape, ends: tuple[tuple[int, int], ...], name: str) -> None:
+        super().__init__(shape=shape, ends=ends, name=name)
+        self.a_in = InPort(shape=shape)
+        self.a_out = OutPort(shape=shape)
 
 
 class TapedLif(AbstractProcess):  # type: ignore[misc]
     """LIF neurons with a threshold and a bias each, reset by phase, whose trace goes to tapes.
 
     Lava's own LIF declares one threshold for all neurons. Variables bear Lava's names; `shift` is
-    the power of two by which synaptic input is scaled (6 in Lava's own LIF).
+    the power of two by which synaptic input is scaled in fixed point (6 in Lava's own LIF).
     """
 
     def __init__(
         self,
         *,
-        shape: Shape,
+        plan: Plan,
         vth: Array,
         bias_mant: Array,
         bias_exp: int,
-        du: int,
-        dv: int,
+        du: float,
+        dv: float,
         shift: int,
-        reset_interval: int,
-        reset_offset: int,
-        spike_tape: str,
-        voltage_tape: str,
     ) -> None:
-        super().__init__(
-            shape=shape,
-            shift=shift,
-            reset_interval=reset_interval,
-            reset_offset=reset_offset,
-            spike_tape=spike_tape,
-            voltage_tape=voltage_tape,
-        )
+        super().__init__(plan=plan, shift=shift, name=plan.population.name)
+        shape = lava_shape(plan.population.shape)
         self.a_in = InPort(shape=shape)
         self.s_out = OutPort(shape=shape)
         self.u = Var(shape=shape, init=0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,21 @@ import numpy as np
 from ..errors import SimulationError
 from ..graph import Trace, apply_synapse, as_steps
 from ..int_ir import STATE_EXPONENT, IntNetwork, IntPopulation, Readout
+from ..progress import Watch, unwatched
 from ..records import Array
 from ..simulate import check_input_values, simulate
 from .compat import load_netx, quiet
-from .execute import input_tape, read_tape, started
-from .graph import lava_shape, message_bits
+from .execute import run_steps, started
 from .models import TapeInputModel, TapeOutputModel
-from .processes import TapeInput, TapeOutput, new_tape
+from .plans import lava_shape, message_bits
+from .processes import TapeInput, TapeOutput
+from .tapes import Tape
 
 # isort: split
-from lava.magma.core.run_conditions import RunSteps
 from lava.magma.core.run_configs import Loihi2SimCfg
 
 
-def execute_stock_netx(path: Path, network: IntNetwork, inputs: Array) -> Trace:
+def execute_stock_netx(path: Path, network: IntNetwork, inputs: Array, watch: Watch) -> Trace:
     """Spikes of the populations and outputs of the network, as lava-dl's reader makes them of the file.
 
     `network` is the one that the file holds. Where its input layer has neurons, which lava-dl leaves
@@ -40,10 +40,16 @@ def execute_stock_netx(path: Path, network: IntNetwork, inputs: Array) -> Trace:
         sent = simulate(network, steps).spikes[network.populations[part.first].name]
     # Spikes under way are not reset, so samples are run one by one where they could meet the next one.
     apart = any(connection.delay for connection in network.connections)
-    batches = [sent[i : i + 1] for i in range(len(sent))] if apart else [sent]
-    with tempfile.TemporaryDirectory(prefix="mpbn_netx_") as folder, quiet():
+
+    def run(batch: Array, watch: Watch) -> Trace:
+        return _run(path, part, network, batch, watch)
+
+    with quiet():
         try:
-            return _join([_run(path, part, network, batch, Path(folder)) for batch in batches])
+            if apart:
+                alone = watch(range(len(sent)), len(sent))
+                return _join([run(sent[i : i + 1], unwatched) for i in alone])
+            return run(sent, watch)
         except (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError) as error:
             # its reader checks little beforehand
             raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
@@ -68,7 +74,7 @@ def _part(path: Path, network: IntNetwork) -> _Part:
     return _Part(first=first, layers=count - 1 if averaged else count, populations=populations)
 
 
-def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, folder: Path) -> Trace:
+def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, watch: Watch) -> Trace:
     timesteps, samples, source_population = network.timesteps, len(sent), network.populations[part.first]
     total = samples * timesteps + len(part.populations) + 1
     stock = load_netx().Network(
@@ -79,27 +85,41 @@ def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, folder: Path
         reset_interval=timesteps,
         reset_offset=1,  # of the first layer, which sees the stream one step late; later ones follow
     )
-    tape = input_tape(source_population, sent, folder)
-    source = TapeInput(shape=lava_shape(source_population.shape), tape=tape)
+    shape = lava_shape(source_population.shape)
+    tape = Tape(total, shape, np.int32)
+    tape.values[: samples * timesteps] = sent.reshape(-1, *shape[::-1]).transpose(
+        0, *range(len(shape), 0, -1)
+    )
+    source = TapeInput(shape=shape, tape=tape, name=source_population.name)
     _connect_input(source, source_population, stock)
     models: dict[Any, type] = {source: TapeInputModel}
     tapes = {}
-    for index, (population, layer) in enumerate(zip(part.populations, stock.layers, strict=True)):
-        tapes[population.name] = new_tape(
-            folder / f"spikes{index}.npy", total, lava_shape(population.shape), np.bool_
-        )
+    for population, layer in zip(part.populations, stock.layers, strict=True):
+        tapes[population.name] = Tape(total, lava_shape(population.shape), np.bool_)
         sink = TapeOutput(shape=layer.out.shape, tape=tapes[population.name])
         layer.out.connect(sink.s_in)
         models[sink] = TapeOutputModel
     configuration = Loihi2SimCfg(select_tag="fixed_pt", exception_proc_model_map=models)
     voltages = _run_samples(
-        source, stock.layers[-1], configuration, samples, timesteps, len(part.populations)
+        source,
+        stock.layers[-1],
+        configuration,
+        watch(range(samples), samples),
+        timesteps,
+        len(part.populations),
     )
     spikes = {
-        p.name: read_tape(tapes[p.name], p, depth, samples, timesteps)
+        p.name: _read(tapes[p.name], p, depth, samples, timesteps)
         for depth, p in enumerate(part.populations, start=1)
     }
     return Trace(spikes=spikes, voltages={}, outputs=_outputs(part, network, spikes, voltages))
+
+
+def _read(tape: Tape, population: IntPopulation, late: int, samples: int, timesteps: int) -> Array:
+    """A tape as [samples, timesteps, *shape], of a population that sees the stream `late` steps late."""
+    stream = tape.values[late : late + samples * timesteps]
+    stream = stream.transpose(0, *range(stream.ndim - 1, 0, -1))
+    return stream.reshape(samples, timesteps, *population.shape)
 
 
 def _outputs(part: _Part, network: IntNetwork, spikes: Mapping[str, Array], voltages: Array) -> Array:
@@ -126,14 +146,19 @@ def _connect_input(source: TapeInput, population: IntPopulation, stock: Any) -> 
 
 
 def _run_samples(
-    source: TapeInput, last: Any, configuration: Loihi2SimCfg, samples: int, timesteps: int, late: int
+    source: TapeInput,
+    last: Any,
+    configuration: Loihi2SimCfg,
+    samples: Iterable[int],
+    timesteps: int,
+    late: int,
 ) -> Array:
     """Run sample after sample; after each, the voltage of the last layer is its output."""
     outputs = []
     with started(source, configuration):
-        for sample in range(samples):
+        for sample in samples:
             steps = timesteps + (late if sample == 0 else 0)
-            source.run(condition=RunSteps(num_steps=steps))
+            run_steps(source, steps)
             outputs.append(np.asarray(last.neuron.v.get()).T)
     stacked: Array = np.stack(outputs).astype(np.int64)
     return stacked
