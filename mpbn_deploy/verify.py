@@ -24,13 +24,21 @@ from torch import nn
 from . import lava_sim
 from .accuracy import Accuracy, accuracy_text, measure_accuracy
 from .bounds import bounds
+from .certificate import check, read_certificate
 from .cli import Command, Outcome, main
 from .data import Split
 from .drift import Drift, drift_table, drift_text, measure_drift
 from .emulate import emulate
-from .errors import MissingPackageError, SimulationError
+from .errors import MissingPackageError, OptionError, SimulationError
 from .float_ir import FoldedNetwork
-from .folder import add_network_arguments, add_sample_arguments, open_network
+from .folder import (
+    VERIFY_FILE,
+    ExportFolder,
+    NetworkFile,
+    add_network_arguments,
+    add_sample_arguments,
+    open_network,
+)
 from .graph import Trace, as_steps
 from .int_ir import STATE_LIMIT, IntNetwork
 from .lava_sim.floating import FloatingCheck, check_floating_point
@@ -393,11 +401,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stock", action="store_true", help="also run Lava's own process models, which takes long"
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="find again, on the same samples, what verify.json of the folder says; exit code 1 if it is not",
+    )
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
     opened = open_network(options)
-    samples = opened.samples(options.samples, options.data, options.data_dir)
+    told = _certificate(opened, options) if options.check else None
+    count = options.samples if told is None else told["samples"]
+    samples = opened.samples(count, options.data, options.data_dir)
     report = verify(
         opened.network,
         samples.inputs,
@@ -408,7 +423,27 @@ def _execute(options: argparse.Namespace) -> Outcome:
         data_name=samples.name,
         stock=options.stock,
     )
-    return Outcome(data=report.to_json(), text=report_text(report), exit_code=0 if report.bit_exact else 1)
+    data, text = report.to_json(), report_text(report)
+    if told is None:
+        return Outcome(data=data, text=text, exit_code=0 if report.bit_exact else 1)
+    checked = check(told, data)
+    return Outcome(
+        data={**data, "certificate": checked.to_json()},
+        text=Group(text, *checked.lines()),
+        exit_code=0 if report.bit_exact and checked.holds else 1,
+    )
+
+
+def _certificate(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> dict[str, Any]:
+    """What the folder's verify.json says, to be found again on the samples that it was found on."""
+    if isinstance(opened, NetworkFile):
+        raise OptionError(
+            f"{opened.netx}: --check reads the certificate of an export folder; this is a file."
+        )
+    data = opened.manifest["data"]
+    if options.data not in (None, data):
+        raise OptionError(f"--check with --data {options.data}: the certificate is about samples of {data}.")
+    return read_certificate(opened.path / VERIFY_FILE)
 
 
 COMMAND = Command(
@@ -419,7 +454,8 @@ COMMAND = Command(
         f"stock netx reader must equal it in every spike, voltage and output ({LAVA_CLAIM}).\n"
         "Exit code 0: bit-exact. 1: not; the first difference is shown with all its coordinates.\n\n"
         "example: python -m mpbn_deploy.verify model.loihi2 --samples 16\n"
-        "         python -m mpbn_deploy.verify network.net --samples 2"
+        "         python -m mpbn_deploy.verify network.net --samples 2\n"
+        "         python -m mpbn_deploy.verify model.loihi2 --check"
     ),
     add_arguments=_add_arguments,
     execute=_execute,
