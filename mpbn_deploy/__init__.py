@@ -5,11 +5,12 @@ The map, in the order of processing (each line is a file or folder here):
     errors          what can go wrong, as a tree          records      how every record is made
     cli, progress   what all commands share               files        writing files whole
 
-    nn/             what you train with: LIF with MPBN
+    nn/             what you train with: LIF with MPBN, and the quantization-aware twin
     zoo/            network architectures                 data/        data sets
     train           COMMAND   data set + architecture -> model.pt
     train_loop      its epochs                            train_files  best, log, curves, resumption
     train_distributed   one training shared out over processes
+    train_quantized     a trained network as its integer twin, to train on
     checkpoint      model.pt, safely read and written     pickle_traps   what makes a pickle dangerous
 
     graph           populations and connections, shared by float and integer networks
@@ -18,16 +19,17 @@ The map, in the order of processing (each line is a file or folder here):
     fold            TrainedNetwork -> FoldedNetwork       MPBN and BN gone, thresholds differ (Eq. 10)
     pool, compose   pooling and layers in a row, as synapses
     quantize        FoldedNetwork + profile -> IntNetwork
-    scales, rounding, calibrate   grids, integers without overflow, and with data the fewest flips
+    scales, rounding              grids, and integers without overflow
+    calibrate, joint_rounding     with data: the fewest flips
     evidence, thresholds          few thresholds, or none below one, for chips that hold no more
     int_ir          IntNetwork, the contract              bounds       what no input can exceed
-    simulate        the reference simulator, NumPy        emulate      the fast one, torch
+    simulate        the reference simulator, NumPy        emulate      the fast one, torch (spike_convolution)
 
     nir_io/         NIR files                             netx_io/     lava-dl netx files
     hdf5            bounded reading for both
     lava_sim/       Lava's simulator
     flips, drift    float against integer, and which rounding flips a spike
-    accuracy        of all networks on a whole test split
+    accuracy        of all networks on a whole test split       certificate  verify.json, found again
     verify          COMMAND   executions compared bit by bit; float against integer
 
     hardware        profiles of chips (hw_profiles/)
