@@ -328,7 +328,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="proved: no state can overflow, whatever the input; measured: larger scales, a margin above "
         "what the calibration samples reach (default %(default)s)",
     )
-    parser.add_argument("--calibration", help="round by the fewest spike flips on training samples of this data set")
+    parser.add_argument(
+        "--calibration", help="round by the fewest spike flips on training samples of this data set"
+    )
     parser.add_argument(
         "--samples", type=count_or_all, default=16, help="to verify with; or `all` (default 16)"
     )
