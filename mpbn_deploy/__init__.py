@@ -45,4 +45,4 @@ The map, in the order of processing (each line is a file or folder here):
 Importing this package imports nothing heavy; import the module you need.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

@@ -91,7 +91,10 @@ def recurrent_spikes(folded: FoldedNetwork, inputs: Array) -> dict[str, Array]:
     """What reaches a population from itself or later ones: taken from the float network's own run."""
     place = {population.name: index for index, population in enumerate(folded.populations)}
     backward = {c.source for c in folded.connections if place[c.source] >= place[c.target]}
-    return {name: emulate(folded, inputs).spikes[name] for name in backward} if backward else {}
+    if not backward:
+        return {}
+    spikes = emulate(folded, inputs).spikes
+    return {name: spikes[name] for name in backward}
 
 
 def forget(folded: FoldedNetwork, names: list[str], done: str, *activities: dict[str, Array]) -> None:

@@ -36,6 +36,7 @@ from .folder import (
     choose_samples,
     count_or_all,
     new_folder,
+    refuse_to_overwrite,
     sha256,
     write_manifest,
 )
@@ -47,13 +48,13 @@ from .netx_io import read_netx, write_netx
 from .nir_io import DIALECTS, FAITHFUL, in_dialect, read_folded, write_nir
 from .nn import QuantizedBody, SpikingNetwork
 from .progress import announce
-from .quantize import OVERFLOW_CHOICES, describe, quantize
+from .quantize import CALIBRATION_SAMPLES, OVERFLOW_CHOICES, describe, quantize
 from .records import Array, record, same_records
 from .report import Story, write_html
 from .rounding import real_network
+from .scales import Formats
 from .thresholds import CHOICES
 
-CALIBRATION_SAMPLES = 256
 VERSIONED_PACKAGES = ("torch", "numpy", "nir", "h5py", "lava-nc", "lava-dl")
 
 
@@ -104,20 +105,29 @@ def export(
     """
     model_path = Path(model_path)
     profile = load_profile(target)
+    folder = Path(out) if out is not None else default_folder(model_path, profile)
+    refuse_to_overwrite(folder)
+    Formats.of(profile, weight_bits)  # refuses what the target cannot hold, before anything takes long
+    if overflow == "measured" and calibration is None:
+        raise OptionError("--overflow measured: on what? Name a data set with --calibration.")
     model, folded = _load(model_path, arch, timesteps, input_range, dt)
     folded = in_dialect(folded, nir_dialect)  # so that the scales of the integers are those of network.nir
     announce(f"quantize: to the formats of {profile.name}")
     remarks: list[str] = []
-    network = trained_integers(model_path, model, weight_bits, thresholds, calibration)
+    inputs: Array | None = None
+    network = trained_integers(model_path, model, weight_bits, thresholds, calibration, overflow)
+    if network is not None:
+        remarks += foreign_target(model, profile)
     if network is None:
         inputs, remarks = calibration_inputs(folded, calibration, data_dir)
         network = quantize(
             folded, profile, inputs, weight_bits=weight_bits, thresholds=thresholds, overflow=overflow
         )
-    described = describe(folded, network, profile, weight_bits, thresholds)
+    described = describe(
+        folded, network, profile, weight_bits, thresholds, inputs if overflow == "measured" else None
+    )
     remarks += [note for population in described for note in population["notes"]]
     chosen = choose_samples(network, samples, data or trained_on(model), data_dir)
-    folder = Path(out) if out is not None else default_folder(model_path, profile)
     options = {"weight_bits": weight_bits, "calibration": calibration, "timesteps": network.timesteps}
     options |= {"nir_dialect": nir_dialect, "thresholds": thresholds, "overflow": overflow}
     with new_folder(folder) as staging:
@@ -167,6 +177,11 @@ def _load(
             raise OptionError(f"{path}: {option} is for NIR files; a checkpoint says it itself.")
     model = load_model(path, arch=arch, timesteps=timesteps)
     if isinstance(model.body, QuantizedBody):
+        if timesteps is not None and timesteps != (trained := load_model(path, arch=arch).timesteps):
+            raise OptionError(
+                f"{path}: --timesteps {timesteps}; its integers were trained, and proved not to overflow, "
+                f"for {trained}."
+            )
         return model, real_network(model.body.to_integers(model.timesteps))
     announce(f"fold: {path} without its normalizations")
     return model, fold(trace(model))
@@ -178,6 +193,7 @@ def trained_integers(
     weight_bits: int | None,
     thresholds: str,
     calibration: str | None,
+    overflow: str,
 ) -> IntNetwork | None:
     """The integers of a network that was trained quantization-aware: they are what it is."""
     if model is None or not isinstance(model.body, QuantizedBody):
@@ -186,6 +202,7 @@ def trained_integers(
         ("--weight-bits", weight_bits),
         ("--calibration", calibration),
         ("--thresholds", None if thresholds == "own" else thresholds),
+        ("--overflow", None if overflow == "proved" else overflow),
     ):
         if given is not None:
             raise OptionError(
@@ -193,6 +210,18 @@ def trained_integers(
                 "the network that the training started from, or train again with train --quantize."
             )
     return model.body.to_integers(model.timesteps)
+
+
+def foreign_target(model: SpikingNetwork | None, profile: HardwareProfile) -> list[str]:
+    """What to do where integers were trained for another chip."""
+    card = None if model is None else model.card
+    trained_for = None if card is None else card.training.get("quantize")
+    if trained_for in (None, profile.name):
+        return []
+    return [
+        f"its integers were trained for {trained_for}; what does not fit {profile.name} is mended by "
+        f"train --quantize {profile.name}, not by options of export."
+    ]
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:

@@ -255,7 +255,7 @@ def sha256(path: Path) -> str:
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
     """A temporary folder to fill; when all went well it is renamed to `out`, else it vanishes."""
-    _refuse_to_overwrite(out)
+    refuse_to_overwrite(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as temporary:
@@ -276,7 +276,7 @@ def write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
     (folder / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
 
 
-def _refuse_to_overwrite(out: Path) -> None:
+def refuse_to_overwrite(out: Path) -> None:
     """An earlier export may be replaced, and an empty folder filled; anything else is somebody's work."""
     if out.is_symlink():
         raise OptionError(f"{out}: is a link; give the folder itself with --out.")

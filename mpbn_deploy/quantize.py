@@ -38,6 +38,7 @@ from .thresholds import (
 )
 
 OVERFLOW_CHOICES = ("proved", "measured")
+CALIBRATION_SAMPLES = 256  # that commands take of a data set
 MARGIN = 1.25  # of measured states, above what calibration inputs reach
 
 
@@ -123,11 +124,17 @@ def describe(
     profile: HardwareProfile,
     weight_bits: int | None = None,
     thresholds: str = "own",
+    measured: Array | None = None,
 ) -> list[dict[str, Any]]:
-    """Per population, in numbers: the scales, what limited them, and what rounding did."""
+    """Per population, in numbers: the scales, what limited them, and what rounding did.
+
+    `measured` are the inputs on which states were, where they were not proved.
+    """
     formats = Formats.of(profile, weight_bits)
     limits = ThresholdLimits.of(profile, thresholds, formats)
     folded = silence_constants(folded)
+    if measured is not None:
+        formats = replace(formats, allowances=measured_allowances(folded, measured))
     return [_describe_population(folded, network, p, limits, formats) for p in folded.populations[1:]]
 
 

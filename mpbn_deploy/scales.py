@@ -58,7 +58,9 @@ class Formats:
         widest = profile.value("formats.weight_bits")
         bits = widest if weight_bits is None else weight_bits
         if not 2 <= bits <= widest:
-            raise OptionError(f"weight bits {bits}; {profile.name} holds signed weights of 2..{widest} bits.")
+            raise OptionError(
+                f"weight bits {bits}; {profile.name} holds signed ones of 2..{widest} bits (--weight-bits)."
+            )
         exponent = profile.limit("formats.weight_exponent_maximum")
         lowest, highest = (
             profile.limit("formats.threshold_minimum"),

@@ -207,5 +207,5 @@ def _check_width(name: str, current: Array, voltage: Array) -> None:
         if largest > STATE_LIMIT:
             raise SimulationError(
                 f"{name}: a {label} of magnitude {largest} leaves the 24-bit state (at most {STATE_LIMIT}); "
-                "quantize with a smaller scale."
+                "quantize it for inputs and steps like these."
             )

@@ -360,13 +360,14 @@ def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNe
         if options.weight_bits is not None:
             raise OptionError("--weight-bits is for --quantize; a network of real numbers has none.")
         return None
-    for name in ("arch", "mpbn", "mpbn_gain", "surrogate", "timesteps"):
+    own = options.arch is not None and ":" in options.arch  # code that only the user may name
+    for name in ("mpbn", "mpbn_gain", "surrogate", "timesteps", *(() if own else ("arch",))):
         if getattr(options, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise OptionError(
                 f"{option} with --init: the network is in {options.init}, which says it itself."
             )
-    model = load_model(options.init)
+    model = load_model(options.init, arch=options.arch)
     notes: dict[str, Any] = {"init": options.init.name}
     if options.quantize is not None:
         profile = load_profile(options.quantize)

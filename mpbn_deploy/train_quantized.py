@@ -16,11 +16,9 @@ from .frontend import trace
 from .hardware import HardwareProfile
 from .nn import QUANTIZED, ModelCard, QuantizedBody, SpikingNetwork
 from .progress import announce
-from .quantize import quantize
+from .quantize import CALIBRATION_SAMPLES, quantize
 from .scales import Formats
 from .thresholds import ThresholdLimits
-
-CALIBRATION_SAMPLES = 256
 
 
 def quantized_twin(

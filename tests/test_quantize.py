@@ -361,13 +361,15 @@ def test_states_that_are_only_measured_allow_larger_scales_and_are_named():
     """Pixels that are never all bright together: intervals expect them, calibration does not see them."""
     generator = np.random.default_rng(0)
     folded = layer(generator.normal(size=(8, 784)), np.full(8, 500.0), maximum=255, timesteps=4)
-    inputs = generator.integers(0, 256, size=(64, 784)) * (generator.random((64, 784)) < 0.1)
+    inputs = generator.integers(0, 256, size=(64, 784)) * (generator.random((64, 784)) < 0.004)
     proved = quantize(folded, LOIHI2, inputs)
     measured = quantize(folded, LOIHI2, inputs, overflow="measured")
     assert (measured.scales["layer"] > 1.5 * proved.scales["layer"]).all()
     assert bounds(proved)["layer"].fits and not bounds(measured)["layer"].fits
     assert_same_trace(simulate(measured, inputs), emulate(measured, inputs))
-    told = describe(folded, measured, LOIHI2)[0]
+    told = describe(folded, measured, LOIHI2, measured=inputs)[0]
+    assert told["channels_limited_by"]["weight"] > 0
+    assert describe(folded, proved, LOIHI2)[0]["channels_limited_by"]["state"] == 8
     assert not told["overflow_proved_absent"] and any("is not proved" in note for note in told["notes"])
     assert describe(folded, proved, LOIHI2)[0]["overflow_proved_absent"]
     errors = [

@@ -343,7 +343,14 @@ def test_impossible_options_are_named(options, message, tmp_path, monkeypatch, c
     assert not (tmp_path / "out.pt").exists()
 
 
-@pytest.mark.parametrize("option", [["--weight-bits", "4"], ["--calibration", "digits"]])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--weight-bits", "4"],
+        ["--thresholds", "shared"],
+        ["--overflow", "measured", "--calibration", "digits"],
+    ],
+)
 def test_trained_integers_are_not_quantized_again(option, tmp_path, capsys):
     _, model, _ = twin_of(fold(trace(spiking_network(5))), 4)
     save_model(tmp_path / "model.pt", model)
@@ -359,3 +366,35 @@ def test_real_numbers_of_integers_round_to_them_again():
         scales = network.scales[whole.target]
         again = scaled_weight(number, scales) / 2.0**whole.synapse.exponent
         np.testing.assert_allclose(again, whole.synapse.weight, rtol=1e-12, atol=1e-9)
+
+
+def test_trained_integers_keep_their_time_steps(tmp_path, capsys):
+    _, model, _ = twin_of(fold(trace(spiking_network(5))), 4)
+    save_model(tmp_path / "model.pt", model)
+    arguments = [str(tmp_path / "model.pt"), "--target", "loihi2", "--timesteps", "300"]
+    assert run_command(export_module.COMMAND, arguments) == 2
+    assert "proved not to overflow, for 3" in capsys.readouterr().err
+
+
+def test_integers_for_another_chip_say_how_to_get_there(tmp_path):
+    _, model, _ = twin_of(fold(trace(spiking_network(5))), 4)
+    model.card = replace(model.card, training={"quantize": "loihi2"})
+    save_model(tmp_path / "model.pt", model)
+    result = export_module.export(tmp_path / "model.pt", "loihi1", tmp_path / "out", samples=1)
+    assert any("train --quantize loihi1" in note for note in result.notes)
+
+
+def test_networks_of_the_users_own_code_are_trained_on(tmp_path, monkeypatch, capsys):
+    """Their code runs only where the user names it, also with --init."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = "from mpbn_deploy.zoo import ARCHITECTURES\nbuild = ARCHITECTURES['digits-mlp']\n"
+    (tmp_path / "own_network.py").write_text(code)
+    few = ["--epochs", "1", "--timesteps", "1"]
+    train_it = ["--arch", "own_network:build", *few, "--out", "own.pt"]
+    assert run_command(train_module.COMMAND, train_it) == 0
+    again = ["--quantize", "loihi2", "--init", "own.pt", "--epochs", "1", "--out", "small.pt"]
+    assert run_command(train_module.COMMAND, again) == 2
+    assert "--arch own_network:build" in capsys.readouterr().err
+    assert run_command(train_module.COMMAND, [*again, "--arch", "own_network:build"]) == 0
+    assert isinstance(load_model("small.pt").body, QuantizedBody)

@@ -44,7 +44,7 @@ def read_network(
     timesteps = told.timesteps if timesteps is None else timesteps
     if timesteps is None or timesteps < 1:
         raise FormatError(
-            f"{path}: time steps {timesteps}; the file does not say how many: give --timesteps of at least 1."
+            f"{path}: time steps {timesteps or 'unknown'}; the file does not say how many: give --timesteps."
         )
     if dt is not None and not 0 < dt < np.inf:
         raise FormatError(f"{path}: dt {dt}; seconds above zero are needed.")
