@@ -360,13 +360,12 @@ def test_two_processes_give_the_losses_of_one(tmp_path, kind):
     options = ["--epochs", "2", "--batch", "64", "--mpbn", kind]
     together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     python = [sys.executable, "-W", "error::FutureWarning"]
-    outputs = [
-        subprocess.run(
-            [*python, *launcher, str(script), *options, "--out", str(tmp_path / name)],
-            capture_output=True, text=True, check=True, timeout=120,
-        ).stdout
-        for launcher, name in (([], "one.pt"), (together, "two.pt"))
-    ]  # fmt: skip
+    outputs = []
+    for launcher, name in (([], "one.pt"), (together, "two.pt")):
+        command = [*python, *launcher, str(script), *options, "--out", str(tmp_path / name)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert result.returncode == 0, result.stderr
+        outputs.append(result.stdout)
     assert [text.count("test accuracy") for text in outputs] == [1, 1]
     one, two = read_log(tmp_path / "one.pt"), read_log(tmp_path / "two.pt")
     for key in ("train_loss", "test_loss", "train_accuracy", "test_accuracy"):
