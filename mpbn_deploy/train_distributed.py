@@ -64,6 +64,7 @@ def started_by_torchrun(device: torch.device) -> Iterator[Processes]:
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(rank=distributed.get_rank(), count=distributed.get_world_size())
+        distributed.barrier()  # one that leaves while another still writes its files may crash on the way
     finally:
         distributed.destroy_process_group()
 

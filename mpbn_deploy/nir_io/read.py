@@ -43,9 +43,8 @@ def read_network(
     told = read_told(path, file.metadata)
     timesteps = told.timesteps if timesteps is None else timesteps
     if timesteps is None or timesteps < 1:
-        raise FormatError(
-            f"{path}: time steps {timesteps or 'unknown'}; the file does not say how many: give --timesteps."
-        )
+        found = "unknown" if timesteps is None else timesteps
+        raise FormatError(f"{path}: time steps {found}; the file does not say how many: give --timesteps.")
     if dt is not None and not 0 < dt < np.inf:
         raise FormatError(f"{path}: dt {dt}; seconds above zero are needed.")
     lowest, highest = input_range or told.input_range or (0, 1)
