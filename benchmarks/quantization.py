@@ -2,6 +2,7 @@
 
     python benchmarks/quantization.py --data fashion-mnist --label Fashion-MNIST MODEL.pt ...
     python benchmarks/quantization.py --time [--arch resnet20]
+    python benchmarks/quantization.py --data cifar10 --data-dir FOLDER --sensitivity MODEL.pt
 
 The first prints a table of docs/RESULTS.md: for each width of weights, how many points of accuracy
 
@@ -12,7 +13,8 @@ The first prints a table of docs/RESULTS.md: for each width of weights, how many
     trained         quantization-aware training from the calibrated network, `--epochs` long
 
 lose against the float network, as the mean over the models given and its range. The second says how
-long calibration takes, and in how much memory, on a large network with random weights.
+long calibration takes, and in how much memory, on a large network with random weights. The third says how
+many predictions of a *float* network change when some pixels of the first samples change by one grey level.
 """
 
 import argparse
@@ -30,7 +32,7 @@ from fold_zoo import lively_network
 
 from mpbn_deploy.checkpoint import load_model, save_model
 from mpbn_deploy.data import load_dataset
-from mpbn_deploy.emulate import emulate
+from mpbn_deploy.emulate import Emulator, emulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
@@ -42,6 +44,7 @@ from mpbn_deploy.train import Training, train
 from mpbn_deploy.train_quantized import CALIBRATION_SAMPLES, quantized_twin
 
 PROFILE = load_profile("loihi2")
+SENSED = 5000  # samples whose pixels are changed
 METHODS = ("one scale", "data-free", "calibrated", "trained")
 
 
@@ -132,6 +135,25 @@ def print_times(options):
         print(f"| {options.arch} | {options.timesteps} | {bits} | {seconds:.0f} | {memory:.1f} |", flush=True)
 
 
+def print_sensitivity(options):
+    dataset = load_dataset(options.data, options.data_dir)
+    generator = np.random.default_rng(options.seed)
+    inputs = np.asarray(dataset.test.inputs[:SENSED]).astype(int)
+    labels = np.asarray(dataset.test.labels[:SENSED])
+    lowest, highest = dataset.input_format.minimum, dataset.input_format.maximum
+    print("| network | pixels changed | predictions changed | accuracy |\n|---|---|---|---|")
+    for path in options.models:
+        emulator = Emulator(fold(trace(load_model(path))))
+        first = None
+        for share in (0.0, 0.002, 0.01, 0.05, 0.3):
+            steps = generator.choice([-1, 0, 1], size=inputs.shape, p=[share / 2, 1 - share, share / 2])
+            changed = np.clip(inputs + steps, lowest, highest)
+            got = emulator.run(changed, keep_trace=False).predictions
+            first = got if first is None else first
+            moved, right = 100 * np.mean(got != first), 100 * np.mean(got == labels)
+            print(f"| {path.stem} | {100 * share:.1f} % | {moved:.1f} % | {right:.2f} % |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -147,6 +169,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the trained networks")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--sensitivity", action="store_true")
     parser.add_argument("--arch", default="resnet20")
     parser.add_argument("--timesteps", type=int, default=4)
     options = parser.parse_args()
@@ -154,6 +177,8 @@ def main():
           f"{torch.__version__}, {torch.get_num_threads()} threads, seed {options.seed}\n")  # fmt: skip
     if options.time:
         print_times(options)
+    elif options.sensitivity:
+        print_sensitivity(options)
     else:
         options.out.mkdir(parents=True, exist_ok=True)
         print_accuracies(options)
