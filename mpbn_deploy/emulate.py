@@ -13,7 +13,6 @@ nothing cleverer, so torch's NNPACK, which would transform them, is switched off
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd, inf
@@ -76,7 +75,7 @@ class Emulator:
     def __init__(self, network: AnyNetwork) -> None:
         self.network = network
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
-            self._units = [_unit(network, population) for population in network.populations[1:]]
+            self.units = [_unit(network, population) for population in network.populations[1:]]
 
     def run(
         self,
@@ -94,7 +93,7 @@ class Emulator:
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             chunks = watch(starts, len(starts))
             parts = (inputs[start : start + CHUNK] for start in chunks)
-            traces = [_run(network, self._units, part, keep_trace) for part in parts]
+            traces = [_run(network, self.units, part, keep_trace) for part in parts]
         return _join(traces)
 
 
@@ -150,7 +149,8 @@ class _Unit:
     decay_current: Decay | None
     decay_voltage: Decay | None
     divisor: int
-    limit: float = inf  # of currents and voltages; beyond it, they are watched
+    watched: bool = False  # whether the largest states are kept
+    limit: float = inf  # which none of them may pass
 
 
 def _unit(
@@ -207,7 +207,8 @@ def _integer_unit(
         decay_current=truncated_decay(neuron.decay_current),
         decay_voltage=truncated_decay(neuron.decay_voltage),
         divisor=1,
-        limit=inf if proved else STATE_LIMIT,
+        watched=not proved,
+        limit=STATE_LIMIT,
     )
 
 
@@ -292,9 +293,7 @@ class _Membranes:
         self.voltage = _zeros((samples, *unit.shape), unit.state_type)
         self.current = None if unit.decay_current is None else torch.zeros_like(self.voltage)
         self.spikes = torch.zeros_like(self.voltage)
-        self.peak: Tensor | None = (
-            None if unit.limit == inf else torch.zeros(unit.shape[0], dtype=torch.float64)
-        )
+        self.peak = torch.zeros(unit.shape[0], dtype=torch.float64) if unit.watched else None
 
     def step(self, synapses: Tensor) -> Tensor:
         """Decay, integrate, fire, reset; gives the spikes, which the next step overwrites."""
@@ -333,12 +332,11 @@ class _Membranes:
 
 def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
     """The largest current or voltage, by magnitude and before reset, of each channel on some inputs."""
-    emulator = Emulator(network)
-    emulator._units = [replace(unit, limit=min(unit.limit, sys.float_info.max)) for unit in emulator._units]
+    units = [replace(unit, watched=True) for unit in Emulator(network).units]
     found: dict[str, Array] = {}
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, len(inputs), CHUNK):
-            _run(network, emulator._units, inputs[start : start + CHUNK], keep_trace=False, found=found)
+            _run(network, units, inputs[start : start + CHUNK], keep_trace=False, found=found)
     return found
 
 

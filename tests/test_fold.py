@@ -190,11 +190,10 @@ def assert_keeps_spikes(body, shape, record_property):
     got = simulate(folded, inputs)
     different, close = count_differences(folded, inputs, spikes, got)
     record_property("close_calls", close)
-    record_property("close_calls_decided_otherwise", different)
+    assert different == 0  # these networks are the same every time, and none of their calls is that close
     for name, expected in spikes.items():
         assert 0.02 < expected.mean() < 0.98, name
-    if not different:
-        np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
     return folded
 
 
