@@ -49,6 +49,7 @@ __all__ = ["COMMAND", "NEURON_DEFAULTS", "Training", "accuracy", "evaluate", "tr
 DEFAULT_ARCHITECTURE = "digits-cnn"
 DEFAULT_TIMESTEPS = 4
 FINE_TUNING_RATE = 0.0005  # of a network that is trained already
+QUANTIZED_RATE = 0.02  # of its integers, which do not move before the numbers behind them moved by a half
 NEURON_DEFAULTS = {"mpbn_gain": "free", "surrogate": "rectangle"}
 
 
@@ -284,7 +285,7 @@ def _add_optimization_arguments(parser: argparse.ArgumentParser) -> None:
         "--learning-rate",
         type=float,
         help="of SGD, falling to zero in a cosine "
-        f"(default {usual.learning_rate}; with --init {FINE_TUNING_RATE})",
+        f"(default {usual.learning_rate}; with --init {FINE_TUNING_RATE}, with --quantize {QUANTIZED_RATE})",
     )
     parser.add_argument(
         "--weight-decay", type=float, default=usual.weight_decay, help="of weights (default %(default)s)"
@@ -310,7 +311,7 @@ def _execute(options: argparse.Namespace) -> Outcome:
     if options.mpbn == "none" and options.mpbn_gain == "positive":
         raise OptionError(f"--mpbn-gain {options.mpbn_gain} with --mpbn none: there is no gain to keep so.")
     device = own_device(options.device)
-    rate = FINE_TUNING_RATE if options.init is not None else Training().learning_rate
+    rate = _usual_rate(options)
     training = Training(
         epochs=options.epochs,
         batch=options.batch,
@@ -350,6 +351,12 @@ def _execute(options: argparse.Namespace) -> Outcome:
     }
     text = f"{options.out}: {network.card.architecture}, test accuracy {result:.2%} on {options.data}"
     return Outcome(data=data, text=text)
+
+
+def _usual_rate(options: argparse.Namespace) -> float:
+    if options.quantize is not None:
+        return QUANTIZED_RATE
+    return FINE_TUNING_RATE if options.init is not None else Training().learning_rate
 
 
 def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNetwork | None:

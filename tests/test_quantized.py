@@ -44,7 +44,7 @@ def twin_of(folded, bits=4, samples=16):
     """An integer network, its twin in a SpikingNetwork, and inputs for both."""
     inputs = inputs_for(folded, samples=samples)
     network = quantize(folded, LOIHI2, weight_bits=bits)
-    body = QuantizedBody.of(network, Formats.of(LOIHI2, bits), inputs, folded)
+    body = QuantizedBody.of(network, Formats.of(LOIHI2, bits), inputs)
     source = network.input_range
     input_format = InputFormat(
         shape=network.input.shape,
@@ -257,7 +257,7 @@ def test_training_improves_the_integers():
     model = train(dataset, "digits-cnn", training=Training(epochs=3))
     twin = quantized_twin(model, LOIHI2, 2, dataset)
     before, _ = evaluate(twin, dataset.train)
-    training = Training(epochs=2, learning_rate=0.003, augmentation=False)
+    training = Training(epochs=6, learning_rate=0.05, augmentation=False)
     trained = train(dataset, QUANTIZED, training=training, init=twin)
     after, _ = evaluate(trained, dataset.train)
     assert after < 0.9 * before
@@ -274,7 +274,7 @@ def test_thresholds_under_limits_are_not_trained():
     model = train(dataset, "digits-cnn", timesteps=2, training=Training(epochs=1))
     twin = quantized_twin(model, load_profile("loihi1"), None, dataset)
     before = twin.body.to_integers(2)
-    trained = train(dataset, QUANTIZED, training=Training(epochs=1, learning_rate=0.003), init=twin)
+    trained = train(dataset, QUANTIZED, training=Training(epochs=1, learning_rate=0.02), init=twin)
     after = trained.body.to_integers(2)
     changed = [
         not np.array_equal(a.synapse.weight, b.synapse.weight)

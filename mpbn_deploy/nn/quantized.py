@@ -29,11 +29,10 @@ from torch.autograd.function import once_differentiable
 
 from ..emulate import apply_weight, truncated_decay
 from ..errors import QuantizeError
-from ..float_ir import FoldedNetwork
 from ..graph import Connection, as_steps
 from ..int_ir import DECAY_ONE, STATE_EXPONENT, IntNetwork, IntPopulation, Lif, Readout
 from ..records import Array, record
-from ..rounding import overflow, real_network, scaled_weight
+from ..rounding import overflow
 from ..scales import Formats
 from .structure import describe_structure, read_structure
 
@@ -41,7 +40,6 @@ Rounding = Callable[[Tensor], Tensor]
 
 QUANTIZED = "quantized"  # the architecture of such networks in checkpoints
 STATE_UNIT = 2.0**STATE_EXPONENT
-HELD = 0.49  # how far from its integer a weight may start; at 0.5 it would round to the next
 MOST_TRIALS = 20  # to bring channels that grew too large back under their bound
 
 
@@ -103,11 +101,14 @@ class QuantizedSynapse(nn.Module):
         quanta = _spread(self.quanta, self.weight.dim())
         return _rounded(self.weight, quanta, self.formats.weight, torch.round) * self.formats.step
 
-    def start(self, mantissa: Tensor, wanted: Tensor, quanta: Tensor) -> None:
-        """Round to the mantissa given; start as near as that allows to what was wanted, in quanta."""
+    def start(self, mantissa: Tensor, quanta: Tensor) -> None:
+        """Round to the mantissa given, from its middle.
+
+        Not from the real weight that it stands for: calibration rounds many weights against their
+        fraction, and the first steps of training would undo just those.
+        """
         self.quanta.copy_(quanta)
-        held = torch.clamp(wanted, mantissa - HELD, mantissa + HELD)
-        self.weight.copy_(held / _spread(self.quanta.double(), held.dim()))
+        self.weight.copy_(mantissa / _spread(self.quanta.double(), mantissa.dim()))
 
     def forward(self, sent: Tensor) -> Tensor:
         current = apply_weight(self.connection.synapse, self.integer_weight(), sent)
@@ -290,40 +291,31 @@ class QuantizedBody(nn.Module):
         return cast(list[QuantizedSynapse], list(self.synapses))
 
     @classmethod
-    def of(
-        cls, network: IntNetwork, formats: Formats, inputs: Array, real: FoldedNetwork | None = None
-    ) -> QuantizedBody:
-        """The twin of an integer network.
-
-        `inputs` show how voltages vary; the weights of a `real` network say where between integers to start.
-        """
+    def of(cls, network: IntNetwork, formats: Formats, inputs: Array) -> QuantizedBody:
+        """The twin of an integer network; `inputs` show how its voltages vary."""
         body = cls(describe_structure(network, formats))
-        exact = real_network(network) if real is None else real
         units = {p.name: torch.tensor(network.scales[p.name] * STATE_UNIT) for p in network.populations[1:]}
         with torch.no_grad():
-            body._start(network, exact, units, 1.0)
+            body._start(network, units, 1.0)
             units |= body._deviations(inputs, network.timesteps)
             power = float(np.sqrt(np.mean(np.square(inputs, dtype=np.float64))))
-            body._start(network, exact, units, power or 1.0)
+            body._start(network, units, power or 1.0)
         return body
 
-    def _start(
-        self, network: IntNetwork, exact: FoldedNetwork, units: Mapping[str, Tensor], power: float
-    ) -> None:
+    def _start(self, network: IntNetwork, units: Mapping[str, Tensor], power: float) -> None:
         """Round to the integers of a network, learning in these units of voltage, and this one of input."""
         for neurons, population in zip(self.all_neurons, network.populations[1:], strict=True):
             neurons.start(population, network.scales[population.name], units[population.name])
-        for synapse, rounded, wanted in zip(
-            self.all_synapses, network.connections, exact.connections, strict=True
-        ):
-            quantum = self.formats.step * 2.0**rounded.synapse.exponent
-            unit = units[rounded.target] / (STATE_UNIT * quantum)
-            if rounded.source == self.source.name:
+        for synapse, connection in zip(self.all_synapses, network.connections, strict=True):
+            weight = connection.synapse.weight
+            unit = units[connection.target] / (
+                STATE_UNIT * self.formats.step * 2.0**connection.synapse.exponent
+            )
+            if connection.source == self.source.name:
                 unit = unit / power
             synapse.start(
-                torch.tensor(rounded.synapse.weight // self.formats.step).double(),
-                torch.tensor(scaled_weight(wanted, network.scales[rounded.target]) / quantum),
-                unit.repeat_interleave(len(rounded.synapse.weight) // len(unit)),
+                torch.tensor(weight // self.formats.step).double(),
+                unit.repeat_interleave(len(weight) // len(unit)),
             )
 
     def _deviations(self, inputs: Array, timesteps: int) -> dict[str, Tensor]:
