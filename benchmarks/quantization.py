@@ -40,7 +40,7 @@ from mpbn_deploy.nn import QUANTIZED
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.rounding import round_without_overflow
 from mpbn_deploy.scales import Formats, choose_grid
-from mpbn_deploy.train import Training, train
+from mpbn_deploy.train import QUANTIZED_RATE, Training, train
 from mpbn_deploy.train_quantized import CALIBRATION_SAMPLES, quantized_twin
 
 PROFILE = load_profile("loihi2")
@@ -94,9 +94,7 @@ def measure(path, dataset, options):
     print(f"{path}: float {right:.2f} %", file=sys.stderr, flush=True)
     found = {}
     for bits in options.bits:
-        for method in METHODS:
-            if method == "trained" and not options.epochs:
-                continue
+        for method in options.methods:
             network = quantized(method, folded, model, dataset, bits, path, options)
             got = predictions(network)
             found[bits, method] = right - 100 * np.mean(got == labels), 100 * np.mean(got != real)
@@ -110,11 +108,10 @@ def print_accuracies(options):
     floats = [right for right, _ in results]
     print(f"{options.label}, {len(dataset.test)} test samples, {len(results)} networks, float accuracy "
           f"{np.mean(floats):.2f} % ({min(floats):.2f} to {max(floats):.2f})\n")  # fmt: skip
-    methods = METHODS if options.epochs else METHODS[:-1]
-    print("| bits | " + " | ".join(methods) + " |\n|---" + "|---" * len(methods) + "|")
+    print("| bits | " + " | ".join(options.methods) + " |\n|---" + "|---" * len(options.methods) + "|")
     for bits in options.bits:
         cells = []
-        for method in methods:
+        for method in options.methods:
             points, changed = zip(*(found[bits, method] for _, found in results), strict=True)
             spread = f" ({min(points):.2f} to {max(points):.2f})" if len(points) > 1 else ""
             cells.append(f"{np.mean(points):.2f}{spread}; {np.mean(changed):.1f} % changed")
@@ -163,9 +160,10 @@ def main():
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--label", default="")
     parser.add_argument("--bits", type=int, nargs="+", default=[8, 4, 3])
-    parser.add_argument("--epochs", type=int, default=1, help="of quantization-aware training; 0: none")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float, default=0.0005)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--epochs", type=int, default=1, help="of quantization-aware training")
+    parser.add_argument("--batch", type=int, default=Training().batch)
+    parser.add_argument("--learning-rate", type=float, default=QUANTIZED_RATE)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the trained networks")
     parser.add_argument("--time", action="store_true")

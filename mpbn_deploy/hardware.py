@@ -1,76 +1,34 @@
 """What a chip can hold: profiles read from hw_profiles/*.toml, every number with its source.
 
 A limit that nobody published or measured is absent from its profile, and whoever asks for it gets
-None and reports the check as not made. `KEYS` is the whole vocabulary; a key outside it is an error.
+None and reports the check as not made. A key outside the vocabulary (hardware_keys.py) is an error.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
-from typing import Any
 
 from .errors import OptionError, ProfileError, did_you_mean
+from .hardware_keys import (
+    COST_KEYS,
+    EXPORT_KEYS,
+    HEADINGS,
+    KEYS,
+    LIST_KEYS,
+    PLACEMENT,
+    PLACEMENTS,
+    SYSTEMS,
+)
+from .hardware_problems import profile_entries, profile_problems
 from .records import record
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-SCHEMA = 1
-HEADINGS = ("name", "title", "description")
-BASES = ("published", "measured", "fitted", "derived")
-SYSTEMS = "systems"  # the table whose keys are names of boards, each with its number of chips
-
-KEYS: dict[str, str] = {
-    "formats.weight_bits": "bits of a stored weight, sign included",
-    "formats.weight_exponent_minimum": "smallest exponent of a connection; at 0 a weight of 1 adds 2**6",
-    "formats.weight_exponent_maximum": "largest exponent of a connection",
-    "formats.threshold_minimum": "smallest threshold, in units of 2**6 states",
-    "formats.threshold_maximum": "largest threshold, in units of 2**6 states",
-    "formats.bias_mantissa_bits": "bits of a bias before its exponent, sign included",
-    "formats.bias_exponent_maximum": "largest exponent of a bias; the smallest is 0",
-    "formats.decay_bits": "bits of a decay register, without sign; 2**bits forgets everything in one step",
-    "formats.decay_current_offset": "what the chip adds to the register of the current's decay",
-    "formats.decay_voltage_offset": "what the chip adds to the register of the voltage's decay",
-    "formats.state_bits": "bits of a current or voltage, sign included",
-    "formats.message_bits": "bits of the number that a spike carries; 1 is a plain spike, more have a sign",
-    "formats.delay_maximum": "largest delay of a connection, in time steps",
-    "core.neurons": "neurons of one core",
-    "core.neuron_groups": "populations that may share one core",
-    "core.input_axons": "axons that may enter one core",
-    "core.synapse_words": "memory words for the synapses of one core",
-    "core.axon_map_entries": "entries for spikes that leave one core",
-    "core.total_words": "memory words of one core for all of the above together",
-    "core.thresholds": "distinct thresholds on one core",
-    "core.word_bits": "bits of a memory word",
-    "core.index_bits": "bits beside each weight of a dense row that say which neuron it goes to",
-    "core.shared_index_bits": "the same for a row of a shared convolution kernel",
-    "core.row_header_bits": "bits in front of each row of weights",
-    "core.row_entries": "weights after which a row needs another header; absent: a row may be of any length",
-    "core.shared_axons": "axons by which a convolution enters a core; absent: one per source pixel",
-    "core.zero_weights_stored": "1 if a dense row keeps a place for zero weights, 0 if it drops them",
-    "core.dense_fill_percent": "how far a dense layer fills the synapse words before it takes another core",
-    "chip.cores": "cores of one chip",
-    "systems.*": "chips of a board, by the name of the board",
-}
-SIGNED_KEYS = frozenset(
-    f"formats.{name}_{end}" for name in ("weight_exponent", "threshold") for end in ("minimum", "maximum")
-)
-ZERO_KEYS = frozenset(
-    {
-        "formats.bias_exponent_maximum",
-        "formats.decay_current_offset",
-        "formats.decay_voltage_offset",
-        "formats.delay_maximum",
-        "core.index_bits",
-        "core.shared_index_bits",
-        "core.row_header_bits",
-        "core.zero_weights_stored",
-    }
-)
 
 
 @record
@@ -83,27 +41,90 @@ class Limit:
 
 
 @record
+class Allowed:
+    """Several numbers: those allowed, or one for each core."""
+
+    values: tuple[int, ...]
+    source: str
+    basis: str
+
+
+@record
+class Cost:
+    """What something takes of energy, power or time; `low` and `high` where sources disagree."""
+
+    value: float
+    low: float
+    high: float
+    source: str
+    basis: str
+
+
+@record
 class HardwareProfile:
-    """A chip, as far as it is known; the keys of `limits` are dotted, like "core.neurons"."""
+    """A chip, as far as it is known; keys are dotted, like "core.neurons".
+
+    `placement` is how its cores are filled: memory `words` (Loihi), a `crossbar` of axons and neurons
+    (TrueNorth), whole `layers` on cores of their own (Speck), the `whole` network on one core (Xylo), or
+    `unknown`.
+    """
 
     name: str
     title: str
     description: str
     limits: Mapping[str, Limit]
+    lists: Mapping[str, Allowed] = field(default_factory=dict)
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    placement: str = "words"
 
     def limit(self, key: str) -> Limit | None:
         """The limit, or None where it is not known."""
-        assert key in KEYS, key  # a word that no profile could ever hold is our own mistake
+        assert key in KEYS.keys() - LIST_KEYS - COST_KEYS, key  # else no profile could ever hold it
         return self.limits.get(key)
+
+    def allowed(self, key: str) -> Allowed | None:
+        """The numbers of a key that has several, or None where they are not known."""
+        assert key in LIST_KEYS, key
+        return self.lists.get(key)
+
+    def cost(self, key: str) -> Cost | None:
+        """What something costs, or None where there is no public figure."""
+        assert key in COST_KEYS, key
+        return self.costs.get(key)
 
     def value(self, key: str) -> int:
         """The number alone, for those who cannot work without it."""
         limit = self.limit(key)
         if limit is None:
-            raise ProfileError(
-                f"{self.name}: the profile lacks {key} ({KEYS[key]}). Add it there, with its source."
-            )
+            raise ProfileError(self._lack(key))
         return limit.value
+
+    def _lack(self, key: str) -> str:
+        """What to do without a number; of those that quantization needs, all are named at once."""
+        if key not in EXPORT_KEYS:
+            return f"{self.name}: the profile lacks {key} ({KEYS[key]}). Add it there, with its source."
+        absent = ", ".join(k for k in EXPORT_KEYS if not self.knows(k))
+        others = ", ".join(summary.target for summary in describe_profiles() if summary.exportable)
+        return (
+            f"{self.name}: no network can be quantized for it, since its profile lacks {absent}. Export for a "
+            f"target that has them ({others}), and put that folder to the rules of this chip: "
+            f"python -m mpbn_deploy.fit FOLDER --target {self.name}."
+        )
+
+    def knows(self, key: str) -> bool:
+        """Whether the profile has the key at all, of whatever kind it is."""
+        assert key in KEYS, key
+        return key in self.limits or key in self.lists or key in self.costs
+
+    def says(self, key: str, value: int) -> bool:
+        """Whether the profile has the key with just this value; what is not known is not said."""
+        limit = self.limit(key)
+        return limit is not None and limit.value == value
+
+    @property
+    def exportable(self) -> bool:
+        """Whether it has all number formats that a network is quantized to."""
+        return all(self.knows(key) for key in EXPORT_KEYS)
 
     @property
     def systems(self) -> dict[str, int]:
@@ -141,64 +162,120 @@ def _read(path: Path) -> HardwareProfile:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(f"{path}: cannot be read as TOML ({error}).") from error
-    if problems := [*_heading_problems(content), *_table_problems(content)]:
+    if problems := profile_problems(content):
         raise ProfileError("\n".join([f"{path}: not a hardware profile:", *(f"  - {p}" for p in problems)]))
-    limits = {key: Limit(**entry) for key, entry in _entries(content)}
-    return HardwareProfile(**{heading: content[heading] for heading in HEADINGS}, limits=limits)
+    entries = dict(profile_entries(content))
+    return HardwareProfile(
+        **{heading: content[heading] for heading in HEADINGS},
+        limits={k: Limit(**e) for k, e in entries.items() if k not in LIST_KEYS | COST_KEYS},
+        lists={k: _allowed(**e) for k, e in entries.items() if k in LIST_KEYS},
+        costs={k: _cost(**e) for k, e in entries.items() if k in COST_KEYS},
+        placement=content.get(PLACEMENT, PLACEMENTS[0]),
+    )
 
 
-def _entries(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every entry of every table, under its dotted key."""
-    for table, entries in content.items():
-        if isinstance(entries, dict):
-            yield from ((f"{table}.{name}", entry) for name, entry in entries.items())
+def _allowed(value: list[int], source: str, basis: str) -> Allowed:
+    return Allowed(values=tuple(value), source=source, basis=basis)
 
 
-def _heading_problems(content: Mapping[str, Any]) -> Iterator[str]:
-    if content.get("schema") != SCHEMA:
-        yield f"schema {content.get('schema')!r}; this version reads schema = {SCHEMA}"
-    for heading in HEADINGS:
-        if not _is_text(content.get(heading)):
-            yield f"{heading}: missing; a text that is not empty is needed"
-    for key, value in content.items():
-        if key not in ("schema", *HEADINGS) and not isinstance(value, dict):
-            yield f"{key}: unknown key. {did_you_mean(key, ('schema', *HEADINGS))}"
+def _cost(value: float, source: str, basis: str, low: float | None = None, high: float | None = None) -> Cost:
+    """A figure without a range is its own range."""
+    return Cost(
+        value=float(value),
+        low=float(value if low is None else low),
+        high=float(value if high is None else high),
+        source=source,
+        basis=basis,
+    )
 
 
-def _table_problems(content: Mapping[str, Any]) -> Iterator[str]:
-    entries = dict(_entries(content))
-    for key, entry in entries.items():
-        if key in KEYS or key.startswith(f"{SYSTEMS}."):
-            yield from (f"{key}: {problem}" for problem in _entry_problems(key, entry))
-        elif key not in HEADINGS:
-            yield f"{key}: unknown key. {did_you_mean(key, KEYS)}"
-    yield from _range_problems(entries)
+# ---- what is known, side by side ---------------------------------------------------------------
 
 
-def _entry_problems(key: str, entry: Any) -> Iterator[str]:
-    if not isinstance(entry, dict):
-        yield f"{entry!r}; write it as {{ value = ..., source = ..., basis = ... }}"
-        return
-    if unknown := entry.keys() - {"value", "source", "basis"}:
-        yield f"unknown {', '.join(sorted(unknown))}; an entry holds value, source and basis"
-    value = entry.get("value")
-    if type(value) is not int:  # a TOML boolean is an int to isinstance
-        yield f"value {value!r}; a whole number is needed"
-    elif key not in SIGNED_KEYS and value < (least := 0 if key in ZERO_KEYS else 1):
-        yield f"value {value}; at least {least}"
-    if not _is_text(entry.get("source")):
-        yield "no source; say where the number is from"
-    if entry.get("basis") not in BASES:
-        yield f"basis {entry.get('basis')!r}; allowed are {', '.join(BASES)}"
+@record
+class Summary:
+    """A chip in one line of a table; None is what nobody published."""
+
+    target: str
+    title: str
+    placement: str
+    cores: int | None
+    neurons: tuple[int, int] | None  # of the smallest and of the largest core
+    weights: str | None  # bits
+    thresholds: str | None
+    messages: str | None
+    synaptic_operation: Cost | None  # picojoules
+    exportable: bool
+
+    def cells(self) -> dict[str, str]:
+        """Heading and text of each column, with "?" for what is not known."""
+        least, most = self.neurons or (None, None)
+        energy = self.synaptic_operation
+        found = {
+            "target": self.target,
+            "chip": self.title,
+            "cores": self.cores,
+            "neurons per core": most if least == most else f"{least}..{most}",
+            "weight bits": self.weights,
+            "thresholds": self.thresholds,
+            "messages": self.messages,
+            "placement": self.placement if self.placement != "unknown" else None,
+            "pJ per synaptic operation": energy and f"{energy.value:g} ({energy.basis})",
+        }
+        return {heading: "?" if text is None else str(text) for heading, text in found.items()}
 
 
-def _range_problems(entries: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("formats.weight_exponent", "formats.threshold"):
-        ends = [entries.get(f"{name}_{end}") for end in ("minimum", "maximum")]
-        low, high = (end.get("value") if isinstance(end, dict) else None for end in ends)
-        if type(low) is int and type(high) is int and low > high:
-            yield f"{name}: the range {low}..{high} is empty"
+def describe(profile: HardwareProfile) -> Summary:
+    """What one profile knows of what people ask first."""
+    cores = profile.limit("chip.cores")
+    return Summary(
+        target=profile.name,
+        title=profile.title,
+        placement=profile.placement,
+        cores=None if cores is None else cores.value,
+        neurons=_neurons(profile),
+        weights=_weights(profile),
+        thresholds=_thresholds(profile),
+        messages=_messages(profile),
+        synaptic_operation=profile.cost("energy.synaptic_operation"),
+        exportable=profile.exportable,
+    )
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+def describe_profiles() -> list[Summary]:
+    """All profiles that come with this package, in the order of their names."""
+    return [describe(load_profile(name)) for name in profile_names()]
+
+
+def _neurons(profile: HardwareProfile) -> tuple[int, int] | None:
+    """A word of state is a neuron, where cores differ in how many they have."""
+    if (same := profile.limit("core.neurons")) is not None:
+        return same.value, same.value
+    words = profile.allowed("core.neuron_words")
+    return None if words is None else (min(words.values), max(words.values))
+
+
+def _weights(profile: HardwareProfile) -> str | None:
+    """Bits of a weight, or how many a neuron of a crossbar has to choose from."""
+    bits, types = profile.limit("formats.weight_bits"), profile.limit("core.axon_types")
+    width = profile.limit("core.axon_weight_bits")
+    if types is not None and width is not None:
+        return f"{width.value}, {types.value} weights per neuron"
+    return None if bits is None else str(bits.value)
+
+
+def _thresholds(profile: HardwareProfile) -> str | None:
+    low, high = (profile.limit(f"formats.threshold_{end}") for end in ("minimum", "maximum"))
+    counts = {place: profile.limit(f"{place}.thresholds") for place in ("core", "layer")}
+    parts = [] if low is None or high is None else [f"{low.value}..{high.value}"]
+    parts += [f"{count.value} per {place}" for place, count in counts.items() if count is not None]
+    return ", ".join(parts) or None
+
+
+def _messages(profile: HardwareProfile) -> str | None:
+    """What one spike can carry; for some chips only what an input may be is known."""
+    bits = profile.limit("formats.message_bits")
+    low, high = (profile.limit(f"network.input_{end}") for end in ("minimum", "maximum"))
+    if bits is not None:
+        return "plain" if bits.value == 1 else f"graded, {bits.value} bits"
+    return None if low is None or high is None else f"inputs {low.value}..{high.value}"

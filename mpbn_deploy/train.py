@@ -49,7 +49,7 @@ __all__ = ["COMMAND", "NEURON_DEFAULTS", "Training", "accuracy", "evaluate", "tr
 DEFAULT_ARCHITECTURE = "digits-cnn"
 DEFAULT_TIMESTEPS = 4
 FINE_TUNING_RATE = 0.0005  # of a network that is trained already
-QUANTIZED_RATE = 0.02  # of its integers, which do not move before the numbers behind them moved by a half
+QUANTIZED_RATE = 0.005  # of its integers, which do not move before the numbers behind them moved by a half
 NEURON_DEFAULTS = {"mpbn_gain": "free", "surrogate": "rectangle"}
 
 

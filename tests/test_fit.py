@@ -9,7 +9,8 @@ from rich.console import Console
 
 from mpbn_deploy.fit import fit, report_text
 from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
-from mpbn_deploy.hardware import KEYS, HardwareProfile, Limit, load_profile
+from mpbn_deploy.hardware import HardwareProfile, Limit, load_profile
+from mpbn_deploy.hardware_keys import KEYS
 from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
 from mpbn_deploy.place import RESOURCES
 from mpbn_deploy.rules import RULES

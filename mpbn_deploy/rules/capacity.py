@@ -1,0 +1,168 @@
+"""Rules of how much: what fits on a core, on a chip, and into a chip that takes one network as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..int_ir import Lif
+from ..place import RESOURCES, ROW_KEYS, ROW_RESOURCES, PlacedLayer
+from .design import WHOLE_NETWORK, Design, Finding, Found, Rule, needs, not_checked, rule, words
+from .fans import connection_fan_in, connection_fan_out
+from .neurons import is_digital
+
+SIZE_KEYS = ("network.inputs_maximum", "network.hidden_maximum", "network.outputs_maximum")
+REACH_KEYS = ("network.input_reach", "network.output_reach")
+# What a core of each kind has so much of; other kinds of placement find themselves what is too much.
+CORE_RESOURCES = {"words": RESOURCES, "crossbar": ("neurons", "input_axons")}
+
+
+def is_placed(design: Design) -> bool:
+    return design.profile.placement != "unknown"
+
+
+def shares_cores(design: Design) -> bool:
+    """Where each layer has cores of its own and its own limit of thresholds, that one is checked."""
+    return is_placed(design) and is_digital(design) and not design.profile.knows("layer.thresholds")
+
+
+def layers_fit_on_cores(design: Design) -> list[Finding]:
+    """The fullest core of every layer keeps each limit of a core."""
+    name, profile = layers_fit_on_cores.__name__, design.profile
+    if not is_placed(design):
+        tables = {key.split(".")[0] for key in profile.limits}
+        known = f"how {profile.name} fills its cores is not known"
+        message = known if tables & {"core", "chip"} else f"{profile.name} has none"
+        return [
+            Finding(
+                rule=name,
+                where=WHOLE_NETWORK,
+                message=f"not checked: cores; {message}.",
+                severity="not checked",
+            )
+        ]
+    resources = CORE_RESOURCES.get(profile.placement, ())
+    return [finding for resource in resources for finding in _resource_findings(design, resource)]
+
+
+@needs("core.thresholds", applies=shares_cores)
+def distinct_thresholds_fit_core(design: Design) -> Found:
+    """On each core, neurons have at most so many different thresholds."""
+    most = design.known("core.thresholds")
+    placed = {layer.name: layer for layer in design.placement.layers}
+    for population, neuron in design.neurons():
+        if isinstance(neuron, Lif) and (count := _distinct(neuron, placed[population.name])) > most.value:
+            found = f"{count} distinct thresholds on one core"
+            advice = (
+                f"Export for this target (--target {design.profile.name}), which chooses so few, with "
+                "--thresholds shared for one per population, or change the target."
+            )
+            yield population.name, f"{found}; {design.holds(most.value, most)}. {advice}"
+
+
+@needs("chip.cores", applies=is_placed)
+def cores_fit_on_chip(design: Design) -> Found:
+    """All layers together keep within the cores of one chip."""
+    cores, used = design.known("chip.cores"), design.placement.cores
+    if used > cores.value:
+        chips = -(-used // cores.value)
+        boards = [name for name, size in design.profile.systems.items() if size >= chips]
+        where = f"{chips} chips would hold it" + (f" (boards: {', '.join(boards)})" if boards else "")
+        found = f"{used} cores; one chip of {design.profile.name} has {cores.value} ({cores.source})"
+        yield WHOLE_NETWORK, f"{found}. Use fewer or narrower layers; {where}."
+
+
+@needs("network.inputs_maximum", kin=SIZE_KEYS)
+def inputs_are_few_enough(design: Design) -> Found:
+    """inputs <= maximum"""
+    return _too_many(design, design.network.input.size, "inputs", "network.inputs_maximum")
+
+
+@needs("network.hidden_maximum", kin=SIZE_KEYS)
+def hidden_neurons_are_few_enough(design: Design) -> Found:
+    """neurons between input and output <= maximum"""
+    hidden = sum(population.size for population in design.network.populations[1:-1])
+    return _too_many(design, hidden, "hidden neurons", "network.hidden_maximum")
+
+
+@needs("network.outputs_maximum", kin=SIZE_KEYS)
+def outputs_are_few_enough(design: Design) -> Found:
+    """outputs <= maximum"""
+    return _too_many(design, design.network.output.size, "outputs", "network.outputs_maximum")
+
+
+@needs("network.input_reach", kin=REACH_KEYS)
+def inputs_reach_few_enough(design: Design) -> Found:
+    """hidden neurons with a synapse from the input <= maximum"""
+    network = design.network
+    reached = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
+    for connection in network.connections:
+        if connection.source == network.input.name and connection.target in reached:
+            reached[connection.target] |= connection_fan_in(network, connection) > 0
+    count = sum(int(neurons.sum()) for neurons in reached.values())
+    return _too_many(design, count, "hidden neurons that inputs reach", "network.input_reach")
+
+
+@needs("network.output_reach", kin=REACH_KEYS)
+def outputs_read_few_enough(design: Design) -> Found:
+    """hidden neurons with a synapse to the output <= maximum"""
+    network = design.network
+    read = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
+    for connection in network.connections:
+        if connection.target == network.output.name and connection.source in read:
+            read[connection.source] |= connection_fan_out(network, connection) > 0
+    count = sum(int(neurons.sum()) for neurons in read.values())
+    return _too_many(design, count, "hidden neurons that outputs read", "network.output_reach")
+
+
+@needs("network.synapses_maximum", kin=("network.synapses_maximum",))
+def synapses_are_few_enough(design: Design) -> Found:
+    """synapses between hidden neurons <= maximum"""
+    network = design.network
+    ends = {network.input.name, network.output.name}
+    inner = [c for c in network.connections if not {c.source, c.target} & ends]
+    count = sum(int(connection_fan_in(network, connection).sum()) for connection in inner)
+    return _too_many(design, count, "synapses between hidden neurons", "network.synapses_maximum")
+
+
+CAPACITY_RULES: tuple[Rule, ...] = (
+    layers_fit_on_cores,
+    rule(distinct_thresholds_fit_core),
+    rule(cores_fit_on_chip),
+    rule(inputs_are_few_enough),
+    rule(hidden_neurons_are_few_enough),
+    rule(outputs_are_few_enough),
+    rule(inputs_reach_few_enough),
+    rule(outputs_read_few_enough),
+    rule(synapses_are_few_enough),
+)
+
+
+def _resource_findings(design: Design, resource: str) -> Iterator[Finding]:
+    """Each layer whose fullest core needs more of a resource than a core has."""
+    name, key, profile = layers_fit_on_cores.__name__, f"core.{resource}", design.profile
+    needed = (key, *ROW_KEYS) if resource in ROW_RESOURCES else (key,)
+    if unknown := [key for key in needed if profile.limit(key) is None]:
+        yield not_checked(name, words(resource), unknown[:1], profile)
+        return
+    limit = design.known(key)
+    for layer in design.placement.layers:
+        if (used := layer.use[resource]) > limit.value:
+            found = f"{used} {words(resource)} on one core"
+            advice = "No cut of this layer helps; give it fewer inputs or smaller kernels."
+            message = f"{layer.name}: {found}; {design.holds(limit.value, limit)}. {advice}"
+            yield Finding(rule=name, where=layer.name, message=message, severity="error")
+
+
+def _distinct(neuron: Lif, layer: PlacedLayer) -> int:
+    """The most thresholds that differ on any core of a layer."""
+    thresholds = np.broadcast_to(neuron.threshold, layer.shape)
+    return max(len(np.unique(thresholds[tile])) for tile in layer.tiles())
+
+
+def _too_many(design: Design, count: int, name: str, key: str) -> Found:
+    most = design.known(key)
+    if count > most.value:
+        found = f"{count} {name}; {design.holds(f'at most {most.value}', most)}"
+        yield WHOLE_NETWORK, f"{found}. Train a smaller network (--arch), or choose another target."
