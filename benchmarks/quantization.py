@@ -40,8 +40,8 @@ from mpbn_deploy.nn import QUANTIZED
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.rounding import round_without_overflow
 from mpbn_deploy.scales import Formats, choose_grid
-from mpbn_deploy.train import QUANTIZED_RATE, Training, train
-from mpbn_deploy.train_quantized import CALIBRATION_SAMPLES, quantized_twin
+from mpbn_deploy.train import Training, train
+from mpbn_deploy.train_quantized import CALIBRATION_SAMPLES, quantized_rate, quantized_twin
 
 PROFILE = load_profile("loihi2")
 SENSED = 5000  # samples whose pixels are changed
@@ -60,9 +60,8 @@ def with_one_scale(folded, bits):
 def trained(model, dataset, bits, options, out):
     """Quantization-aware training; read back where an earlier run was cut."""
     if not out.exists():
-        training = Training(
-            epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=options.seed
-        )
+        rate = options.learning_rate or quantized_rate(bits) * options.batch / Training().batch
+        training = Training(epochs=options.epochs, batch=options.batch, learning_rate=rate, seed=options.seed)
         twin = quantized_twin(model, PROFILE, bits, dataset)
         save_model(out, train(dataset, QUANTIZED, training=training, init=twin))
     network = load_model(out)
@@ -163,7 +162,7 @@ def main():
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--epochs", type=int, default=1, help="of quantization-aware training")
     parser.add_argument("--batch", type=int, default=Training().batch)
-    parser.add_argument("--learning-rate", type=float, default=QUANTIZED_RATE)
+    parser.add_argument("--learning-rate", type=float, help="default: the usual one, times batch / 32")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the trained networks")
     parser.add_argument("--time", action="store_true")

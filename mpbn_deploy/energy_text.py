@@ -68,6 +68,11 @@ def _notes(report: EnergyReport) -> list[str]:
     return [*lines, *(f"{', '.join(dict.fromkeys(names))}: {source}" for source, names in sources.items())]
 
 
+def short(found: Range | None, unit: str, scale: float) -> str:
+    """'1.23 mJ'"""
+    return "unknown" if found is None else quantity(found.value, unit, scale)
+
+
 def spread(found: Range | None, unit: str, scale: float) -> str:
     """'1.23 mJ (0.9 mJ to 2 mJ)'"""
     if found is None:

@@ -14,12 +14,14 @@ import numpy as np
 from rich.console import Group
 
 from . import __version__, fit, verify
+from .activity import measure
 from .checkpoint import load_model
 from .cli import Command, Outcome, main, whole_number
 from .data import DATASETS, load_dataset
 from .emulate import emulate
 from .errors import FormatError, OptionError
 from .files import json_text
+from .fit_text import report_text
 from .float_ir import FoldedNetwork
 from .fold import fold
 from .folder import (
@@ -98,6 +100,7 @@ def export(
     input_range: tuple[int, int] | None = None,
     dt: float | None = None,
     nir_dialect: str = FAITHFUL,
+    chips: int = 1,
 ) -> ExportResult:
     """Fold, quantize, write, verify and fit a trained network; the folder appears whole or not at all.
 
@@ -145,9 +148,8 @@ def export(
         if model is not None and not isinstance(model.body, QuantizedBody):
             verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
         announce(f"fit: on {profile.title}")
-        result = ExportResult(
-            folder=folder, verified=verified, fitted=fit.fit(network, profile), notes=tuple(remarks)
-        )
+        fitted = fit.fit(network, profile, measure(network, chosen.inputs), chips=chips)
+        result = ExportResult(folder=folder, verified=verified, fitted=fitted, notes=tuple(remarks))
         facts = _facts(model_path, model, profile, chosen, options)
         _write_reports(staging, result, network, profile, described, facts, chosen)
         write_manifest(staging, {**facts, "quantization": described, "scales": _scales(network)})
@@ -361,6 +363,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration", help="round by the fewest spike flips on training samples of this data set"
     )
     parser.add_argument(
+        "--chips", type=whole_number(1), default=1, help="that the network may take (default 1)"
+    )
+    parser.add_argument(
         "--samples", type=count_or_all, default=16, help="to verify with; or `all` (default 16)"
     )
     parser.add_argument("--data", help="data set to verify with; default: the one the model was trained on")
@@ -409,10 +414,11 @@ def _execute(options: argparse.Namespace) -> Outcome:
         input_range=options.input_range and tuple(options.input_range),
         dt=options.dt,
         nir_dialect=options.nir_dialect,
+        chips=options.chips,
     )
     text = Group(
         verify.report_text(result.verified),
-        fit.report_text(result.fitted),
+        report_text(result.fitted),
         *(f"note: {note}" for note in result.notes),
         f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
     )

@@ -1,4 +1,4 @@
-"""STAGE + COMMAND: IntNetwork + profile -> FitReport: does it fit, on how many cores, and what does not."""
+"""STAGE + COMMAND: IntNetwork + profile -> FitReport: does it fit, how many cores, at what cost; why not."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-
+from .activity import Activity, check, core_loads
 from .cli import Command, Outcome, main
-from .errors import OptionError
-from .hardware import HardwareProfile, load_profile, profile_names
+from .energy import EnergyReport, estimate
+from .hardware import HardwareProfile
 from .int_ir import IntNetwork
-from .place import RESOURCES, PlacedLayer, place
+from .place import PlacedLayer, Placement, Tiling, capacity, place
+from .place.chips import ChipMap, assign_chips, hops
+from .place.traffic import Traffic, traffic
 from .records import record
 from .rules import RULES, Design, Finding
-
-# Names short enough for a table on a narrow terminal.
-COLUMNS = dict(zip(RESOURCES, ("axons", "groups", "neurons", "synapses", "map", "total"), strict=True))
 
 
 @record
@@ -43,20 +39,35 @@ class LayerFit:
     name: str
     neurons: int
     cores: int
+    lower_bound: int
     tile: tuple[int, ...]
     use: Mapping[str, ResourceUse]
 
 
 @record
 class FitReport:
-    """Whether a network fits a chip; `chips` is None where the profile does not know their cores."""
+    """Whether a network fits a chip, and what it would cost there.
+
+    `cores` and `chips` are None where nobody said how the chip fills its cores. Fewer cores than
+    `lower_bound` cannot do, however layers are cut. Energy and the spikes that cross chips are known
+    where the activity of the network is.
+    """
 
     target: str
     fits: bool
     chips: int | None
-    cores: int
+    cores: int | None
+    lower_bound: int | None
+    tiling: str
     layers: tuple[LayerFit, ...]
     findings: tuple[Finding, ...]
+    placement: Placement
+    chip_map: ChipMap | None = None
+    energy: EnergyReport | None = None
+
+    def found(self, severity: str) -> list[Finding]:
+        """The findings of one severity: error, warning, or not checked."""
+        return [finding for finding in self.findings if finding.severity == severity]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,34 +75,103 @@ class FitReport:
             "fits": self.fits,
             "chips": self.chips,
             "cores": self.cores,
+            "cores_lower_bound": self.lower_bound,
+            "tiling": self.tiling,
             "layers": [_layer_json(layer) for layer in self.layers],
             "findings": [asdict(finding) for finding in self.findings],
+            "between_chips": _chips_json(self.chip_map),
+            "energy": None if self.energy is None else self.energy.to_json(),
         }
 
 
-def fit(network: IntNetwork, profile: HardwareProfile) -> FitReport:
-    """Place the network and put it to every rule."""
-    placement = place(network, profile)
-    design = Design(network=network, profile=profile, placement=placement)
-    findings = [finding for rule in RULES for finding in rule(design)]
-    per_chip = profile.limit("chip.cores")
+def fit(
+    network: IntNetwork,
+    profile: HardwareProfile,
+    activity: Activity | None = None,
+    *,
+    chips: int = 1,
+    tiling: Tiling = "compiler",
+) -> FitReport:
+    """Place the network, put it to every rule, and with its activity say what it costs.
+
+    `chips` are how many there are; `tiling` is how layers are cut: as the chip's own tools do, or the best of
+    many cuts.
+    """
+    if activity is not None:
+        check(activity, network)
+    placement = place(network, profile, tiling=tiling)
+    design = Design(network=network, profile=profile, placement=placement, chips=chips)
+    findings = tuple(finding for rule in RULES for finding in rule(design))
+    sent = None if activity is None else traffic(network, placement, activity)
+    chip_map = _chip_map(sent, profile)
     return FitReport(
         target=profile.name,
         fits=all(finding.severity != "error" for finding in findings),
-        chips=-(-placement.cores // per_chip.value) if per_chip else None,
+        chips=_chips(placement, profile),
         cores=placement.cores,
+        lower_bound=placement.lower_bound,
+        tiling=tiling,
         layers=tuple(_layer_fit(layer, profile) for layer in placement.layers),
-        findings=tuple(findings),
+        findings=findings,
+        placement=placement,
+        chip_map=chip_map,
+        energy=None if activity is None else _energy(network, profile, activity, placement, sent, chip_map),
+    )
+
+
+def _chips(placement: Placement, profile: HardwareProfile) -> int | None:
+    per_chip = profile.limit("chip.cores")
+    if per_chip is None or placement.cores is None:
+        return None
+    return -(-placement.cores // per_chip.value)
+
+
+def _chip_map(sent: Traffic | None, profile: HardwareProfile) -> ChipMap | None:
+    """Which core sits on which chip, where both are known."""
+    if sent is None or profile.limit("chip.cores") is None:
+        return None
+    return assign_chips(sent, sent.cores, profile)
+
+
+def _energy(
+    network: IntNetwork,
+    profile: HardwareProfile,
+    activity: Activity,
+    placement: Placement,
+    sent: Traffic | None,
+    chip_map: ChipMap | None,
+) -> EnergyReport:
+    loads = None
+    if placement.cores is not None:
+        parts = ([(layer.name, tile)] for layer in placement.layers for tile in layer.tiles())
+        loads = core_loads(network, activity, parts)
+    return estimate(
+        network,
+        profile,
+        activity,
+        cores=placement.cores or 1,
+        chips=1 if chip_map is None else chip_map.chips,
+        loads=loads,
+        hops=None if sent is None or chip_map is None else hops(sent, chip_map, profile),
+        crossings=None if chip_map is None else chip_map.crossings,
     )
 
 
 def _layer_fit(layer: PlacedLayer, profile: HardwareProfile) -> LayerFit:
-    limits = {resource: profile.limit(f"core.{resource}") for resource in layer.use}
-    use = {
-        resource: ResourceUse(used=used, limit=limit.value if (limit := limits[resource]) else None)
-        for resource, used in layer.use.items()
-    }
-    return LayerFit(name=layer.name, neurons=layer.neurons, cores=layer.cores, tile=layer.tile, use=use)
+    return LayerFit(
+        name=layer.name,
+        neurons=layer.neurons,
+        cores=layer.cores,
+        lower_bound=layer.lower_bound,
+        tile=layer.tile,
+        use={
+            resource: ResourceUse(used=used, limit=capacity(resource, layer, profile))
+            for resource, used in layer.use.items()
+        },
+    )
+
+
+# ---- as JSON ----------------------------------------------------------------------------------
 
 
 def _layer_json(layer: LayerFit) -> dict[str, Any]:
@@ -103,8 +183,21 @@ def _layer_json(layer: LayerFit) -> dict[str, Any]:
         "name": layer.name,
         "neurons": layer.neurons,
         "cores": layer.cores,
+        "cores_lower_bound": layer.lower_bound,
         "tile": list(layer.tile),
         "resources": resources,
+    }
+
+
+def _chips_json(chip_map: ChipMap | None) -> dict[str, Any] | None:
+    if chip_map is None:
+        return None
+    return {
+        "spikes_per_sample": chip_map.crossings,
+        "share_of_all_spikes": chip_map.share,
+        "board": chip_map.board,
+        "boards": chip_map.boards,
+        "cut_by": chip_map.method,
     }
 
 
@@ -112,78 +205,29 @@ def _rounded(percent: float | None) -> float | None:
     return None if percent is None else round(percent, 2)
 
 
-def report_text(report: FitReport) -> RenderableType:
-    """The report for people: a table of layers, then what does not hold or was not checked."""
-    shown = [name for name in RESOURCES if any(_percent(layer, name) is not None for layer in report.layers)]
-    table = Table(
-        "layer", title=_headline(report), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True
-    )
-    for heading in ("neurons", "cores", *(f"{COLUMNS[name]}\n%" for name in shown)):
-        table.add_column(heading, justify="right")
-    for layer in report.layers:
-        percents = [f"{_percent(layer, name):.2f}" for name in shown]
-        table.add_row(layer.name, str(layer.neurons), str(layer.cores), *percents)
-    errors_first = sorted(report.findings, key=lambda finding: finding.severity != "error")
-    lines = [("error: " if f.severity == "error" else "") + f.message for f in errors_first]
-    return Group(table, *lines)
-
-
-def _headline(report: FitReport) -> str:
-    verdict = "fits" if report.fits else "does not fit"
-    chips = "unknown" if report.chips is None else report.chips
-    return f"{report.target}: {verdict}; cores {report.cores}, chips {chips}; % of a layer's fullest core"
-
-
-def _percent(layer: LayerFit, resource: str) -> float | None:
-    use = layer.use.get(resource)
-    return use.percent if use else None
-
-
-def _targets() -> Outcome:
-    profiles = [load_profile(name) for name in profile_names()]
-    table = Table("target", "chip", "what it is")
-    for profile in profiles:
-        table.add_row(profile.name, profile.title, profile.description)
-    described = [{"name": p.name, "title": p.title, "description": p.description} for p in profiles]
-    return Outcome(data={"targets": described}, text=table)
+# ---- command ----------------------------------------------------------------------------------
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    from .folder import add_network_arguments  # here, so that `fit` as a function needs no file formats
+    from .fit_command import add_arguments  # here, so that `fit` as a function needs no file formats
 
-    add_network_arguments(parser, optional=True)
-    parser.add_argument(
-        "--target", help="profile name or .toml file; default: what the folder was exported for"
-    )
-    parser.add_argument("--targets", action="store_true", help="list the known targets and stop")
+    add_arguments(parser)
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
-    if options.targets:
-        return _targets()
-    if options.folder is None:
-        raise OptionError("no folder given. Name a folder that `export` wrote, or ask for --targets.")
-    from .folder import open_network
+    from .fit_command import execute
 
-    opened = open_network(options)
-    target = options.target or opened.target
-    if target is None:
-        raise OptionError(f"{options.folder}: does not say for which chip; give it with --target.")
-    if options.target is None and target not in profile_names():
-        raise OptionError(
-            f"{options.folder}: exported for {target!r}, a profile of yours; give it with --target."
-        )
-    report = fit(opened.network, load_profile(target))
-    return Outcome(data=report.to_json(), text=report_text(report), exit_code=0 if report.fits else 1)
+    return execute(options)
 
 
 COMMAND = Command(
     name="fit",
-    summary="Check an exported network against a chip: formats, memory, cores.",
+    summary="Check an exported network against chips: formats, memory, cores, energy and time.",
     details=(
         "Exit code 0: it fits. 1: it does not, and every reason is listed.\n\n"
-        "example: python -m mpbn_deploy.fit model.loihi2 --target loihi1\n"
-        "         python -m mpbn_deploy.fit network.net --target loihi2"
+        "example: python -m mpbn_deploy.fit model.loihi2 --target loihi1 --target loihi2 --target speck\n"
+        "         python -m mpbn_deploy.fit model.loihi2 --target loihi1 --advise\n"
+        "         python -m mpbn_deploy.fit network.net --target loihi2 --data random"
     ),
     add_arguments=_add_arguments,
     execute=_execute,

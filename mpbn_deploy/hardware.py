@@ -106,8 +106,8 @@ class HardwareProfile:
         absent = ", ".join(k for k in EXPORT_KEYS if not self.knows(k))
         others = ", ".join(summary.target for summary in describe_profiles() if summary.exportable)
         return (
-            f"{self.name}: no network can be quantized for it, since its profile lacks {absent}. Export for a "
-            f"target that has them ({others}), and put that folder to the rules of this chip: "
+            f"{self.name}: no network can be quantized for it, since its profile lacks {absent}. Export for "
+            f"a target that has them ({others}), and put that folder to the rules of this chip: "
             f"python -m mpbn_deploy.fit FOLDER --target {self.name}."
         )
 

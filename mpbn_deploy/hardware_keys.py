@@ -85,7 +85,12 @@ CORES: dict[str, str] = {
     "core.row_entries": "weights after which a row needs another header; absent: a row may be of any length",
     "core.shared_axons": "axons by which a convolution enters a core; absent: one per source pixel",
     "core.zero_weights_stored": "1 if a dense row keeps a place for zero weights, 0 if it drops them",
-    "core.dense_fill_percent": "how far a dense layer fills the synapse words before it takes another core",
+    "core.axon_memory_words": "memory words for the lists of cores that the spikes of one core go to",
+    "core.axon_memory_targets": "target cores in one word of such a list",
+    "core.input_words": "memory words for input axons and synapses of one core together",
+    "core.row_shifts": "neurons by which one stored row can be shifted to serve another axon; absent: any",
+    "core.stored_weight_bits": "widths in which weights are stored, each in the first that holds it",
+    "core.stored_index_bits": "widths of the index beside a convolution's weight; absent: shared_index_bits",
     "core.axon_types": "kinds of axon; a neuron has one weight for each, and a synapse is on or off",
     "core.axon_weight_bits": "bits of the weight that a neuron has for one kind of axon, sign included",
     "core.axons_per_signed_input": "axons of a crossbar that an input with weights of both signs takes",
@@ -148,6 +153,7 @@ EXPORT_KEYS = (
 )
 # Several whole numbers: those allowed, or one for each core.
 CORE_LISTS = frozenset({"core.kernel_words", "core.neuron_words", "core.bias_words"})
-LIST_KEYS = frozenset({"layer.kernel_sizes", "layer.strides"}) | CORE_LISTS
+WIDTHS = frozenset({"core.stored_weight_bits", "core.stored_index_bits"})
+LIST_KEYS = frozenset({"layer.kernel_sizes", "layer.strides"}) | CORE_LISTS | WIDTHS
 # Measured quantities: any number above zero, perhaps with the range in which sources disagree.
 COST_KEYS = frozenset(COSTS)

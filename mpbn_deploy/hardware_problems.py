@@ -124,11 +124,12 @@ def _range_problems(entries: Content) -> Iterator[str]:
 
 def _list_problems(entries: Content) -> Iterator[str]:
     """Cores that differ are listed one by one, so there are as many numbers as cores."""
-    cores = _value(entries, "chip.cores")
-    for key in sorted(CORE_LISTS & entries.keys()):
-        values = _value(entries, key)
-        if isinstance(values, list) and type(cores) is int and len(values) != cores:
-            yield f"{key}: {len(values)} numbers for {cores} cores (chip.cores); one for each is needed"
+    lists = {key: value for key in sorted(CORE_LISTS) if isinstance(value := _value(entries, key), list)}
+    stated = _value(entries, "chip.cores")
+    cores = stated if type(stated) is int else max(map(len, lists.values()), default=0)
+    for key, values in lists.items():
+        if len(values) != cores:
+            yield f"{key}: {len(values)} numbers for {cores} cores; one for each is needed"
 
 
 def _value(entries: Content, key: str) -> Any:

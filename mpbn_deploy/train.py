@@ -41,7 +41,7 @@ from .train_loop import (
     note_on_card,
     run_epochs,
 )
-from .train_quantized import quantized_twin
+from .train_quantized import FULL_RATE_BITS, QUANTIZED_RATE, quantized_rate, quantized_twin
 from .zoo import ARCHITECTURES
 
 __all__ = ["COMMAND", "NEURON_DEFAULTS", "Training", "accuracy", "evaluate", "train"]
@@ -49,7 +49,6 @@ __all__ = ["COMMAND", "NEURON_DEFAULTS", "Training", "accuracy", "evaluate", "tr
 DEFAULT_ARCHITECTURE = "digits-cnn"
 DEFAULT_TIMESTEPS = 4
 FINE_TUNING_RATE = 0.0005  # of a network that is trained already
-QUANTIZED_RATE = 0.005  # of its integers, which do not move before the numbers behind them moved by a half
 NEURON_DEFAULTS = {"mpbn_gain": "free", "surrogate": "rectangle"}
 
 
@@ -285,7 +284,8 @@ def _add_optimization_arguments(parser: argparse.ArgumentParser) -> None:
         "--learning-rate",
         type=float,
         help="of SGD, falling to zero in a cosine "
-        f"(default {usual.learning_rate}; with --init {FINE_TUNING_RATE}, with --quantize {QUANTIZED_RATE})",
+        f"(default {usual.learning_rate}; with --init {FINE_TUNING_RATE}, with --quantize {QUANTIZED_RATE}, "
+        f"more below {FULL_RATE_BITS} bits)",
     )
     parser.add_argument(
         "--weight-decay", type=float, default=usual.weight_decay, help="of weights (default %(default)s)"
@@ -355,7 +355,7 @@ def _execute(options: argparse.Namespace) -> Outcome:
 
 def _usual_rate(options: argparse.Namespace) -> float:
     if options.quantize is not None:
-        return QUANTIZED_RATE
+        return quantized_rate(options.weight_bits)
     return FINE_TUNING_RATE if options.init is not None else Training().learning_rate
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from mpbn_deploy.fit import fit, report_text
+from mpbn_deploy.fit import fit
+from mpbn_deploy.fit_text import report_text
 from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
 from mpbn_deploy.hardware import HardwareProfile, Limit, load_profile
 from mpbn_deploy.hardware_keys import KEYS
 from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
 from mpbn_deploy.place import RESOURCES
-from mpbn_deploy.rules import RULES
 
 LOIHI1, LOIHI2 = load_profile("loihi1"), load_profile("loihi2")
 NOTHING_KNOWN = HardwareProfile(name="riddle", title="?", description="?", limits={})
@@ -186,8 +186,9 @@ def test_more_cores_than_a_chip_has_names_a_board_that_would_do():
     assert errors(network(), with_limit(LOIHI2, "chip.cores", 2)) == []
     profile = with_limit(LOIHI2, "chip.cores", 1)
     text = message(network(), profile)
-    assert text.startswith("network: 2 cores; one chip of loihi2 has 1 (test). ")
-    assert text.endswith("2 chips would hold it (boards: kapoho_point).")
+    assert text.startswith("network: 2 cores; a chip of loihi2 has 1 (test). ")
+    assert text.endswith("2 chips would hold it (boards: kapoho_point): --chips 2.")
+    assert fit(network(), profile, chips=2).fits
     assert fit(network(), profile).chips == 2
     assert "boards" not in message(network(), without(profile, "systems.kapoho_point"))
 
@@ -206,13 +207,28 @@ def test_all_failures_are_collected():
 def test_an_unknown_limit_is_reported_and_never_passes_in_silence():
     report = fit(network(weight=10**4, threshold=[10**5] * 3), NOTHING_KNOWN)
     assert {finding.severity for finding in report.findings} == {"not checked"}
-    assert {finding.rule for finding in report.findings} == {rule.__name__ for rule in RULES}
+    assert {finding.rule for finding in report.findings} == {
+        "weights_fit_format",
+        "thresholds_fit_format",
+        "biases_fit_format",
+        "decays_fit_format",
+        "states_stay_in_width",
+        "input_values_fit_message",
+        "delays_fit_format",
+        "layers_fit_on_cores",
+        "distinct_thresholds_fit_core",
+        "cores_fit_on_chip",
+    }
     assert (report.fits, report.chips, report.cores) == (True, None, 2)
 
 
 @pytest.mark.parametrize("key", [key for key in LOIHI2.limits if not key.startswith("systems")])
 def test_every_limit_left_out_of_loihi2_is_missed_unless_it_has_a_default(key):
-    defaults = {"core.shared_axons", "core.dense_fill_percent"}  # absent: one per pixel; 100
+    # Absent: one axon per pixel; lists of target cores, and inputs together, are not counted or not limited;
+    # and hops are not counted.
+    lists = {"core.axon_memory_words", "core.axon_memory_targets", "core.input_words"}
+    grid = {"chip.grid_columns", "chip.grid_rows", "chip.cores_per_router"}
+    defaults = {"core.shared_axons", *lists, *grid}
     missed = [f for f in fit(network(), without(LOIHI2, key)).findings if f"know {key} " in f.message]
     assert bool(missed) == (key not in defaults)
     assert all(finding.severity == "not checked" and KEYS[key] in finding.message for finding in missed)
@@ -220,11 +236,22 @@ def test_every_limit_left_out_of_loihi2_is_missed_unless_it_has_a_default(key):
 
 def test_the_report_as_json():
     data = fit(network(threshold=[131072, 5, 5]), LOIHI2).to_json()
-    assert list(data) == ["target", "fits", "chips", "cores", "layers", "findings"]
+    assert list(data) == [
+        "target",
+        "fits",
+        "chips",
+        "cores",
+        "cores_lower_bound",
+        "tiling",
+        "layers",
+        "findings",
+        "between_chips",
+        "energy",
+    ]
     assert (data["target"], data["fits"]) == ("loihi2", False)
     hidden, out = data["layers"]
     assert (hidden["name"], hidden["neurons"], hidden["cores"], hidden["tile"]) == ("hidden", 3, 1, [3])
-    assert set(out["resources"]) == set(RESOURCES)
+    assert set(out["resources"]) == {*RESOURCES, "axon_memory_words", "input_words"}
     assert hidden["resources"]["neuron_groups"] == {"used": 1, "limit": 8, "percent": 12.5}
     assert [f["rule"] for f in data["findings"] if f["severity"] == "error"] == ["thresholds_fit_format"]
     unknown = fit(network(), NOTHING_KNOWN).to_json()["layers"][0]["resources"]["neurons"]

@@ -190,6 +190,9 @@ def test_a_cost_without_a_range_is_its_own_range(tmp_path):
     assert costs("3, low = 2, high = 9") == (2, 3, 9)
 
 
+LISTS = (("bias", "[1, 2]"), ("neuron", "[3]"))
+
+
 def test_cores_that_differ_are_listed_one_by_one(tmp_path):
     def text(words):
         cores = NEURONS.replace("neurons", "cores").replace("8", "3")
@@ -197,7 +200,11 @@ def test_cores_that_differ_are_listed_one_by_one(tmp_path):
         return f"{HEADINGS}[chip]\n{cores}\n[core]\n{biases}"
 
     assert read(tmp_path, text("[1, 2, 3]")).allowed("core.bias_words").values == (1, 2, 3)
-    assert "core.bias_words: 2 numbers for 3 cores (chip.cores)" in problem_of(tmp_path, text("[1, 2]"))
+    assert "core.bias_words: 2 numbers for 3 cores; one for each" in problem_of(tmp_path, text("[1, 2]"))
+    lists = [NEURONS.replace("neurons", f"{n}_words").replace("8", v) for n, v in LISTS]
+    assert "core.neuron_words: 1 numbers for 2 cores" in problem_of(
+        tmp_path, "\n".join([f"{HEADINGS}[core]", *lists])
+    )
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)

@@ -443,6 +443,55 @@ def test_where_nobody_knows_how_cores_are_filled_that_is_said_once():
     assert message == "not checked: cores; how chip fills its cores is not known."
 
 
+def test_what_a_placement_finds_impossible_is_an_error():
+    """A neuron reads three inputs, each through an axon of its core's crossbar."""
+    profile = chip("crossbar", core__neurons=4, core__input_axons=3, chip__cores=2, core__thresholds=9)
+    assert broken(features((3, 3, 2)), profile) == []
+    assert broken(features((3, 4, 2)), profile) == [("layers_fit_on_cores", "p2")]  # four inputs
+    assert broken(features((3, 3, 5)), profile) == [("cores_fit_on_chip", "network")]  # 5 = 4 + 1 outputs
+
+
+def test_what_cannot_be_checked_of_a_rule_is_said_in_one_line():
+    def said(profile):
+        return [f.message for f in findings(features(), profile) if f.rule == "weights_fit_format"]
+
+    keys = [f"formats.weight_{name}" for name in ("bits", "exponent_minimum", "exponent_maximum")]
+    assert said(chip()) == [f"not checked: weights fit format; chip does not know {', '.join(keys)}."]
+    assert said(chip(formats__weight_bits=8)) == [
+        f"not checked: weights fit format, in part; chip does not know {keys[1]}, {keys[2]}."
+    ]
+    (single,) = said(chip(formats__weight_bits=8, formats__weight_exponent_minimum=0))
+    assert single.startswith(f"not checked: weight exponents fit format; chip does not know {keys[2]} (")
+
+
+@pytest.mark.parametrize(
+    ("kind", "missed"),
+    [
+        ("crossbar", ["core.neurons", "core.input_axons"]),
+        ("layers", ["core.kernel_words", "core.neuron_words", "core.bias_words"]),
+        ("whole", []),
+        ("unknown", []),
+    ],
+)
+def test_only_limits_of_its_kind_of_core_are_missed(kind, missed):
+    found = unchecked(features(), chip(kind))
+    assert [key for key in found if key.startswith("core.") and key != "core.thresholds"] == missed
+
+
+def test_a_resource_that_only_some_cores_limit_is_checked_where_it_is_counted():
+    """Three axons and their synapses, on the core of one readout neuron."""
+    loihi2, network = load_profile("loihi2"), features((2, 3, 1))
+    (out,) = [layer for layer in place(network, loihi2).layers if layer.name == "p2"]
+
+    def limited(words):
+        limit = Limit(value=words, source="a test", basis="derived")
+        return replace(loihi2, limits={**loihi2.limits, "core.input_words": limit})
+
+    assert broken(network, limited(out.use["input_words"])) == []
+    found = broken(network, limited(out.use["input_words"] - 1))
+    assert ("layers_fit_on_cores", "p2") in found
+
+
 # ---- the chips that come with the package -----------------------------------------------------
 
 

@@ -12,7 +12,8 @@ from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
 from ..files import write_atomically
-from ..fit import COLUMNS, LayerFit
+from ..fit import LayerFit
+from ..fit_text import COLUMNS
 from ..int_ir import STATE_LIMIT
 from ..records import record
 from ..rules import Finding
@@ -94,7 +95,7 @@ def _exactness(report: VerifyReport) -> Verdict:
 
 
 def _fitting(story: Story) -> Verdict:
-    cores = _plural(story.fit.cores, "core")
+    cores = _plural(story.fit.cores or 0, "core")
     if story.fit.fits:
         return Verdict(text=f"fits {story.profile.title} on {cores}", tone="good")
     errors = _plural(len(_findings(story, "error")), "reason")

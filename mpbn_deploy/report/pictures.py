@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from ..fit import COLUMNS, LayerFit
+from ..fit import LayerFit
+from ..fit_text import COLUMNS
 from ..graph import per_channel
 from ..int_ir import IntNetwork, IntPopulation, Lif
 from ..records import Array

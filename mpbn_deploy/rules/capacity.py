@@ -14,12 +14,22 @@ from .neurons import is_digital
 
 SIZE_KEYS = ("network.inputs_maximum", "network.hidden_maximum", "network.outputs_maximum")
 REACH_KEYS = ("network.input_reach", "network.output_reach")
-# What a core of each kind has so much of; other kinds of placement find themselves what is too much.
-CORE_RESOURCES = {"words": RESOURCES, "crossbar": ("neurons", "input_axons")}
+# Limits that every core of a kind has. Where they are not kept, cores that are memories of words show it in
+# their use, and placements of other kinds as problems.
+CORE_LIMITS = {
+    "words": RESOURCES,
+    "crossbar": ("neurons", "input_axons"),
+    "layers": ("kernel_words", "neuron_words", "bias_words"),
+}
 
 
 def is_placed(design: Design) -> bool:
     return design.profile.placement != "unknown"
+
+
+def takes_cores(design: Design) -> bool:
+    """Where layers take as many cores as they need, of one chip or of more."""
+    return design.profile.placement in ("words", "crossbar")
 
 
 def shares_cores(design: Design) -> bool:
@@ -28,22 +38,16 @@ def shares_cores(design: Design) -> bool:
 
 
 def layers_fit_on_cores(design: Design) -> list[Finding]:
-    """The fullest core of every layer keeps each limit of a core."""
-    name, profile = layers_fit_on_cores.__name__, design.profile
+    """The fullest core of every layer keeps each limit of a core, and the placement found no problem."""
     if not is_placed(design):
-        tables = {key.split(".")[0] for key in profile.limits}
-        known = f"how {profile.name} fills its cores is not known"
-        message = known if tables & {"core", "chip"} else f"{profile.name} has none"
-        return [
-            Finding(
-                rule=name,
-                where=WHOLE_NETWORK,
-                message=f"not checked: cores; {message}.",
-                severity="not checked",
-            )
-        ]
-    resources = CORE_RESOURCES.get(profile.placement, ())
-    return [finding for resource in resources for finding in _resource_findings(design, resource)]
+        return [_no_cores(design)]
+    name, profile = layers_fit_on_cores.__name__, design.profile
+    unknown = [key for key in _core_keys(design) if not profile.knows(key)]
+    return [
+        *([not_checked(name, _what(unknown), unknown, profile)] if unknown else []),
+        *(_error(problem.where, problem.message) for problem in design.placement.problems),
+        *_overflows(design),
+    ]
 
 
 @needs("core.thresholds", applies=shares_cores)
@@ -61,16 +65,16 @@ def distinct_thresholds_fit_core(design: Design) -> Found:
             yield population.name, f"{found}; {design.holds(most.value, most)}. {advice}"
 
 
-@needs("chip.cores", applies=is_placed)
+@needs("chip.cores", applies=takes_cores)
 def cores_fit_on_chip(design: Design) -> Found:
-    """All layers together keep within the cores of one chip."""
+    """All layers together keep within the cores of the chips that there are."""
     cores, used = design.known("chip.cores"), design.placement.cores
-    if used > cores.value:
+    if used is not None and used > design.chips * cores.value:
         chips = -(-used // cores.value)
         boards = [name for name, size in design.profile.systems.items() if size >= chips]
         where = f"{chips} chips would hold it" + (f" (boards: {', '.join(boards)})" if boards else "")
-        found = f"{used} cores; one chip of {design.profile.name} has {cores.value} ({cores.source})"
-        yield WHOLE_NETWORK, f"{found}. Use fewer or narrower layers; {where}."
+        found = f"{used} cores; a chip of {design.profile.name} has {cores.value} ({cores.source})"
+        yield WHOLE_NETWORK, f"{found}. Use fewer or narrower layers; {where}: --chips {chips}."
 
 
 @needs("network.inputs_maximum", kin=SIZE_KEYS)
@@ -139,20 +143,48 @@ CAPACITY_RULES: tuple[Rule, ...] = (
 )
 
 
-def _resource_findings(design: Design, resource: str) -> Iterator[Finding]:
-    """Each layer whose fullest core needs more of a resource than a core has."""
-    name, key, profile = layers_fit_on_cores.__name__, f"core.{resource}", design.profile
-    needed = (key, *ROW_KEYS) if resource in ROW_RESOURCES else (key,)
-    if unknown := [key for key in needed if profile.limit(key) is None]:
-        yield not_checked(name, words(resource), unknown[:1], profile)
+def _core_keys(design: Design) -> list[str]:
+    """The limits that a core of this kind must have, and what they cannot be checked without."""
+    resources = CORE_LIMITS.get(design.profile.placement, ())
+    rows = ROW_KEYS if any(resource in ROW_RESOURCES for resource in resources) else ()
+    return [*(f"core.{resource}" for resource in resources), *rows]
+
+
+def _what(unknown: list[str]) -> str:
+    """What is not checked for want of these."""
+    if len(unknown) > 1:
+        return "whether layers fit on cores, in part"
+    return "synapse words" if unknown[0] in ROW_KEYS else words(unknown[0].split(".")[1])
+
+
+def _overflows(design: Design) -> Iterator[Finding]:
+    """Each layer whose fullest core needs more of a resource than a core, a memory of words, has."""
+    if design.profile.placement != "words":
         return
-    limit = design.known(key)
     for layer in design.placement.layers:
-        if (used := layer.use[resource]) > limit.value:
-            found = f"{used} {words(resource)} on one core"
-            advice = "No cut of this layer helps; give it fewer inputs or smaller kernels."
-            message = f"{layer.name}: {found}; {design.holds(limit.value, limit)}. {advice}"
-            yield Finding(rule=name, where=layer.name, message=message, severity="error")
+        for resource, used in layer.use.items():
+            limit = design.profile.limits.get(f"core.{resource}")  # not each resource has one
+            if limit is not None and used > limit.value:
+                found = f"{used} {words(resource)} on one core; {design.holds(limit.value, limit)}"
+                advice = "No cut of this layer helps; give it fewer inputs or smaller kernels."
+                yield _error(layer.name, f"{found}. {advice}")
+
+
+def _error(where: str, message: str) -> Finding:
+    rule_name = layers_fit_on_cores.__name__
+    return Finding(rule=rule_name, where=where, message=f"{where}: {message}", severity="error")
+
+
+def _no_cores(design: Design) -> Finding:
+    tables = {key.split(".")[0] for key in design.profile.limits}
+    name = design.profile.name
+    why = f"how {name} fills its cores is not known" if tables & {"core", "chip"} else f"{name} has none"
+    return Finding(
+        rule=layers_fit_on_cores.__name__,
+        where=WHOLE_NETWORK,
+        message=f"not checked: cores; {why}.",
+        severity="not checked",
+    )
 
 
 def _distinct(neuron: Lif, layer: PlacedLayer) -> int:

@@ -34,6 +34,7 @@ class Design:
     network: IntNetwork
     profile: HardwareProfile
     placement: Placement
+    chips: int = 1  # that there are
 
     def known(self, key: str) -> Limit:
         """A limit that the rule needs, and which `needs` has therefore found to be there."""
@@ -116,25 +117,21 @@ def rule(*parts: Part, name: str = "") -> Rule:
     name = name or parts[0].name
 
     def judge(design: Design) -> list[Finding]:
-        found: list[Finding] = []
-        unknown: dict[str, str] = {}
-        for part in parts:
-            if not part.asked(design):
-                continue
-            if absent := part.unknown(design):
-                unknown |= dict.fromkeys(absent, part.name)
-                continue
-            found += [_finding(name, where, message, part) for where, message in part.check(design)]
-        if unknown:
-            what = name if len(unknown) > 1 else next(iter(unknown.values()))
-            found.insert(0, not_checked(name, words(what), list(unknown), design.profile))
-        return found
+        asked = [part for part in parts if part.asked(design)]
+        known = [part for part in asked if not part.unknown(design)]
+        unknown = {key: part.name for part in asked for key in part.unknown(design)}
+        found = [_finding(name, part, *place) for part in known for place in part.check(design)]
+        if not unknown:
+            return found
+        what = name if len(unknown) > 1 else next(iter(unknown.values()))
+        some_of_it = ", in part" if known and len(unknown) > 1 else ""
+        return [not_checked(name, words(what) + some_of_it, list(unknown), design.profile), *found]
 
     judge.__name__ = name
     return judge
 
 
-def _finding(name: str, where: str, message: str, part: Part) -> Finding:
+def _finding(name: str, part: Part, where: str, message: str) -> Finding:
     return Finding(rule=name, where=where, message=f"{where}: {message}", severity=part.severity)
 
 

@@ -1,0 +1,134 @@
+"""What `python -m mpbn_deploy.fit` does: one report, several compared, advice, or the list of targets."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, get_args
+
+from rich.console import Group, RenderableType
+
+from .activity import measure
+from .advise import PLACES, Advice, Question, advice_text, advise
+from .cli import Outcome, whole_number
+from .energy_text import report_text as energy_text
+from .errors import DataError, OptionError
+from .fit import FitReport
+from .fit_text import comparison_text, report_text, targets_text
+from .folder import (
+    RANDOM,
+    ExportFolder,
+    NetworkFile,
+    Samples,
+    add_network_arguments,
+    add_sample_arguments,
+    open_network,
+)
+from .hardware import describe_profiles, load_profile, profile_names
+from .place import Tiling
+from .progress import announce, watched
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_network_arguments(parser, optional=True)
+    parser.add_argument(
+        "--target",
+        action="append",
+        help="profile name or .toml file; again for each chip to compare (default: what the folder is for)",
+    )
+    parser.add_argument("--chips", type=whole_number(1), default=1, help="how many there are (default 1)")
+    parser.add_argument(
+        "--tiling",
+        choices=get_args(Tiling),
+        default="compiler",
+        help="cut layers as the chip's own tools do, or search for fewer cores (default %(default)s)",
+    )
+    parser.add_argument(
+        "--first-layer",
+        choices=PLACES,
+        default="chip",
+        help="where it runs; on the host, its spikes are what the chip is sent (default %(default)s)",
+    )
+    parser.add_argument("--energy", action="store_true", help="show how energy and time were estimated")
+    parser.add_argument(
+        "--advise", action="store_true", help="search what makes it fit, try each, and print its command"
+    )
+    parser.add_argument("--targets", action="store_true", help="list the known targets and stop")
+    add_sample_arguments(parser)
+
+
+def execute(options: argparse.Namespace) -> Outcome:
+    if options.targets:
+        chips = describe_profiles()
+        return Outcome(data={"targets": [asdict(chip) for chip in chips]}, text=targets_text(chips))
+    if options.folder is None:
+        raise OptionError("no folder given. Name a folder that `export` wrote, or ask for --targets.")
+    opened = open_network(options)
+    targets = options.target or [_own_target(opened, options)]
+    samples = _samples(opened, options)
+    if samples is None and options.energy:
+        raise OptionError("--energy: of what activity? Name a data set with --data.")
+    watch = watched("activity, chunks of samples")
+    activity = None if samples is None else measure(opened.network, samples.inputs, watch=watch)
+    questions = [
+        Question(
+            opened=opened,
+            target=target,
+            profile=load_profile(target),
+            chips=options.chips,
+            tiling=options.tiling,
+            first_layer=options.first_layer,
+            samples=samples,
+            data_dir=options.data_dir,
+        )
+        for target in targets
+    ]
+    reports = [question.ask(opened.network, activity) for question in questions]
+    advice = [advise(*asked) for asked in zip(questions, reports, strict=True)] if options.advise else []
+    return Outcome(
+        data=_data(reports, advice),
+        text=_text(reports, advice, options.energy),
+        exit_code=0 if all(report.fits for report in reports) else 1,
+    )
+
+
+def _data(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]]) -> dict[str, Any]:
+    """One report as it is; several as a list."""
+    found = [report.to_json() for report in reports]
+    for report, tried in zip(found, advice, strict=False):
+        report["advice"] = [one.to_json() for one in tried]
+    return found[0] if len(found) == 1 else {"targets": found}
+
+
+def _text(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]], energy: bool) -> RenderableType:
+    parts = [report_text(reports[0]) if len(reports) == 1 else comparison_text(reports)]
+    if energy:
+        parts += [energy_text(report.energy) for report in reports if report.energy is not None]
+    parts += [advice_text(report, tried) for report, tried in zip(reports, advice, strict=False)]
+    return Group(*parts)
+
+
+def _own_target(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> str:
+    if opened.target is None:
+        raise OptionError(f"{options.folder}: does not say for which chip; give it with --target.")
+    if opened.target not in profile_names():
+        raise OptionError(
+            f"{options.folder}: exported for {opened.target!r}, a profile of yours; give it with --target."
+        )
+    return opened.target
+
+
+def _samples(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> Samples | None:
+    """Those to measure activity with; what the user names must be there, what the folder names may be."""
+    known = opened.manifest["data"] if isinstance(opened, ExportFolder) else RANDOM
+    if options.data is None and known == RANDOM:
+        announce("note: no data set is known, so energy and time are not estimated; name one with --data")
+        return None
+    try:
+        return opened.samples(options.samples, options.data, options.data_dir)
+    except DataError as error:
+        if options.data is not None or options.data_dir is not None:
+            raise
+        announce(f"note: energy and time are not estimated, since {known} cannot be read: {error}")
+        return None
