@@ -32,14 +32,17 @@ The map, in the order of processing (each line is a file or folder here):
     accuracy        of all networks on a whole test split       certificate  verify.json, found again
     verify          COMMAND   executions compared bit by bit; float against integer
 
-    hardware        profiles of chips (hw_profiles/)
-    place           which neurons sit on which core       rules        the design rules of a chip
-    fit             COMMAND   design rules and resources -> FitReport
+    hardware        profiles of chips (hw_profiles/)      hardware_keys, hardware_problems   their words, faults
+    place/          which neurons sit on which core, and which cores on which chip
+    rules/          the design rules of a chip            host_layer   the first layer, off the chip
+    activity        how often each neuron fires           energy       what a sample costs (energy_text)
+    fit             COMMAND   all of these -> FitReport (fit_command, fit_text)
+    advise          what would make a network fit, tried
     report/         all of it as one HTML page
 
     folder          the export folder: manifest, hashes, reading back
     export          COMMAND   the whole pipeline
-    run             COMMAND   run an exported network
+    run             COMMAND   run an exported network     cluster      run and verify over several machines
     doctor          COMMAND   what of this machine works
 
 Importing this package imports nothing heavy; import the module you need.

@@ -109,8 +109,8 @@ def _number_problems(key: str, number: Any) -> Iterator[str]:
 
 def _cost_problems(value: Any, low: Any, high: Any) -> Iterator[str]:
     numbers = (low, value, high)
-    if not all(type(n) in (int, float) and isfinite(n) and n > 0 for n in numbers):
-        yield f"value {value!r}, low {low!r}, high {high!r}; numbers above zero are needed"
+    if not all(type(n) in (int, float) and isfinite(n) and n >= 0 for n in numbers):
+        yield f"value {value!r}, low {low!r}, high {high!r}; zero or numbers above it are needed"
     elif not low <= value <= high:
         yield f"value {value} lies outside its range {low}..{high}"
 

@@ -166,12 +166,11 @@ COST = 'hop = {{ value = {}, source = "me", basis = "fitted" }}'
 @pytest.mark.parametrize(
     ("numbers", "problem"),
     [
-        ("0", "energy.hop: value 0, low 0, high 0; numbers above zero"),
-        ("-1.5", "energy.hop: value -1.5, low -1.5, high -1.5; numbers above zero"),
+        ("-1.5", "energy.hop: value -1.5, low -1.5, high -1.5; zero or numbers above it"),
         ("inf", "energy.hop: value inf"),
         ("true", "energy.hop: value True"),
         ('"3"', "energy.hop: value '3'"),
-        ("3, low = 0", "energy.hop: value 3, low 0, high 3; numbers above zero"),
+        ("3, low = -1", "energy.hop: value 3, low -1, high 3; zero or numbers above it"),
         ("3, low = 4", "energy.hop: value 3 lies outside its range 4..3"),
         ("3, low = 2, high = 2.5", "energy.hop: value 3 lies outside its range 2..2.5"),
     ],
