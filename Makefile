@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@case "$(VERSION)" in 3.10|3.11|3.12) ;; *) \
 	  echo "$(PYTHON) is Python '$(VERSION)'; choose 3.10, 3.11 or 3.12 with PYTHON=..." >&2; exit 2;; esac
 	@ls $(STAMP) >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[lava,dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[lava,cluster,nengo,dev]'
 	@case "$(VERSION)" in 3.10) ;; *) \
 	  echo "installing Lava beside its declared Python"; \
 	  $(PIP) install --quiet --no-deps --ignore-requires-python --constraint constraints.txt lava-nc lava-dl;; esac

@@ -15,7 +15,7 @@ from .hardware import HardwareProfile
 from .int_ir import IntNetwork
 from .place import PlacedLayer, Placement, Tiling, capacity, place
 from .place.chips import ChipMap, assign_chips, hops
-from .place.traffic import Traffic, traffic
+from .place.traffic import Traffic, parts_of_cores, traffic
 from .records import record
 from .rules import RULES, Design, Finding
 
@@ -120,10 +120,11 @@ def fit(
 
 
 def _chips(placement: Placement, profile: HardwareProfile) -> int | None:
+    """A network that must sit on one chip, on a core or on cores of its own, either does or does not fit."""
     per_chip = profile.limit("chip.cores")
     if per_chip is None or placement.cores is None:
         return None
-    return -(-placement.cores // per_chip.value)
+    return -(-placement.cores // per_chip.value) if placement.kind in ("words", "crossbar") else 1
 
 
 def _chip_map(sent: Traffic | None, profile: HardwareProfile) -> ChipMap | None:
@@ -143,8 +144,7 @@ def _energy(
 ) -> EnergyReport:
     loads = None
     if placement.cores is not None:
-        parts = ([(layer.name, tile)] for layer in placement.layers for tile in layer.tiles())
-        loads = core_loads(network, activity, parts)
+        loads = core_loads(network, activity, parts_of_cores(placement))
     return estimate(
         network,
         profile,

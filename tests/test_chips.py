@@ -210,19 +210,25 @@ def test_without_metis_the_cut_in_core_order_is_improved(monkeypatch):
     assert (found.crossings, found.method) == (1, CORE_ORDER)
 
 
-def test_metis_finds_what_single_moves_do_not():
+def test_more_than_any_board_has_is_cut_in_core_order(monkeypatch):
+    monkeypatch.setattr("mpbn_deploy.place.chips.LARGEST", 15)  # 8 cores on 2 chips are 16
+    found = assign_chips(two_clusters(), 8, chip(chip__cores=4))
+    assert (found.method, found.chip.tolist()) == (CORE_ORDER, [0] * 4 + [1] * 4)
+
+
+def test_metis_finds_what_single_moves_do_not(monkeypatch):
+    """Neighbours on a grid whose cores are numbered at random; four squares are cut at 2 * 16 edges."""
     pytest.importorskip("pymetis")
-    generator = np.random.default_rng(0)
-    member = generator.permutation(np.repeat(np.arange(6), 20))
-    pairs = [
-        (a, b, 1 + 9 * (member[a] == member[b]))
-        for a in range(120)
-        for b in range(120)
-        if a != b and generator.random() < 0.3
-    ]
-    found = assign_chips(edges(120, *pairs), 120, chip(chip__cores=20))
-    assert found.method == METIS
-    assert all(len(set(found.chip[member == group])) == 1 for group in range(6))
+    side = 16
+    number = np.random.default_rng(0).permutation(side * side).reshape(side, side)
+    across = [(number[y, x], number[y, x + 1], 1) for y in range(side) for x in range(side - 1)]
+    down = [(number[y, x], number[y + 1, x], 1) for y in range(side - 1) for x in range(side)]
+    grid, profile = edges(side * side, *across, *down), chip(chip__cores=side * side // 4)
+    found = assign_chips(grid, side * side, profile)
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    moved = assign_chips(grid, side * side, profile)
+    assert (found.method, moved.method) == (METIS, CORE_ORDER)
+    assert 2 * side <= found.crossings < 0.6 * moved.crossings
 
 
 @st.composite

@@ -6,8 +6,9 @@ cut by METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998), which keeps 
     repair     cores of a chip that is too full move to one with room, those first that cost least
     improve    a core moves, or two change places, as long as fewer spikes cross
 
-The cut in the order of cores, improved in the same way, is another candidate, and the best one is taken: so
-the result is never worse than that cut, and there is one where METIS is not installed. Nothing is random.
+The cut in the order of cores, as it is and improved in the same way, is a candidate, too, and the best one is
+taken: so the result is never worse than that cut, and there is one where METIS is not installed. Nothing is
+random.
 
 A spike counts once for each core on another chip that it goes to.
 """
@@ -17,15 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..hardware import HardwareProfile
 from ..records import Array, freeze_arrays, record
 from .traffic import Traffic
 
 SEED = 0
-MOST_PASSES = 50  # of improvement over all cores; a handful is usual
+MOST_PASSES = 10  # of improvement over all cores; the last ones gain little
+LARGEST = 2**22  # cores times chips beyond which nothing is improved: it would take minutes
 METIS_TOTAL = 2**29  # what all edges weigh together, for METIS counts in whole numbers of 32 bits
-PERMILLE = 1000  # in which METIS is told how unequal parts may be
+METIS_ROOMS = (1, 30)  # how unequal parts may be, in thousandths, for two attempts
 NEGLIGIBLE = 1e-9  # of all spikes: a smaller gain may be an error of rounding
 CORE_ORDER, METIS = "core order", "METIS"
 
@@ -56,15 +59,8 @@ def assign_chips(traffic: Traffic, cores: int, profile: HardwareProfile) -> Chip
     """Every core on one of as few chips as hold all; a profile that lacks `chip.cores` is refused."""
     capacity = profile.value("chip.cores")
     chips = -(-cores // capacity)
-    naive = np.arange(cores) // capacity
-    candidates = [(CORE_ORDER, naive)]
-    if chips > 1:
-        starts = [
-            (CORE_ORDER, naive),
-            *((METIS, cut) for cut in _metis_cuts(traffic, cores, chips, capacity)),
-        ]
-        candidates += [(method, _Cut(traffic, start, chips, capacity).settle()) for method, start in starts]
-    method, chip = min(candidates, key=lambda candidate: crossings(traffic, candidate[1]))
+    cuts = _cuts(traffic, cores, chips, capacity)
+    method, chip = min(cuts, key=lambda cut: crossings(traffic, cut[1]))
     crossing = crossings(traffic, chip)
     board, boards = _board(profile, chips)
     return ChipMap(
@@ -118,47 +114,43 @@ def _board(profile: HardwareProfile, chips: int) -> tuple[str | None, int]:
     return name, -(-chips // size)
 
 
-# ---- the graph of cores -----------------------------------------------------------------------
+# ---- cuts -------------------------------------------------------------------------------------
 
 
-@record
-class _Graph:
-    """The neighbours of core i are `other[start[i]:start[i + 1]]`, with spikes both ways in `spikes`."""
+def _cuts(traffic: Traffic, cores: int, chips: int, capacity: int) -> Iterator[tuple[str, Array]]:
+    """Chips of the cores, with how they were found: in core order, that improved, and METIS's, improved."""
+    naive = np.arange(cores) // capacity
+    yield CORE_ORDER, naive
+    if chips == 1 or cores * chips > LARGEST:
+        return
+    graph = _graph(traffic, cores)
+    yield CORE_ORDER, _Cut(graph, naive, chips, capacity).settle()
+    for start in _metis_cuts(graph, chips):
+        yield METIS, _Cut(graph, start, chips, capacity).settle()
 
-    start: Array
-    other: Array
-    spikes: Array
 
-    def neighbours(self, core: int) -> tuple[Array, Array]:
-        around = slice(self.start[core], self.start[core + 1])
-        return self.other[around], self.spikes[around]
-
-
-def _graph(traffic: Traffic, cores: int) -> _Graph:
-    apart = traffic.source != traffic.target
+def _graph(traffic: Traffic, cores: int) -> csr_array:
+    """[core, core]: the spikes between them, both ways together."""
+    apart = (traffic.source != traffic.target) & (traffic.spikes > 0)
     ends = traffic.source[apart], traffic.target[apart]
-    keys = np.concatenate([ends[0] * cores + ends[1], ends[1] * cores + ends[0]])
-    pairs, place = np.unique(keys, return_inverse=True)
-    spikes = np.bincount(place, weights=np.tile(traffic.spikes[apart], 2), minlength=len(pairs))
-    start = np.searchsorted(pairs // cores, np.arange(cores + 1))
-    return _Graph(start=start, other=pairs % cores, spikes=spikes)
+    one_way = csr_array((traffic.spikes[apart], ends), shape=(cores, cores))
+    return csr_array(one_way + one_way.T)
 
 
-def _metis_cuts(traffic: Traffic, cores: int, chips: int, capacity: int) -> Iterator[Array]:
-    """By METIS's two ways of making several parts; none where it is not installed."""
+def _metis_cuts(graph: csr_array, chips: int) -> Iterator[Array]:
+    """Halves, cut again: for graphs of cores better than its other way. None where it is not installed."""
     try:
         import pymetis
     except ImportError:
         return
-    graph = _graph(traffic, cores)
-    weights = 1 + (graph.spikes / max(graph.spikes.sum(), 1e-300) * METIS_TOTAL).astype(np.int64)
-    room = max(1, PERMILLE * capacity * chips // cores - PERMILLE)
-    for recursive in (False, True):
+    weights = 1 + (graph.data / max(graph.data.sum(), 1) * METIS_TOTAL).astype(np.int64)
+    start, other = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
+    for room in METIS_ROOMS:
         cut = pymetis.part_graph(
             chips,
-            pymetis.CSRAdjacency(graph.start.tolist(), graph.other.tolist()),
-            eweights=weights.tolist(),
-            recursive=recursive,
+            pymetis.CSRAdjacency(start, other),
+            eweights=weights,
+            recursive=True,
             options=pymetis.Options(seed=SEED, ufactor=room),
         )
         yield np.array(cut.vertex_part, np.int64)
@@ -170,21 +162,23 @@ def _metis_cuts(traffic: Traffic, cores: int, chips: int, capacity: int) -> Iter
 class _Cut:
     """A cut that changes: `affinity[core, chip]` are the spikes between a core and all cores of a chip."""
 
-    def __init__(self, traffic: Traffic, chip: Array, chips: int, capacity: int) -> None:
-        self.graph = _graph(traffic, len(chip))
+    def __init__(self, graph: csr_array, chip: Array, chips: int, capacity: int) -> None:
+        self.start, self.other, self.spikes = graph.indptr, graph.indices, graph.data
         self.chip, self.capacity = chip.copy(), capacity
         self.load = np.bincount(chip, minlength=chips)
-        self.affinity = np.zeros((len(chip), chips))
-        cores = np.repeat(np.arange(len(chip)), np.diff(self.graph.start))
-        np.add.at(self.affinity, (cores, chip[self.graph.other]), self.graph.spikes)
-        self.negligible = NEGLIGIBLE * traffic.total
+        cores = np.repeat(np.arange(len(chip)), np.diff(self.start))
+        places = cores * chips + chip[self.other]
+        flat = np.bincount(places, weights=self.spikes, minlength=len(chip) * chips)
+        self.affinity = flat.reshape(len(chip), chips)
+        self.negligible = NEGLIGIBLE * self.spikes.sum()
 
     def settle(self) -> Array:
         """Repaired, then improved until nothing helps."""
         self.repair()
         for _ in range(MOST_PASSES):
-            changed = [self.improve(core) for core in range(len(self.chip))]
-            if not any(changed):
+            own = self.affinity[np.arange(len(self.chip)), self.chip]
+            drawn = np.flatnonzero(self.affinity.max(axis=1) - own > self.negligible)
+            if sum(self.improve(core) for core in drawn.tolist()) == 0:
                 break
         return self.chip
 
@@ -220,14 +214,14 @@ class _Cut:
     def between(self, core: int) -> Array:
         """The spikes between a core and each other one."""
         spikes = np.zeros(len(self.chip))
-        others, found = self.graph.neighbours(core)
-        spikes[others] = found
+        around = slice(self.start[core], self.start[core + 1])
+        spikes[self.other[around]] = self.spikes[around]
         return spikes
 
     def move(self, core: int, chip: int) -> None:
-        others, spikes = self.graph.neighbours(core)
-        self.affinity[others, self.chip[core]] -= spikes
-        self.affinity[others, chip] += spikes
+        around = slice(self.start[core], self.start[core + 1])
+        self.affinity[self.other[around], self.chip[core]] -= self.spikes[around]
+        self.affinity[self.other[around], chip] += self.spikes[around]
         self.load[self.chip[core]] -= 1
         self.load[chip] += 1
         self.chip[core] = chip

@@ -42,7 +42,7 @@ from .axons import (
 )
 from .bits import signed_bits
 from .links import Link, block_sums, links
-from .records import PlacedLayer, Placement, Problem, Tiling, count_tiles, cut
+from .records import PlacedLayer, Placement, Problem, Tiling, count_tiles
 
 MOST_PASSES = 20  # over networks with feedback, where the copies of a layer depend on one placed later
 
@@ -134,8 +134,9 @@ def _demands(layer: _Layer, tile: Shape) -> Demands:
     """For each source of a layer, how many of the layer's axons each of its neurons must reach."""
     shapes = {link.source: link.source_shape for link in layer.links}
     demands = {source: np.zeros(prod(shape), np.int64) for source, shape in shapes.items()}
-    for link, part in product(layer.links, cut(layer.shape, tile)):
-        demands[link.source][link.sources(part)] += layer.axons_per_input
+    for link in layer.links:
+        for neurons in link.sources(tile):
+            demands[link.source][neurons] += layer.axons_per_input
     return {(source, layer.name): demand.reshape(shapes[source]) for source, demand in demands.items()}
 
 

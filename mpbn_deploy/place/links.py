@@ -13,8 +13,9 @@ Of fully connected synapses every zero is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
+from itertools import product
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from ..compose import regroup
 from ..graph import Conv2d, Dense, Shape, Synapse, incoming, window
 from ..int_ir import IntNetwork
 from ..records import Array, record
+from .records import cut
 
 Relations = tuple[Array, ...]  # along each axis [target, source], whether one reads the other
 Sets = tuple[Array, ...]  # along each axis [tile, source], whether a tile reads it
@@ -38,13 +40,18 @@ class Link:
     matrix: Array | None  # [*target shape, source size], not zero where there is a synapse
     convolutions: tuple[Relations, ...]
 
-    def sources(self, tile: tuple[slice, ...]) -> Array:
-        """The flat indices, each once, of the source neurons with a synapse into a tile."""
+    def sources(self, tile: Shape) -> Iterator[Array]:
+        """Of each tile of that shape, in the order of `cut`, the source neurons with a synapse into it.
+
+        They are flat indices, each once.
+        """
         if self.matrix is not None:
-            weights = self.matrix[tile].reshape(-1, self.matrix.shape[-1])
-            return np.flatnonzero(weights.any(axis=0))
-        boxes = [_box(relations, tile, self.source_shape) for relations in self.convolutions]
-        return boxes[0] if len(boxes) == 1 else np.unique(np.concatenate(boxes))
+            for part in cut(self.target_shape, tile):
+                yield np.flatnonzero(self.matrix[part].reshape(-1, self.matrix.shape[-1]).any(axis=0))
+            return
+        boxes = (_boxes(relations, tile, self.source_shape) for relations in self.convolutions)
+        for indices in zip(*boxes, strict=True):
+            yield union(indices)
 
     def targets(self) -> Array:
         """[target shape]: whether a neuron has a synapse of this link"""
@@ -135,10 +142,18 @@ def _uses(synapse: Conv2d, axis: int, source: Shape, target: Shape) -> Array:
     return np.array([np.count_nonzero(relation) for relation in relations])
 
 
-def _box(relations: Relations, tile: tuple[slice, ...], shape: Shape) -> Array:
-    """The flat indices of channels x rows x columns that a tile reads."""
-    axes = [np.flatnonzero(axis[part].any(axis=0)) for axis, part in zip(relations, tile, strict=True)]
-    return np.ravel_multi_index(np.ix_(*axes), shape).reshape(-1)
+def _boxes(relations: Relations, tile: Shape, shape: Shape) -> Iterator[Array]:
+    """Of each tile the flat indices of channels x rows x columns that it reads."""
+    sets = (_any_in_parts(axis, (extent,)) for axis, extent in zip(relations, tile, strict=True))
+    read = ([np.flatnonzero(part) for part in axis] for axis in sets)
+    for channels, rows, columns in product(*read):
+        lines = shape[1] * channels[:, None, None] + rows[:, None]
+        yield (shape[2] * lines + columns).reshape(-1)
+
+
+def union(indices: Sequence[Array]) -> Array:
+    """All of them, each once."""
+    return indices[0] if len(indices) == 1 else np.unique(np.concatenate(indices))
 
 
 def _any_in_parts(values: Array, extents: Shape) -> Array:

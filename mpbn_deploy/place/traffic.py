@@ -12,14 +12,13 @@ over samples, so they need not be whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..int_ir import IntNetwork
 from ..records import Array, freeze_arrays, record
-from .links import Link, links
+from .links import Link, links, union
 from .records import PlacedLayer, Placement, Tile
 
 if TYPE_CHECKING:
@@ -58,14 +57,15 @@ def traffic(network: IntNetwork, placement: Placement, activity: Activity) -> Tr
     messages: list[tuple[Array, Array, Array]] = []  # source cores, the same target core for each, spikes
     from_input = np.zeros(placement.cores)
     for layer, parts in _numbered(placement):
-        sources = _by_source(network, layer.name, apart=placement.kind == "crossbar")
-        for (core, tile), entering in product(parts, sources):
-            neurons = _union([link.sources(tile) for link in entering])
+        for entering in _by_source(network, layer.name, apart=placement.kind == "crossbar"):
             name = entering[0].source
-            if name == network.input.name:
-                from_input[core] += layer.packets * events[name][neurons].sum()
-            else:
-                messages.append(_message(core_of[name][neurons], core, layer.packets * events[name][neurons]))
+            read = zip(*(link.sources(layer.tile) for link in entering), strict=True)
+            for (core, _), neurons in zip(parts, map(union, read), strict=True):
+                spikes = layer.packets * events[name][neurons]
+                if name == network.input.name:
+                    from_input[core] += spikes.sum()
+                else:
+                    messages.append(_message(core_of[name][neurons], core, spikes))
     return _gathered(placement.cores, messages, from_input)
 
 
@@ -105,10 +105,6 @@ def _by_source(network: IntNetwork, target: str, *, apart: bool) -> list[list[Li
     for link in links(network, target, by_delay=apart):
         groups.setdefault((link.source, link.delay), []).append(link)
     return list(groups.values())
-
-
-def _union(indices: Sequence[Array]) -> Array:
-    return indices[0] if len(indices) == 1 else np.unique(np.concatenate(indices))
 
 
 def _message(cores: Array, target: int, spikes: Array) -> tuple[Array, Array, Array]:

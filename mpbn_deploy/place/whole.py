@@ -120,8 +120,8 @@ def _reading_input(network: IntNetwork) -> dict[str, Array]:
 def _read_by_output(network: IntNetwork) -> dict[str, Array]:
     """Per hidden population, whether each neuron has a synapse to the output."""
     read = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
-    everything = tuple(slice(0, size) for size in network.output.shape)
     for link in links(network, network.output.name):
         if link.source in read:
-            read[link.source].flat[link.sources(everything)] = True
+            (neurons,) = link.sources(network.output.shape)
+            read[link.source].flat[neurons] = True
     return read
