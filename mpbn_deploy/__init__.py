@@ -32,7 +32,7 @@ The map, in the order of processing (each line is a file or folder here):
     accuracy        of all networks on a whole test split       certificate  verify.json, found again
     verify          COMMAND   executions compared bit by bit; float against integer
 
-    hardware        profiles of chips (hw_profiles/)      hardware_keys, hardware_problems   their words, faults
+    hardware        profiles of chips (hw_profiles/)      hardware_keys, hardware_problems   their words
     place/          which neurons sit on which core, and which cores on which chip
     rules/          the design rules of a chip            host_layer   the first layer, off the chip
     activity        how often each neuron fires           energy       what a sample costs (energy_text)

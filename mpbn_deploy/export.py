@@ -48,7 +48,7 @@ from .int_ir import IntNetwork
 from .lava_sim.compat import installed_version
 from .netx_io import read_netx, write_netx
 from .nir_io import DIALECTS, FAITHFUL, in_dialect, read_folded, write_nir
-from .nn import QuantizedBody, SpikingNetwork
+from .nn import LIF, QuantizedBody, SpikingNetwork
 from .progress import announce
 from .quantize import CALIBRATION_SAMPLES, OVERFLOW_CHOICES, describe, quantize
 from .records import Array, record, same_records
@@ -151,7 +151,7 @@ def export(
         fitted = fit.fit(network, profile, measure(network, chosen.inputs), chips=chips)
         result = ExportResult(folder=folder, verified=verified, fitted=fitted, notes=tuple(remarks))
         facts = _facts(model_path, model, profile, chosen, options)
-        _write_reports(staging, result, network, profile, described, facts, chosen)
+        _write_reports(staging, result, network, profile, described, facts, chosen, folded, model)
         write_manifest(staging, {**facts, "quantization": described, "scales": _scales(network)})
     return result
 
@@ -275,6 +275,8 @@ def _write_reports(
     described: list[dict[str, Any]],
     facts: Mapping[str, Any],
     chosen: Samples,
+    folded: FoldedNetwork,
+    model: SpikingNetwork | None,
 ) -> None:
     (staging / FIT_FILE).write_text(json_text(result.fitted.to_json()), encoding="utf-8")
     (staging / VERIFY_FILE).write_text(json_text(result.verified.to_json()), encoding="utf-8")
@@ -287,8 +289,18 @@ def _write_reports(
         quantization=described,
         trace=emulate(network, chosen.inputs),
         facts=_flat(facts),
+        folded=folded,
+        trained_thresholds=trained_thresholds(model),
+        files={name: (staging / name).stat().st_size for name in (NIR_FILE, NETX_FILE)},
     )
     write_html(staging / REPORT_FILE, story)
+
+
+def trained_thresholds(model: SpikingNetwork | None) -> dict[str, float]:
+    """Of each LIF, by its path in the module, before its normalization is folded into it."""
+    if model is None:
+        return {}
+    return {name: lif.threshold for name, lif in model.body.named_modules() if isinstance(lif, LIF)}
 
 
 def _facts(

@@ -7,52 +7,48 @@ that share one target out among them, each for a window of it, are one arrow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-from matplotlib.path import Path
+from markupsafe import Markup
 from typing_extensions import assert_never
 
 from ..graph import NO_BORDER, Connection, Conv2d, Dense, Synapse
 from ..int_ir import Input, IntNetwork, IntPopulation, Lif, Readout
-from .drawing import BLUE, INK, MUTED, ORANGE, PALE, WIDTH, label
 from .story import Story
+from .svg import element, group, picture, population_colors, rectangle, short, text
+from .wording import by, percent, shortened, whole
 
-# All lengths in inches; y grows downward, and the box of row i is centred on y = i * ROW.
-ROW, BOX_HEIGHT, LANE = 0.92, 0.56, 0.36
+# All lengths in pixels; the box of row i is centred on y = TOP + i * ROW.
+TOP, ROW, BOX, LANE = 52.0, 82.0, 50.0, 34.0
+WIDTH, NARROWEST = 1040.0, 760.0  # of the picture; of a box
+COLUMN, PADDING, STRIP = 112.0, 20.0, 6.0
+PORT = 11.0  # how far above or below a box's middle a lane meets it
+ARROW = 7.0
+LETTERS = 34  # of a name in a box
 HEADINGS = ("shape", "neurons", "firing rate", "cores")
-COLUMN, PADDING, MARGIN = 1.3, 0.18, 0.03
-NARROWEST = 2.6 + COLUMN * len(HEADINGS)  # a box with a name and all columns
-PORT = 0.13  # how far above or below a box's middle a lane meets it
 
 Ports = tuple[float, float]  # the heights at which a lane begins and ends
 Lanes = list[tuple[Connection, int]]
 
 
-def network_diagram(story: Story) -> Figure:
+def network_diagram(story: Story) -> Markup:
     """Boxes, each with its shape, neurons, firing rate and cores, and arrows between them."""
     network = story.network
     straight, lanes = split_connections(network)
-    left = MARGIN + LANE * (1 + max((lane for _, lane in lanes), default=-1))
+    left = LANE * (1 + max((lane for _, lane in lanes), default=-1))
     width = max(WIDTH, left + NARROWEST)
-    height = ROW * len(network.populations) + 0.25
-    figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, width), ylim=(height - ROW / 2 - 0.25, -ROW / 2 - 0.25))
-    axes.axis("off")
-    _draw_columns(axes, HEADINGS, -ROW / 2, width, MUTED)
+    height = TOP + ROW * len(network.populations) - (ROW - BOX) / 2
+    colors = population_colors([population.name for population in network.populations[1:]])
+    parts = [group(_columns(HEADINGS, 14.0, width), class_="muted")]
     for row, population in enumerate(network.populations):
-        _draw_box(axes, population, row, (left, width - MARGIN))
-        _draw_columns(axes, _facts(story, population), row * ROW, width, INK)
+        parts.append(_box(population, row, (left, width), colors.get(population.name, "var(--muted)")))
+        parts.append(group(_columns(_facts(story, population), _middle(row) + 4, width)))
     rows = {population.name: row for row, population in enumerate(network.populations)}
-    parts = bundles(network)
-    for connection in straight:
-        _draw_straight(axes, parts[connection], rows[connection.source], left)
-    for connection, lane in lanes:
-        _draw_lane(axes, parts[connection], _ports(connection, rows), lane, left)
-    return figure
+    bundled = bundles(network)
+    parts += [_straight(bundled[c], rows[c.source], left) for c in straight]
+    parts += [_lane(bundled[c], _ports(c, rows), lane, left) for c, lane in lanes]
+    label = f"Diagram of populations and connections, from {network.input.name} to {network.output.name}"
+    return picture(parts, width, height, label, class_="diagram", style=f"min-width: {short(width * 0.8)}px")
 
 
 def bundles(network: IntNetwork) -> dict[Connection, list[Connection]]:
@@ -94,9 +90,16 @@ def choose_lanes(ports: Sequence[Ports]) -> list[int]:
     return [lanes[index] for index in range(len(spans))]
 
 
+def _middle(row: int) -> float:
+    return TOP + row * ROW
+
+
 def _ports(connection: Connection, rows: Mapping[str, int]) -> Ports:
     """Where a lane begins, below the middle of its source, and ends, above that of its target."""
-    return rows[connection.source] * ROW + PORT, rows[connection.target] * ROW - PORT
+    return _middle(rows[connection.source]) + PORT, _middle(rows[connection.target]) - PORT
+
+
+# ---- words ------------------------------------------------------------------------------------
 
 
 def synapse_text(synapse: Synapse) -> str:
@@ -105,7 +108,7 @@ def synapse_text(synapse: Synapse) -> str:
         case Dense():
             return "dense"
         case Conv2d():
-            words = [f"conv {_by(synapse.weight.shape[2:])}"]
+            words = [f"conv {by(synapse.weight.shape[2:])}"]
             if synapse.stride != (1, 1):
                 words.append(f"stride {_pair(synapse.stride)}")
             if synapse.dilation != (1, 1):
@@ -117,18 +120,15 @@ def synapse_text(synapse: Synapse) -> str:
             assert_never(synapse)
 
 
-def _connection_text(parts: Sequence[Connection]) -> str:
-    text, delay = synapse_text(parts[0].synapse), parts[0].delay
-    text = f"{text}, {len(parts)} windows" if len(parts) > 1 else text
-    return f"{text}, delay {delay}" if delay else text
-
-
-def _by(sizes: Sequence[int]) -> str:
-    return " × ".join(map(str, sizes))  # noqa: RUF001
+def connection_text(parts: Sequence[Connection]) -> str:
+    """'conv 7x4, 6 windows, delay 1'"""
+    words, delay = synapse_text(parts[0].synapse), parts[0].delay
+    words = f"{words}, {len(parts)} windows" if len(parts) > 1 else words
+    return f"{words}, delay {delay}" if delay else words
 
 
 def _pair(pair: tuple[int, int]) -> str:
-    return str(pair[0]) if pair[0] == pair[1] else _by(pair)
+    return str(pair[0]) if pair[0] == pair[1] else by(pair)
 
 
 def _kind(population: IntPopulation) -> str:
@@ -147,63 +147,62 @@ def _kind(population: IntPopulation) -> str:
 def _facts(story: Story, population: IntPopulation) -> tuple[str, ...]:
     """What the columns say; the input has no neurons and takes no core."""
     if isinstance(population.neuron, Input):
-        return (_by(population.shape), "", "", "")
+        return (by(population.shape), "", "", "")
     spikes = story.trace.spikes[population.name]
-    rate = f"{spikes.mean():.1%}".replace("%", " %") if isinstance(population.neuron, Lif) else ""
-    cores = next((layer.cores for layer in story.fit.layers if layer.name == population.name), None)
-    return (_by(population.shape), f"{population.size:,}", rate, "" if cores is None else f"{cores:,}")
+    rate = percent(float(spikes.mean()), 1) if isinstance(population.neuron, Lif) else ""
+    layers = story.fit.layers if story.fit.cores is not None else ()
+    cores = next((layer.cores for layer in layers if layer.name == population.name), None)
+    return (by(population.shape), whole(population.size), rate, "" if cores is None else whole(cores))
 
 
-def _draw_columns(axes: Axes, texts: Sequence[str], height: float, width: float, color: str) -> None:
+# ---- shapes -----------------------------------------------------------------------------------
+
+
+def _columns(words: Sequence[str], height: float, width: float) -> Iterator[Markup]:
     """Texts one beside the other, the last one at the right end of the boxes."""
-    right = width - MARGIN - PADDING
-    for place, text in enumerate(reversed(texts)):
-        axes.text(right - place * COLUMN, height, text, ha="right", va="center", color=color)
+    for place, word in enumerate(reversed(words)):
+        yield text(width - PADDING - place * COLUMN, height, word, anchor="end")
 
 
-def _draw_box(axes: Axes, population: IntPopulation, row: int, ends: tuple[float, float]) -> None:
-    (left, right), middle = ends, row * ROW
-    fires = isinstance(population.neuron, Lif)
-    box = FancyBboxPatch(
-        (left, middle - BOX_HEIGHT / 2),
-        right - left,
-        BOX_HEIGHT,
-        boxstyle="round,pad=0,rounding_size=0.07",
-        facecolor=PALE if fires else "white",
-        edgecolor=BLUE if fires else MUTED,
-        linewidth=1.0,
+def _box(population: IntPopulation, row: int, ends: tuple[float, float], color: str) -> Markup:
+    (left, right), top = ends, _middle(row) - BOX / 2
+    class_ = "box fires" if isinstance(population.neuron, Lif) else "box"
+    return group(
+        [
+            element("rect", x=left + 1, y=top, width=right - left - 2, height=BOX, rx=7, class_=class_),
+            element("path", d=rectangle(left + 1, top + 7, STRIP, BOX - 14), fill=color),
+            text(left + PADDING, top + 21, shortened(population.name, LETTERS), "name"),
+            text(left + PADDING, top + 39, _kind(population), "muted small"),
+        ]
     )
-    axes.add_patch(box)
-    axes.text(left + PADDING, middle - 0.1, label(population.name), va="center", size=9.5, weight="bold")
-    axes.text(left + PADDING, middle + 0.12, _kind(population), va="center", size=7.5, color=MUTED)
 
 
-def _draw_straight(axes: Axes, parts: Sequence[Connection], row: int, left: float) -> None:
-    x, top = left + 2 * PADDING, row * ROW + BOX_HEIGHT / 2
-    bottom = (row + 1) * ROW - BOX_HEIGHT / 2
-    _draw_arrow(axes, [(x, top), (x, bottom)], MUTED)
+def _straight(parts: Sequence[Connection], row: int, left: float) -> Markup:
+    x, top, bottom = left + 2 * PADDING, _middle(row) + BOX / 2, _middle(row + 1) - BOX / 2
     weights = sum(connection.synapse.weight.size for connection in parts)
-    text = f"{_connection_text(parts)}, {weights:,} weights"
-    axes.text(x + 0.16, (top + bottom) / 2, text, va="center", size=7.5, color=MUTED)
+    words = f"{connection_text(parts)}, {whole(weights)} weights"
+    label = text(x + 14, (top + bottom) / 2 + 4, words, "muted small")
+    return group([*_arrow([(x, top), (x, bottom)]), label], class_="arrow")
 
 
-def _draw_lane(axes: Axes, parts: Sequence[Connection], ports: Ports, lane: int, left: float) -> None:
-    x, (start, end), delay = left - (lane + 0.65) * LANE, ports, parts[0].delay
-    color = ORANGE if delay else BLUE
+def _lane(parts: Sequence[Connection], ports: Ports, lane: int, left: float) -> Markup:
+    x, (start, end) = left - (lane + 0.6) * LANE, ports
     corners = [(left, start), (x, start), (x, end), (left, end)]
-    _draw_arrow(axes, corners, color, dashed=delay > 0)
-    text = _connection_text(parts)
-    axes.text(x - 0.05, (start + end) / 2, text, rotation=90, ha="right", va="center", size=7, color=MUTED)
+    middle = (start + end) / 2
+    turn = f"rotate(-90 {short(x - 5)} {short(middle)})"
+    label = element(
+        "text", connection_text(parts), x=x - 5, y=middle, class_="muted small", text_anchor="middle",
+        transform=turn,
+    )  # fmt: skip
+    return group([*_arrow(corners), label], class_="arrow delayed" if parts[0].delay else "arrow skip")
 
 
-def _draw_arrow(axes: Axes, corners: list[tuple[float, float]], color: str, *, dashed: bool = False) -> None:
-    axes.add_patch(
-        FancyArrowPatch(
-            path=Path(corners),
-            arrowstyle="-|>",
-            mutation_scale=8,
-            color=color,
-            linewidth=1.1,
-            linestyle="--" if dashed else "-",
-        )
-    )
+def _arrow(corners: Sequence[tuple[float, float]]) -> Iterator[Markup]:
+    """A line, and a head at its end, which points down or to the right."""
+    way = "L".join(f"{short(x)} {short(y)}" for x, y in corners)
+    yield element("path", d=f"M{way}", class_="way")
+    (x, y), (before, _) = corners[-1], corners[-2]
+    down = before == x
+    spread = f"l{short(-ARROW / 2)} {short(-ARROW)}h{short(ARROW)}z"
+    aside = f"l{short(-ARROW)} {short(-ARROW / 2)}v{short(ARROW)}z"
+    yield element("path", d=f"M{short(x)} {short(y)}{spread if down else aside}", class_="head")

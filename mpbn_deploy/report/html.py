@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
-from matplotlib.figure import Figure
+from markupsafe import Markup
 
 from ..files import write_atomically
-from ..fit import LayerFit
-from ..fit_text import COLUMNS
+from ..fit import FitReport, LayerFit
+from ..fit_text import column, shown_resources
 from ..int_ir import STATE_LIMIT
-from ..records import record
-from ..rules import Finding
 from ..verify import LAVA_CLAIM, Mismatch, VerifyReport
+from .core_map import core_map
+from .costs import costs
 from .diagram import network_diagram
-from .drawing import as_data_uri
-from .pictures import agreement, core_use, known_resources, raster, rates, thresholds
+from .findings import by_rule
+from .histograms import thresholds, weights
+from .panels import arrange
+from .spikes import agreement, raster, rates
 from .story import Story
+from .summary import cards, pipeline, verdicts
+from .svg import population_colors
+from .wording import NONE, UNKNOWN, by, hundredths, number, percent, plural, whole
 
-TEMPLATE = "page.html.j2"
+TEMPLATE, STYLE = "page.html.j2", "page.css"
 LAVA = "Lava"  # the execution that the claim is about
-NONE = "–"  # noqa: RUF001  (what a table shows where there is nothing to show)
-
-Tone = Literal["good", "bad", "unknown"]
-
-
-@record
-class Verdict:
-    """One part of the line at the top."""
-
-    text: str
-    tone: Tone
-
-
-@record
-class Card:
-    """One number of the summary, and what it is about."""
-
-    label: str
-    value: str
-    note: str = ""
 
 
 def write_html(path: Path, story: Story) -> None:
@@ -57,129 +42,50 @@ def render(story: Story) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(whole=_whole, percent=_percent, number=_number, hundredths=_hundredths)
-    source = files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
-    return environment.from_string(source).render(_content(story)) + "\n"
+    environment.filters.update(whole=whole, percent=percent, number=number, hundredths=hundredths)
+    environment.globals.update(plural=plural)
+    template = environment.from_string(_file(TEMPLATE))
+    return template.render(style=Markup(_file(STYLE)), **_content(story)) + "\n"
+
+
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _content(story: Story) -> dict[str, Any]:
     """What the template shows, section by section."""
+    fit, drift, fires = story.fit, story.verify.drift, bool(story.spiking())
     return {
         "story": story,
         "verify": story.verify,
-        "fit": story.fit,
-        "verdicts": [_exactness(story.verify), _fitting(story), *_accuracy(story.verify)],
-        "cards": _cards(story),
-        "pictures": _pictures(story),
+        "fit": fit,
+        "verdicts": verdicts(story),
+        "pipeline": pipeline(story),
+        "cards": cards(story),
+        "colors": population_colors([population.name for population in story.network.populations[1:]]),
+        "diagram": network_diagram(story),
+        "thresholds": arrange(thresholds(story)),
+        "weights": arrange(weights(story.network)),
+        "raster": arrange(raster(story)),
+        "rates": rates(story) if fires else None,
         "lava_claim": _lava_claim(story.verify),
         "differences": _differences(story.verify),
+        "agreement": agreement(story, drift) if drift is not None and drift.spike_agreement else None,
         "drifts": _drifts(story.verify),
         "changes": [_change(described, story) for described in story.quantization],
         "state_limit": STATE_LIMIT,
-        "columns": {name: COLUMNS[name] for name in known_resources(story)},
-        "layers": [_layer(layer) for layer in story.fit.layers],
-        "errors": _findings(story, "error"),
-        "not_checked": _findings(story, "not checked"),
+        "fit_sentences": list(_fit_sentences(fit)),
+        "errors": by_rule(fit, "error"),
+        "warnings": by_rule(fit, "warning"),
+        "not_checked": fit.found("not checked"),
+        "columns": {name: column(name) for name in shown_resources(fit)},
+        "layers": [_layer(layer, fit) for layer in fit.layers],
+        "core_map": core_map(fit.placement, fit.layers, fit.chip_map, story.profile),
+        "costs": None if fit.energy is None else costs(fit.energy),
     }
-
-
-# ---- the verdict ------------------------------------------------------------------------------
-
-
-def _exactness(report: VerifyReport) -> Verdict:
-    if not report.bit_exact:
-        return Verdict(text=report.verdict, tone="bad")
-    return Verdict(
-        text=report.verdict, tone="good" if report.executed == len(report.comparisons) else "unknown"
-    )
-
-
-def _fitting(story: Story) -> Verdict:
-    cores = _plural(story.fit.cores or 0, "core")
-    if story.fit.fits:
-        return Verdict(text=f"fits {story.profile.title} on {cores}", tone="good")
-    errors = _plural(len(_findings(story, "error")), "reason")
-    return Verdict(text=f"does not fit {story.profile.title} ({errors})", tone="bad")
-
-
-def _accuracy(report: VerifyReport) -> list[Verdict]:
-    if report.accuracy is None:
-        return []
-    before, after = report.accuracy.float_network, report.accuracy.integer_network
-    return [Verdict(text=f"accuracy {_percent(before)} float → {_percent(after)} integer", tone="unknown")]
-
-
-# ---- the summary ------------------------------------------------------------------------------
-
-
-def _cards(story: Story) -> list[Card]:
-    network = story.network
-    neurons = sum(population.size for population in network.populations[1:])
-    weights = sum(connection.synapse.weight.size for connection in network.connections)
-    return [
-        _differences_card(story.verify),
-        *_accuracy_cards(story.verify),
-        _cores_card(story),
-        Card(label="neurons", value=_whole(neurons), note=f"in {len(network.populations) - 1} populations"),
-        Card(label="weights", value=_whole(weights), note=_plural(len(network.connections), "connection")),
-        Card(label="time steps", value=_whole(network.timesteps), note="for each sample"),
-        *_activity_cards(story),
-        _overflow_card(story.verify),
-    ]
-
-
-def _differences_card(report: VerifyReport) -> Card:
-    kinds = ("spikes", "voltages", "outputs")
-    different = sum(report.total(f"{kind}_mismatched") for kind in kinds)
-    compared = sum(report.total(f"{kind}_compared") for kind in kinds)
-    return Card(label="values that differ", value=_whole(different), note=f"of {_whole(compared)} compared")
-
-
-def _accuracy_cards(report: VerifyReport) -> list[Card]:
-    found = report.accuracy
-    if found is None:
-        return []
-    note = f"float {_percent(found.float_network)}, {_whole(found.samples)} samples"
-    return [Card(label="integer accuracy", value=_percent(found.integer_network), note=note)]
-
-
-def _cores_card(story: Story) -> Card:
-    per_chip = story.profile.limit("chip.cores")
-    note = "the cores of a chip are not known"
-    if story.fit.chips is not None and per_chip is not None:
-        note = f"{_plural(story.fit.chips, 'chip')} of {_whole(per_chip.value)} cores"
-    return Card(label="cores", value=_whole(story.fit.cores), note=note)
-
-
-def _activity_cards(story: Story) -> list[Card]:
-    rate = story.firing_rate()
-    return (
-        [] if rate is None else [Card(label="firing rate", value=_percent(rate), note="mean per time step")]
-    )
-
-
-def _overflow_card(report: VerifyReport) -> Card:
-    largest = max(report.bounds.values(), default=0)
-    value = "impossible" if largest <= STATE_LIMIT else "possible"
-    note = f"at most {_percent(largest / STATE_LIMIT)} of the range"
-    return Card(label="overflow of 24-bit states", value=value, note=note)
 
 
 # ---- the sections -----------------------------------------------------------------------------
-
-
-def _pictures(story: Story) -> dict[str, str | None]:
-    """Each picture as a data URI; None where there is nothing to draw."""
-    fires, drift = bool(story.spiking()), story.verify.drift
-    wanted: dict[str, tuple[Callable[[Story], Figure], bool]] = {
-        "network": (network_diagram, True),
-        "thresholds": (thresholds, fires),
-        "raster": (raster, fires),
-        "rates": (rates, fires),
-        "agreement": (agreement, drift is not None and bool(drift.spike_agreement)),
-        "core_use": (core_use, bool(known_resources(story))),
-    }
-    return {name: as_data_uri(draw, story) if there else None for name, (draw, there) in wanted.items()}
 
 
 def _lava_claim(report: VerifyReport) -> str | None:
@@ -235,41 +141,31 @@ def _change(described: dict[str, Any], story: Story) -> dict[str, Any]:
     }
 
 
-def _layer(layer: LayerFit) -> dict[str, Any]:
+def _fit_sentences(report: FitReport) -> Iterator[str]:
+    """How many cores and chips, and what crosses from one to another."""
+    if report.cores is None:
+        yield "How the cores of this chip are filled is not known, and so neither is how many it takes."
+        return
+    cores, lower_bound, chip_map = report.cores, report.lower_bound, report.chip_map
+    if report.chips is None:
+        chips = "how many chips that takes is not known, for the profile does not know the cores of one"
+    else:
+        chips = plural(report.chips, "chip")
+    bound = ""
+    if lower_bound and lower_bound < cores:
+        bound = f" Fewer than {whole(lower_bound)} cores cannot do, however layers are cut."
+    yield f"{plural(cores, 'core')}; {chips}.{bound}"
+    if chip_map is not None and chip_map.chips > 1:
+        board = "" if chip_map.board is None else f" It takes {chip_map.boards} × {chip_map.board}."  # noqa: RUF001
+        spikes = f"{number(chip_map.crossings)} spikes per sample, {percent(chip_map.share)} of all"
+        yield f"Between chips go {spikes} (cut by {chip_map.method}).{board}"
+
+
+def _layer(layer: LayerFit, report: FitReport) -> dict[str, Any]:
     return {
         "name": layer.name,
         "neurons": layer.neurons,
-        "cores": layer.cores,
-        "tile": " × ".join(map(str, layer.tile)),  # noqa: RUF001
-        "percents": {name: use.percent for name, use in layer.use.items()},
+        "cores": UNKNOWN if report.cores is None else whole(layer.cores),
+        "tile": NONE if report.cores is None else by(layer.tile),
+        "use": layer.use,
     }
-
-
-def _findings(story: Story, severity: str) -> list[Finding]:
-    return [finding for finding in story.fit.findings if finding.severity == severity]
-
-
-# ---- words and numbers ------------------------------------------------------------------------
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{_whole(count)} {noun}" if count == 1 else f"{_whole(count)} {noun}s"
-
-
-def _whole(number: int | None) -> str:
-    return NONE if number is None else f"{number:,}"
-
-
-def _percent(share: float | None) -> str:
-    return NONE if share is None else f"{share:.2%}".replace("%", " %")
-
-
-def _number(value: float | None) -> str:
-    """Four digits that count, or all before the point."""
-    if value is None:
-        return NONE
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _hundredths(percent: float | None) -> str:
-    return NONE if percent is None else f"{percent:,.2f} %"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from ..fit import FitReport
+from ..float_ir import FoldedNetwork
 from ..graph import Trace
 from ..hardware import HardwareProfile
 from ..int_ir import IntNetwork, IntPopulation, Lif
@@ -15,7 +17,12 @@ from ..verify import VerifyReport
 
 @record
 class Story:
-    """A network on its way to a chip; `trace` is the integer network's, on the verified samples."""
+    """A network on its way to a chip; `trace` is the integer network's, on the verified samples.
+
+    `folded` is the network before its numbers were rounded, and `trained_thresholds` are those of its
+    populations before the normalization was folded into them. `files` are those that hold the network, with
+    their bytes; the integers were read back, and are these. What is not given is not shown.
+    """
 
     title: str
     network: IntNetwork
@@ -25,6 +32,9 @@ class Story:
     quantization: list[dict[str, Any]]
     trace: Trace
     facts: Mapping[str, str]
+    folded: FoldedNetwork | None = None
+    trained_thresholds: Mapping[str, float] = field(default_factory=dict)
+    files: Mapping[str, int] = field(default_factory=dict)
 
     def spiking(self) -> list[tuple[IntPopulation, Lif]]:
         """The populations that fire, each with its neuron."""

@@ -1,0 +1,217 @@
+"""The cores of every chip as a grid: colored by population, filled as far as a core is full.
+
+Neighbors in a row that hold the same population and are equally full are one rectangle of a path, and the
+gaps between them are drawn on top. So the picture of thousands of cores takes some kilobytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from math import ceil, isqrt
+
+import numpy as np
+from markupsafe import Markup
+
+from ..fit import LayerFit
+from ..fit_text import column
+from ..hardware import HardwareProfile
+from ..place import Placement
+from ..place.chips import ChipMap
+from ..records import Array, freeze_arrays, record
+from .svg import element, group, picture, population_colors, rectangle
+from .wording import plural
+
+CELL = 10.0
+PIXELS = {1: 30, 4: 20, 12: 14}  # of a cell on the page, for up to so many chips; beyond, CELL
+LEVELS = 20  # of how full a core is; the legend says it in percent
+WIDEST = 520  # pixels of one chip on the page
+SHOWN = 60  # chips; the others can be unfolded
+
+
+@record
+class Grid:
+    """Where the cores of a chip lie: routers in columns and rows, with some cores at each."""
+
+    columns: int
+    rows: int
+    per_router: int = 1
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """The cells of a router from left to right and from top to bottom."""
+        across = isqrt(self.per_router - 1) + 1
+        return across, -(-self.per_router // across)
+
+    @property
+    def cells(self) -> tuple[int, int]:
+        return self.columns * self.block[0], self.rows * self.block[1]
+
+    def positions(self, slots: Array) -> tuple[Array, Array]:
+        """Column and row of the cell of each slot; slots fill the routers row by row."""
+        router, place = np.divmod(slots, self.per_router)
+        y, x = np.divmod(router, self.columns)
+        across, down = self.block
+        return x * across + place % across, y * down + place // across
+
+
+@record
+class Cores:
+    """For each core its layer, as an index, its chip, its slot there, and how full it is; NaN: not known."""
+
+    layer: Array
+    chip: Array
+    slot: Array
+    load: Array
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Chip:
+    """A picture of one chip."""
+
+    name: str
+    note: str
+    picture: Markup
+
+
+@record
+class Legend:
+    """A population on its cores, and how much the fullest uses of the `resource` it has least left of."""
+
+    name: str
+    color: str
+    cores: int
+    percent: float | None
+    resource: str
+
+
+@record
+class CoreMap:
+    """All chips, each so many pixels wide."""
+
+    width: int
+    shown: tuple[Chip, ...]
+    folded: tuple[Chip, ...]
+    legend: tuple[Legend, ...]
+
+
+def core_map(
+    placement: Placement, layers: Sequence[LayerFit], chip_map: ChipMap | None, profile: HardwareProfile
+) -> CoreMap | None:
+    """All chips; None where cores are not known, or where one holds the whole network."""
+    if placement.cores is None or placement.kind == "whole":
+        return None
+    limits = {layer.name: {name: use.limit for name, use in layer.use.items()} for layer in layers}
+    cores = cores_of(placement, limits, chip_map, profile)
+    grid = grid_of(profile, cores)
+    names = [layer.name for layer in placement.layers]
+    colors = population_colors(names)
+    count = int(cores.chip.max(initial=0)) + 1
+    chips = [_chip(number, cores, grid, colors) for number in range(count)]
+    pixels = next((size for most, size in PIXELS.items() if count <= most), int(CELL))
+    return CoreMap(
+        width=min(WIDEST, pixels * grid.cells[0]),
+        shown=tuple(chips[:SHOWN]),
+        folded=tuple(chips[SHOWN:]),
+        legend=tuple(_legend(layer, colors[layer.name]) for layer in layers),
+    )
+
+
+def grid_of(profile: HardwareProfile, cores: Cores) -> Grid:
+    """As the profile has it; else about twice as wide as high, with room for the cores of a chip."""
+    columns, rows = profile.limit("chip.grid_columns"), profile.limit("chip.grid_rows")
+    per_router, per_chip = profile.limit("chip.cores_per_router"), profile.limit("chip.cores")
+    needed = int(cores.slot.max(initial=0)) + 1
+    if columns is not None and rows is not None:
+        at_one = per_router.value if per_router else 1
+        return Grid(
+            columns=columns.value,
+            rows=max(rows.value, ceil(needed / at_one / columns.value)),
+            per_router=at_one,
+        )
+    room = max(needed, per_chip.value if per_chip else 0)
+    wide = isqrt(2 * room - 1) + 1
+    return Grid(columns=wide, rows=-(-room // wide))
+
+
+def cores_of(
+    placement: Placement,
+    limits: Mapping[str, Mapping[str, int | None]],
+    chip_map: ChipMap | None,
+    profile: HardwareProfile,
+) -> Cores:
+    """Where cores are; without a map of chips, one after the other in the order of layers."""
+    layer = np.repeat(np.arange(len(placement.layers)), [each.cores for each in placement.layers])
+    load = [_load(use, limits.get(each.name, {})) for each in placement.layers for _, use in each.uses()]
+    if chip_map is not None:
+        chip, slot = chip_map.chip, chip_map.slot
+    else:
+        per_chip = profile.limit("chip.cores")
+        chip, slot = np.divmod(np.arange(len(layer)), per_chip.value if per_chip else max(len(layer), 1))
+    if placement.layers and all(each.core is not None for each in placement.layers):
+        slot = np.array([each.core for each in placement.layers])
+    return Cores(layer=layer, chip=chip, slot=slot, load=np.array(load, np.float64))
+
+
+def _load(use: Mapping[str, int], limits: Mapping[str, int | None]) -> float:
+    """The share that is used of the resource of which least is left."""
+    shares = [used / limit for name, used in use.items() if (limit := limits.get(name))]
+    return max(shares, default=float("nan"))
+
+
+# ---- one chip ---------------------------------------------------------------------------------
+
+
+def _chip(number: int, cores: Cores, grid: Grid, colors: Mapping[str, str]) -> Chip:
+    here = np.flatnonzero(cores.chip == number)
+    across, down = grid.cells
+    names, found = list(colors), Counter(cores.layer[here].tolist())
+    parts = [element("path", d=rectangle(0, 0, across * CELL, down * CELL), class_="idle")]
+    for layer in sorted(found):
+        runs = list(_runs(cores, here[cores.layer[here] == layer], grid))
+        title = element("title", f"{names[layer]}: {plural(found[layer], 'core')} of this chip")
+        whole = "".join(rectangle(CELL * x, CELL * y, CELL * length, CELL) for x, y, length, _ in runs)
+        filled = "".join(
+            rectangle(CELL * x, CELL * (y + 1 - share), CELL * length, CELL * share)
+            for x, y, length, share in runs
+            if share
+        )
+        paths = [element("path", d=whole, class_="pale"), element("path", d=filled)]
+        parts.append(group([title, *paths], fill=colors[names[layer]]))
+    parts.append(element("path", d=_gaps(across, down, 1), class_="gaps"))
+    if grid.per_router > 1:
+        parts.append(element("path", d=_gaps(across, down, *grid.block), class_="gaps wide"))
+    note = f"{plural(len(here), 'core')}, {plural(len(found), 'population')}"
+    label = f"Chip {number + 1}: {note}"
+    drawn = picture(parts, across * CELL, down * CELL, label)
+    return Chip(name=f"chip {number + 1}", note=note, picture=drawn)
+
+
+def _runs(cores: Cores, chosen: Array, grid: Grid) -> Iterator[tuple[int, int, int, float]]:
+    """Column, row and length of neighbors that are equally full, and how full; not known counts as empty."""
+    columns, rows = grid.positions(cores.slot[chosen])
+    full = np.ceil(LEVELS * np.clip(np.nan_to_num(cores.load[chosen]), 0, 1)) / LEVELS
+    order = np.lexsort((columns, rows))
+    cells = zip(rows[order].tolist(), columns[order].tolist(), full[order].tolist(), strict=True)
+    numbered = ((row, column - place, column, share) for place, (row, column, share) in enumerate(cells))
+    for (row, _, share), run in groupby(numbered, key=lambda cell: (cell[0], cell[1], cell[3])):
+        found = [column for _, _, column, _ in run]
+        yield found[0], row, len(found), share
+
+
+def _gaps(across: int, down: int, step: int, step_down: int | None = None) -> str:
+    """Lines between cells."""
+    upright = "".join(f"M{x * 10} 0v{down * 10}" for x in range(step, across, step))
+    return upright + "".join(
+        f"M0 {y * 10}h{across * 10}" for y in range(step_down or step, down, step_down or step)
+    )
+
+
+def _legend(layer: LayerFit, color: str) -> Legend:
+    known = [(use.percent, column(name)) for name, use in layer.use.items() if use.percent is not None]
+    percent, resource = max(known, default=(None, ""), key=lambda pair: pair[0])
+    return Legend(name=layer.name, color=color, cores=layer.cores, percent=percent, resource=resource)

@@ -1,0 +1,186 @@
+"""Energy and time of a sample: what they are made of, beside the same network as an ordinary one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log10
+
+from markupsafe import Markup
+
+from ..energy import EnergyReport, Item, Range
+from ..energy_text import quantity, short, spread
+from ..records import record
+from .svg import decades, element, line, picture, rectangle, text
+from .wording import plural, shortened
+
+JOULES, SECONDS, WATTS = ("J", 1e-12), ("s", 1e-9), ("W", 1e-3)
+# Pixels of the picture on a logarithmic axis.
+WIDTH, ROW, NAMES, VALUES, BELOW = 1040.0, 28.0, 220.0, 90.0, 26.0
+LETTERS = 30  # of a name
+
+
+@record
+class CostRow:
+    """One item; `share` and the ends of its `reach` are percentages of the largest high of its table."""
+
+    name: str
+    count: str
+    each: str
+    total: str
+    reach: str
+    basis: str
+    missing: str | None
+    share: float
+    low: float
+    high: float
+
+
+@record
+class Costs:
+    """What the section shows."""
+
+    energy: str
+    time: str
+    dynamic: tuple[CostRow, ...]
+    static: tuple[CostRow, ...]
+    steps: tuple[CostRow, ...]
+    comparison: Markup | None
+    ordinary: tuple[CostRow, ...]
+    missing: tuple[str, ...]
+    sources: tuple[tuple[str, str], ...]
+
+
+def costs(report: EnergyReport) -> Costs:
+    """An energy report in words, and as bars."""
+    parts = (*report.dynamic.items, *report.static.items)
+    top = _top(parts)
+    return Costs(
+        energy=_energy(report),
+        time=_time(report),
+        dynamic=tuple(_row(item, JOULES, JOULES, top) for item in report.dynamic.items),
+        static=tuple(_static_row(item, top) for item in report.static.items),
+        steps=tuple(_row(item, SECONDS, SECONDS, _top(report.step.items)) for item in report.step.items),
+        comparison=_comparison(report),
+        ordinary=tuple(_row(item, JOULES, JOULES, _top(report.ordinary)) for item in report.ordinary),
+        missing=report.missing,
+        sources=tuple(_sources([*parts, *report.step.items, *report.ordinary])),
+    )
+
+
+def _energy(report: EnergyReport) -> str:
+    if report.energy is None:
+        return "The energy of a sample is not known."
+    least = "at least " if report.dynamic.missing or report.static.missing else ""
+    return f"A sample takes {least}{spread(report.energy, *JOULES)}."
+
+
+def _time(report: EnergyReport) -> str:
+    if report.step.total is None:
+        return "How long a sample takes is not known."
+    least = "at least " if report.step.missing else ""
+    step = spread(report.step.total, *SECONDS)
+    return f"It takes {least}{spread(report.time, *SECONDS)}, {step} for each time step: {report.step_of}."
+
+
+def headline(report: EnergyReport) -> tuple[str, str]:
+    """Energy and time of a sample, without their ranges; '> 1.2 µJ' where something is left out."""
+    found = []
+    for total, missing, unit in (
+        (report.energy, report.dynamic.missing or report.static.missing, JOULES),
+        (report.time, report.step.missing, SECONDS),
+    ):
+        words = short(total, *unit)
+        found.append(f"> {words}" if missing and total is not None else words)
+    return found[0], found[1]
+
+
+def _top(items: Sequence[Item]) -> float:
+    return max((item.total.high for item in items if item.total is not None), default=0.0)
+
+
+def _row(item: Item, unit: tuple[str, float], each: tuple[str, float], top: float) -> CostRow:
+    total, cost = item.total, item.cost
+    known = Range(value=0.0, low=0.0, high=0.0) if total is None else total
+    share, low, high = (100 * value / top if top else 0.0 for value in (known.value, known.low, known.high))
+    return CostRow(
+        name=item.name,
+        count="" if item.count is None else f"{item.count:,.0f}",
+        each="" if cost is None else quantity(cost.value, *each),
+        total="" if total is None else quantity(total.value, *unit),
+        reach="" if total is None or total.low == total.high else _reach(total, unit),
+        basis="" if cost is None else cost.basis,
+        missing=item.missing,
+        share=share,
+        low=low,
+        high=high,
+    )
+
+
+def _static_row(item: Item, top: float) -> CostRow:
+    """Its count is of chips, and each takes power."""
+    chips = None if item.count is None else int(item.count)
+    return replace(_row(item, JOULES, WATTS, top), count=plural(chips, "chip"))
+
+
+def _reach(total: Range, unit: tuple[str, float]) -> str:
+    return f"{quantity(total.low, *unit)} to {quantity(total.high, *unit)}"
+
+
+def _sources(items: Sequence[Item]) -> list[tuple[str, str]]:
+    """Each source once, with all that was taken from it."""
+    found: dict[str, list[str]] = {}
+    for item in items:
+        if item.cost is not None:
+            found.setdefault(item.cost.source, []).append(item.name)
+    return [(", ".join(dict.fromkeys(names)), source) for source, names in found.items()]
+
+
+# ---- beside ordinary machines -----------------------------------------------------------------
+
+
+@record
+class Dot:
+    """A row of the comparison: this chip, or an ordinary machine."""
+
+    name: str
+    total: Range
+    kind: str
+
+
+def _comparison(report: EnergyReport) -> Markup | None:
+    """This chip without and with its static power, and other machines, on a logarithmic axis."""
+    found = [(f"{report.target}, dynamic", report.dynamic.total, "chip")]
+    if report.static.total is not None:
+        found.append((f"{report.target}, with static", report.energy, "chip"))
+    found += [(item.name, item.total, "ordinary") for item in report.ordinary]
+    dots = [
+        Dot(name=name, total=total, kind=kind)
+        for name, total, kind in found
+        if total is not None and total.low > 0  # nothing has no place on this axis
+    ]
+    return logarithmic(dots) if dots else None
+
+
+def logarithmic(dots: Sequence[Dot]) -> Markup:
+    """A dot for each value, on a bar from its low to its high; picojoules."""
+    exponents = decades(min(dot.total.low for dot in dots), max(dot.total.high for dot in dots))
+    first, height = exponents[0], ROW * len(dots) + BELOW
+    decade = (WIDTH - NAMES - VALUES) / max(len(exponents) - 1, 1)
+
+    def across(value: float) -> float:
+        return NAMES + decade * (log10(value) - first)
+
+    parts = []
+    for exponent in exponents:
+        x = across(10.0**exponent)
+        parts.append(line((x, 0), (x, height - BELOW), "grid"))
+        parts.append(text(x, height - 8, quantity(10.0**exponent, *JOULES), "muted small", "middle"))
+    for place, dot in enumerate(dots):
+        y, low, high = ROW * (place + 0.5), across(dot.total.low), across(dot.total.high)
+        parts.append(text(0, y + 4, shortened(dot.name, LETTERS)))
+        reach = rectangle(low, y - 3, max(high - low, 0.5), 6)
+        parts.append(element("path", d=reach, class_=f"reach {dot.kind}"))
+        parts.append(element("circle", cx=across(dot.total.value), cy=y, r=5, class_=f"dot {dot.kind}"))
+        parts.append(text(high + 12, y + 4, quantity(dot.total.value, *JOULES), "small"))
+    return picture(parts, WIDTH, height, "Energy of a sample on a logarithmic axis", class_="log")

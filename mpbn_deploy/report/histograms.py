@@ -1,0 +1,191 @@
+"""How thresholds and weights spread: a histogram for each population that fires, and for each connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from markupsafe import Markup
+
+from ..float_ir import FloatLif, FoldedNetwork
+from ..graph import Connection, per_channel
+from ..int_ir import IntNetwork, IntPopulation, Lif
+from ..records import Array
+from .diagram import bundles, connection_text
+from .panels import Panel
+from .story import Story
+from .svg import element, line, picture, population_colors, rectangle, short, text, ticks
+from .wording import number, percent, plural, whole
+
+# Pixels: the picture, and the room below the bars for the axis and above for the count of the highest.
+WIDTH, HEIGHT, BELOW, ABOVE = 240.0, 132.0, 20.0, 14.0
+FEWEST_BINS, MOST_BINS, VALUES_PER_BIN = 8, 24, 3
+MOST_INTEGERS = 64  # each with a bar of its own; of more, several share one
+FAR = 4.0  # interquartile ranges; what lies farther away would squeeze the rest of a histogram
+NARROWEST_RANGE = 0.1  # of the median
+X_TICKS = 7
+
+Ends = tuple[float, float]
+
+
+# ---- thresholds -------------------------------------------------------------------------------
+
+
+def thresholds(story: Story) -> list[Panel]:
+    """Of each population that fires, before quantizing as a line, and after it as bars."""
+    colors = population_colors([population.name for population in story.network.populations[1:]])
+    return [
+        _threshold_panel(story, population, neuron, colors[population.name])
+        for population, neuron in story.spiking()
+    ]
+
+
+def _threshold_panel(story: Story, population: IntPopulation, neuron: Lif, color: str) -> Panel:
+    after = real_thresholds(story.network, population, neuron)
+    before = None if story.folded is None else folded_thresholds(story.folded, population.name)
+    if before is not None:
+        before, after = np.broadcast_arrays(
+            before, after
+        )  # one for a channel may be one for each neuron before
+    known = after if before is None else np.stack([before, after])
+    ends = histogram_range(known[np.isfinite(known)])
+    beyond = int(((after < ends[0]) | (after > ends[1])).sum())
+    aside = [f"{whole(beyond)} beyond, in the bars at the edge"] if beyond else []
+    return Panel(
+        name=population.name,
+        notes=(*_threshold_notes(story, population, neuron, before, after), *aside),
+        picture=histogram(
+            after.ravel(),
+            ends,
+            outline=None if before is None else before.ravel(),
+            mark=story.trained_thresholds.get(population.name),
+            label=f"Thresholds of {population.name}",
+        ),
+        color=color,
+    )
+
+
+def _threshold_notes(
+    story: Story, population: IntPopulation, neuron: Lif, before: Array | None, after: Array
+) -> Iterator[str]:
+    per = "neuron" if after.size == population.size else "channel"
+    yield f"{plural(after.size, per)}, {plural(len(np.unique(neuron.threshold)), 'distinct integer')}"
+    if (trained := story.trained_thresholds.get(population.name)) is not None:
+        yield f"before folding {number(trained)} for all"
+    if before is not None:
+        distance = np.abs(after - before)
+        farthest = distance[np.isfinite(distance)].max(initial=0.0)
+        yield f"rounded by {farthest:.2g} at most"
+
+
+def real_thresholds(network: IntNetwork, population: IntPopulation, neuron: Lif) -> Array:
+    """The integer thresholds, in the unit of the float network: threshold / scale."""
+    values = neuron.threshold.astype(np.float64)
+    scales = network.scales.get(population.name)
+    return values if scales is None else values / per_channel(scales, values.shape)
+
+
+def folded_thresholds(folded: FoldedNetwork, name: str) -> Array | None:
+    """Those of one population before they were rounded."""
+    neurons = [population.neuron for population in folded.populations if population.name == name]
+    return next((neuron.threshold for neuron in neurons if isinstance(neuron, FloatLif)), None)
+
+
+def histogram_range(values: Array) -> Ends:
+    """All values, unless some lie far from the others; and never so narrow that rounding looks wide."""
+    if not values.size:
+        return 0.0, 1.0
+    first, median, third = np.percentile(values, [25, 50, 75])
+    narrow = max(NARROWEST_RANGE * abs(median), np.finfo(np.float32).tiny)
+    far = max(FAR * (third - first), narrow)
+    low, high = max(values.min(), first - far), min(values.max(), third + far)
+    return float(min(low, median - narrow)), float(max(high, median + narrow))
+
+
+# ---- weights ----------------------------------------------------------------------------------
+
+
+def weights(network: IntNetwork) -> list[Panel]:
+    """The integers of each connection."""
+    colors = population_colors([population.name for population in network.populations[1:]])
+    return [_weight_panel(parts, colors[parts[0].target]) for parts in bundles(network).values()]
+
+
+def _weight_panel(parts: Sequence[Connection], color: str) -> Panel:
+    name = f"{parts[0].source} → {parts[0].target}"
+    values = np.concatenate([connection.synapse.weight.ravel() for connection in parts])
+    zeros = np.count_nonzero(values == 0) / values.size
+    notes = (
+        connection_text(parts),
+        f"{plural(values.size, 'weight')}, {values.min()} to {values.max()}",
+        f"{percent(float(zeros), 1)} are zero",
+    )
+    edges = integer_edges(int(values.min()), int(values.max()))
+    counts = np.histogram(values, bins=edges)[0]
+    drawn = _drawn(counts, edges.astype(np.float64), label=f"Weights of {name}")
+    return Panel(name=name, notes=notes, picture=drawn, color=color)
+
+
+def integer_edges(low: int, high: int) -> Array:
+    """Edges between integers, one bar for each or, of many, for each few of them; zero is inside a bar."""
+    step = -(-(high - low + 1) // MOST_INTEGERS)
+    first, last = low // step, high // step
+    return np.arange(first, last + 2) * step - 0.5
+
+
+# ---- bars -------------------------------------------------------------------------------------
+
+
+def histogram(
+    values: Array, ends: Ends, *, label: str, outline: Array | None = None, mark: float | None = None
+) -> Markup:
+    """Bars of some values, those beyond the ends in the last bars; an outline of others in the same bins."""
+    bins = min(MOST_BINS, max(FEWEST_BINS, values.size // VALUES_PER_BIN))
+    counts, edges = np.histogram(np.clip(values, *ends), bins=bins, range=ends)
+    around = None if outline is None else np.histogram(np.clip(outline, *ends), bins=bins, range=ends)[0]
+    return _drawn(counts, edges, label=label, outline=around, mark=mark)
+
+
+def _drawn(
+    counts: Array, edges: Array, *, label: str, outline: Array | None = None, mark: float | None = None
+) -> Markup:
+    low, high = float(edges[0]), float(edges[-1])
+    top = max(float(counts.max()), 0.0 if outline is None else float(outline.max()), 1.0)
+
+    def across(value: float) -> float:
+        return WIDTH * (value - low) / (high - low)
+
+    def down(count: float) -> float:
+        return HEIGHT - BELOW - (HEIGHT - BELOW - ABOVE) * count / top
+
+    gap = 1.0 if len(counts) <= MOST_BINS + 1 else 0.0
+    bars = "".join(
+        rectangle(across(a) + gap / 2, down(n), across(b) - across(a) - gap, down(0) - down(n))
+        for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)
+        if n
+    )
+    parts = [element("path", d=bars, class_="bars"), line((0, down(0)), (WIDTH, down(0)), "axis")]
+    if outline is not None:
+        parts.append(
+            element("path", d=_steps(list(map(across, edges)), list(map(down, outline))), class_="outline")
+        )
+    for value, class_ in ((0.0, "zero"), (mark, "mark")):
+        if value is not None and low < value < high:
+            parts.append(line((across(value), ABOVE), (across(value), down(0)), class_))
+    parts.append(text(0, 10, f"{whole(int(counts.max()))} in the highest bar", "muted small"))
+    parts += [_tick(across(value), value) for value in ticks(low, high, X_TICKS)]
+    return picture(parts, WIDTH, HEIGHT, label, class_="histogram")
+
+
+def _steps(across: Sequence[float], down: Sequence[float]) -> str:
+    """The way along the tops of bars."""
+    way = [f"M{short(across[0])} {short(down[0])}"]
+    for right, height in zip(across[1:], down, strict=True):
+        way.append(f"V{short(height)}H{short(right)}")
+    return "".join(way)
+
+
+def _tick(x: float, value: float) -> Markup:
+    """A number under the axis, which does not reach beyond the picture."""
+    anchor = "start" if x < 12 else "end" if x > WIDTH - 12 else "middle"
+    return text(x, HEIGHT - 5, f"{value:g}", "muted small", anchor)
