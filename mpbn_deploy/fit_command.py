@@ -25,7 +25,7 @@ from .folder import (
     add_sample_arguments,
     open_network,
 )
-from .hardware import describe_profiles, load_profile, profile_names
+from .hardware import describe, load_profile, profile_names
 from .place import Tiling
 from .progress import announce, watched
 
@@ -60,8 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> Outcome:
     if options.targets:
-        chips = describe_profiles()
-        return Outcome(data={"targets": [asdict(chip) for chip in chips]}, text=targets_text(chips))
+        return _targets()
     if options.folder is None:
         raise OptionError("no folder given. Name a folder that `export` wrote, or ask for --targets.")
     opened = open_network(options)
@@ -91,6 +90,16 @@ def execute(options: argparse.Namespace) -> Outcome:
         text=_text(reports, advice, options.energy),
         exit_code=0 if all(report.fits for report in reports) else 1,
     )
+
+
+def _targets() -> Outcome:
+    profiles = [load_profile(name) for name in profile_names()]
+    chips = [describe(profile) for profile in profiles]
+    known = [
+        {"name": profile.name, "description": profile.description, **asdict(chip)}
+        for profile, chip in zip(profiles, chips, strict=True)
+    ]
+    return Outcome(data={"targets": known}, text=targets_text(chips))
 
 
 def _data(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ COLUMNS = {
     "bias_words": "biases",
 }
 UNKNOWN = "?"
-WIDE = ("chip", "placement", "thresholds")  # columns of the table of targets that only JSON has
+WIDE = ("placement", "thresholds", "messages")  # columns of the table of targets that only JSON has
 
 
 def column(resource: str) -> str:
