@@ -57,7 +57,9 @@ def report_text(report: FitReport) -> RenderableType:
 
 def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     """One line for each chip, then the reasons of those that do not hold the network."""
-    table = Table("target", "fits", box=SIMPLE_HEAD, collapse_padding=True)
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("target", no_wrap=True)
+    table.add_column("fits")
     for heading in ("cores", "at\nleast", "chips", "errors", "warn-\nings", "not\nchecked", "energy", "time"):
         table.add_column(heading, justify="right")
     for report in reports:
@@ -75,7 +77,9 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
 def targets_text(chips: Sequence[Summary]) -> RenderableType:
     """What is known of each chip that comes with this package, as far as a terminal has room for it."""
     rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
-    table = Table(*rows[0], box=SIMPLE_HEAD, collapse_padding=True)
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    for heading in rows[0]:
+        table.add_column(heading, no_wrap=heading == "target")
     for row in rows:
         table.add_row(*row.values())
     return Group(
