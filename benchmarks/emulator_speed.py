@@ -1,14 +1,20 @@
-"""The emulator against the float PyTorch model: samples per second and memory, side by side.
+"""The emulator against the float PyTorch model, and against Lava's own process models.
 
-    python benchmarks/emulator_speed.py [--arch resnet20-slim vgg16]      prints a table of docs/RESULTS.md
+    python benchmarks/emulator_speed.py [--arch resnet20-slim vgg16]      prints tables of docs/RESULTS.md
+    python benchmarks/emulator_speed.py --against lava [--stock-samples 4]
 
 Networks have random weights and statistics of two batches; the float model runs in eval mode under
 torch.no_grad with the same batch and threads. Both take turns, and the fastest of several runs counts; the
 integers are those of the reference simulator on some samples. Memory is the highest resident size of a
 process that runs one of the two, less what it had when the network was ready.
+
+Lava's own process models (`stock=True`) run in a session that is built already, without probes: building and
+starting are not counted. Their samples are streamed, so that the pipeline is filled and emptied once for
+all of them; that is counted, for one sample and for several. Outputs must be equal.
 """
 
 import argparse
+import os
 import platform
 import resource
 import subprocess
@@ -22,6 +28,7 @@ import numpy as np
 import torch
 from fold_zoo import lively_network
 
+from mpbn_deploy import lava_sim
 from mpbn_deploy.emulate import Emulator
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
@@ -86,10 +93,43 @@ def print_memory(options):
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20 - before)
 
 
-def print_table(options):
+def print_stock_table(options):
+    print_setting(options)
+    print("| network | samples in stock Lava | stock Lava, s | stock Lava, samples/s | emulator, samples/s "
+          "| ratio | outputs equal |")  # fmt: skip
+    print("|---" * 7 + "|", flush=True)
+    for architecture in options.arch:
+        model, _ = float_runner(architecture, options)
+        network = quantize(fold(trace(model)), load_profile("loihi2"))
+        run = emulator_runner(network, options)
+        before = seconds({"emulator": run})["emulator"]
+        inputs, outputs = batch(network.input.shape, options), run().outputs
+        for count in (1, options.stock_samples):
+            taken, found = in_stock_lava(network, inputs[:count])
+            emulated = min(before, seconds({"emulator": run})["emulator"])
+            rates = count / taken, options.batch / emulated
+            equal = "yes" if np.array_equal(found, outputs[:count]) else "NO"
+            print(f"| {architecture} | {count} | {taken:.1f} | {rates[0]:.4f} | {rates[1]:.0f} "
+                  f"| {rates[1] / rates[0]:,.0f} x | {equal} |", flush=True)  # fmt: skip
+
+
+def in_stock_lava(network, inputs):
+    """Seconds that Lava's own models take for a stream of samples, and their outputs."""
+    with lava_sim.Session(network, probe=(), stock=True) as session:
+        started = time.perf_counter()
+        outputs = session.run(inputs).outputs
+        return time.perf_counter() - started, outputs
+
+
+def print_setting(options):
     print(f"{date.today()}, {platform.machine()}, Python {platform.python_version()}, torch "
-          f"{torch.__version__}, {torch.get_num_threads()} threads; batch {options.batch}, "
-          f"T = {options.timesteps}\n")  # fmt: skip
+          f"{torch.__version__}, Lava {lava_sim.lava_version()}, {torch.get_num_threads()} threads; "
+          f"batch {options.batch}, T = {options.timesteps}; load before "
+          f"{' '.join(f'{value:.1f}' for value in os.getloadavg())}\n")  # fmt: skip
+
+
+def print_table(options):
+    print_setting(options)
     print("| network | float, samples/s | emulator, samples/s | ratio | float, GB | emulator, GB | ratio |")
     print("|---|---|---|---|---|---|---|")
     for architecture in options.arch:
@@ -116,12 +156,19 @@ def main():
     parser.add_argument("--arch", nargs="+", default=["resnet20-slim", "vgg16"])
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--timesteps", type=int, default=4)
+    parser.add_argument("--against", choices=("float", "lava"), help="only this one (default: both)")
+    parser.add_argument(
+        "--stock-samples", type=int, default=4, help="streamed through Lava's own models (default 4)"
+    )
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory:
         print_memory(options)
-    else:
+        return
+    if options.against != "lava":
         print_table(options)
+    if options.against != "float":
+        print_stock_table(options)
 
 
 if __name__ == "__main__":

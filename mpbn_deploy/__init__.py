@@ -30,6 +30,7 @@ The map, in the order of processing (each line is a file or folder here):
     lava_sim/       Lava's simulator
     flips, drift    float against integer, and which rounding flips a spike
     accuracy        of all networks on a whole test split       certificate  verify.json, found again
+    comparison      executions against the reference, in parts that can be joined
     verify          COMMAND   executions compared bit by bit; float against integer
 
     hardware        profiles of chips (hw_profiles/)      hardware_keys, hardware_problems   their words

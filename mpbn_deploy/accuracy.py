@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from .cluster import Cluster
 from .data import Split
-from .emulate import emulate
+from .emulate import CHUNK, emulate
 from .errors import DataError
 from .float_ir import FoldedNetwork
 from .int_ir import IntNetwork
@@ -99,11 +100,19 @@ def compare_predictions(real: Array, integer: Array, labels: Array | None = None
 
 
 def measure_accuracy(
-    folded: FoldedNetwork, network: IntNetwork, test: Split, name: str, model: SpikingNetwork | None = None
+    folded: FoldedNetwork,
+    network: IntNetwork,
+    test: Split,
+    name: str,
+    model: SpikingNetwork | None = None,
+    cluster: Cluster | None = None,
 ) -> Accuracy:
-    """The share of samples whose largest output is that of their class, for each network there is."""
+    """The share of samples whose largest output is that of their class, for each network there is.
+
+    Workers of a `cluster` share the samples out among them, for all but the PyTorch model.
+    """
     announce(f"verify: accuracy on all {len(test)} test samples")
-    real, integer = predict(folded, test, "float"), predict(network, test, "integer")
+    real, integer = predict(folded, test, "float", cluster), predict(network, test, "integer", cluster)
     trained = None if model is None else predict_trained(model, test)
     return Accuracy(
         data=name,
@@ -116,12 +125,25 @@ def measure_accuracy(
     )
 
 
-def predict(network: FoldedNetwork | IntNetwork, test: Split, label: str) -> Array:
+def predict(
+    network: FoldedNetwork | IntNetwork, test: Split, label: str, cluster: Cluster | None = None
+) -> Array:
     """The class that a network gives to each test sample, part by part."""
+    label = f"verify: accuracy, {label}"
+    if cluster is not None:
+        # Whole chunks of the emulator, so that float64 is added up in the same order as without a cluster.
+        parts = cluster.share_out(predict_part, network, test.inputs, label, multiple=CHUNK)
+        return np.concatenate([predictions for _, predictions in parts])
     starts = range(0, len(test), SAMPLES_AT_ONCE)
-    watched = track(starts, f"verify: accuracy, {label}", len(starts), quiet_seconds=QUIET_SECONDS)
-    parts = (test.inputs[start : start + SAMPLES_AT_ONCE] for start in watched)
-    return np.concatenate([emulate(network, part, keep_trace=False).predictions for part in parts])
+    watched = track(starts, label, len(starts), quiet_seconds=QUIET_SECONDS)
+    return np.concatenate(
+        [predict_part(network, test.inputs[start : start + SAMPLES_AT_ONCE]) for start in watched]
+    )
+
+
+def predict_part(network: FoldedNetwork | IntNetwork, inputs: Array) -> Array:
+    """The class that a network gives to each of some samples."""
+    return emulate(network, inputs, keep_trace=False).predictions
 
 
 def predict_trained(model: SpikingNetwork, test: Split) -> Array:

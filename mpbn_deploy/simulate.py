@@ -118,8 +118,10 @@ def decay(state: Array, amount: int) -> Array:
 def check_input_values(network: IntNetwork | FoldedNetwork, inputs: Array) -> None:
     """Refuse inputs that are not integers of the network's input range."""
     allowed = network.input_range
-    if not np.issubdtype(inputs.dtype, np.number) or not np.isfinite(inputs).all():
-        raise SimulationError("inputs hold NaN, infinity or things that are not numbers.")
+    if inputs.dtype.kind not in "iuf":
+        raise SimulationError(f"inputs are of type {inputs.dtype}; whole numbers are needed.")
+    if not np.isfinite(inputs).all():
+        raise SimulationError("inputs hold NaN or infinity; whole numbers are needed.")
     if not np.array_equal(inputs, np.rint(inputs)):
         raise SimulationError("inputs hold fractions; an integer network takes whole numbers.")
     if inputs.min() < allowed.minimum or inputs.max() > allowed.maximum:

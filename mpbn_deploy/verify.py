@@ -11,6 +11,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,21 @@ from .accuracy import Accuracy, accuracy_text, measure_accuracy
 from .bounds import bounds
 from .certificate import check, read_certificate
 from .cli import Command, Outcome, main
+from .cluster import Cluster, add_execution_arguments, chosen_cluster
+from .comparison import (
+    COUNTS,
+    Compared,
+    Comparison,
+    Executions,
+    compare_executions,
+    compare_shard,
+    join_comparisons,
+)
+from .comparison import Mismatch as Mismatch
+from .comparison import compare as compare
 from .data import Split
 from .drift import Drift, drift_table, drift_text, measure_drift
-from .emulate import emulate
-from .errors import MissingPackageError, OptionError, SimulationError
+from .errors import OptionError
 from .float_ir import FoldedNetwork
 from .folder import (
     VERIFY_FILE,
@@ -39,57 +51,16 @@ from .folder import (
     add_sample_arguments,
     open_network,
 )
-from .graph import Trace, as_steps
+from .graph import as_steps
 from .int_ir import STATE_LIMIT, IntNetwork
-from .lava_sim.floating import FloatingCheck, check_floating_point
+from .lava_sim.floating import FloatingCheck, check_floating_point, join_floating_checks
 from .netx_io import stock_reader_obstacle
 from .nn import LIF, QuantizedBody, SpikingNetwork
 from .progress import announce, watched
 from .records import Array, record
 from .simulate import simulate
 
-COUNTS = (
-    "spikes_compared",
-    "spikes_mismatched",
-    "voltages_compared",
-    "voltages_mismatched",
-    "outputs_compared",
-    "outputs_mismatched",
-)
-EMULATOR = "emulator"
 LAVA_CLAIM = "bit-accurate to Lava's fixed-point model"
-
-
-@record
-class Mismatch:
-    """The first place where two executions differ."""
-
-    quantity: str  # spike, voltage or output
-    population: str
-    sample: int
-    time_step: int | None  # None for an output
-    index: tuple[int, ...]
-    expected: int
-    got: int
-
-
-@record
-class Comparison:
-    """One execution against the reference; `not_run` says why it did not happen."""
-
-    execution: str
-    spikes_compared: int = 0
-    spikes_mismatched: int = 0
-    voltages_compared: int = 0
-    voltages_mismatched: int = 0
-    outputs_compared: int = 0
-    outputs_mismatched: int = 0
-    first_mismatch: Mismatch | None = None
-    not_run: str | None = None
-
-    @property
-    def exact(self) -> bool:
-        return not (self.spikes_mismatched or self.voltages_mismatched or self.outputs_mismatched)
 
 
 @record
@@ -108,6 +79,7 @@ class VerifyReport:
     samples: int
     comparisons: tuple[Comparison, ...]
     bounds: Mapping[str, int]
+    failed: tuple[str, ...] = ()  # executions that broke off in the middle
     stock_reader_obstacle: str | None = None  # why lava-dl's own reader was not asked
     drift: Drift | None = None
     accuracy: Accuracy | None = None
@@ -118,6 +90,11 @@ class VerifyReport:
     def bit_exact(self) -> bool:
         """Whether every execution that ran equals the reference; `verdict` says how many ran."""
         return all(comparison.exact for comparison in self.comparisons)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing differs and nothing broke off; what never ran (`not_run`) proves nothing."""
+        return self.bit_exact and not self.failed
 
     @property
     def executed(self) -> int:
@@ -131,6 +108,8 @@ class VerifyReport:
             return "not bit-exact"
         if not self.executed:
             return "bit-exactness not tested"
+        if self.failed:
+            return f"bit-exact in {self.executed} of {wanted} executions; {', '.join(self.failed)} broke off"
         if self.executed < wanted:
             return f"bit-exact in {self.executed} of {wanted} executions, the others not run"
         return "bit-exact"
@@ -144,6 +123,7 @@ class VerifyReport:
             "bit_exact": self.bit_exact,
             "executions_wanted": len(self.comparisons),
             "executions_run": self.executed,
+            "executions_failed": list(self.failed),
             "samples": self.samples,
             **{count: self.total(count) for count in COUNTS},
             "first_mismatch": None if first is None else asdict(first),
@@ -168,87 +148,61 @@ def verify(
     data_name: str = "",
     model: SpikingNetwork | None = None,
     stock: bool = False,
+    patience: float = lava_sim.PATIENCE,
+    cluster: Cluster | None = None,
 ) -> VerifyReport:
     """Compare all executions of a network on some samples.
 
     With `folded`, also integer against float, and which changed predictions the `labels` of the samples call
     right; with the file `netx`, also lava-dl's stock reader of it, if it is a chain; with a labelled split,
     also the accuracies on all of it, and that of the PyTorch `model`. With `stock`, Lava also runs its own
-    process models, which takes long; with `folded`, it also runs that, in its floating-point models.
+    process models, which takes long; with `folded`, it also runs that, in its floating-point models. Lava is
+    taken to hang when a block of steps takes longer than `patience` seconds. Workers of a `cluster` share
+    the samples out among them; the report is the same.
     """
-    announce(f"verify: the reference, {len(inputs)} samples of {network.timesteps} steps")
-    reference = simulate(network, inputs)
     obstacle = None if netx is None else stock_reader_obstacle(network)
-    comparisons = []
-    executions = _executions(network, inputs, netx if obstacle is None else None, stock)
-    twin = model is not None and isinstance(model.body, QuantizedBody)
-    if model is not None and twin:
-        executions["PyTorch, as trained"] = lambda: run_twin(model, inputs)
-    for name, execute in executions.items():
-        announce(f"verify: reference against {name}, {len(inputs)} samples")
-        try:
-            comparisons.append(compare(name, reference, execute()))
-        except MissingPackageError as error:
-            comparisons.append(Comparison(execution=name, not_run=str(error)))
-        except SimulationError as error:
-            if name == EMULATOR:  # it runs whatever the reference runs
-                raise
-            comparisons.append(Comparison(execution=name, not_run=str(error)))
+    twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
+    executions = Executions(
+        network=network,
+        netx=netx if obstacle is None else None,
+        twin=twin,
+        stock=stock,
+        patience=patience,
+    )
+    compared = _compare(executions, inputs, cluster)
     return VerifyReport(
         samples=len(inputs),
-        comparisons=tuple(comparisons),
+        comparisons=compared.comparisons,
+        failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
         stock_reader_obstacle=obstacle,
         drift=None if folded is None else measure_drift(folded, network, inputs, labels),
         accuracy=None
         if folded is None or test is None
-        else measure_accuracy(folded, network, test, data_name, None if twin else model),
-        floating=None if folded is None else _check_floating_point(folded, inputs),
+        else measure_accuracy(folded, network, test, data_name, None if twin else model, cluster),
+        floating=None if folded is None else _check_floating_point(folded, inputs, patience, cluster),
     )
 
 
-def _check_floating_point(folded: FoldedNetwork, inputs: Array) -> FloatingCheck:
+def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Compared:
+    if cluster is None:
+        return compare_executions(executions, inputs)
+    network = executions.network
+    as_steps(inputs[:1], network.input.shape, network.timesteps)  # refuses another shape before it is sent
+    announce(f"verify: reference against all executions, {len(inputs)} samples, by {cluster}")
+    parts = cluster.share_out(compare_shard, executions.portable(), inputs, "verify: comparisons, shards")
+    return join_comparisons(network, parts)
+
+
+def _check_floating_point(
+    folded: FoldedNetwork, inputs: Array, patience: float, cluster: Cluster | None
+) -> FloatingCheck:
     announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
-    return check_floating_point(folded, inputs, watch=watched("Lava (floating point), blocks of steps"))
-
-
-def _executions(
-    network: IntNetwork, inputs: Array, netx: Path | None, stock: bool
-) -> dict[str, Callable[[], Trace]]:
-    """What is held against the reference; Lava takes long for large networks, so it shows how far it is."""
-    executions: dict[str, Callable[[], Trace]] = {
-        EMULATOR: lambda: emulate(network, inputs),
-        "Lava": lambda: lava_sim.run(network, inputs, watch=watched("Lava, blocks of steps")),
-    }
-    if stock:
-        seen = watched("Lava (stock), blocks of steps")
-        executions["Lava (stock)"] = lambda: lava_sim.run(network, inputs, stock=True, watch=seen)
-    if netx is not None:
-        watch = watched("lava-dl netx, samples")
-        executions["lava-dl netx"] = lambda: lava_sim.run_stock_netx(netx, network, inputs, watch=watch)
-    return executions
-
-
-def compare(name: str, expected: Trace, got: Trace) -> Comparison:
-    """Count what differs between two traces; populations that `got` does not show are not counted."""
-    pairs = [("spike", name, expected.spikes[name], values) for name, values in got.spikes.items()]
-    pairs += [("voltage", name, expected.voltages[name], values) for name, values in got.voltages.items()]
-    pairs.append(("output", "output", expected.outputs, got.outputs))
-    compared = dict.fromkeys(("spike", "voltage", "output"), 0)
-    mismatched = dict(compared)
-    for quantity, _, left, right in pairs:
-        compared[quantity] += left.size
-        mismatched[quantity] += int(np.count_nonzero(left != right))
-    return Comparison(
-        execution=name,
-        spikes_compared=compared["spike"],
-        spikes_mismatched=mismatched["spike"],
-        voltages_compared=compared["voltage"],
-        voltages_mismatched=mismatched["voltage"],
-        outputs_compared=compared["output"],
-        outputs_mismatched=mismatched["output"],
-        first_mismatch=_first_mismatch(pairs),
-    )
+    check = partial(check_floating_point, patience=patience)
+    if cluster is None:
+        return check(folded, inputs, watch=watched("Lava (floating point), blocks of steps"))
+    parts = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
+    return join_floating_checks([part for _, part in parts])
 
 
 def check_fold(model: SpikingNetwork, folded: FoldedNetwork, inputs: Array) -> FoldCheck:
@@ -265,25 +219,6 @@ def check_fold(model: SpikingNetwork, folded: FoldedNetwork, inputs: Array) -> F
         spikes_mismatched=sum(int(np.count_nonzero(spikes[name] != got.spikes[name])) for name in names),
         largest_output_difference=float(np.abs(logits - got.outputs).max()),
     )
-
-
-def run_twin(model: SpikingNetwork, inputs: Array) -> Trace:
-    """What the forward pass of a network that was trained quantization-aware does, in its integers.
-
-    It shows spikes and outputs; voltages stay inside its passage over the time steps.
-    """
-    body = model.body
-    assert isinstance(body, QuantizedBody)
-    stepped = as_steps(np.asarray(inputs, np.float32), model.input_format.shape, model.timesteps)
-    with torch.no_grad():
-        sent = body.run(torch.from_numpy(stepped.swapaxes(0, 1).copy()).flatten(0, 1))
-    arrays = {
-        name: values.view(model.timesteps, -1, *values.shape[1:]).transpose(0, 1).numpy()
-        for name, values in sent.items()
-    }
-    *firing, readout = (neurons.population.name for neurons in body.all_neurons)
-    spikes = {name: arrays[name].astype(bool) for name in firing}
-    return Trace(spikes=spikes, voltages={}, outputs=arrays[readout].sum(axis=1).astype(np.int64))
 
 
 def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:
@@ -304,29 +239,6 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
     with torch.no_grad():
         logits: Array = model(torch.tensor(np.asarray(inputs, np.float64))).numpy()
     return spikes, logits
-
-
-def _first_mismatch(pairs: list[tuple[str, str, Array, Array]]) -> Mismatch | None:
-    """The earliest in time; among equals, in the first population, of the first sample."""
-    found = []
-    for order, (quantity, population, expected, got) in enumerate(pairs):
-        where = np.argwhere(expected != got)
-        if not len(where):
-            continue
-        timed = quantity != "output"
-        at = tuple(where[where[:, 1].argmin()] if timed else where[0])
-        step = int(at[1]) if timed else None
-        mismatch = Mismatch(
-            quantity=quantity,
-            population=population,
-            sample=int(at[0]),
-            time_step=step,
-            index=tuple(int(i) for i in at[2 if timed else 1 :]),
-            expected=int(expected[at]),
-            got=int(got[at]),
-        )
-        found.append((np.inf if step is None else step, order, mismatch))
-    return min(found, key=lambda entry: entry[:2])[2] if found else None
 
 
 # ---- JSON and text ----------------------------------------------------------------------------
@@ -365,7 +277,9 @@ def report_text(report: VerifyReport) -> RenderableType:
     for comparison in report.comparisons:
         table.add_row(comparison.execution, *_cells(comparison))
     lines: list[RenderableType] = [
-        f"{c.execution} not run: {c.not_run}" for c in report.comparisons if c.not_run
+        f"{c.execution} {'broke off' if c.execution in report.failed else 'not run'}: {c.not_run}"
+        for c in report.comparisons
+        if c.not_run
     ]
     if report.stock_reader_obstacle is not None:
         lines.append(f"stock netx reader: not run, {report.stock_reader_obstacle}")
@@ -412,6 +326,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="find again, on the same samples, what verify.json of the folder says; exit code 1 if it is not",
     )
+    add_execution_arguments(parser)
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
@@ -419,24 +334,27 @@ def _execute(options: argparse.Namespace) -> Outcome:
     told = _certificate(opened, options) if options.check else None
     count = options.samples if told is None else told["samples"]
     samples = opened.samples(count, options.data, options.data_dir)
-    report = verify(
-        opened.network,
-        samples.inputs,
-        folded=opened.folded,
-        netx=opened.netx,
-        labels=samples.labels,
-        test=samples.test,
-        data_name=samples.name,
-        stock=options.stock,
-    )
+    with chosen_cluster(options.cluster) as cluster:
+        report = verify(
+            opened.network,
+            samples.inputs,
+            folded=opened.folded,
+            netx=opened.netx,
+            labels=samples.labels,
+            test=samples.test,
+            data_name=samples.name,
+            stock=options.stock,
+            patience=options.patience,
+            cluster=cluster,
+        )
     data, text = report.to_json(), report_text(report)
     if told is None:
-        return Outcome(data=data, text=text, exit_code=0 if report.bit_exact else 1)
+        return Outcome(data=data, text=text, exit_code=0 if report.passed else 1)
     checked = check(told, data)
     return Outcome(
         data={**data, "certificate": checked.to_json()},
         text=Group(text, *checked.lines()),
-        exit_code=0 if report.bit_exact and checked.holds else 1,
+        exit_code=0 if report.passed and checked.holds else 1,
     )
 
 
@@ -458,10 +376,12 @@ COMMAND = Command(
     details=(
         "The NumPy reference is the definition; the torch emulator, Lava's CPU simulator and lava-dl's\n"
         f"stock netx reader must equal it in every spike, voltage and output ({LAVA_CLAIM}).\n"
-        "Exit code 0: bit-exact. 1: not; the first difference is shown with all its coordinates.\n\n"
+        "Exit code 0: bit-exact. 1: not, and the first difference is shown with all its coordinates; or\n"
+        "Lava broke off in the middle.\n\n"
         "example: python -m mpbn_deploy.verify model.loihi2 --samples 16\n"
         "         python -m mpbn_deploy.verify network.net --samples 2\n"
-        "         python -m mpbn_deploy.verify model.loihi2 --check"
+        "         python -m mpbn_deploy.verify model.loihi2 --check\n"
+        "         python -m mpbn_deploy.verify model.loihi2 --samples all --cluster local:4"
     ),
     add_arguments=_add_arguments,
     execute=_execute,

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from networks import assert_same_trace, end_of, inputs_for, int_chain, needs_lava
 
-from mpbn_deploy import lava_sim
+from mpbn_deploy import lava_sim, run, verify
+from mpbn_deploy.cli import main
 from mpbn_deploy.errors import SimulationError
 from mpbn_deploy.simulate import simulate
 
@@ -73,14 +74,12 @@ def sleep():
 )
 @on_linux
 def test_a_process_that_fails_is_named_and_all_end(monkeypatch, how, message):
-    from mpbn_deploy.lava_sim import execute
     from mpbn_deploy.lava_sim.neurons import Neurons
 
     monkeypatch.setattr(Neurons, "step", failing(how))
-    if how is sleep:
-        monkeypatch.setattr(execute, "LONGEST_BLOCK", 1.0)
     network, before = int_chain(), children()
-    with lava_sim.Session(network, lanes=1) as session:
+    patience = {"patience": 1.0} if how is sleep else {}
+    with lava_sim.Session(network, lanes=1, **patience) as session:
         started = [child for child in children() if child not in before]
         memory = shared_memory_of(started)
         assert len(started) == 6 and memory  # the input, three layers, the service, the shared memory
@@ -112,6 +111,64 @@ def test_an_error_of_the_user_ends_a_session():
         memory = shared_memory_of(children())
         raise ValueError("mine")
     assert children() == before and memory and not any(path.exists() for path in memory)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (run, 2, "error: Lava did not finish"),
+        (verify, 1, "bit-exact in 2 of 3 executions; Lava broke off"),
+    ],
+)
+def test_a_lava_that_hangs_ends_the_command_in_one_message(
+    monkeypatch, netx_path, capfd, command, code, message
+):
+    from mpbn_deploy.lava_sim.neurons import Neurons
+
+    monkeypatch.setattr(Neurons, "step", failing(sleep))
+    before = children()
+    assert main(command.COMMAND, [str(netx_path), "--samples", "3", "--patience", "1"]) == code
+    out, err = capfd.readouterr()
+    assert message in out + err and "in 1 s; its processes are" in out + err and "Traceback" not in err
+    assert children() == before
+
+
+@pytest.mark.parametrize("patience", ["0", "-1", "soon"])
+def test_impossible_patience(netx_path, capfd, patience):
+    with pytest.raises(SystemExit) as left:
+        main(run.COMMAND, [str(netx_path), "--patience", patience])
+    assert left.value.code == 2 and "--patience" in capfd.readouterr().err
+
+
+def outputs_in_lava(results):
+    network = int_chain()
+    results.put(lava_sim.run(network, inputs_for(network)).outputs)
+    results.put(multiprocessing.get_start_method())
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_lava_runs_in_a_process_of_multiprocessing(method, daemon):
+    """Whose way to start processes is chosen already, and which may have no children if it is daemonic."""
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    process = context.Process(target=outputs_in_lava, args=(results,), daemon=daemon)
+    process.start()
+    expected = simulate(int_chain(), inputs_for(int_chain())).outputs
+    np.testing.assert_array_equal(results.get(timeout=60), expected)
+    assert results.get(timeout=60) == method  # as it was
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_a_folder_of_sockets_with_too_long_a_name_is_refused(monkeypatch, tmp_path):
+    from mpbn_deploy.lava_sim import execute
+
+    monkeypatch.setattr(execute, "get_temp_dir", lambda: str(tmp_path / ("long" * 20)))
+    before = children()
+    with pytest.raises(SimulationError, match=r"longlong.*: too long a name for the sockets .* TMPDIR"):
+        lava_sim.run(int_chain(), inputs_for(int_chain()))
+    assert children() == before
 
 
 def test_a_layer_that_cannot_be_built_is_named(monkeypatch):

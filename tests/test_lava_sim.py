@@ -318,8 +318,26 @@ def test_what_a_session_refuses():
             lava_sim.Session(network, **options)
     with pytest.raises(SimulationError, match="the session is not running"):
         lava_sim.Session(network).run(inputs_for(network))
-    with pytest.raises(SimulationError, match="no samples"):
-        lava_sim.run(network, np.zeros((0, 2, 6, 5), int))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (np.zeros((0, 2, 6, 5), int), "no samples"),
+        (np.array(3), r"inputs of shape \(\); the network takes"),
+        (np.zeros((2, 6, 5), int), r"inputs of shape \(2, 6, 5\); the network takes \[samples, 2, 6, 5\]"),
+        (np.zeros((1, 3, 2, 6, 5), int), "or the same with 4 time steps after the samples"),
+        (np.full((1, 2, 6, 5), 8), r"inputs from 8 to 8; the network takes 0\.\.7"),
+        (np.full((1, 2, 6, 5), -1), r"inputs from -1 to -1; the network takes 0\.\.7"),
+        (np.full((1, 2, 6, 5), 0.5), "inputs hold fractions"),
+        (np.full((1, 2, 6, 5), np.nan), "inputs hold NaN"),
+        (np.full((1, 2, 6, 5), "3"), "inputs are of type <U1; whole numbers"),
+    ],
+)
+def test_wrong_inputs_are_refused_before_lava_is_started(monkeypatch, inputs, message):
+    monkeypatch.setattr(lava_sim.Session, "__enter__", lambda session: pytest.fail("Lava was started"))
+    with pytest.raises(SimulationError, match=message):
+        lava_sim.run(int_chain(), inputs)
 
 
 def test_wrong_inputs_leave_a_session_as_it_was():
@@ -367,7 +385,7 @@ def test_differences_in_floating_point_are_counted(monkeypatch):
     first = folded.populations[1]
     lower = replace(first, neuron=replace(first.neuron, threshold=first.neuron.threshold - 0.5))
     other = replace(folded, populations=(folded.input, lower, *folded.populations[2:]))
-    monkeypatch.setattr(lava_sim, "run", lambda network, given, watch: simulate(other, given))
+    monkeypatch.setattr(lava_sim, "run", lambda network, given, **options: simulate(other, given))
     check = check_floating_point(folded, inputs)
     assert not check.same and check.spikes_mismatched > 0 and check.spikes_mismatched_in_doubt == 0
 
@@ -391,7 +409,7 @@ def test_close_calls_in_floating_point_are_told_apart(monkeypatch):
         spikes = np.array(expected.spikes["one"])
         spikes[sample] = ~spikes[sample]
         got = replace(expected, spikes={"one": spikes})
-        monkeypatch.setattr(lava_sim, "run", lambda network, given, watch, got=got: got)
+        monkeypatch.setattr(lava_sim, "run", lambda network, given, got=got, **options: got)
         check = check_floating_point(folded, inputs)
         assert (check.spikes_mismatched, check.spikes_mismatched_in_doubt) == counts
         assert check.close_calls == 2
@@ -516,6 +534,28 @@ def test_a_missing_lava_says_how_to_get_it(monkeypatch):
         MissingPackageError, match=r"lava-nc is not installed; .* pip install .*lava-nc==0\.10\.0"
     ):
         compat.load_lava()
+
+
+def test_a_lava_that_cannot_be_imported_is_named(monkeypatch):
+    monkeypatch.delitem(sys.modules, "lava.proc.conv.models", raising=False)
+    monkeypatch.setitem(sys.modules, "lava.proc.conv", None)
+    with pytest.raises(MissingPackageError, match="lava-nc is installed, but cannot be imported"):
+        compat.load_lava()
+
+
+def test_commands_without_lava(monkeypatch, netx_path, capfd):
+    """`run` says how to get it; `verify` compares the rest."""
+    from mpbn_deploy import run, verify
+    from mpbn_deploy.cli import main
+
+    monkeypatch.setattr(compat, "installed_version", lambda package: None)
+    assert main(run.COMMAND, [str(netx_path), "--samples", "2"]) == 2
+    err = capfd.readouterr().err
+    assert "error: lava-nc is not installed; everything but Lava works" in err and "Traceback" not in err
+    assert main(verify.COMMAND, [str(netx_path), "--samples", "2"]) == 0
+    out, err = capfd.readouterr()
+    assert "bit-exact in 1 of 3 executions, the others not run" in out and "Traceback" not in err
+    assert main(run.COMMAND, [str(netx_path), "--samples", "2", "--backend", "emulator"]) == 0
 
 
 def test_convolutions_in_many_groups():

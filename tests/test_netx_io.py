@@ -393,6 +393,131 @@ def test_averages_of_unequal_groups_and_in_the_middle(tmp_path):
 # ---- Lava -------------------------------------------------------------------------------------
 
 
+PILOTNET = "gts/pilotnet_lif"
+PILOTNET_LAYERS = ("input", *(f"conv-{i}" for i in range(5)), *(f"fc-{i}" for i in range(3)))
+
+
+@needs_lava
+def test_pilotnet_fires_the_recorded_spikes_at_the_recorded_voltages_in_lava():
+    """As above, in our process models: the record begins the same picture again after 17 steps."""
+    network = read_netx(recorded(f"{PILOTNET}/network.net"), timesteps=17)
+    picture = np.load(recorded(f"{PILOTNET}/image.npy")).T
+    trace = lava_sim.run(network, np.stack([picture, picture]), lanes=1)
+    for depth, (population, name) in enumerate(zip(network.populations[1:], PILOTNET_LAYERS, strict=False)):
+        expected = np.load(recorded(f"{PILOTNET}/{name}.npy")).T[depth:]
+        spikes = trace.spikes[population.name].reshape(-1, *population.shape)[: len(expected)]
+        np.testing.assert_array_equal(spikes, expected, err_msg=name)
+        if name != "input":
+            voltages = np.load(recorded(f"{PILOTNET}/{name}-v.npy")).T[depth:]
+            shown = trace.voltages[population.name].reshape(-1, *population.shape)[: len(expected)]
+            np.testing.assert_array_equal(np.where(spikes, 128, shown), voltages, err_msg=name)
+
+
+def currents_in_lava(network, connection, sent):
+    """What a connection brings to its target in each step, given what its source sends.
+
+    The target forgets its voltage in every step and never fires, so that its voltage is its current.
+    """
+    source, target = (
+        next(p for p in network.populations if p.name == name)
+        for name in (connection.source, connection.target)
+    )
+    ones = (target.shape[0], *(1 for _ in target.shape[1:]))
+    silent = Lif(threshold=np.full(ones, 2**17), bias=np.zeros(ones, int))
+    alone = IntNetwork(
+        populations=(
+            Population(name=source.name, shape=source.shape, neuron=Input(minimum=0, maximum=1)),
+            Population(name=target.name, shape=target.shape, neuron=silent),
+        ),
+        connections=(connection,),
+        timesteps=len(sent),
+        scales={},
+    )
+    return lava_sim.run(alone, sent[None].astype(int)).voltages[target.name][0]
+
+
+@needs_lava
+@pytest.mark.parametrize("layer", range(1, len(PILOTNET_LAYERS)))
+def test_pilotnet_has_the_recorded_currents_in_lava(layer):
+    """Of each layer, from the recorded spikes of the one before it; they take a step."""
+    network = read_netx(recorded(f"{PILOTNET}/network.net"), timesteps=17)
+    before, name = PILOTNET_LAYERS[layer - 1 : layer + 1]
+    sent = np.load(recorded(f"{PILOTNET}/{before}.npy")).T
+    expected = np.load(recorded(f"{PILOTNET}/{name}-u.npy")).T
+    got = currents_in_lava(network, network.connections[layer], sent)
+    assert expected.any()
+    np.testing.assert_array_equal(got[:-1], expected[1:])
+
+
+@needs_lava
+def test_the_record_of_pilotnets_last_layer_contradicts_itself():
+    """Its first eight currents follow from the recorded spikes of the layer before it, the others do not.
+
+    So it was taken in another run (it has 25 steps, the others 24), and is held against nothing.
+    """
+    network = read_netx(recorded(f"{PILOTNET}/network.net"), timesteps=17)
+    sent = np.load(recorded(f"{PILOTNET}/fc-2.npy")).T
+    expected = np.load(recorded(f"{PILOTNET}/fc-3-u.npy")).T
+    got = currents_in_lava(network, network.connections[-1], sent)
+    assert len(expected) == 25 and np.count_nonzero(got[:7]) == 2
+    np.testing.assert_array_equal(got[:7], expected[1:8])
+    assert (got[7], expected[8]) == (-1536, 0) and (got[7:23] != expected[8:24]).any()
+
+
+@needs_lava
+@pytest.mark.parametrize("stock", [False, True])
+def test_tinynet_fires_the_recorded_spikes_in_lava(stock):
+    """In all its layers; and the recorded currents of the second, in units of a weight."""
+    network = read_netx(recorded("tiny.net"), timesteps=17)
+    drive = np.load(recorded("gts/tinynet/input_bias.npy")).T.astype(int)
+    trace = lava_sim.run(network, drive[None], stock=stock)
+    for population, name in zip(network.populations[1:], ("input", "layer1", "output"), strict=True):
+        expected = np.load(recorded(f"gts/tinynet/{name}.npy"))[0].transpose(3, 0, 1, 2)
+        assert expected.any()
+        spikes = trace.spikes[population.name][0, : len(expected) - 1]
+        np.testing.assert_array_equal(spikes, expected[1:], err_msg=name)
+    sent = np.load(recorded("gts/tinynet/input.npy"))[0].transpose(3, 0, 1, 2)
+    expected = np.load(recorded("gts/tinynet/current.npy"))[0].transpose(3, 0, 1, 2)
+    got = currents_in_lava(network, network.connections[1], sent)
+    np.testing.assert_array_equal(got, 64 * expected)
+
+
+@needs_lava
+def test_ntidigits_fires_the_recorded_spikes_in_lava():
+    steps = 250
+    network = read_netx(recorded("gts/ntidigits/ntidigits.net"), timesteps=steps)
+    inputs = np.load(recorded("gts/ntidigits/input.npy")).T[:steps].astype(int)
+    expected = np.load(recorded("gts/ntidigits/output.npy")).T[4 : steps + 4]
+    trace = lava_sim.run(network, inputs.reshape(1, steps, 1, 1, 64), probe=["layer4"])
+    assert expected.sum() > 500
+    np.testing.assert_array_equal(trace.spikes["layer4"][0], expected)
+
+
+@needs_lava
+def test_a_dense_layer_fires_the_recorded_spikes_in_lava():
+    """2,000 steps of the layer of lava-dl's own test, whose neurons those parameters are."""
+    weight, sent, expected, currents = (
+        np.load(recorded(f"gts/dense/{name}.npy")) for name in ("weight", "in", "out", "current")
+    )
+    network = IntNetwork(
+        populations=(
+            Population(name="input", shape=(200,), neuron=Input(minimum=0, maximum=1)),
+            Population(
+                name="dense",
+                shape=(256,),
+                neuron=Lif(threshold=np.full(256, 6), bias=np.zeros(256, int), decay_voltage=415),
+            ),
+        ),
+        connections=(Connection(source="input", target="dense", synapse=Dense(weight=weight)),),
+        timesteps=2000,
+        scales={},
+    )
+    trace = lava_sim.run(network, sent.T[None].astype(int))
+    np.testing.assert_array_equal(trace.spikes["dense"][0, :-1], expected.T[1:])
+    got = currents_in_lava(network, network.connections[0], sent.T)
+    np.testing.assert_array_equal(got[:-1], 64 * currents.T[1:])
+
+
 @needs_lava
 @pytest.mark.parametrize("delays", [(0,), (0, 3)])
 def test_the_stock_reader_runs_loops_and_delays(tmp_path, delays):

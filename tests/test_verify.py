@@ -1,18 +1,23 @@
 """Comparison itself: it counts, and it finds the first difference with all its coordinates."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from networks import inputs_for, int_chain, int_loop, int_residual, needs_lava, spiking_network
 
 from mpbn_deploy import lava_sim
+from mpbn_deploy.comparison import Compared, Comparison, join_comparisons
 from mpbn_deploy.data import Split
 from mpbn_deploy.errors import MissingPackageError
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.lava_sim.floating import FloatingCheck, join_floating_checks
 from mpbn_deploy.netx_io import write_netx
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.simulate import simulate
@@ -58,6 +63,63 @@ def test_a_difference_only_in_outputs_has_no_time_step(reference):
     assert (result.first_mismatch.sample, result.first_mismatch.index) == (1, (2,))
 
 
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32), flips=st.integers(0, 6))
+def test_parts_together_say_what_one_comparison_says(data, seed, flips):
+    """Wherever the samples are cut, and wherever two executions differ: counts, and the first difference."""
+    network, samples = int_chain(), 6
+    reference = simulate(network, inputs_for(network, samples=samples))
+    other = spoiled(reference, np.random.default_rng(seed), flips)
+    cuts = sorted(data.draw(st.sets(st.integers(1, samples - 1))))
+    parts = [
+        (
+            start,
+            Compared(comparisons=(compare("other", part(reference, start, stop), part(other, start, stop)),)),
+        )
+        for start, stop in pairwise([0, *cuts, samples])
+    ]
+    joined = join_comparisons(network, parts)
+    assert asdict(joined.comparisons[0]) == asdict(compare("other", reference, other))
+    assert joined.failed == ()
+
+
+def spoiled(trace_, generator, flips):
+    """Another trace that differs in so many places at most, of any kind."""
+    spikes, voltages = (
+        {k: np.array(v) for k, v in kind.items()} for kind in (trace_.spikes, trace_.voltages)
+    )
+    outputs = np.array(trace_.outputs)
+    for _ in range(flips):
+        array = [*spikes.values(), *voltages.values(), outputs][generator.integers(2 * len(spikes) + 1)]
+        at = tuple(generator.integers(size) for size in array.shape)
+        array[at] = not array[at] if array.dtype == bool else array[at] + generator.integers(-2, 3)
+    return replace(trace_, spikes=spikes, voltages=voltages, outputs=outputs)
+
+
+def part(trace_, start, stop):
+    return replace(
+        trace_,
+        spikes={name: values[start:stop] for name, values in trace_.spikes.items()},
+        voltages={name: values[start:stop] for name, values in trace_.voltages.items()},
+        outputs=trace_.outputs[start:stop],
+    )
+
+
+def test_a_part_that_was_not_run_leaves_the_whole_not_run():
+    good = Comparison(execution="Lava", spikes_compared=7)
+    parts = [
+        (0, Compared(comparisons=(good,))),
+        (3, Compared(comparisons=(Comparison(execution="Lava", not_run="it hung"),), failed=("Lava",))),
+        (6, Compared(comparisons=(Comparison(execution="Lava", not_run="it died"),), failed=("Lava",))),
+    ]
+    joined = join_comparisons(int_chain(), parts)
+    assert asdict(joined.comparisons[0]) == asdict(Comparison(execution="Lava", not_run="it hung"))
+    assert joined.failed == ("Lava",)
+    assert join_floating_checks([FloatingCheck(close_calls=2), FloatingCheck(close_calls=3)]).close_calls == 5
+    broken = FloatingCheck(not_run="it hung")
+    assert join_floating_checks([FloatingCheck(close_calls=2), broken]) is broken
+
+
 def small_networks():
     folded = fold(trace(spiking_network(gains="positive")))
     return folded, quantize(folded, load_profile("loihi2"))
@@ -94,7 +156,7 @@ def test_a_wrong_execution_is_reported_not_raised(monkeypatch):
     first = network.populations[1]
     wrong = replace(first, neuron=replace(first.neuron, threshold=first.neuron.threshold + 40))
     others = replace(network, populations=(network.populations[0], wrong, *network.populations[2:]))
-    monkeypatch.setattr(lava_sim, "run", lambda net, given, watch: simulate(others, given))
+    monkeypatch.setattr(lava_sim, "run", lambda net, given, **options: simulate(others, given))
     report = verify(network, inputs)
     assert not report.bit_exact
     assert report.to_json()["first_mismatch"]["population"] == "lif1"
@@ -160,7 +222,7 @@ def with_exponent(network):
     ],
 )
 def test_why_the_stock_reader_is_not_asked_is_said(monkeypatch, tmp_path, network, reason):
-    monkeypatch.setattr(lava_sim, "run", lambda net, given, watch: simulate(net, given))
+    monkeypatch.setattr(lava_sim, "run", lambda net, given, **options: simulate(net, given))
     write_netx(network, tmp_path / "network.net")
     report = verify(network, inputs_for(network), netx=tmp_path / "network.net")
     assert [c.execution for c in report.comparisons] == ["emulator", "Lava"]

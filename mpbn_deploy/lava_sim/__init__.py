@@ -25,11 +25,19 @@ from ..graph import Trace
 from ..int_ir import IntNetwork
 from ..progress import Watch, unwatched
 from ..records import Array
-from .compat import INSTALL_LAVA, lava_version
+from .compat import INSTALL_LAVA, LavaFailedError, lava_version
 from .plans import AnyNetwork
-from .session import Session, best_lanes
+from .session import PATIENCE, Session, best_lanes, checked_steps
 
-__all__ = ["INSTALL_LAVA", "Session", "lava_version", "run", "run_stock_netx"]
+__all__ = [
+    "INSTALL_LAVA",
+    "PATIENCE",
+    "LavaFailedError",
+    "Session",
+    "lava_version",
+    "run",
+    "run_stock_netx",
+]
 
 
 def run(
@@ -39,23 +47,33 @@ def run(
     probe: Iterable[str] | None = None,
     lanes: int | None = None,
     stock: bool = False,
+    patience: float = PATIENCE,
     watch: Watch = unwatched,
 ) -> Trace:
     """Run a network in Lava's simulator; inputs as for `simulate`, options as for `Session`.
 
     An integer network runs in fixed-point models, a folded one in floating-point models.
     """
+    steps = checked_steps(network, inputs)  # refused before any process is started
     if lanes is None and not stock:
-        lanes = best_lanes(network, len(inputs))
-    with Session(network, probe=probe, lanes=lanes, stock=stock) as session:
-        return session.run(inputs, watch=watch)
+        lanes = best_lanes(network, len(steps))
+    with Session(network, probe=probe, lanes=lanes, stock=stock, patience=patience) as session:
+        return session.run(steps, watch=watch)
 
 
-def run_stock_netx(path: Path, network: IntNetwork, inputs: Array, *, watch: Watch = unwatched) -> Trace:
+def run_stock_netx(
+    path: Path,
+    network: IntNetwork,
+    inputs: Array,
+    *,
+    patience: float = PATIENCE,
+    watch: Watch = unwatched,
+) -> Trace:
     """Run the file network.net, which holds `network`, in lava-dl's own reader; the trace has no voltages.
 
-    `watch` sees the samples go by, to show progress.
+    A sample that takes longer than `patience` seconds is taken to hang. `watch` sees the samples go by, to
+    show progress.
     """
     from .stock_netx import execute_stock_netx
 
-    return execute_stock_netx(path, network, inputs, watch)
+    return execute_stock_netx(path, network, inputs, patience, watch)

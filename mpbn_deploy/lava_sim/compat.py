@@ -1,7 +1,8 @@
 """Makes Lava importable on Pythons it was not released for, from outside and only while it is imported.
 
 lava-nc 0.10.0 and lava-dl 0.6.0 are the last releases of archived projects, and declare Python
-3.10 only. Two things break beyond, and each mend below says what and why.
+3.10 only. Two things break beyond, and each mend below says what and why. Two more let Lava run where
+others started us: in a process of multiprocessing, such as a worker of a cluster.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module, metadata
 from types import ModuleType
 from typing import Any
 
-from ..errors import MissingPackageError
+from ..errors import MissingPackageError, SimulationError
 
 _PACKAGES = "lava-nc==0.10.0 lava-dl==0.6.0"
 INSTALL_LAVA = (
@@ -43,6 +44,10 @@ _LAVA_MODULES = (
 GLANCE = 0.5  # seconds between two looks at whether the parent lives
 _NETX_MODULES = ("lava.lib.dl.netx.hdf5",)
 _OBJECT_DETECTION = "lava.lib.dl.slayer.object_detection"
+
+
+class LavaFailedError(SimulationError):
+    """Lava broke off in the middle of a run: a process of it died, or hung."""
 
 
 def lava_version() -> str | None:
@@ -77,9 +82,21 @@ def _load(package: str, modules: tuple[str, ...]) -> None:
         )
     if all(name in sys.modules for name in modules):
         return
-    with signals_kept_for_later(), _hashable_dataclasses(), _no_object_detection(), quiet():
+    mends = (_hashable_dataclasses(), _no_object_detection(), start_method(None))
+    with signals_kept_for_later(), ExitStack() as mended, quiet():
+        for mend in mends:
+            mended.enter_context(mend)
         for name in modules:
-            import_module(name)
+            _import(package, name)
+
+
+def _import(package: str, module: str) -> None:
+    try:
+        import_module(module)
+    except ImportError as error:  # half removed, or without what it needs itself
+        raise MissingPackageError(
+            f"{package} is installed, but cannot be imported ({error}). To get it whole: {INSTALL_LAVA}"
+        ) from error
 
 
 @contextmanager
@@ -106,6 +123,22 @@ def signals_kept_for_later() -> Iterator[None]:
 
 
 @contextmanager
+def start_method(name: str | None) -> Iterator[None]:
+    """How multiprocessing starts processes meanwhile; None leaves it to whoever chooses first.
+
+    Lava's must be forks. It chooses that for good when it is imported, and fails where a choice was made
+    before: by the user, or by multiprocessing itself in a process that it spawned. So Lava finds none
+    then, and what was chosen is chosen again afterwards.
+    """
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(name, force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
+@contextmanager
 def children_end_with_us() -> Iterator[None]:
     """Processes that are started meanwhile look, now and then, whether their parent lives, and end with it.
 
@@ -113,13 +146,20 @@ def children_end_with_us() -> Iterator[None]:
     of them is gone, the resource tracker of multiprocessing removes the shared memory that they used.
     (Linux can send a signal when a parent dies, but does so already when the *thread* that started the
     child ends.)
+
+    Because they end with it, even a daemonic process, which may have no children lest they outlive it, may
+    have these: workers of a cluster are such.
     """
     guard = _Guard()
     multiprocessing.util.register_after_fork(guard, _Guard.watch)  # for as long as there is a guard
+    settings = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    daemonic = settings.pop("daemon", None)
     try:
         yield
     finally:
         del guard
+        if daemonic is not None:
+            settings["daemon"] = daemonic
 
 
 class _Guard:

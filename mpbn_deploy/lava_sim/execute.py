@@ -6,10 +6,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import get_temp_dir
 from typing import Any
 
 from ..errors import SimulationError
-from .compat import children_end_with_us, load_lava, quiet, signals_kept_for_later
+from .compat import (
+    LavaFailedError,
+    children_end_with_us,
+    load_lava,
+    quiet,
+    signals_kept_for_later,
+    start_method,
+)
 
 load_lava()
 
@@ -19,8 +27,8 @@ from lava.magma.core.run_configs import Loihi2SimCfg  # noqa: E402
 from lava.magma.runtime.mgmt_token_enums import MGMT_RESPONSE, enum_equal  # noqa: E402
 
 PATIENCE = 5.0  # seconds for Lava's processes to end
-LONGEST_BLOCK = 1800.0  # seconds in which a block of steps must be done, or Lava is taken to hang
 GLANCE = 0.2  # seconds between two looks at whether all of Lava's processes live
+LONGEST_FOLDER = 90  # characters of the folder of sockets, whose names may have 107 with it
 CHANNEL_SIZE = 4  # messages that a channel of Lava holds; no process is more than one step ahead of another
 
 
@@ -33,7 +41,7 @@ def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[A
     are born deaf to both, and are stopped from here. If we are killed, they notice and end.
     """
     try:
-        with signals_kept_for_later(), children_end_with_us(), quiet():
+        with signals_kept_for_later(), children_end_with_us(), start_method("fork"), quiet():
             _create(process, configuration)
         yield process
     finally:
@@ -42,19 +50,23 @@ def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[A
 
 
 def _create(process: AbstractProcess, configuration: Loihi2SimCfg) -> None:
+    if len(folder := get_temp_dir()) > LONGEST_FOLDER:
+        raise SimulationError(
+            f"{folder}: too long a name for the sockets of Lava's processes, which may have {LONGEST_FOLDER} "
+            "characters; set TMPDIR to another folder."
+        )
     try:
         process.create_runtime(run_cfg=configuration, compile_config={"pypy_channel_size": CHANNEL_SIZE})
     except Exception as error:  # of any model, in one of Lava's processes
         raise SimulationError(f"Lava's processes cannot be started: {error}") from error
 
 
-def run_steps(process: AbstractProcess, steps: int, patience: float | None = None) -> None:
-    """Go on for so many time steps; give up when one of Lava's processes died, or when it takes too long.
+def run_steps(process: AbstractProcess, steps: int, patience: float) -> None:
+    """Go on for so many time steps; give up when one of Lava's processes died, or after `patience` seconds.
 
     Lava itself would wait for ever where a process waits for a message of one that died.
     """
     runtime, answered = process.runtime, threading.Event()
-    patience = LONGEST_BLOCK if patience is None else patience
     for port in runtime.service_to_runtime:
         port.observer = answered.set
     deadline = time.monotonic() + patience
@@ -62,7 +74,7 @@ def run_steps(process: AbstractProcess, steps: int, patience: float | None = Non
     while not all(port.probe() for port in runtime.service_to_runtime):
         if not answered.wait(GLANCE):
             _refuse_the_dead(runtime)
-            _refuse_to_wait(runtime, deadline, f"{steps} time steps in {patience:.0f} s")
+            _refuse_to_wait(runtime, deadline, f"{steps} time steps in {patience:g} s")
         answered.clear()
     answers = [port.peek() for port in runtime.service_to_runtime]
     if not all(enum_equal(answer, MGMT_RESPONSE.DONE) for answer in answers):
@@ -76,14 +88,14 @@ def _wait_for_the_dead(runtime: Any) -> None:
     while time.monotonic() < deadline:
         _refuse_the_dead(runtime)
         time.sleep(0.05)
-    raise SimulationError(f"Lava reported an error; its processes are {_names(runtime)}.")
+    raise LavaFailedError(f"Lava reported an error; its processes are {_names(runtime)}.")
 
 
 def _refuse_the_dead(runtime: Any) -> None:
     dead = [(name, actor) for name, actor in _actors(runtime) if not actor.is_alive()]
     if dead:
         told = [f"{name}: {_last_words(actor)}" for name, actor in dead]
-        raise SimulationError(f"a process of Lava failed: {'; '.join(told)}")
+        raise LavaFailedError(f"a process of Lava failed: {'; '.join(told)}")
 
 
 def _last_words(actor: Any) -> str:
@@ -95,9 +107,9 @@ def _last_words(actor: Any) -> str:
 
 def _refuse_to_wait(runtime: Any, deadline: float, what: str) -> None:
     if time.monotonic() > deadline:
-        raise SimulationError(
+        raise LavaFailedError(
             f"Lava did not finish {what}; its processes are {_names(runtime)}. "
-            "Run fewer samples at once, or use the emulator."
+            "Have more --patience, run fewer samples at once, or use the emulator."
         )
 
 

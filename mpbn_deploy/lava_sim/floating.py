@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .. import lava_sim
@@ -10,6 +12,9 @@ from ..float_ir import FoldedNetwork
 from ..progress import Watch, unwatched
 from ..records import Array, record
 from ..simulate import close_calls, simulate
+from .session import PATIENCE
+
+COUNTS = ("spikes_compared", "spikes_mismatched", "spikes_mismatched_in_doubt", "close_calls")
 
 
 @record
@@ -41,10 +46,12 @@ class FloatingCheck:
         return f"{label}: {counts} ({self.close_calls} close calls)"
 
 
-def check_floating_point(folded: FoldedNetwork, inputs: Array, *, watch: Watch = unwatched) -> FloatingCheck:
+def check_floating_point(
+    folded: FoldedNetwork, inputs: Array, *, patience: float = PATIENCE, watch: Watch = unwatched
+) -> FloatingCheck:
     """Count the spikes in which Lava's floating-point models differ from `simulate`."""
     try:
-        got = lava_sim.run(folded, inputs, watch=watch)
+        got = lava_sim.run(folded, inputs, patience=patience, watch=watch)
     except (MissingPackageError, SimulationError) as error:
         return FloatingCheck(not_run=str(error))
     expected = simulate(folded, inputs)
@@ -62,3 +69,10 @@ def check_floating_point(folded: FoldedNetwork, inputs: Array, *, watch: Watch =
         ),
         close_calls=sum(int(np.count_nonzero(where)) for where in close.values()),
     )
+
+
+def join_floating_checks(parts: Sequence[FloatingCheck]) -> FloatingCheck:
+    """What all parts of the samples say together; not run if one of them was not."""
+    if broken := [part for part in parts if part.not_run is not None]:
+        return broken[0]
+    return FloatingCheck(**{count: sum(getattr(part, count) for part in parts) for count in COUNTS})

@@ -35,6 +35,7 @@ LANE_BYTES = 2**29  # of the states of all lanes
 BYTES_PER_NEURON = 16  # state, sum of synapses, and messages under way
 BLOCKS = 100  # in which a run is made; between two of them progress is shown
 SMALLEST_BLOCK = 8  # time steps
+PATIENCE = 1800.0  # seconds in which a block of steps must be done, or Lava is taken to hang
 
 
 class Session:
@@ -42,7 +43,8 @@ class Session:
 
     `probe` names the populations whose spikes and voltages are kept (default: all); outputs always are.
     `lanes` is how many samples run side by side. With `stock`, Lava's own process models run instead
-    of ours, one sample after the other.
+    of ours, one sample after the other. A block of time steps that takes longer than `patience` seconds is
+    taken to hang, and ends the session.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Session:
         probe: Iterable[str] | None = None,
         lanes: int | None = None,
         stock: bool = False,
+        patience: float = PATIENCE,
     ) -> None:
         if lanes is not None and (stock or lanes < 1):
             raise OptionError(f"lanes {lanes}; at least one, and none with Lava's own process models.")
@@ -59,6 +62,7 @@ class Session:
         self.probed = probed_names(network, probe)
         self.depths = pipeline_depths(network)
         self.lanes = None if stock else lanes or best_lanes(network, TYPICAL_RUN)
+        self.patience = patience
         self.done = 0  # time steps
         self._graph: LavaGraph | None = None
         self._started = ExitStack()
@@ -92,8 +96,7 @@ class Session:
             raise SimulationError(
                 "the session is not running; use it as `with Session(network) as session:`."
             )
-        steps = as_steps(inputs, self.network.input.shape, self.network.timesteps)
-        check_input_values(self.network, steps)
+        steps = checked_steps(self.network, inputs)
         try:
             return self._run(self._graph, steps, watch)
         except BaseException:
@@ -110,10 +113,17 @@ class Session:
             count = min(size, streams.total - start)
             rows = graph.input_tape.rows(self.done, count)
             streams.feed(start, rows)
-            run_steps(graph.source, count)
+            run_steps(graph.source, count, self.patience)
             self.done += count
             streams.collect(start, rows)
         return streams.trace()
+
+
+def checked_steps(network: AnyNetwork, inputs: Array) -> Array:
+    """Inputs as [samples, timesteps, *shape]; refused where the network cannot take them."""
+    steps = as_steps(inputs, network.input.shape, network.timesteps)
+    check_input_values(network, np.asarray(inputs))
+    return steps
 
 
 class Streams:

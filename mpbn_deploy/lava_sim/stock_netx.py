@@ -26,7 +26,9 @@ from .tapes import Tape
 from lava.magma.core.run_configs import Loihi2SimCfg
 
 
-def execute_stock_netx(path: Path, network: IntNetwork, inputs: Array, watch: Watch) -> Trace:
+def execute_stock_netx(
+    path: Path, network: IntNetwork, inputs: Array, patience: float, watch: Watch
+) -> Trace:
     """Spikes of the populations and outputs of the network, as lava-dl's reader makes them of the file.
 
     `network` is the one that the file holds. Where its input layer has neurons, which lava-dl leaves
@@ -42,7 +44,7 @@ def execute_stock_netx(path: Path, network: IntNetwork, inputs: Array, watch: Wa
     apart = any(connection.delay for connection in network.connections)
 
     def run(batch: Array, watch: Watch) -> Trace:
-        return _run(path, part, network, batch, watch)
+        return _run(path, part, network, batch, patience, watch)
 
     with quiet():
         try:
@@ -74,7 +76,7 @@ def _part(path: Path, network: IntNetwork) -> _Part:
     return _Part(first=first, layers=count - 1 if averaged else count, populations=populations)
 
 
-def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, watch: Watch) -> Trace:
+def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, patience: float, watch: Watch) -> Trace:
     timesteps, samples, source_population = network.timesteps, len(sent), network.populations[part.first]
     total = samples * timesteps + len(part.populations) + 1
     stock = load_netx().Network(
@@ -107,6 +109,7 @@ def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, watch: Watch
         watch(range(samples), samples),
         timesteps,
         len(part.populations),
+        patience,
     )
     spikes = {
         p.name: _read(tapes[p.name], p, depth, samples, timesteps)
@@ -152,13 +155,14 @@ def _run_samples(
     samples: Iterable[int],
     timesteps: int,
     late: int,
+    patience: float,
 ) -> Array:
     """Run sample after sample; after each, the voltage of the last layer is its output."""
     outputs = []
     with started(source, configuration):
         for sample in samples:
             steps = timesteps + (late if sample == 0 else 0)
-            run_steps(source, steps)
+            run_steps(source, steps, patience)
             outputs.append(np.asarray(last.neuron.v.get()).T)
     stacked: Array = np.stack(outputs).astype(np.int64)
     return stacked
