@@ -14,7 +14,7 @@ trust all this.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any
 
@@ -65,7 +65,7 @@ ZERO = Range(value=0.0, low=0.0, high=0.0)
 
 @record
 class Item:
-    """So many of something at so much each; a total of None is left out of the sum, `missing` says why."""
+    """So many of something at so much each; `missing` says what its total leaves out, or why it has none."""
 
     name: str
     count: float | None
@@ -185,12 +185,14 @@ def estimate(
     loads: Sequence[CoreLoad] | None = None,
     hops: float | None = None,
     crossings: float | None = None,
+    axons_per_input: int = 1,
     zero_weights: bool = False,
 ) -> EnergyReport:
     """Energy and time of one sample on so many cores and chips.
 
     `loads` is what each core does (`activity.core_loads`); without it a step takes as long as that of an
     average core. `hops` and `crossings` are how often, per sample, a spike goes on to a next router or chip.
+    Where an input takes several axons, up to as many operations of the chip are one of ours.
     """
     if cores < 1 or chips < 1:
         raise OptionError(f"{cores} cores on {chips} chips; at least one of each is needed.")
@@ -208,8 +210,8 @@ def estimate(
         cores=cores,
         zero_weights=zero_weights,
         operations=found,
-        dynamic=_dynamic(profile, whole, network.timesteps, hops, crossings),
-        static=Sum(items=(_static(profile.cost("power.static"), chips, step.total, network.timesteps),)),
+        dynamic=_dynamic(profile, whole, network.timesteps, hops, crossings, axons_per_input),
+        static=Sum(items=(_static(profile.cost("power.static"), chips, step, network.timesteps),)),
         step=step,
         step_of=step_of,
         ordinary=_ordinary(network),
@@ -223,7 +225,12 @@ def _spikes(network: IntNetwork, activity: Activity) -> float:
 
 
 def _dynamic(
-    profile: HardwareProfile, whole: CoreLoad, timesteps: int, hops: float | None, crossings: float | None
+    profile: HardwareProfile,
+    whole: CoreLoad,
+    timesteps: int,
+    hops: float | None,
+    crossings: float | None,
+    axons_per_input: int,
 ) -> Sum:
     counts = {
         "synaptic_operation": whole.operations,
@@ -232,7 +239,11 @@ def _dynamic(
         "hop": hops,
         "chip_crossing": crossings,
     }
-    return Sum(items=tuple(_item(name, n, profile.cost(f"energy.{name}")) for name, n in counts.items()))
+    operations, *others = (_item(name, n, profile.cost(f"energy.{name}")) for name, n in counts.items())
+    if axons_per_input > 1 and operations.missing is None:
+        several = f"an input takes up to {axons_per_input} axons, and is counted as one"
+        operations = replace(operations, missing=several)
+    return Sum(items=(operations, *others))
 
 
 def _item(name: str, count: float | None, cost: Cost | None) -> Item:
@@ -249,14 +260,15 @@ def _range(cost: Cost) -> Range:
     return Range(value=cost.value, low=cost.low, high=cost.high)
 
 
-def _static(power: Cost | None, chips: int, step: Range | None, timesteps: int) -> Item:
-    """Milliwatts times nanoseconds are picojoules."""
-    name, count = "static power", float(chips)
-    if power is None or step is None:
-        missing = NO_FIGURE if power is None else "the time is not known"
-        return Item(name=name, count=count, cost=power, total=None, missing=missing)
-    energy = Range(value=power.value * step.value, low=power.low * step.low, high=power.high * step.high)
-    return Item(name=name, count=count, cost=power, total=energy.times(chips * timesteps))
+def _static(power: Cost | None, chips: int, step: Sum, timesteps: int) -> Item:
+    """Milliwatts times nanoseconds are picojoules; for as long as the known part of a step takes."""
+    name, count, time = "static power", float(chips), step.total
+    if power is None or time is None:
+        unknown = NO_FIGURE if power is None else "the time is not known"
+        return Item(name=name, count=count, cost=power, total=None, missing=unknown)
+    energy = Range(value=power.value * time.value, low=power.low * time.low, high=power.high * time.high)
+    missing = "the time leaves something out" if step.missing else None
+    return Item(name=name, count=count, cost=power, total=energy.times(chips * timesteps), missing=missing)
 
 
 def _step(

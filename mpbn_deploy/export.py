@@ -71,7 +71,7 @@ class ExportResult:
 
     @property
     def good(self) -> bool:
-        return self.verified.passed and self.fitted.fits
+        return self.verified.passed and self.fitted.fits is True
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +18,8 @@ from .place.chips import ChipMap, assign_chips, hops
 from .place.traffic import Traffic, parts_of_cores, traffic
 from .records import record
 from .rules import RULES, Design, Finding
+
+ON_MANY_CORES = ("words", "crossbar")  # kinds of placement in which layers take as many cores as they need
 
 
 @record
@@ -48,13 +50,14 @@ class LayerFit:
 class FitReport:
     """Whether a network fits a chip, and what it would cost there.
 
-    `cores` and `chips` are None where nobody said how the chip fills its cores. Fewer cores than
+    Where nobody said how the chip fills its cores, `cores` and `chips` are None, and so is `fits` unless an
+    error is found: such a chip can refuse a network, but is never said to hold one. Fewer cores than
     `lower_bound` cannot do, however layers are cut. Energy and the spikes that cross chips are known
     where the activity of the network is.
     """
 
     target: str
-    fits: bool
+    fits: bool | None
     chips: int | None
     cores: int | None
     lower_bound: int | None
@@ -62,6 +65,7 @@ class FitReport:
     layers: tuple[LayerFit, ...]
     findings: tuple[Finding, ...]
     placement: Placement
+    first_layer: str = "chip"  # or "host"; then all of this is about what lies behind it
     chip_map: ChipMap | None = None
     energy: EnergyReport | None = None
 
@@ -77,6 +81,7 @@ class FitReport:
             "cores": self.cores,
             "cores_lower_bound": self.lower_bound,
             "tiling": self.tiling,
+            "first_layer": self.first_layer,
             "layers": [_layer_json(layer) for layer in self.layers],
             "findings": [asdict(finding) for finding in self.findings],
             "between_chips": _chips_json(self.chip_map),
@@ -106,7 +111,7 @@ def fit(
     chip_map = _chip_map(sent, profile)
     return FitReport(
         target=profile.name,
-        fits=all(finding.severity != "error" for finding in findings),
+        fits=_fits(findings, placement, profile),
         chips=_chips(placement, profile),
         cores=placement.cores,
         lower_bound=placement.lower_bound,
@@ -119,17 +124,24 @@ def fit(
     )
 
 
+def _fits(findings: Sequence[Finding], placement: Placement, profile: HardwareProfile) -> bool | None:
+    """No error, on cores that are known; a profile that speaks of no cores at all has no limit to them."""
+    if any(finding.severity == "error" for finding in findings):
+        return False
+    return None if placement.cores is None and profile.has_cores else True
+
+
 def _chips(placement: Placement, profile: HardwareProfile) -> int | None:
     """A network that must sit on one chip, on a core or on cores of its own, either does or does not fit."""
     per_chip = profile.limit("chip.cores")
     if per_chip is None or placement.cores is None:
         return None
-    return -(-placement.cores // per_chip.value) if placement.kind in ("words", "crossbar") else 1
+    return -(-placement.cores // per_chip.value) if placement.kind in ON_MANY_CORES else 1
 
 
 def _chip_map(sent: Traffic | None, profile: HardwareProfile) -> ChipMap | None:
-    """Which core sits on which chip, where both are known."""
-    if sent is None or profile.limit("chip.cores") is None:
+    """Which core sits on which chip, where both are known and layers may lie on several."""
+    if sent is None or profile.limit("chip.cores") is None or profile.placement not in ON_MANY_CORES:
         return None
     return assign_chips(sent, sent.cores, profile)
 
@@ -154,6 +166,7 @@ def _energy(
         loads=loads,
         hops=None if sent is None or chip_map is None else hops(sent, chip_map, profile),
         crossings=None if chip_map is None else chip_map.crossings,
+        axons_per_input=max((layer.packets for layer in placement.layers), default=1),
     )
 
 

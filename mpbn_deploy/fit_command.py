@@ -80,6 +80,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             first_layer=options.first_layer,
             samples=samples,
             data_dir=options.data_dir,
+            file_options=_file_options(options),
         )
         for target in targets
     ]
@@ -116,6 +117,17 @@ def _text(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]], ener
         parts += [energy_text(report.energy) for report in reports if report.energy is not None]
     parts += [advice_text(report, tried) for report, tried in zip(reports, advice, strict=False)]
     return Group(*parts)
+
+
+def _file_options(options: argparse.Namespace) -> str:
+    """What was typed about a .net file, to be typed again."""
+    given = {
+        "timesteps": options.timesteps,
+        "input-range": options.input_range,
+        "input-shape": options.input_shape,
+    }
+    typed = {name: value if isinstance(value, list) else [value] for name, value in given.items() if value}
+    return "".join(f" --{name} {' '.join(map(str, value))}" for name, value in typed.items())
 
 
 def _own_target(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> str:

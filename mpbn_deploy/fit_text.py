@@ -88,21 +88,16 @@ def targets_text(chips: Sequence[Summary]) -> RenderableType:
 
 
 def verdict(report: FitReport) -> str:
-    """A chip whose cores nobody explained can refuse a network, but never be said to hold it."""
-    if not report.fits:
-        return "no"
-    return "yes" if report.cores is not None else UNKNOWN
+    return {True: "yes", False: "no", None: UNKNOWN}[report.fits]
 
 
 def _headline(report: FitReport) -> str:
-    found = "fits" if report.fits else "does not fit"
-    if verdict(report) == UNKNOWN:
-        found = "nothing found against it, but its cores are not known"
+    found = {True: "fits", False: "does not fit", None: "no error found, but its cores are not known"}
     cores = UNKNOWN if report.cores is None else str(report.cores)
     if report.cores is not None and report.lower_bound is not None and report.lower_bound < report.cores:
         cores += f" (at least {report.lower_bound})"
     chips = UNKNOWN if report.chips is None else report.chips
-    return f"{report.target}: {found}; cores {cores}, chips {chips}; % of a layer's fullest core"
+    return f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}; % of a layer's fullest core"
 
 
 def _percent(layer: LayerFit, resource: str) -> str:
@@ -125,6 +120,8 @@ def _cost_cells(report: FitReport, *, ranges: bool = True) -> list[str]:
 
 
 def _cost_lines(report: FitReport) -> Iterator[str]:
+    if report.first_layer == "host":
+        yield "the first layer runs on the host: its work and energy are in none of these numbers"
     crossing = report.chip_map
     if crossing is not None and crossing.chips > 1:
         board = "no board known" if crossing.board is None else f"{crossing.boards} x {crossing.board}"

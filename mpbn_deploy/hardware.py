@@ -127,6 +127,11 @@ class HardwareProfile:
         return all(self.knows(key) for key in EXPORT_KEYS)
 
     @property
+    def has_cores(self) -> bool:
+        """Whether it speaks of cores or chips at all; one that does not is no chip."""
+        return any(key.startswith(("core.", "chip.")) for key in (*self.limits, *self.lists))
+
+    @property
     def systems(self) -> dict[str, int]:
         """Boards that carry this chip, and how many chips each has."""
         prefix = f"{SYSTEMS}."

@@ -155,5 +155,5 @@ EXPORT_KEYS = (
 CORE_LISTS = frozenset({"core.kernel_words", "core.neuron_words", "core.bias_words"})
 WIDTHS = frozenset({"core.stored_weight_bits", "core.stored_index_bits"})
 LIST_KEYS = frozenset({"layer.kernel_sizes", "layer.strides"}) | CORE_LISTS | WIDTHS
-# Measured quantities: any number above zero, perhaps with the range in which sources disagree.
+# Measured quantities: zero or any number above it, perhaps with the range in which sources disagree.
 COST_KEYS = frozenset(COSTS)

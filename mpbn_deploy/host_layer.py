@@ -19,13 +19,18 @@ PLAIN_SPIKES = Input(minimum=0, maximum=1)
 def behind_first_layer(network: IntNetwork) -> IntNetwork:
     """The network whose input are the spikes of the one population that the input reaches."""
     source = network.input.name
-    reached = {c.target for c in network.connections if c.source == source}
-    first = next(p for p in network.populations if p.name in reached)
-    others = sorted({c.source for c in network.connections if c.target == first.name} - {source})
-    if len(reached) > 1 or others or not isinstance(first.neuron, Lif):
-        found = f"the input reaches {', '.join(sorted(reached))}"
+    names = {c.target for c in network.connections if c.source == source}
+    reached = [p for p in network.populations if p.name in names]
+    first = reached[0] if len(reached) == 1 else None
+    others = [
+        c.source for c in network.connections if first and c.target == first.name and c.source != source
+    ]
+    if first is None or others or not isinstance(first.neuron, Lif) or first is network.output:
+        found = f"the input reaches {', '.join(p.name for p in reached) or 'nothing'}"
         found += f", and so do {', '.join(others)}" if others else ""
-        raise OptionError(f"first layer on the host: {found}; one spiking population of its own is needed.")
+        raise OptionError(
+            f"first layer on the host: {found}; one spiking population is needed, and one behind it."
+        )
     return IntNetwork(
         populations=(
             replace(first, neuron=PLAIN_SPIKES),

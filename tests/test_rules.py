@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from networks import int_chain, int_loop, int_residual, int_windows, spiking_network
 
 from mpbn_deploy.errors import ProfileError
+from mpbn_deploy.fit import fit
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.graph import Connection, Conv2d, Dense, Population, output_shape
@@ -469,7 +470,7 @@ def test_what_cannot_be_checked_of_a_rule_is_said_in_one_line():
     [
         ("crossbar", ["core.neurons", "core.input_axons"]),
         ("layers", ["core.kernel_words", "core.neuron_words", "core.bias_words"]),
-        ("whole", []),
+        ("whole", ["core.neurons"]),
         ("unknown", []),
     ],
 )
@@ -645,3 +646,26 @@ def test_the_fans_of_a_full_convolution():
     source, target = network.populations
     into, out_of = fan_in(network, target), fan_out(network, source)
     assert (into[0, 2, 2], into[0, 0, 0], out_of[0, 2, 2], out_of[0, 0, 0]) == (72, 32, 90, 40)
+
+
+@pytest.mark.parametrize(
+    ("key", "used", "rule"),
+    [("core__neurons", 6, "layers_fit_on_cores"), ("core__thresholds", 5, "distinct_thresholds_fit_core")],
+)
+def test_one_core_for_all_counts_the_neurons_and_thresholds_of_all_layers(key, used, rule):
+    """Neurons: 3 + 2 + 1, and five thresholds that differ, at most three of them in one layer."""
+    network = features((2, 3, 2, 1))
+    first, second = (
+        replace(population, neuron=replace(population.neuron, threshold=np.array(thresholds)))
+        for population, thresholds in zip(network.populations[1:3], ([1, 2, 3], [4, 5]), strict=True)
+    )
+    network = replace(network, populations=(network.populations[0], first, second, network.populations[3]))
+    for limit, where in ((used, []), (used - 1, ["network"])):
+        found = fit(network, chip("whole", **{key: limit})).found("error")
+        assert [finding.where for finding in found if finding.rule == rule] == where
+
+
+def test_a_memory_of_which_only_the_size_is_known_is_never_passed_in_silence():
+    profile = load_profile("tianjic")
+    found = [f.message for f in fit(features(), profile).found("not checked")]
+    assert any("bytes of a core" in message for message in found)

@@ -53,6 +53,8 @@ def _exactness(report: VerifyReport) -> Verdict:
 
 def _fitting(story: Story) -> Verdict:
     fit = story.fit
+    if fit.fits is None:
+        return Verdict(text=f"no error on {story.profile.title}, whose cores are not known", tone="unknown")
     if not fit.fits:
         errors = plural(len(fit.found("error")), "reason")
         return Verdict(text=f"does not fit {story.profile.title} ({errors})", tone="bad")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..int_ir import Lif
-from ..place import RESOURCES, ROW_KEYS, ROW_RESOURCES, PlacedLayer
+from ..place import RESOURCES, ROW_KEYS, ROW_RESOURCES
 from .design import WHOLE_NETWORK, Design, Finding, Found, Rule, needs, not_checked, rule, words
 from .fans import connection_fan_in, connection_fan_out
 from .neurons import is_digital
@@ -20,6 +20,7 @@ CORE_LIMITS = {
     "words": RESOURCES,
     "crossbar": ("neurons", "input_axons"),
     "layers": ("kernel_words", "neuron_words", "bias_words"),
+    "whole": ("neurons",),
 }
 
 
@@ -45,6 +46,7 @@ def layers_fit_on_cores(design: Design) -> list[Finding]:
     unknown = [key for key in _core_keys(design) if not profile.knows(key)]
     return [
         *([not_checked(name, _what(unknown), unknown, profile)] if unknown else []),
+        *_memory_not_checked(design),
         *(_error(problem.where, problem.message) for problem in design.placement.problems),
         *_overflows(design),
     ]
@@ -54,15 +56,14 @@ def layers_fit_on_cores(design: Design) -> list[Finding]:
 def distinct_thresholds_fit_core(design: Design) -> Found:
     """On each core, neurons have at most so many different thresholds."""
     most = design.known("core.thresholds")
-    placed = {layer.name: layer for layer in design.placement.layers}
-    for population, neuron in design.neurons():
-        if isinstance(neuron, Lif) and (count := _distinct(neuron, placed[population.name])) > most.value:
+    for where, count in _distinct_thresholds(design):
+        if count > most.value:
             found = f"{count} distinct thresholds on one core"
             advice = (
                 f"Export for this target (--target {design.profile.name}), which chooses so few, with "
                 "--thresholds shared for one per population, or change the target."
             )
-            yield population.name, f"{found}; {design.holds(most.value, most)}. {advice}"
+            yield where, f"{found}; {design.holds(most.value, most)}. {advice}"
 
 
 @needs("chip.cores", applies=takes_cores)
@@ -159,6 +160,8 @@ def _what(unknown: list[str]) -> str:
 
 def _overflows(design: Design) -> Iterator[Finding]:
     """Each layer whose fullest core needs more of a resource than a core, a memory of words, has."""
+    if design.profile.placement == "whole":
+        yield from _too_many_neurons(design)
     if design.profile.placement != "words":
         return
     for layer in design.placement.layers:
@@ -168,6 +171,26 @@ def _overflows(design: Design) -> Iterator[Finding]:
                 found = f"{used} {words(resource)} on one core; {design.holds(limit.value, limit)}"
                 advice = "No cut of this layer helps; give it fewer inputs or smaller kernels."
                 yield _error(layer.name, f"{found}. {advice}")
+
+
+def _too_many_neurons(design: Design) -> Iterator[Finding]:
+    """One core holds the neurons of all layers."""
+    limit, used = (
+        design.profile.limit("core.neurons"),
+        sum(layer.neurons for layer in design.placement.layers),
+    )
+    if limit is not None and used > limit.value:
+        found = f"{used} neurons on one core; {design.holds(limit.value, limit)}"
+        yield _error(WHOLE_NETWORK, f"{found}. Train a smaller network (--arch), or choose another target.")
+
+
+def _memory_not_checked(design: Design) -> Iterator[Finding]:
+    """A memory of which only the size is known."""
+    if (limit := design.profile.limit("core.memory_bytes")) is not None:
+        what = f"whether weights fit into the {limit.value} bytes of a core ({limit.source})"
+        message = f"not checked: {what}; how {design.profile.name} stores them is not known."
+        name = layers_fit_on_cores.__name__
+        yield Finding(rule=name, where=WHOLE_NETWORK, message=message, severity="not checked")
 
 
 def _error(where: str, message: str) -> Finding:
@@ -187,10 +210,16 @@ def _no_cores(design: Design) -> Finding:
     )
 
 
-def _distinct(neuron: Lif, layer: PlacedLayer) -> int:
-    """The most thresholds that differ on any core of a layer."""
-    thresholds = np.broadcast_to(neuron.threshold, layer.shape)
-    return max(len(np.unique(thresholds[tile])) for tile in layer.tiles())
+def _distinct_thresholds(design: Design) -> Iterator[tuple[str, int]]:
+    """The most that differ on any core, of each layer, or of all where one core holds them."""
+    placed = {layer.name: layer for layer in design.placement.layers}
+    lifs = [(p, np.broadcast_to(n.threshold, p.shape)) for p, n in design.neurons() if isinstance(n, Lif)]
+    if design.profile.placement == "whole":
+        yield WHOLE_NETWORK, len(set().union(*(np.unique(values).tolist() for _, values in lifs)))
+        return
+    for population, values in lifs:
+        tiles = placed[population.name].tiles()
+        yield population.name, max(len(np.unique(values[tile])) for tile in tiles)
 
 
 def _too_many(design: Design, count: int, name: str, key: str) -> Found:

@@ -82,8 +82,7 @@ def biases_fit_format(design: Design) -> Found:
     for population, neuron in design.neurons():
         if found := outside(neuron.bias, -half, half - 1):
             allowed = design.holds(f"{-half}..{half - 1}", bits)
-            advice = f"Export with --target {design.export_target}."
-            yield population.name, f"bias {found}; {allowed}. {advice}"
+            yield population.name, f"bias {found}; {allowed}. {_other_scale(design)}"
 
 
 @needs("formats.bias_exponent_maximum", applies=is_digital)
@@ -95,7 +94,7 @@ def bias_exponents_fit_format(design: Design) -> Found:
     for population, neuron in design.neurons():
         if not low <= neuron.bias_exponent <= high:
             found = f"bias exponent {neuron.bias_exponent}; {design.holds(f'{low}..{high}', most)}"
-            yield population.name, f"{found}. Export with --target {design.export_target}."
+            yield population.name, f"{found}. {_other_scale(design)}"
 
 
 @needs(
@@ -196,8 +195,14 @@ def _exponent(connection: Connection) -> int:
 
 
 def _exponent_message(design: Design, exponent: int, allowed: str, limit: Limit) -> str:
-    advice = f"Export with --target {design.export_target}, for another scale."
-    return f"weight exponent {exponent}; {design.holds(allowed, limit)}. {advice}"
+    return f"weight exponent {exponent}; {design.holds(allowed, limit)}. {_other_scale(design)}"
+
+
+def _other_scale(design: Design) -> str:
+    """Quantizing for the chip itself keeps its formats; for another one it does not."""
+    if design.profile.exportable:
+        return f"Export with --target {design.profile.name}, for another scale."
+    return f"No export is made for {design.profile.name}; choose another target, such as loihi2."
 
 
 def _thresholds_outside(design: Design, limit: Limit, *, lower: bool) -> Found:
