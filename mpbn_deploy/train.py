@@ -355,7 +355,8 @@ def _execute(options: argparse.Namespace) -> Outcome:
 
 def _usual_rate(options: argparse.Namespace) -> float:
     if options.quantize is not None:
-        return quantized_rate(options.weight_bits)
+        profile = load_profile(options.quantize)
+        return quantized_rate(options.weight_bits or profile.value("formats.weight_bits"))
     return FINE_TUNING_RATE if options.init is not None else Training().learning_rate
 
 

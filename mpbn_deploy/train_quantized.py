@@ -24,10 +24,9 @@ QUANTIZED_RATE = 0.005  # of batches of 32
 FULL_RATE_BITS = 4
 
 
-def quantized_rate(weight_bits: int | None) -> float:
+def quantized_rate(weight_bits: int) -> float:
     """rate * 2**(4 - bits) below 4 bits: an integer moves when the number behind it did by half a quantum."""
-    bits = FULL_RATE_BITS if weight_bits is None else min(weight_bits, FULL_RATE_BITS)
-    return QUANTIZED_RATE * 2.0 ** (FULL_RATE_BITS - bits)
+    return QUANTIZED_RATE * 2.0 ** max(FULL_RATE_BITS - weight_bits, 0)
 
 
 def quantized_twin(

@@ -243,6 +243,7 @@ def test_the_report_as_json():
         "cores",
         "cores_lower_bound",
         "tiling",
+        "first_layer",
         "layers",
         "findings",
         "between_chips",

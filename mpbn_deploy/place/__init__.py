@@ -1,10 +1,22 @@
 """Which neurons sit on which core: every population cut into tiles, one tile on each core.
 
 How a core is filled, and so how a population is cut, differs from chip to chip; a profile says of which
-kind its chip is. Cores that are memories of words: `cutting` (in which order populations are cut), `compiler`
-(how the chips' own tools cut), `search` (better cuts, and lower bounds), `words` (what one core needs). Other
-kinds: `crossbar` (axons times neurons), `layers` (a core for each layer), `whole` (one for all), `unknown`.
-Then `traffic` counts the spikes between cores, and `chips` puts cores on several chips.
+kind its chip is.
+
+    records     PlacedLayer, Placement                   capacity    how much a core has of a resource
+
+  Cores that are memories of words (Loihi):
+    model       a population with all that decides what its neurons need
+    cutting     in which order populations are cut       site        the kinds of tiles of a cut
+    compiler    how the chips' own tools cut             search      better cuts, and lower bounds
+    words       what one core needs, of rows (bits, reach) as Loihi 2 (kernels) or Loihi 1 (windows) counts them
+
+  Other kinds:
+    crossbar    axons times neurons (axons)              layers      a core for each layer
+    whole       one core for all                         unknown     nobody said
+    links       which neurons a tile reads, along one axis at a time
+
+    traffic     the spikes between cores                 chips       which cores sit on which chip
 """
 
 from __future__ import annotations
