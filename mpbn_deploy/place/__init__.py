@@ -9,7 +9,7 @@ kind its chip is.
     model       a population with all that decides what its neurons need
     cutting     in which order populations are cut       site        the kinds of tiles of a cut
     compiler    how the chips' own tools cut             search      better cuts, and lower bounds
-    words       what one core needs, of rows (bits, reach) as Loihi 2 (kernels) or Loihi 1 (windows) counts them
+    words       what one core needs; rows (bits, reach) as Loihi 2 (kernels) or 1 (windows) counts them
 
   Other kinds:
     crossbar    axons times neurons (axons)              layers      a core for each layer
