@@ -79,7 +79,7 @@ def targets_text(chips: Sequence[Summary]) -> RenderableType:
     rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
     table = Table(box=SIMPLE_HEAD, collapse_padding=True)
     for heading in rows[0]:
-        table.add_column(heading, no_wrap=heading == "target")
+        table.add_column(heading, no_wrap=heading in ("target", "chip"))
     for row in rows:
         table.add_row(*row.values())
     return Group(
