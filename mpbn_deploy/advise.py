@@ -35,6 +35,7 @@ from .quantize import quantize
 from .records import Array, record
 
 FEWEST_BITS = 2
+MANY_CHANGED = 0.1  # of all predictions
 NOBODY = "unbounded"  # whom to quantize for, where a chip's number formats are not known
 PLACES = ("chip", "host")  # of the first layer
 SHARED = {"thresholds": "shared"}
@@ -117,6 +118,10 @@ def advise(question: Question, report: FitReport) -> list[Advice]:
     if report.fits is not False:
         return []
     search = _Search(question)
+    if search.trained_integers:
+        announce(
+            f"note: its integers were trained; for {question.target}, train --quantize {question.target}"
+        )
     tried = search.ways()
     if not any(map(search.is_enough, tried)):
         more_chips_do = any(one.report.fits for one in tried)
@@ -145,7 +150,12 @@ def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
 def _advice_lines(one: Advice) -> str:
     cores = "" if one.report.cores is None else f"; cores {one.report.cores}, chips {one.report.chips}"
     changed = "" if one.changed is None else f"; {one.changed} of {one.samples} predictions change"
-    return "\n".join([f"  {one.description}{cores}{changed}", *(f"    {c}" for c in one.commands)])
+    lines = [f"  {one.description}{cores}{changed}", *(f"    {command}" for command in one.commands)]
+    if one.plan is not None and one.way:
+        lines.append("    (the export says that it does not fit; so asked, it does)")
+    if one.changed is not None and one.changed > MANY_CHANGED * one.samples:
+        lines.append("    (much is lost: try --calibration with the export, or train --quantize)")
+    return "\n".join(lines)
 
 
 class _Search:
@@ -156,6 +166,9 @@ class _Search:
         profile = question.profile
         self.quantized_for = profile if profile.exportable else load_profile(NOBODY)
         self.manifest = self.opened.manifest if isinstance(self.opened, ExportFolder) else None
+        self.trained_integers = (
+            self.manifest is not None and self.manifest["model"]["architecture"] == QUANTIZED
+        )
         self.predictions = None if question.samples is None else self._predict(self.opened.network)
 
     def is_enough(self, one: Advice) -> bool:
@@ -174,7 +187,7 @@ class _Search:
             kinds = {plan.kind, *NEEDLESS_AFTER.get(plan.kind, ())}
             if any(self.is_enough(one) and one.plan and one.plan.kind in kinds for one in tried):
                 continue
-            announce(f"advise: {self.question.target} with {plan.description}")
+            announce(f"advise: {self.question.target}, {plan.description}")
             tried += self._attempt(plan)
         return tried
 
@@ -209,7 +222,7 @@ class _Search:
 
     def _plans(self) -> Iterator[Plan]:
         """From the smallest change to the largest; none for integers that were trained or came alone."""
-        if self.manifest is None or self.manifest["model"]["architecture"] == QUANTIZED:
+        if self.manifest is None or self.trained_integers:
             return
         fewer = range(self.quantized_for.value("formats.weight_bits") - 1, FEWEST_BITS - 1, -1)
         yield Plan(kind="chip", description=f"quantized for {self.quantized_for.name}", options={})

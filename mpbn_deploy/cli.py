@@ -121,6 +121,11 @@ def _execute(command: Command, options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         outcome = Outcome(data={"error": str(error)}, text="", exit_code=EXIT_BAD_INPUT)
         return _show(outcome, options.json) if options.json else EXIT_BAD_INPUT
+    except PermissionError as error:
+        message = f"{error.filename}: may not be read ({error.strerror})."
+        print(f"error: {message}", file=sys.stderr)
+        outcome = Outcome(data={"error": message}, text="", exit_code=EXIT_BAD_INPUT)
+        return _show(outcome, options.json) if options.json else EXIT_BAD_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

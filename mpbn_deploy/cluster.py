@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -24,6 +25,7 @@ from importlib import import_module
 from itertools import islice
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from . import __version__
 from .cli import whole_number
@@ -35,6 +37,8 @@ from .progress import announce, watched
 from .records import Array, record
 
 LOCAL = "local:"
+SCHEMES = ("tcp", "tls")
+SECONDS_BETWEEN_KNOCKS = 0.5
 MOST_WORKERS = 1024  # on one machine: more are a slip of the keyboard
 SECONDS_TO_FIND = 30.0  # a scheduler, or a worker where there is none
 GLANCE = 2.0  # seconds between two looks at whether there are workers
@@ -288,18 +292,40 @@ def connected(address: str) -> Iterator[Cluster]:
 @contextmanager
 def _client(place: Any, address: str) -> Iterator[Any]:
     distributed = _load()
+    if isinstance(place, str):
+        _knock(place)
     try:
         client = distributed.Client(place, timeout=SECONDS_TO_FIND, set_as_default=False, name="mpbn_deploy")
     except (OSError, ValueError) as error:  # also asyncio's TimeoutError, and no such protocol
-        raise OptionError(
-            f"--cluster {address}: no scheduler of Dask answers there within {SECONDS_TO_FIND:g} s "
-            f"({error}). Start one with `dask scheduler`, or say {LOCAL}2 for two workers on this machine."
-        ) from error
+        raise OptionError(_no_scheduler(address, error)) from error
     try:
         yield client
     finally:
         with signals_kept_for_later():
             client.close()
+
+
+def _knock(address: str) -> None:
+    """Wait until somebody listens there: a client of Dask that nobody answers takes a minute to let go."""
+    found, until = _host_and_port(address), time.monotonic() + SECONDS_TO_FIND
+    if found is None:
+        raise OptionError(f"cluster {address}: no address; say tcp://host:8786, or {LOCAL}2.")
+    while True:
+        try:
+            socket.create_connection(found, timeout=SECONDS_TO_FIND).close()
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise OptionError(_no_scheduler(address, error)) from error
+            time.sleep(SECONDS_BETWEEN_KNOCKS)
+        else:
+            return
+
+
+def _no_scheduler(address: str, error: Exception) -> str:
+    return (
+        f"--cluster {address}: no scheduler of Dask answers there within {SECONDS_TO_FIND:g} s ({error}). "
+        f"Start one with `dask scheduler`, or say {LOCAL}2 for two workers on this machine."
+    )
 
 
 @contextmanager
@@ -394,9 +420,19 @@ def _address(text: str) -> str:
     """An argparse type: the address of a scheduler, or local:N."""
     if text.startswith(LOCAL):
         whole_number(1, MOST_WORKERS)(text.removeprefix(LOCAL))
-    elif not text:
-        raise argparse.ArgumentTypeError("an address is needed: tcp://host:8786, or local:2")
+    elif _host_and_port(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address; say tcp://host:8786, or local:2")
     return text
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    """('host', 8786) of tcp://host:8786; None of what is no such address."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return None if parts.scheme not in SCHEMES or not host or not port else (host, port)
 
 
 def _own_count(address: str) -> int:

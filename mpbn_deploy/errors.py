@@ -74,9 +74,14 @@ class MissingPackageError(DeployError):
     """An optional package is not installed."""
 
 
+MOST_NAMES = 40  # that a message lists
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """'Known: a, b.' with a suggestion in front when `word` looks like one of them."""
     names = sorted(known)
     close = get_close_matches(word, names, n=1)
     suggestion = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{suggestion}Known: {', '.join(names)}."
+    shown = names if len(names) <= MOST_NAMES else get_close_matches(word, names, n=8, cutoff=0.3)
+    more = "" if len(shown) == len(names) else f" and {len(names) - len(shown)} more"
+    return f"{suggestion}Known: {', '.join(shown)}{more}."

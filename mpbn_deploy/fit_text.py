@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from .energy import EnergyReport, Range
 from .energy_text import short, spread
 from .fit import FitReport, LayerFit
 from .hardware import Summary
@@ -26,6 +27,7 @@ COLUMNS = {
     "bias_words": "biases",
 }
 UNKNOWN = "?"
+NO_BREAK = "\u00a0"  # a space at which a table does not cut a number from its unit
 WIDE = ("placement", "thresholds", "messages")  # columns of the table of targets that only JSON has
 
 
@@ -60,18 +62,21 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, collapse_padding=True)
     table.add_column("target", no_wrap=True)
     table.add_column("fits")
-    for heading in ("cores", "at\nleast", "chips", "errors", "warn-\nings", "not\nchecked", "energy", "time"):
+    for heading in ("cores", "chips", "errors", "warn-\nings", "not\nchecked", "energy", "time"):
         table.add_column(heading, justify="right")
     for report in reports:
         table.add_row(
             report.target,
             verdict(report),
-            *(UNKNOWN if n is None else str(n) for n in (report.cores, report.lower_bound, report.chips)),
+            *(UNKNOWN if n is None else str(n) for n in (report.cores, report.chips)),
             *(str(len(report.found(severity))) for severity in ("error", "warning", "not checked")),
-            *_cost_cells(report, ranges=False),
+            *_cost_cells(report),
         )
     reasons = [f"{r.target}: {line}" for r in reports for line in _finding_lines(r, ("error", "warning"))]
-    return Group(table, "energy and time of a sample; >: something is left out", *reasons)
+    legend = (
+        "energy and time of a sample; >: something is left out; one target alone shows what is not checked"
+    )
+    return Group(table, legend, *reasons)
 
 
 def targets_text(chips: Sequence[Summary]) -> RenderableType:
@@ -105,18 +110,20 @@ def _percent(layer: LayerFit, resource: str) -> str:
     return "" if use is None or use.percent is None else f"{use.percent:.2f}"
 
 
-def _cost_cells(report: FitReport, *, ranges: bool = True) -> list[str]:
-    """Energy and time; a sum that leaves something out is at least so much."""
+def _cost_cells(report: FitReport) -> list[str]:
+    """Energy and time; '>1.2 µJ' where something is left out."""
     if report.energy is None:
         return [UNKNOWN, UNKNOWN]
-    energy, step = report.energy, report.energy.step
-    left_out = [bool(energy.dynamic.missing or energy.static.missing), bool(step.missing)]
-    show = spread if ranges else short
-    found = [show(energy.energy, "J", 1e-12), show(energy.time, "s", 1e-9)]
     return [
-        f"> {text}" if part and text != "unknown" else text
-        for text, part in zip(found, left_out, strict=True)
+        UNKNOWN if found is None else f"{'>' if left_out else ''}{short(found, *unit)}".replace(" ", NO_BREAK)
+        for found, left_out, unit in _costs(report.energy)
     ]
+
+
+def _costs(energy: EnergyReport) -> list[tuple[Range | None, bool, tuple[str, float]]]:
+    """Energy and time of a sample, whether something is left out of them, and their units."""
+    left_out = bool(energy.dynamic.missing or energy.static.missing)
+    return [(energy.energy, left_out, ("J", 1e-12)), (energy.time, bool(energy.step.missing), ("s", 1e-9))]
 
 
 def _cost_lines(report: FitReport) -> Iterator[str]:
@@ -130,7 +137,10 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
             f"(cut by {crossing.method}; {board})"
         )
     if report.energy is not None:
-        energy, time = _cost_cells(report)
+        energy, time = (
+            f"{spread(found, *unit)}{' and more' if left_out and found else ''}"
+            for found, left_out, unit in _costs(report.energy)
+        )
         measured = f"estimated from {report.energy.samples} samples; --energy shows how"
         yield f"a sample: {energy}, {time} ({measured})"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from .errors import OptionError, ProfileError, did_you_mean
@@ -76,6 +76,7 @@ class HardwareProfile:
     lists: Mapping[str, Allowed] = field(default_factory=dict)
     costs: Mapping[str, Cost] = field(default_factory=dict)
     placement: str = "words"
+    typed: str = ""  # how a command line names it: by its name, or by a path
 
     def limit(self, key: str) -> Limit | None:
         """The limit, or None where it is not known."""
@@ -146,10 +147,10 @@ def profile_names() -> list[str]:
 def load_profile(name_or_path: str | Path) -> HardwareProfile:
     """A profile of ours by its name, or anybody's by the path of its TOML file."""
     if str(name_or_path) in profile_names():
-        return _read(_profile_folder() / f"{name_or_path}.toml")
+        return replace(_read(_profile_folder() / f"{name_or_path}.toml"), typed=str(name_or_path))
     path = Path(name_or_path)
     if path.suffix == ".toml" and path.is_file():
-        return _read(path)
+        return replace(_read(path), typed=str(path))
     raise OptionError(
         f"no hardware profile {str(name_or_path)!r}. {did_you_mean(str(name_or_path), profile_names())} "
         f"Or give the path of a .toml file."

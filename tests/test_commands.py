@@ -513,3 +513,16 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OptionError, match="No space left on device"):
         write_atomically(tmp_path / "file", b"content")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_may_not_be_read_is_one_message(capsys):
+    def execute(options):
+        raise PermissionError(13, "Permission denied", "locked/manifest.json")
+
+    command = cli.Command(
+        name="fit", summary="", details="", add_arguments=lambda parser: None, execute=execute
+    )
+    assert cli.main(command, []) == 2
+    assert capsys.readouterr().err == "error: locked/manifest.json: may not be read (Permission denied).\n"
+    assert cli.main(command, ["--json"]) == 2
+    assert "may not be read" in json.loads(capsys.readouterr().out)["error"]

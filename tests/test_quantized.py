@@ -237,6 +237,15 @@ def test_a_scale_of_zero_in_a_checkpoint_is_refused(tmp_path):
         load_model(tmp_path / "model.pt")
 
 
+def test_trained_integers_need_nobody_to_build_their_network(tmp_path):
+    """Whoever built the float network: its name may be given again, and nothing of it is imported."""
+    _, model, _ = twin_of(fold(trace(spiking_network(0))), 4)
+    save_model(tmp_path / "model.pt", model)
+    again = load_model(tmp_path / "model.pt", arch="somebody.elses:factory")
+    for name, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value)
+
+
 def test_what_cannot_be_trained_is_named():
     network, _, _ = twin_of(fold(trace(spiking_network(0))), 4)
     formats = Formats.of(LOIHI2, 4)

@@ -1012,7 +1012,7 @@ def test_what_has_no_public_figure_is_listed(story):
     report = replace(story.fit, energy=estimate(story.network, profile, activity, cores=3))
     words = words_of(render(replace(story, fit=report)))
     assert f"energy of synaptic operations: {NO_FIGURE}" in words
-    assert "A sample takes at least" in words
+    assert ", and what is left out." in words
     assert "How long a sample takes is not known." in words
     assert "spikes : a &lt;book&gt;" in words
     nothing = replace(report, energy=estimate(story.network, NOTHING_KNOWN, activity, cores=3))

@@ -228,7 +228,9 @@ def _remedy(layer: _Layer, inputs: int, axons: int) -> str:
     bits = bits_that_fit(inputs, axons, kinds.value, needed)
     if bits is not None:
         return f"Weights of {bits} bits would fit."
-    least = f"Even weights of {TERNARY_BITS} bits would need {TERNARY_AXONS * inputs}"
+    least = (
+        f"Even weights of {TERNARY_BITS} bits would need {TERNARY_AXONS * inputs}, unless many become zero"
+    )
     return f"{least}; give its neurons {_fewer_inputs(axons // TERNARY_AXONS)}"
 
 

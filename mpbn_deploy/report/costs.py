@@ -71,16 +71,16 @@ def costs(report: EnergyReport) -> Costs:
 def _energy(report: EnergyReport) -> str:
     if report.energy is None:
         return "The energy of a sample is not known."
-    least = "at least " if report.dynamic.missing or report.static.missing else ""
-    return f"A sample takes {least}{spread(report.energy, *JOULES)}."
+    more = ", and what is left out" if report.dynamic.missing or report.static.missing else ""
+    return f"A sample takes {spread(report.energy, *JOULES)}{more}."
 
 
 def _time(report: EnergyReport) -> str:
     if report.step.total is None:
         return "How long a sample takes is not known."
-    least = "at least " if report.step.missing else ""
+    more = ", and what is left out," if report.step.missing else ","
     step = spread(report.step.total, *SECONDS)
-    return f"It takes {least}{spread(report.time, *SECONDS)}, {step} for each time step: {report.step_of}."
+    return f"It takes {spread(report.time, *SECONDS)}{more} {step} for each time step: {report.step_of}."
 
 
 def headline(report: EnergyReport) -> tuple[str, str]:

@@ -60,7 +60,7 @@ def distinct_thresholds_fit_core(design: Design) -> Found:
         if count > most.value:
             found = f"{count} distinct thresholds on one core"
             advice = (
-                f"Export for this target (--target {design.profile.name}), which chooses so few, with "
+                f"Export for this target (--target {design.typed}), which chooses so few, with "
                 "--thresholds shared for one per population, or change the target."
             )
             yield where, f"{found}; {design.holds(most.value, most)}. {advice}"

@@ -61,7 +61,12 @@ class Design:
     @property
     def export_target(self) -> str:
         """For whom to export what this chip is to hold: itself, or nobody in particular."""
-        return self.profile.name if self.profile.exportable else "unbounded"
+        return self.typed if self.profile.exportable else "unbounded"
+
+    @property
+    def typed(self) -> str:
+        """The chip as a command line names it."""
+        return self.profile.typed or self.profile.name
 
 
 Found = Iterator[tuple[str, str]]  # where, and what is wrong there

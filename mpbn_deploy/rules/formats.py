@@ -135,7 +135,7 @@ def states_stay_in_width(design: Design) -> Found:
     bits = design.known("formats.state_bits")
     largest = 2 ** (bits.value - 1) - 1
     if design.profile.exportable:
-        advice = f"Export with --target {design.profile.name} --overflow proved, for smaller scales."
+        advice = f"Export with --target {design.typed} --overflow proved, for smaller scales."
     else:
         advice = "Use fewer inputs per neuron or fewer --timesteps, or a target with wider states."
     for name, bound in bounds(design.network).items():
@@ -201,7 +201,7 @@ def _exponent_message(design: Design, exponent: int, allowed: str, limit: Limit)
 def _other_scale(design: Design) -> str:
     """Quantizing for the chip itself keeps its formats; for another one it does not."""
     if design.profile.exportable:
-        return f"Export with --target {design.profile.name}, for another scale."
+        return f"Export with --target {design.typed}, for another scale."
     return f"No export is made for {design.profile.name}; choose another target, such as loihi2."
 
 
@@ -221,7 +221,7 @@ def _thresholds_outside(design: Design, limit: Limit, *, lower: bool) -> Found:
 def _threshold_advice(design: Design, lower: bool) -> str:
     if design.profile.exportable:
         return (
-            f"Export for this target (--target {design.profile.name}), which moves them into biases, or "
+            f"Export for this target (--target {design.typed}), which moves them into biases, or "
             "choose one that holds them, such as loihi2."
         )
     if lower:
