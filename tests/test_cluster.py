@@ -277,11 +277,21 @@ def test_a_shard_that_kills_its_workers_is_named(workers):
 
 def test_a_scheduler_that_cannot_be_reached(dask, monkeypatch, netx_path, capfd):
     monkeypatch.setattr(cluster, "SECONDS_TO_FIND", 1.0)
-    for address in ("tcp://127.0.0.1:9", "nothing://somewhere"):
-        assert cli.main(run_module.COMMAND, [str(netx_path), "--cluster", address, "--json"]) == 2
-        out, err = capfd.readouterr()
-        assert f"--cluster {address}: no scheduler of Dask answers there" in json.loads(out)["error"]
-        assert "Traceback" not in err
+    address = "tcp://127.0.0.1:9"
+    assert cli.main(run_module.COMMAND, [str(netx_path), "--cluster", address, "--json"]) == 2
+    out, err = capfd.readouterr()
+    assert f"--cluster {address}: no scheduler of Dask answers there" in json.loads(out)["error"]
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "address", ["nothing://somewhere", "nonsense", "local", "tcp://host", "tcp://host:99999"]
+)
+def test_what_is_no_address_is_refused_at_once(netx_path, capfd, address):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(run_module.COMMAND, [str(netx_path), "--cluster", address])
+    assert ended.value.code == 2
+    assert f"{address!r} is no address; say tcp://host:8786, or local:2" in capfd.readouterr().err
 
 
 def scheduler(dask, workers):

@@ -280,7 +280,7 @@ def test_one_input_too_many_does_not_fit_exactly():
     assert problem.message == (
         "does not fit exactly: a neuron needs 258 axons (129 inputs, 2 axons for each with weights -1..1); "
         "a core of chip has 256 (book p. 256), and sums leave it as spikes only. "
-        "Even weights of 2 bits would need 258; "
+        "Even weights of 2 bits would need 258, unless many become zero; "
         "give its neurons at most 128 inputs, by smaller kernels, groups or fewer channels."
     )
     assert placement.layers[0].use["input_axons"] == 258
