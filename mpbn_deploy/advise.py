@@ -256,8 +256,8 @@ class _Search:
     ) -> Advice:
         changed = None
         if self.predictions is not None and report.fits:
-            same = network is None or np.array_equal(predicted := self._predict(network), self.predictions)
-            changed = 0 if same else int(np.count_nonzero(predicted != self.predictions))
+            again = self.predictions if network is None else self._predict(network)
+            changed = int(np.count_nonzero(again != self.predictions))
         return Advice(
             way=way,
             question=question,

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from .energy import EnergyReport, Item, Range
 
+JOULES, SECONDS = ("J", 1e-12), ("s", 1e-9)  # units, and what our picojoules and nanoseconds are in them
 PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0}
 
 
@@ -66,6 +67,21 @@ def _notes(report: EnergyReport) -> list[str]:
         if item.cost is not None:
             sources.setdefault(item.cost.source, []).append(item.name)
     return [*lines, *(f"{', '.join(dict.fromkeys(names))}: {source}" for source, names in sources.items())]
+
+
+def sample_costs(report: EnergyReport) -> list[tuple[Range | None, bool, tuple[str, float]]]:
+    """Energy and time of a sample, whether something is left out of them, and their units."""
+    left_out = bool(report.dynamic.missing or report.static.missing)
+    return [(report.energy, left_out, JOULES), (report.time, bool(report.step.missing), SECONDS)]
+
+
+def headline(report: EnergyReport) -> tuple[str, str]:
+    """Energy and time of a sample, without their ranges; '> 1.2 µJ' where something is left out."""
+    energy, time = (
+        f"> {short(found, *unit)}" if left_out and found is not None else short(found, *unit)
+        for found, left_out, unit in sample_costs(report)
+    )
+    return energy, time
 
 
 def short(found: Range | None, unit: str, scale: float) -> str:

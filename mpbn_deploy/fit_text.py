@@ -8,8 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from .energy import EnergyReport, Range
-from .energy_text import short, spread
+from .energy_text import headline, sample_costs, spread
 from .fit import FitReport, LayerFit
 from .hardware import Summary
 from .place import RESOURCES
@@ -111,19 +110,10 @@ def _percent(layer: LayerFit, resource: str) -> str:
 
 
 def _cost_cells(report: FitReport) -> list[str]:
-    """Energy and time; '>1.2 µJ' where something is left out."""
+    """Energy and time of a sample, each in one piece."""
     if report.energy is None:
         return [UNKNOWN, UNKNOWN]
-    return [
-        UNKNOWN if found is None else f"{'>' if left_out else ''}{short(found, *unit)}".replace(" ", NO_BREAK)
-        for found, left_out, unit in _costs(report.energy)
-    ]
-
-
-def _costs(energy: EnergyReport) -> list[tuple[Range | None, bool, tuple[str, float]]]:
-    """Energy and time of a sample, whether something is left out of them, and their units."""
-    left_out = bool(energy.dynamic.missing or energy.static.missing)
-    return [(energy.energy, left_out, ("J", 1e-12)), (energy.time, bool(energy.step.missing), ("s", 1e-9))]
+    return [text.replace(" ", NO_BREAK) for text in headline(report.energy)]
 
 
 def _cost_lines(report: FitReport) -> Iterator[str]:
@@ -139,7 +129,7 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
     if report.energy is not None:
         energy, time = (
             f"{spread(found, *unit)}{' and more' if left_out and found else ''}"
-            for found, left_out, unit in _costs(report.energy)
+            for found, left_out, unit in sample_costs(report.energy)
         )
         measured = f"estimated from {report.energy.samples} samples; --energy shows how"
         yield f"a sample: {energy}, {time} ({measured})"

@@ -9,12 +9,12 @@ from math import log10
 from markupsafe import Markup
 
 from ..energy import EnergyReport, Item, Range
-from ..energy_text import quantity, short, spread
+from ..energy_text import JOULES, SECONDS, quantity, spread
 from ..records import record
 from .svg import decades, element, line, picture, rectangle, text
 from .wording import plural, shortened
 
-JOULES, SECONDS, WATTS = ("J", 1e-12), ("s", 1e-9), ("W", 1e-3)
+WATTS = ("W", 1e-3)
 # Pixels of the picture on a logarithmic axis.
 WIDTH, ROW, NAMES, VALUES, BELOW = 1040.0, 28.0, 220.0, 90.0, 26.0
 LETTERS = 30  # of a name
@@ -81,18 +81,6 @@ def _time(report: EnergyReport) -> str:
     more = ", and what is left out," if report.step.missing else ","
     step = spread(report.step.total, *SECONDS)
     return f"It takes {spread(report.time, *SECONDS)}{more} {step} for each time step: {report.step_of}."
-
-
-def headline(report: EnergyReport) -> tuple[str, str]:
-    """Energy and time of a sample, without their ranges; '> 1.2 µJ' where something is left out."""
-    found = []
-    for total, missing, unit in (
-        (report.energy, report.dynamic.missing or report.static.missing, JOULES),
-        (report.time, report.step.missing, SECONDS),
-    ):
-        words = short(total, *unit)
-        found.append(f"> {words}" if missing and total is not None else words)
-    return found[0], found[1]
 
 
 def _top(items: Sequence[Item]) -> float:

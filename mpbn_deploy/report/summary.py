@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..energy_text import headline
 from ..int_ir import STATE_LIMIT
 from ..records import record
 from ..verify import VerifyReport
-from .costs import headline
 from .story import Story
 from .wording import NONE, UNKNOWN, percent, plural, size, whole
 
