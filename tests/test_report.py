@@ -20,7 +20,7 @@ from mpbn_deploy.data import Split
 from mpbn_deploy.drift import Drift, Flip
 from mpbn_deploy.emulate import emulate
 from mpbn_deploy.energy import NO_FIGURE, estimate
-from mpbn_deploy.energy_text import quantity, spread
+from mpbn_deploy.energy_text import headline, quantity, spread
 from mpbn_deploy.errors import OptionError
 from mpbn_deploy.fit import LayerFit, ResourceUse, fit
 from mpbn_deploy.fit_text import shown_resources
@@ -37,7 +37,7 @@ from mpbn_deploy.place.chips import ChipMap
 from mpbn_deploy.quantize import describe, quantize
 from mpbn_deploy.report import Story, write_html
 from mpbn_deploy.report.core_map import Grid, core_map, cores_of, grid_of
-from mpbn_deploy.report.costs import costs, headline
+from mpbn_deploy.report.costs import costs
 from mpbn_deploy.report.diagram import choose_lanes, network_diagram, split_connections, synapse_text
 from mpbn_deploy.report.findings import by_rule
 from mpbn_deploy.report.histograms import (
