@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from collections import OrderedDict
 from dataclasses import replace
 
@@ -356,3 +357,14 @@ def end_of(run, seconds=60):
     except subprocess.TimeoutExpired:
         os.killpg(run.pid, signal.SIGKILL)
         pytest.fail(f"still running {seconds} s after it was told to end")
+
+
+def group_is_gone(group, seconds=30):
+    """Whether all processes of a group are gone soon; the dead linger until the system takes note."""
+    for _ in range(10 * seconds):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import end_of, inputs_for, int_chain, needs_lava, spiking_network
+from networks import end_of, group_is_gone, inputs_for, int_chain, needs_lava, spiking_network
 
 from mpbn_deploy import cli, cluster
 from mpbn_deploy import run as run_module
@@ -385,14 +385,3 @@ def test_an_interrupt_leaves_no_workers(dask, netx_path, short_folder, number, c
         err = end_of(shared)[1]
     assert shared.returncode == code and "Traceback" not in err, err
     assert group_is_gone(shared.pid) and list(short_folder.iterdir()) == []
-
-
-def group_is_gone(group, seconds=30):
-    """Whether all processes of a group are gone soon."""
-    for _ in range(10 * seconds):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import assert_same_trace, end_of, inputs_for, int_chain, needs_lava
+from networks import assert_same_trace, end_of, group_is_gone, inputs_for, int_chain, needs_lava
 
 from mpbn_deploy import lava_sim, run, verify
 from mpbn_deploy.cli import main
@@ -224,7 +224,7 @@ def test_an_interrupt_from_the_keyboard_ends_all_processes(tmp_path, seconds):
         out = end_of(run)[0]
     assert out == "interrupted\n" and run.returncode == 0
     assert list(tmp_path.iterdir()) == []
-    assert _group_ends(run.pid)
+    assert group_is_gone(run.pid)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_memory(tmp_path, number, 
         memory = _memory_in_use(run.pid)
         os.kill(run.pid, number)
         end_of(run)
-    assert _group_ends(run.pid)
+    assert group_is_gone(run.pid)
     assert not any(path.exists() for path in memory)
     assert list(tmp_path.iterdir()) == []
 
@@ -268,17 +268,6 @@ def _is_member(path, group):
         return os.getpgid(int(path.name)) == group
     except ProcessLookupError:
         return False
-
-
-def _group_ends(group, seconds=30):
-    """Whether all processes of a group are gone soon; the dead linger until the system takes note."""
-    for _ in range(10 * seconds):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def test_children_of_a_parent_that_lives_are_left_alone():

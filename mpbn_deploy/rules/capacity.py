@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from ..int_ir import Lif
+from ..int_ir import IntNetwork, Lif
 from ..place import RESOURCES, ROW_KEYS, ROW_RESOURCES
+from ..records import Array
 from .design import WHOLE_NETWORK, Design, Finding, Found, Rule, needs, not_checked, rule, words
 from .fans import connection_fan_in, connection_fan_out
 from .neurons import is_digital
@@ -100,24 +101,18 @@ def outputs_are_few_enough(design: Design) -> Found:
 @needs("network.input_reach", kin=REACH_KEYS)
 def inputs_reach_few_enough(design: Design) -> Found:
     """hidden neurons with a synapse from the input <= maximum"""
-    network = design.network
-    reached = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
-    for connection in network.connections:
-        if connection.source == network.input.name and connection.target in reached:
-            reached[connection.target] |= connection_fan_in(network, connection) > 0
-    count = sum(int(neurons.sum()) for neurons in reached.values())
+    network, source = design.network, design.network.input.name
+    entering = [c for c in network.connections if c.source == source]
+    count = _hidden_marked(network, ((c.target, connection_fan_in(network, c) > 0) for c in entering))
     return _too_many(design, count, "hidden neurons that inputs reach", "network.input_reach")
 
 
 @needs("network.output_reach", kin=REACH_KEYS)
 def outputs_read_few_enough(design: Design) -> Found:
     """hidden neurons with a synapse to the output <= maximum"""
-    network = design.network
-    read = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
-    for connection in network.connections:
-        if connection.target == network.output.name and connection.source in read:
-            read[connection.source] |= connection_fan_out(network, connection) > 0
-    count = sum(int(neurons.sum()) for neurons in read.values())
+    network, target = design.network, design.network.output.name
+    leaving = [c for c in network.connections if c.target == target]
+    count = _hidden_marked(network, ((c.source, connection_fan_out(network, c) > 0) for c in leaving))
     return _too_many(design, count, "hidden neurons that outputs read", "network.output_reach")
 
 
@@ -220,6 +215,15 @@ def _distinct_thresholds(design: Design) -> Iterator[tuple[str, int]]:
     for population, values in lifs:
         tiles = placed[population.name].tiles()
         yield population.name, max(len(np.unique(values[tile])) for tile in tiles)
+
+
+def _hidden_marked(network: IntNetwork, marks: Iterable[tuple[str, Array]]) -> int:
+    """How many neurons between input and output have a mark, of those given by population."""
+    hidden = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
+    for name, marked in marks:
+        if name in hidden:
+            hidden[name] |= marked
+    return sum(int(neurons.sum()) for neurons in hidden.values())
 
 
 def _too_many(design: Design, count: int, name: str, key: str) -> Found:
