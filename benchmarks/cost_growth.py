@@ -21,10 +21,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from mpbn_deploy import lava_sim
-from mpbn_deploy.emulate import Emulator
-from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
-from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
+from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.execute.emulator import Emulator
+from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout
 
 SIZE = 16  # pixels of a side
 LANES = 16

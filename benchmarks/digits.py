@@ -10,14 +10,14 @@ from datetime import date
 
 import numpy as np
 
-from mpbn_deploy import lava_sim
 from mpbn_deploy.data import load_dataset
-from mpbn_deploy.emulate import emulate
+from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.execute.emulator import emulate
+from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.quantize import quantize
-from mpbn_deploy.simulate import simulate
 from mpbn_deploy.train import Training, train
 from mpbn_deploy.verify import compare
 

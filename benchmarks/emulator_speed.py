@@ -28,14 +28,14 @@ import numpy as np
 import torch
 from fold_zoo import lively_network
 
-from mpbn_deploy import lava_sim
-from mpbn_deploy.emulate import Emulator
+from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.execute.emulator import Emulator
+from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
+from mpbn_deploy.formats.netx import read_netx, write_netx
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
-from mpbn_deploy.netx_io import read_netx, write_netx
 from mpbn_deploy.quantize import quantize
-from mpbn_deploy.simulate import simulate
 
 REPEATS = 5
 COMPARED = 2  # samples on which the reference is run

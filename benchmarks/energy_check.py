@@ -22,11 +22,9 @@ from itertools import product
 import numpy as np
 import torch
 
-from mpbn_deploy.activity import core_loads, measure, operations
-from mpbn_deploy.energy import estimate
-from mpbn_deploy.energy_text import quantity, spread
+from mpbn_deploy.fit import core_loads, estimate, measure, operations, quantity, spread
+from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.hardware import load_profile
-from mpbn_deploy.netx_io import read_netx
 
 STEPS = 16  # per frame
 FRAMES_PER_SECOND, TOTAL_WATTS, STATIC_WATTS = 408.91, 0.679234, 0.232078

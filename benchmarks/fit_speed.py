@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from fold_zoo import lively_network
 
-from mpbn_deploy.activity import measure
-from mpbn_deploy.fit import fit
+from mpbn_deploy.fit import fit, measure
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from mpbn_deploy.float_ir import FloatLif, InputFormat
+from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
+from mpbn_deploy.ir import FloatLif, InputFormat
 from mpbn_deploy.nn import LIF, SpikingNetwork
-from mpbn_deploy.simulate import close_calls, simulate
+from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.verify import trained_spikes
-from mpbn_deploy.zoo import ARCHITECTURES
 
 SHAPES = {
     "digits-cnn": (1, 8, 8),

@@ -20,13 +20,12 @@ from statistics import median
 
 import numpy as np
 
-from mpbn_deploy import lava_sim
 from mpbn_deploy.data import load_dataset
+from mpbn_deploy.execute import lava as lava_sim
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.graph import Connection, Conv2d, Population, Trace
 from mpbn_deploy.hardware import load_profile
-from mpbn_deploy.int_ir import Input, IntNetwork, Lif
+from mpbn_deploy.ir import Connection, Conv2d, Input, IntNetwork, Lif, Population, Trace
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.train import Training, train
 

@@ -24,9 +24,8 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from mpbn_deploy.checkpoint import load_model
+from mpbn_deploy.checkpoint import DATA, PAPER_ARCHITECTURES, load_model
 from mpbn_deploy.nn import LIF
-from mpbn_deploy.zoo.paper import DATA, PAPER_ARCHITECTURES
 
 LARGEST_DIFFERENCE = 1e-9
 FUNCTIONS = {

@@ -32,16 +32,19 @@ from fold_zoo import lively_network
 
 from mpbn_deploy.checkpoint import load_model, save_model
 from mpbn_deploy.data import load_dataset
-from mpbn_deploy.emulate import Emulator, emulate
+from mpbn_deploy.execute.emulator import Emulator, emulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
-from mpbn_deploy.nn import QUANTIZED
-from mpbn_deploy.quantize import quantize
-from mpbn_deploy.rounding import round_without_overflow
-from mpbn_deploy.scales import Formats, choose_grid
-from mpbn_deploy.train import Training, train
-from mpbn_deploy.train_quantized import CALIBRATION_SAMPLES, quantized_rate, quantized_twin
+from mpbn_deploy.quantize import (
+    CALIBRATION_SAMPLES,
+    QUANTIZED,
+    Formats,
+    choose_grid,
+    quantize,
+    round_without_overflow,
+)
+from mpbn_deploy.train import Training, quantized_rate, quantized_twin, train
 
 PROFILE = load_profile("loihi2")
 SENSED = 5000  # samples whose pixels are changed

@@ -22,9 +22,9 @@ from datetime import date
 import torch
 from torch import nn
 
-from mpbn_deploy.float_ir import InputFormat
+from mpbn_deploy.ir import InputFormat
 from mpbn_deploy.nn import LIF, SpikingNetwork
-from mpbn_deploy.zoo import ARCHITECTURES
+from mpbn_deploy.nn.zoo import ARCHITECTURES
 
 CONTESTANTS = {
     "ours": "with MPBN",

@@ -18,16 +18,11 @@ from statistics import mean, stdev
 
 import torch
 
+from mpbn_deploy.base import Command, OptionError, Outcome, announce, main, whole_number, write_atomically
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.cli import Command, Outcome, main, whole_number
 from mpbn_deploy.data import DATASETS, load_dataset
-from mpbn_deploy.errors import OptionError
-from mpbn_deploy.files import write_atomically
 from mpbn_deploy.nn import MPBN_GAINS, MPBN_KINDS, SURROGATES
-from mpbn_deploy.progress import announce
-from mpbn_deploy.report.curves import training_curves
-from mpbn_deploy.train import NEURON_DEFAULTS, Training, train
-from mpbn_deploy.train_files import Epoch, resume_file
+from mpbn_deploy.train import NEURON_DEFAULTS, Epoch, Training, resume_file, train, training_curves
 
 SUMMARY, _, DETAILS = __doc__.partition("\n\n")
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from mpbn_deploy.checkpoint import save_model
 from mpbn_deploy.data import load_dataset
 from mpbn_deploy.export import ExportResult, export
-from mpbn_deploy.folder import REPORT_FILE
+from mpbn_deploy.formats.folder import REPORT_FILE
 from mpbn_deploy.train import Training, train
 
 

@@ -17,14 +17,10 @@ import torch
 from matplotlib import style
 from matplotlib.figure import Figure
 
+from mpbn_deploy.base import Command, Outcome, main, refuse_unwritable, track, whole_number, write_atomically
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.cli import Command, Outcome, main, whole_number
 from mpbn_deploy.data import Split, load_dataset
-from mpbn_deploy.files import refuse_unwritable, write_atomically
-from mpbn_deploy.progress import track
-from mpbn_deploy.report.curves import COLORS, as_png
-from mpbn_deploy.report.drawing import MUTED, STYLE
-from mpbn_deploy.train import evaluate
+from mpbn_deploy.train import COLORS, MUTED, STYLE, as_png, evaluate
 
 SUMMARY, _, DETAILS = __doc__.partition("\n\n")
 

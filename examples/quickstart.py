@@ -3,15 +3,15 @@
 python examples/quickstart.py
 """
 
-from mpbn_deploy import lava_sim
 from mpbn_deploy.data import load_dataset
-from mpbn_deploy.emulate import emulate
+from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.execute.emulator import emulate
+from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fit import fit
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.quantize import quantize
-from mpbn_deploy.simulate import simulate
 from mpbn_deploy.train import Training, accuracy, train
 from mpbn_deploy.verify import compare
 

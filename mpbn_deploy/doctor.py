@@ -18,11 +18,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from . import __version__
-from .cli import Command, Outcome, main
-from .graph import Connection, Dense, Population
-from .int_ir import Input, IntNetwork, Lif, Neuron
-from .lava_sim.compat import INSTALL_LAVA, load_netx
-from .records import record
+from .base import Command, Outcome, main, record
+from .execute.lava import INSTALL_LAVA, load_netx
+from .ir import Connection, Dense, Input, IntNetwork, Lif, Neuron, Population
 
 OLDEST, NEWEST = (3, 10), (3, 12)
 
@@ -114,7 +112,7 @@ def _nir() -> str:
 
 
 def _hdf5() -> str:
-    from .netx_io import read_netx, write_netx
+    from .formats.netx import read_netx, write_netx
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.net"
@@ -125,8 +123,8 @@ def _hdf5() -> str:
 
 def _lava() -> str:
     """Three samples, of which the second and third fire: 2 * 5 > 9, 2 * 4 + 8 // 4 > 9."""
-    from . import lava_sim
-    from .simulate import simulate
+    from .execute import lava as lava_sim
+    from .execute.reference import simulate
 
     inputs = np.array([[[1], [1]], [[5], [0]], [[4], [4]]])
     expected, got = simulate(one_neuron(), inputs), lava_sim.run(one_neuron(), inputs)

@@ -40,7 +40,7 @@ def netx_path(tmp_path):
     """network.net of a chain, which a test may spoil."""
     from networks import int_chain
 
-    from mpbn_deploy.netx_io import write_netx
+    from mpbn_deploy.formats.netx import write_netx
 
     write_netx(int_chain(), tmp_path / "network.net")
     return tmp_path / "network.net"
@@ -51,7 +51,7 @@ def netx_graph_path(tmp_path):
     """network.net with a skip connection and a delay."""
     from networks import int_residual
 
-    from mpbn_deploy.netx_io import write_netx
+    from mpbn_deploy.formats.netx import write_netx
 
     write_netx(int_residual(delay=2), tmp_path / "graph.net")
     return tmp_path / "graph.net"

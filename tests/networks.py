@@ -12,11 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from mpbn_deploy import lava_sim
-from mpbn_deploy.compose import compose
-from mpbn_deploy.float_ir import InputFormat
-from mpbn_deploy.graph import Connection, Conv2d, Dense, Population
-from mpbn_deploy.int_ir import Input, IntNetwork, Lif, Readout
+from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, InputFormat, IntNetwork, Lif, Population, Readout
+from mpbn_deploy.ir.composition import compose
 from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
 
 needs_lava = pytest.mark.skipif(lava_sim.lava_version() is None, reason="lava-nc is not installed")

@@ -7,9 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpbn_deploy.compose import compose, identity_synapse, pool_synapse
-from mpbn_deploy.float_ir import FloatLif, FloatReadout, FoldedNetwork
-from mpbn_deploy.graph import Connection, Conv2d, Dense, Input, Population
+from mpbn_deploy.ir import (
+    Connection,
+    Conv2d,
+    Dense,
+    FloatLif,
+    FloatReadout,
+    FoldedNetwork,
+    Input,
+    Population,
+    identity_synapse,
+    pool_synapse,
+)
+from mpbn_deploy.ir.composition import compose
 
 LEAK = 0.5
 

@@ -1,34 +1,14 @@
 """Data sets: each a function (folder or None) -> DataSet. Values are raw integers, never normalized."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from collections.abc import Callable
-from pathlib import Path
+from ..base.doors import door
 
-from ..errors import OptionError, did_you_mean
-from .cifar import load_cifar10, load_cifar100
-from .dataset import DataSet, Inputs, Split
-from .digits import load_digits
-from .events import load_cifar10_dvs
-from .folders import load_imagenet
-from .idx import load_fashion_mnist, load_mnist
+if TYPE_CHECKING:
+    from .cifar import CIFAR10_PIXELS as CIFAR10_PIXELS, CIFAR100_PIXELS as CIFAR100_PIXELS
+    from .dataset import DataSet as DataSet, Inputs as Inputs, Split as Split
+    from .reading import byte_format as byte_format
+    from .registry import DATASETS as DATASETS, load_dataset as load_dataset
+    from .selection import RANDOM as RANDOM, Samples as Samples, choose_samples as choose_samples
 
-DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
-    "digits": load_digits,
-    "mnist": load_mnist,
-    "fashion-mnist": load_fashion_mnist,
-    "cifar10": load_cifar10,
-    "cifar100": load_cifar100,
-    "cifar10-dvs": load_cifar10_dvs,
-    "imagenet": load_imagenet,
-}
-
-
-def load_dataset(name: str, folder: Path | None = None) -> DataSet:
-    """The data set of that name, from `folder` where it needs one."""
-    if name not in DATASETS:
-        raise OptionError(f"no data set named {name!r}. {did_you_mean(name, DATASETS)}")
-    return DATASETS[name](folder)
-
-
-__all__ = ["DATASETS", "DataSet", "Inputs", "Split", "load_dataset"]
+__getattr__, __dir__ = door(__name__, __file__)

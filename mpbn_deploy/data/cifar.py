@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from ..progress import announce
-from ..records import Array, record
+from ..base import Array, DataError, announce, record
 from .dataset import DataSet, Split
 from .plain_pickle import as_text, read_plain_pickle
 from .reading import Place, as_labels, byte_format, check_names, find_folder, read_bytes, read_names

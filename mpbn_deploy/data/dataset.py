@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ..float_ir import InputFormat
-from ..records import Array, freeze_arrays, record
+from ..base import Array, freeze_arrays, record
+from ..ir import InputFormat
 
 
 class Inputs(Protocol):

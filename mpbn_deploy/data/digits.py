@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import OptionError
-from ..float_ir import InputFormat
+from ..base import OptionError
+from ..ir import InputFormat
 from .dataset import DataSet, Split
 
 TEST_SAMPLES = 360

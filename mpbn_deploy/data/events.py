@@ -17,10 +17,8 @@ from secrets import token_hex
 
 import numpy as np
 
-from ..errors import DataError
-from ..float_ir import InputFormat
-from ..progress import announce, track
-from ..records import Array, record
+from ..base import Array, DataError, announce, record, track
+from ..ir import InputFormat
 from .dataset import DataSet, Split
 from .reading import WHITE, Place, file_names, file_size, find_folder, in_turns, read_bytes
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from ..records import Array
+from ..base import Array, DataError
 from .dataset import DataSet, Split
 from .reading import Place, byte_format, file_names, find_folder, in_turns
 

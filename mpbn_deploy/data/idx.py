@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError
-from ..records import Array
+from ..base import Array, DataError
 from .dataset import DataSet, Split
 from .reading import Place, as_labels, byte_format, find_folder, read_bytes
 

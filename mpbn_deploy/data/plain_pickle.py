@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
-from ..pickle_traps import RESULT, Rules, TrapError, refuse_traps
-from ..records import Array
+from ..base import RESULT, Array, DataError, Rules, TrapError, refuse_traps
 from .reading import read_bytes
 
 BYTE_TYPES = ("u1", "|u1")

@@ -10,9 +10,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import DataError
-from ..float_ir import InputFormat
-from ..records import Array, record
+from ..base import Array, DataError, record
+from ..ir import InputFormat
 
 Item = TypeVar("Item")
 

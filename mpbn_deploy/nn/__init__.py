@@ -11,19 +11,16 @@ So all of torch's ordinary layers work as they are, batch norm after a convoluti
 batch and time together as the paper wants, and only LIF knows that there is time.
 """
 
-from .network import ModelCard, SpikingNetwork
-from .neuron import LIF, MPBN, MPBN_GAINS, MPBN_KINDS
-from .quantized import QUANTIZED, QuantizedBody
-from .surrogate import SURROGATES
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LIF",
-    "MPBN",
-    "MPBN_GAINS",
-    "MPBN_KINDS",
-    "QUANTIZED",
-    "SURROGATES",
-    "ModelCard",
-    "QuantizedBody",
-    "SpikingNetwork",
-]
+from ..base.doors import door
+
+if TYPE_CHECKING:
+    from .kinds import MPBN_GAINS as MPBN_GAINS, MPBN_KINDS as MPBN_KINDS, SURROGATE_NAMES as SURROGATE_NAMES
+    from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
+    from .neuron import LIF as LIF, MPBN as MPBN
+    from .norm import synchronized_batch_norm as synchronized_batch_norm
+    from .surrogate import SURROGATES as SURROGATES
+    from .timed import Timed as Timed
+
+__getattr__, __dir__ = door(__name__, __file__)

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import OptionError
-from ..float_ir import InputFormat
-from ..graph import timestep_problems
-from .neuron import LIF
-from .quantized import QuantizedNeurons, QuantizedSynapse
+from ..base import OptionError
+from ..ir import InputFormat, timestep_problems
+from .timed import Timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ class SpikingNetwork(nn.Module):
             raise OptionError(f"{problems[0]}.")
         self._timesteps = timesteps
         for module in self.body.modules():
-            if isinstance(module, (LIF, QuantizedNeurons, QuantizedSynapse)):
+            if isinstance(module, Timed):
                 module.timesteps = timesteps
 
     def forward(self, inputs: Tensor) -> Tensor:

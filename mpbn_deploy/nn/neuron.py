@@ -7,13 +7,13 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from ..errors import OptionError, did_you_mean
+from ..base import OptionError, did_you_mean
+from .kinds import MPBN_GAINS, MPBN_KINDS, SURROGATE_NAMES
 from .norm import Norm, norm_of
 from .scan import Neuron, scan
 from .surrogate import SURROGATES
+from .timed import Timed
 
-MPBN_KINDS = ("channel", "element", "none")
-MPBN_GAINS = ("free", "positive")
 LEAST_GAIN = 2.0**-10
 
 
@@ -64,7 +64,7 @@ class MPBN(nn.Module):
         return f"kind={self.kind!r}" + (", gain='positive'" if self.positive else "")
 
 
-class LIF(nn.Module):
+class LIF(Timed):
     """Leaky integrate-and-fire neurons (Eq. 1, 2 and 8). In each time step:
 
         membrane <- leak * membrane + x
@@ -88,19 +88,18 @@ class LIF(nn.Module):
         super().__init__()
         _expect("MPBN of kind", mpbn, MPBN_KINDS)
         _expect("MPBN gain", mpbn_gain, MPBN_GAINS)
-        _expect("surrogate", surrogate, tuple(SURROGATES))
+        _expect("surrogate", surrogate, SURROGATE_NAMES)
         if not 0 <= leak <= 1:
             raise OptionError(f"LIF: leak {leak}; allowed are 0 (forget at once) to 1 (never forget).")
         self.leak = leak
         self.threshold = threshold
         self.surrogate = surrogate
-        self.timesteps: int | None = None
         sizes = (shape,) if isinstance(shape, int) else shape
         self.mpbn: MPBN | None = MPBN(sizes, mpbn, mpbn_gain) if mpbn != "none" else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Spikes, [timesteps * batch, ...], of inputs of the same shape."""
-        if self.timesteps is None:
+        if not self.timesteps:
             raise OptionError(
                 "LIF: how many time steps lie in the batch? Put the body into a SpikingNetwork."
             )

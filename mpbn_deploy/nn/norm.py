@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 
-from ..errors import OptionError
-from ..records import record
+from ..base import OptionError, record
 
 
 @record

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..records import record
+from ..base import record
 from .norm import Moments, Norm, normalize, normalize_again, normalize_backward
 from .surrogate import Surrogate
 

@@ -16,7 +16,12 @@ html        Story -> page.html.j2 with page.css -> a file
 drawing, curves    pictures of trainings, as PNG files
 """
 
-from .html import write_html
-from .story import Story
+from typing import TYPE_CHECKING
 
-__all__ = ["Story", "write_html"]
+from ..base.doors import door
+
+if TYPE_CHECKING:
+    from .html import write_html as write_html
+    from .story import Story as Story
+
+__getattr__, __dir__ = door(__name__, __file__)

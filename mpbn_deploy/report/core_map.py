@@ -14,12 +14,10 @@ from math import ceil, isqrt
 import numpy as np
 from markupsafe import Markup
 
-from ..fit import LayerFit
-from ..fit_text import column
+from ..base import Array, freeze_arrays, record
+from ..fit import ChipMap, LayerFit, column
 from ..hardware import HardwareProfile
-from ..place import Placement
-from ..place.chips import ChipMap
-from ..records import Array, freeze_arrays, record
+from ..hardware.place import Placement
 from .svg import element, group, picture, population_colors, rectangle
 from .wording import plural
 

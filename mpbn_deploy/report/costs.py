@@ -8,9 +8,8 @@ from math import log10
 
 from markupsafe import Markup
 
-from ..energy import EnergyReport, Item, Range
-from ..energy_text import JOULES, SECONDS, quantity, spread
-from ..records import record
+from ..base import record
+from ..fit import JOULES, SECONDS, EnergyReport, Item, Range, quantity, spread
 from .svg import decades, element, line, picture, rectangle, text
 from .wording import plural, shortened
 

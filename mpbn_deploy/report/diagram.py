@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from markupsafe import Markup
 from typing_extensions import assert_never
 
-from ..graph import NO_BORDER, Connection, Conv2d, Dense, Synapse
-from ..int_ir import Input, IntNetwork, IntPopulation, Lif, Readout
+from ..ir import NO_BORDER, Connection, Conv2d, Dense, Input, IntNetwork, IntPopulation, Lif, Readout, Synapse
 from .story import Story
 from .svg import element, group, picture, population_colors, rectangle, short, text
 from .wording import by, percent, shortened, whole

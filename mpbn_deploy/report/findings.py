@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..base import record
 from ..fit import FitReport
-from ..records import record
-from ..rules import Finding
+from ..fit.rules import Finding
 
 SHOWN = 4  # of one rule; the others can be unfolded
 

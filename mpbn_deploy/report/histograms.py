@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from ..float_ir import FloatLif, FoldedNetwork
-from ..graph import Connection, per_channel
-from ..int_ir import IntNetwork, IntPopulation, Lif
-from ..records import Array
+from ..base import Array
+from ..ir import Connection, FloatLif, FoldedNetwork, IntNetwork, IntPopulation, Lif, per_channel
 from .diagram import bundles, connection_text
 from .panels import Panel
 from .story import Story

@@ -11,10 +11,9 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ..files import write_atomically
-from ..fit import FitReport, LayerFit
-from ..fit_text import column, shown_resources
-from ..int_ir import STATE_LIMIT
+from ..base import write_atomically
+from ..fit import FitReport, LayerFit, column, shown_resources
+from ..ir import STATE_LIMIT
 from ..verify import LAVA_CLAIM, Mismatch, VerifyReport
 from .core_map import core_map
 from .costs import costs

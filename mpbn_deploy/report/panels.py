@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from ..records import record
+from ..base import record
 
 SHOWN = 12  # the others can be unfolded
 

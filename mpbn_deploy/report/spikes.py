@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from ..drift import Drift
-from ..records import Array, record
+from ..base import Array, record
+from ..verify import Drift
 from .panels import Panel
 from .story import Story
 from .svg import element, picture, population_colors, rectangle

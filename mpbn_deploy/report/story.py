@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from ..base import record
 from ..fit import FitReport
-from ..float_ir import FoldedNetwork
-from ..graph import Trace
 from ..hardware import HardwareProfile
-from ..int_ir import IntNetwork, IntPopulation, Lif
-from ..records import record
+from ..ir import FoldedNetwork, IntNetwork, IntPopulation, Lif, Trace
 from ..verify import VerifyReport
 
 

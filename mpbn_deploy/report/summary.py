@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..energy_text import headline
-from ..int_ir import STATE_LIMIT
-from ..records import record
+from ..base import record
+from ..fit import headline
+from ..ir import STATE_LIMIT
 from ..verify import VerifyReport
 from .story import Story
 from .wording import NONE, UNKNOWN, percent, plural, size, whole

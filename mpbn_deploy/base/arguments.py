@@ -1,0 +1,112 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+LOCAL = "local:"  # --cluster local:2
+SCHEMES = ("tcp", "tls")
+MOST_WORKERS = 1024  # on one machine: more are a slip of the keyboard
+HANG_SECONDS = 1800.0  # after which a block of Lava's time steps is taken to hang
+WIDEST_INPUT = 2**23
+
+
+def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """Return an argparse type for a whole number from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{number} is too small; at least {least}")
+        if number > most:
+            raise argparse.ArgumentTypeError(f"{number} is too large; at most {most}")
+        return number
+
+    return parse
+
+
+def count_or_all(text: str) -> int | None:
+    """Parse a number of samples, or `all` as None."""
+    return None if text == "all" else whole_number(1)(text)
+
+
+def add_network_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Add the network to open, and what a .net file of other writers may leave out."""
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?" if optional else None,
+        help="an export folder, or a .net file of lava-dl",
+    )
+    missing = parser.add_argument_group("what a .net file may not say itself")
+    missing.add_argument("--timesteps", type=whole_number(1), help="time steps per sample")
+    missing.add_argument(
+        "--input-range",
+        type=whole_number(-WIDEST_INPUT),
+        nargs=2,
+        metavar=("LOWEST", "HIGHEST"),
+        help="range of the input values (default: spikes, 0 1)",
+    )
+    missing.add_argument(
+        "--input-shape",
+        type=whole_number(1),
+        nargs="+",
+        metavar="SIZE",
+        help="shape of the input, where there is no input layer: channels height width, or features",
+    )
+
+
+def add_sample_arguments(parser: argparse._ActionsContainer, datasets: Iterable[str]) -> None:
+    """Add --samples, --data and --data-dir."""
+    parser.add_argument(
+        "--samples", type=count_or_all, default=16, help="number of samples, or `all` (default 16)"
+    )
+    parser.add_argument(
+        "--data",
+        help=f"data set of the samples: {', '.join(datasets)}; default: the one the model was trained on",
+    )
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
+
+
+def add_execution_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --cluster and --patience."""
+    parser.add_argument(
+        "--cluster",
+        type=_address,
+        metavar="ADDRESS",
+        help="distribute the samples over Dask workers: the address of a scheduler (tcp://host:8786), or "
+        "local:2 for two workers on this machine",
+    )
+    parser.add_argument(
+        "--patience",
+        type=whole_number(1),
+        default=HANG_SECONDS,
+        metavar="SECONDS",
+        help="time limit for one block of Lava's time steps (a hundredth of a run), after which it counts as "
+        f"hanging (default {HANG_SECONDS:g})",
+    )
+
+
+def _address(text: str) -> str:
+    """Parse the address of a scheduler, or local:N."""
+    if text.startswith(LOCAL):
+        whole_number(1, MOST_WORKERS)(text.removeprefix(LOCAL))
+    elif host_and_port(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address; give tcp://host:8786, or local:2")
+    return text
+
+
+def host_and_port(address: str) -> tuple[str, int] | None:
+    """Return ('host', 8786) for tcp://host:8786, and None for anything else."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return None if parts.scheme not in SCHEMES or not host or not port else (host, port)

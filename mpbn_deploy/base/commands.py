@@ -1,0 +1,160 @@
+"""Run a command: parse its options, execute it, show the outcome.
+
+Exit codes: 0 done; 1 done, but the network does not fit or is not bit-exact; 2 bad input, one message
+on standard error (with --json also as {"error": ...}); 130 interrupted, 143 terminated.
+
+Only the standard library is imported here, so options are parsed before anything that takes long to
+import: a command's `execute` imports the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import DeployError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The result of a command: for programs, for people, and as an exit code."""
+
+    data: dict[str, Any]
+    text: RenderableType
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command; `execute` gets the parsed options."""
+
+    name: str
+    summary: str
+    details: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    execute: Callable[[argparse.Namespace], Outcome]
+
+    def complete(self, parser: argparse.ArgumentParser) -> None:
+        """Add everything that this command has to a parser."""
+        parser.description = f"{self.summary}\n\n{self.details}"
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        self.add_arguments(parser)
+        parser.add_argument(
+            "--json", action="store_true", help="print one JSON object and nothing else on stdout"
+        )
+
+
+def main(
+    command: Command, arguments: Sequence[str] | None = None, program: str = "python -m mpbn_deploy."
+) -> int:
+    """Run `python -m mpbn_deploy.<command>`, or another program of that name; return the exit code."""
+    parser = argparse.ArgumentParser(prog=f"{program}{command.name}")
+    command.complete(parser)
+    return execute(command, parser.parse_args(arguments))
+
+
+def execute(command: Command, options: argparse.Namespace) -> int:
+    """Execute a command with parsed options and show its outcome; return the exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    interrupts = _Interrupts()
+    try:
+        with _quiet_stdout(options.json), interrupts.noticed():
+            outcome = command.execute(options)
+    except KeyboardInterrupt:
+        return _interrupted()
+    except DeployError as error:
+        return _bad_input(str(error), options.json)
+    except PermissionError as error:
+        return _bad_input(f"{error.filename}: may not be read ({error.strerror}).", options.json)
+    except Exception:
+        if interrupts.arrived:  # a library that was being imported may turn an interrupt into any error
+            return _interrupted()
+        raise
+    return _show(outcome, options.json)
+
+
+class _Interrupts:
+    """Notices an interrupt even where a library swallows the KeyboardInterrupt."""
+
+    arrived = False
+
+    @contextmanager
+    def noticed(self) -> Iterator[None]:
+        before = signal.getsignal(signal.SIGINT)
+        if before is not signal.default_int_handler:  # ignored, or somebody else's: theirs to handle
+            yield
+            return
+        signal.signal(signal.SIGINT, self._arrive)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _arrive(self, number: int, frame: Any) -> None:
+        self.arrived = True
+        signal.default_int_handler(number, frame)
+
+
+def _terminate(number: int, frame: Any) -> None:
+    """Leave through every `finally`, so that nothing half-written and no process stays behind."""
+    sys.exit(EXIT_TERMINATED)
+
+
+def _interrupted() -> int:
+    print("interrupted", file=sys.stderr)
+    return EXIT_INTERRUPTED
+
+
+def _bad_input(message: str, as_json: bool) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    outcome = Outcome(data={"error": message}, text="", exit_code=EXIT_BAD_INPUT)
+    return _show(outcome, as_json) if as_json else EXIT_BAD_INPUT
+
+
+def _show(outcome: Outcome, as_json: bool) -> int:
+    try:
+        if as_json:
+            from .files import json_text
+
+            sys.stdout.write(json_text(outcome.data))
+        else:
+            from rich.console import Console
+
+            # Names of users' layers and files are shown as they are, never read as markup.
+            Console(soft_wrap=True, markup=False, emoji=False, highlight=False).print(outcome.text)
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  so that Python does not try again at exit
+        print(f"error: standard output cannot be written ({error.strerror}).", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return outcome.exit_code
+
+
+@contextmanager
+def _quiet_stdout(active: bool) -> Iterator[None]:
+    """Send everything written to stdout, by child processes too, to stderr, so that JSON stays alone."""
+    if not active:
+        yield
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

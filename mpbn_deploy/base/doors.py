@@ -1,0 +1,45 @@
+"""Doors: the public names of a package, each imported when somebody first asks for it.
+
+A room's `__init__.py` lists its names once, under `if TYPE_CHECKING`, where mypy and import-linter see them:
+
+    if TYPE_CHECKING:
+        from .stage import fit as fit
+
+    __getattr__, __dir__ = door(__name__, __file__)
+
+So `python -m mpbn_deploy.fit --help` need not import what only a fit needs (PEP 562).
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def door(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose `__init__.py` is `file`."""
+    homes = listed_names(Path(file).read_text(encoding="utf-8"))
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{homes[name]}", package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return get, names
+
+
+def listed_names(source: str) -> dict[str, str]:
+    """Each name that a door lists, and the module of the room that defines it."""
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: node.module for node in imports if node.level == 1 and node.module for alias in node.names
+    }

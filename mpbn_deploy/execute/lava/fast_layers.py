@@ -1,0 +1,162 @@
+"""The layer as one process model of ours: its synapses and its neurons, for many samples side by side.
+
+The integers are those of `stock_layers`, and so are the time steps: what arrives in one step is integrated
+in the next. Beside faster products, fewer processes and larger messages are what saves time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
+
+from ...base import Array
+from ...ir import STATE_EXPONENT, Conv2d, Lif, Readout, Shape
+from .models import HeldBack
+from .neurons import Neurons, exact_neurons, real_neurons
+from .plans import Arrival, Plan, lava_shape
+from .processes import Layer, port_name
+from .products import product
+from .stock_layers import neuron_parameters
+
+# isort: split
+from lava.magma.core.decorator import implements, requires
+from lava.magma.core.model.py.model import PyLoihiProcessModel
+from lava.magma.core.model.py.ports import PyInPort, PyOutPort
+from lava.magma.core.model.py.type import LavaPyType
+from lava.magma.core.resources import CPU
+from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
+from lava.proc.conv.utils import signed_clamp
+from lava.proc.lif.models import AbstractPyLifModelFixed
+
+
+@lru_cache
+def fast_layer(sources: int) -> type:
+    """The model of a layer with so many sources: Lava wants every port declared in the class."""
+    ports = {port_name(index): LavaPyType(PyInPort.VEC_DENSE, np.int8) for index in range(sources)}
+    model = type(f"FastLayer{sources}", (AbstractFastLayer,), ports)
+    declared: type = implements(proc=Layer, protocol=LoihiProtocol)(requires(CPU)(model))
+    return declared
+
+
+class AbstractFastLayer(PyLoihiProcessModel):  # type: ignore[misc]
+    """In each time step: integrate what arrived in the last one, fire, then receive and multiply."""
+
+    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int8)
+
+    def __init__(self, proc_params: dict[str, Any]) -> None:
+        super().__init__(proc_params)
+        threadpool_limits(1, user_api="blas")  # the layers themselves run side by side
+        self.plan: Plan = proc_params["plan"]
+        self.neurons = neurons_of(self.plan)
+        self.currents = [Current(self.plan, arrival) for arrival in self.plan.arrivals]
+        self.arrived = self._rest()
+
+    def run_spk(self) -> None:
+        if self.plan.resets_at(self.time_step):
+            self.neurons.reset()
+        spikes = self.neurons.step(self.arrived)
+        self.s_out.send(spikes)  # before it waits for others, so that loops do not block
+        self._write_tapes(spikes)
+        received = [getattr(self, port_name(index)).recv() for index in range(len(self.plan.sources))]
+        self.arrived = self._sum(received)
+
+    def _rest(self) -> Array:
+        shape = (*self.plan.lanes, *lava_shape(self.plan.population.shape))
+        return np.zeros(shape, np.float64 if self.plan.proven else np.int32)
+
+    def _sum(self, received: list[Array]) -> Array:
+        """Of all synapses. Sums of several are taken in float64, or in Lava's own 32 bits."""
+        results = [current(self.time_step, received[current.port]) for current in self.currents]
+        if len(results) == 1 and results[0].shape == self.arrived.shape:
+            return results[0]
+        total = self._rest()
+        for current, result in zip(self.currents, results, strict=True):
+            total[current.inside] += result
+        return total
+
+    def _write_tapes(self, spikes: Array) -> None:
+        if self.plan.spike_tape is not None:
+            self.plan.spike_tape.write(self.time_step, spikes)
+        if self.plan.voltage_tape is not None:
+            self.plan.voltage_tape.write(self.time_step, self.neurons.voltage)
+
+
+class Current:
+    """One connection, ready to compute.
+
+    What it multiplied last is kept: a picture that stands still is multiplied once for all its time steps.
+    """
+
+    def __init__(self, plan: Plan, arrival: Arrival) -> None:
+        connection, source = arrival.connection, arrival.source.shape
+        target = plan.population.shape
+        self.port = arrival.port
+        self.product = product(connection, source, target, arrival.kind, _unit(plan))
+        self.inside = self.product.inside
+        self.wraps = not plan.proven
+        self.clamps = isinstance(connection.synapse, Conv2d)
+        shape = (*plan.lanes, *lava_shape(source))
+        silent = min(connection.delay, plan.timesteps)
+        self.held_back = HeldBack(shape, arrival.wait, silent, plan.timesteps, arrival.source_depth + 1)
+        self.seen: Array | None = None
+        self.result: Array = np.zeros(0)
+
+    def __call__(self, time_step: int, received: Array) -> Array:
+        values = self.held_back(time_step, received)
+        if self.seen is None or not np.array_equal(values, self.seen):
+            self.seen, self.result = values, self._multiply(values)
+        return self.result
+
+    def _multiply(self, values: Array) -> Array:
+        exact = self.product(values)
+        if not self.wraps:
+            return exact
+        whole = exact.astype(np.int32)
+        clamped: Array = signed_clamp(whole, bits=24) if self.clamps else whole  # as Lava's synapses do
+        return clamped
+
+
+def _unit(plan: Plan) -> float:
+    """What a weight of one counts: in Lava's wrapping arithmetic, the lowest exponent is the unit."""
+    if not isinstance(plan.population.neuron, (Lif, Readout)):
+        return 1.0
+    return 2.0**STATE_EXPONENT if plan.proven else 2.0**-plan.lowest_exponent
+
+
+def neurons_of(plan: Plan) -> Neurons | WrappingNeurons:
+    if not isinstance(plan.population.neuron, (Lif, Readout)):
+        return real_neurons(plan.population, plan.lanes, plan.timesteps)
+    return exact_neurons(plan.population, plan.lanes) if plan.proven else WrappingNeurons(plan)
+
+
+class WrappingNeurons(AbstractPyLifModelFixed):  # type: ignore[misc]
+    """Lava's own arithmetic, for states that may leave their 24 bits: currents wrap, voltages clip."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__({})
+        shape: Shape = (*plan.lanes, *lava_shape(plan.population.shape))
+        parameters = neuron_parameters(plan)
+        self.du, self.dv = parameters["du"], parameters["dv"]
+        self.bias_mant, self.bias_exp = parameters["bias_mant"], np.int32(parameters["bias_exp"])
+        self.scale_bias()
+        self.effective_vth = np.left_shift(parameters["vth"], self.vth_shift)
+        self.act_shift = STATE_EXPONENT + plan.lowest_exponent
+        self.u: Array = np.zeros(shape, np.int32)
+        self.v: Array = np.zeros(shape, np.int32)
+
+    @property
+    def voltage(self) -> Array:
+        return self.v
+
+    def reset(self) -> None:
+        self.u[:] = 0
+        self.v[:] = 0
+
+    def step(self, synapses: Array) -> Array:
+        self.subthr_dynamics(activation_in=synapses)
+        spikes: Array = self.v > self.effective_vth
+        self.reset_voltage(spike_vector=spikes)
+        return spikes

@@ -1,0 +1,140 @@
+"""Network -> connected Lava processes, a run configuration that chooses their models, and tapes.
+
+One process sends the input, and one per population (`Layer`) computes. The run configuration chooses how:
+`fast_layers` (one process model of ours) or `stock_layers` (a graph of Lava's own processes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...base import record
+from ...ir import FoldedNetwork, Shape
+from .fast_layers import fast_layer
+from .models import (
+    DelayLineModel,
+    TapedLifModelFixed,
+    TapedLifModelFloat,
+    TapeInputModel,
+    TapeOutputModel,
+    WindowModelFixed,
+    WindowModelFloat,
+)
+from .plans import AnyNetwork, AnyPopulation, is_silent, lava_shape, pipeline_depths, plan_layer
+from .processes import DelayLine, Layer, TapedLif, TapeInput, TapeOutput, Window, port_name
+from .stock_layers import StockLayerFixed, StockLayerFloat
+from .tapes import Tape
+
+# isort: split
+from lava.magma.core.run_configs import Loihi2SimCfg
+from lava.proc.conv.models import PyConvModelFixed, PyConvModelFloat
+from lava.proc.conv.process import Conv as LavaConv
+from lava.proc.dense.models import PyDenseModelBitAcc, PyDenseModelFloat
+from lava.proc.dense.process import Dense as LavaDense
+
+FIXED = {
+    LavaConv: PyConvModelFixed,
+    LavaDense: PyDenseModelBitAcc,
+    TapedLif: TapedLifModelFixed,
+    Window: WindowModelFixed,
+}
+FLOAT = {
+    LavaConv: PyConvModelFloat,
+    LavaDense: PyDenseModelFloat,
+    TapedLif: TapedLifModelFloat,
+    Window: WindowModelFloat,
+}
+EITHER = {TapeInput: TapeInputModel, TapeOutput: TapeOutputModel, DelayLine: DelayLineModel}
+TAPE_BYTES = 2**27  # of all tapes together: their rows are used again and again
+MOST_ROWS = 256
+
+
+@record
+class LavaGraph:
+    """Connected processes, how to run them, and the tapes on which they read and leave their traces."""
+
+    source: TapeInput
+    configuration: Loihi2SimCfg
+    input_tape: Tape
+    spike_tapes: Mapping[str, Tape]
+    voltage_tapes: Mapping[str, Tape]
+    probed: Collection[str]
+    lanes: int | None
+
+
+def build(network: AnyNetwork, probed: Collection[str], lanes: int | None) -> LavaGraph:
+    """A process for the input and one per population, connected; without lanes, of Lava's own models."""
+    depths = pipeline_depths(network)
+    beside: Shape = () if lanes is None else (lanes,)
+    spikes, voltages = _tapes(network, probed, beside)
+    rows = len(next(iter((*spikes.values(), *voltages.values()))))
+    shape = (*beside, *lava_shape(network.input.shape))
+    input_tape = Tape(rows, shape, np.int32)
+    source = TapeInput(shape=shape, tape=input_tape, name=network.input.name)
+    layers = {
+        p.name: Layer(plan=plan_layer(network, p, depths, beside, (spikes.get(p.name), voltages.get(p.name))))
+        for p in network.populations[1:]
+    }
+    senders: dict[str, Any] = {network.input.name: source, **layers}
+    for layer in layers.values():
+        for index, sender in enumerate(layer.proc_params["plan"].sources):
+            senders[sender.name].s_out.connect(getattr(layer, port_name(index)))
+    real = isinstance(network, FoldedNetwork)
+    return LavaGraph(
+        source=source,
+        configuration=configuration(real=real, stock=lanes is None),
+        input_tape=input_tape,
+        spike_tapes=spikes,
+        voltage_tapes=voltages,
+        probed=probed,
+        lanes=lanes,
+    )
+
+
+def _tapes(
+    network: AnyNetwork, probed: Collection[str], beside: Shape
+) -> tuple[dict[str, Tape], dict[str, Tape]]:
+    """Tapes of spikes and of voltages, for what is probed and for the output."""
+    kind = np.float64 if isinstance(network, FoldedNetwork) else np.int32
+    silent = is_silent(network.output)
+    firing = [p for p in network.populations[1:] if p.name in probed or (p is network.output and not silent)]
+    charged = [p for p in network.populations[1:] if p.name in probed or (p is network.output and silent)]
+
+    def sizes(populations: list[AnyPopulation]) -> int:
+        return sum(p.size for p in populations) * prod(beside)
+
+    row = sizes(firing) + sizes(charged) * np.dtype(kind).itemsize + sizes([network.input]) * 4
+    rows = int(np.clip(TAPE_BYTES // row, 1, MOST_ROWS))
+
+    def made(populations: list[AnyPopulation], kind: Any) -> dict[str, Tape]:
+        return {p.name: Tape(rows, (*beside, *lava_shape(p.shape)), kind) for p in populations}
+
+    return made(firing, np.bool_), made(charged, kind)
+
+
+class ModelChoice(dict[Any, Any]):
+    """Which model runs which process, by its type.
+
+    Lava looks processes up one by one here, before it would search for models by executing every file of
+    our package as a module of its own; and processes that are part of others are not known beforehand.
+    """
+
+    def __contains__(self, process: object) -> bool:
+        return super().__contains__(type(process))
+
+    def __getitem__(self, process: Any) -> Any:
+        chosen = super().__getitem__(type(process))
+        return chosen(len(process.proc_params["plan"].sources)) if chosen is fast_layer else chosen
+
+
+def configuration(*, real: bool, stock: bool) -> Loihi2SimCfg:
+    """Lava's run configuration: floating-point or fixed-point models, Lava's own layers or ours."""
+    stock_layer = StockLayerFloat if real else StockLayerFixed
+    models = {**(FLOAT if real else FIXED), **EITHER, Layer: stock_layer if stock else fast_layer}
+    return Loihi2SimCfg(
+        select_tag="floating_pt" if real else "fixed_pt", exception_proc_model_map=ModelChoice(models)
+    )

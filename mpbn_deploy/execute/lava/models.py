@@ -1,0 +1,166 @@
+"""Process models of our small processes, for Lava's CPU simulator, in fixed point and floating point.
+
+NumPy only: calling torch inside a Lava process hangs. The arithmetic of the neurons is inherited from
+Lava's own LIF, which is the judge; we add thresholds per neuron, phases and tapes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from ...base import Array
+from .processes import DelayLine, TapedLif, TapeInput, TapeOutput, Window
+
+# isort: split
+from lava.magma.core.decorator import implements, requires, tag
+from lava.magma.core.model.py.model import PyLoihiProcessModel
+from lava.magma.core.model.py.ports import PyInPort, PyOutPort
+from lava.magma.core.model.py.type import LavaPyType
+from lava.magma.core.resources import CPU
+from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
+from lava.proc.lif.models import AbstractPyLifModelFixed, AbstractPyLifModelFloat
+
+
+@implements(proc=TapeInput, protocol=LoihiProtocol)
+@requires(CPU)
+class TapeInputModel(PyLoihiProcessModel):  # type: ignore[misc]
+    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int32)
+
+    def run_spk(self) -> None:
+        self.s_out.send(self.proc_params["tape"].read(self.time_step))
+
+
+@implements(proc=TapeOutput, protocol=LoihiProtocol)
+@requires(CPU)
+class TapeOutputModel(PyLoihiProcessModel):  # type: ignore[misc]
+    s_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32)
+
+    def run_spk(self) -> None:
+        self.proc_params["tape"].write(self.time_step, self.s_in.recv())
+
+
+class HeldBack:
+    """What was heard `wait` steps ago; the last `silent` steps of a sample are not heard."""
+
+    def __init__(self, shape: tuple[int, ...], wait: int, silent: int, interval: int, offset: int) -> None:
+        self.rest = np.zeros(shape, np.int32)
+        self.waiting: deque[Array] = deque([self.rest] * wait)
+        self.interval, self.offset, self.heard = interval, offset, interval - silent
+
+    def __call__(self, time_step: int, received: Array) -> Array:
+        step = (time_step - self.offset) % self.interval
+        self.waiting.append(received if step < self.heard else self.rest)
+        return self.waiting.popleft()
+
+
+@implements(proc=DelayLine, protocol=LoihiProtocol)
+@requires(CPU)
+class DelayLineModel(PyLoihiProcessModel):  # type: ignore[misc]
+    s_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32)
+    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int32)
+
+    def __init__(self, proc_params: dict[str, Any]) -> None:
+        super().__init__(proc_params)
+        names = ("shape", "delay", "silent", "interval", "offset")
+        self.held_back = HeldBack(*(proc_params[name] for name in names))
+
+    def run_spk(self) -> None:
+        self.s_out.send(self.held_back(self.time_step, self.s_in.recv()))
+
+
+class AbstractWindowModel(PyLoihiProcessModel):  # type: ignore[misc]
+    def __init__(self, proc_params: dict[str, Any]) -> None:
+        super().__init__(proc_params)
+        self.inside = tuple(slice(near, far) for near, far in proc_params["ends"])
+
+    def run_spk(self) -> None:
+        received = self.a_in.recv()
+        passed = np.zeros_like(received)
+        passed[self.inside] = received[self.inside]
+        self.a_out.send(passed)
+
+
+@implements(proc=Window, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class WindowModelFixed(AbstractWindowModel):
+    a_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32)
+    a_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int32)
+
+
+@implements(proc=Window, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("floating_pt")
+class WindowModelFloat(AbstractWindowModel):
+    a_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, float)
+    a_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, float)
+
+
+class _OnTapes:
+    """What we add to Lava's LIF models: a threshold per neuron, a reset by phase, a trace on tapes."""
+
+    proc_params: Any
+    time_step: int
+    u: Array
+    v: Array
+    s_out_buff: Array
+
+    def _reset_by_phase(self) -> None:
+        if self.proc_params["plan"].resets_at(self.time_step):
+            self.u[:] = 0
+            self.v[:] = 0
+
+    def _write_tapes(self) -> None:
+        plan = self.proc_params["plan"]
+        if plan.spike_tape is not None:
+            plan.spike_tape.write(self.time_step, self.s_out_buff)
+        if plan.voltage_tape is not None:
+            plan.voltage_tape.write(self.time_step, self.v)
+
+
+@implements(proc=TapedLif, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class TapedLifModelFixed(_OnTapes, AbstractPyLifModelFixed):  # type: ignore[misc]
+    a_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
+    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=24)
+    vth: np.ndarray[Any, Any] = LavaPyType(np.ndarray, np.int32, precision=18)
+    # Lava's LIF keeps 16 bits of it, and would cut wider ones in silence.
+    bias_mant: np.ndarray[Any, Any] = LavaPyType(np.ndarray, np.int32, precision=24)
+
+    def __init__(self, proc_params: dict[str, Any]) -> None:
+        super().__init__(proc_params)
+        self.act_shift = proc_params["shift"]
+
+    def scale_threshold(self) -> None:
+        self.effective_vth = np.left_shift(self.vth, self.vth_shift)
+        self.isthrscaled = True
+
+    def spiking_activation(self) -> Array:
+        fires: Array = self.v > self.effective_vth
+        return fires
+
+    def run_spk(self) -> None:
+        self._reset_by_phase()
+        super().run_spk()
+        self._write_tapes()
+
+
+@implements(proc=TapedLif, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("floating_pt")
+class TapedLifModelFloat(_OnTapes, AbstractPyLifModelFloat):  # type: ignore[misc]
+    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, float)
+    vth: np.ndarray[Any, Any] = LavaPyType(np.ndarray, float)
+
+    def spiking_activation(self) -> Array:
+        fires: Array = self.v > self.vth
+        return fires
+
+    def run_spk(self) -> None:
+        self._reset_by_phase()
+        super().run_spk()
+        self._write_tapes()

@@ -1,0 +1,221 @@
+"""What each Lava process of a network has to do, and when; no Lava is needed to plan.
+
+Every synapse of Lava delays by one time step, so a population at depth d (the input: 0) sees step
+k of the stream at Lava's time step k + d + 1. A connection that skips layers, or has a delay, would
+arrive early; it waits depth(target) - depth(source) - 1 + delay steps. That must not be negative:
+depths are the smallest for which it is not.
+
+Samples are streamed back to back. Each population is reset in the step in which the first step of a
+sample reaches it, and what is under way at the end of a sample never arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base import Array, OptionError, SimulationError, did_you_mean, record
+from ...ir import (
+    DECAY_ONE,
+    STATE_EXPONENT,
+    STATE_LIMIT,
+    Connection,
+    FloatPopulation,
+    FloatReadout,
+    FoldedNetwork,
+    Input,
+    IntNetwork,
+    IntPopulation,
+    Lif,
+    Readout,
+    Shape,
+    incoming,
+    neuron_intervals,
+    value_range,
+)
+from .tapes import Tape
+
+EXACT_FLOAT32 = 2**24  # below this, float32 holds every integer
+LARGEST_SUM = 2**30  # Lava adds in 32 bits with sign, dense ones doubled; float64 holds far larger ones
+AnyNetwork = IntNetwork | FoldedNetwork
+AnyPopulation = IntPopulation | FloatPopulation
+
+
+@record
+class Arrival:
+    """One connection into a population: spikes of port `port`, held back for `wait` steps.
+
+    What the source sends in the last `delay` steps of a sample would arrive in the next one, and is dropped.
+    """
+
+    connection: Connection
+    source: AnyPopulation
+    source_depth: int
+    port: int
+    wait: int
+    kind: type[np.floating[Any]]  # of floats that hold all its sums
+
+
+@record
+class Plan:
+    """What the process of one population computes.
+
+    `lanes` is empty, or holds how many samples run side by side, each in a copy of the network.
+    `proven` says whether no state can leave its 24 bits, whatever the input.
+    """
+
+    population: AnyPopulation
+    depth: int
+    timesteps: int
+    sources: tuple[AnyPopulation, ...]
+    arrivals: tuple[Arrival, ...]
+    lanes: Shape
+    proven: bool
+    spike_tape: Tape | None
+    voltage_tape: Tape | None
+
+    @property
+    def lowest_exponent(self) -> int:
+        """Of the synapses into the population; Lava's fixed-point currents count in units of it."""
+        return min(arrival.connection.synapse.exponent for arrival in self.arrivals)
+
+    def resets_at(self, time_step: int) -> bool:
+        return (time_step - self.depth - 1) % self.timesteps == 0
+
+
+def plan_layer(
+    network: AnyNetwork,
+    population: AnyPopulation,
+    depths: Mapping[str, int],
+    lanes: Shape,
+    probes: tuple[Tape | None, Tape | None],
+) -> Plan:
+    """The plan of one population; `probes` are the tapes of its spikes and of its voltages."""
+    named = {p.name: p for p in network.populations}
+    entering = incoming(network.connections, population.name)
+    sources = list(dict.fromkeys(connection.source for connection in entering))
+    depth = depths[population.name]
+    real = isinstance(network, FoldedNetwork)
+    sums = [largest_sum(connection, named[connection.source]) for connection in entering]
+    return Plan(
+        population=population,
+        depth=depth,
+        timesteps=network.timesteps,
+        sources=tuple(named[source] for source in sources),
+        arrivals=tuple(
+            Arrival(
+                connection=connection,
+                source=named[connection.source],
+                source_depth=depths[connection.source],
+                port=sources.index(connection.source),
+                wait=depth - depths[connection.source] - 1 + connection.delay,
+                kind=np.float64 if real else sufficient_type(total),
+            )
+            for connection, total in zip(entering, sums, strict=True)
+        ),
+        lanes=lanes,
+        proven=real or _proven(network, population, entering, sums),
+        spike_tape=probes[0],
+        voltage_tape=probes[1],
+    )
+
+
+def largest_sum(connection: Connection, source: AnyPopulation) -> float:
+    """The sum of all |weight * input| of a neuron, the largest of all neurons.
+
+    No partial sum, in whatever order it is taken, is larger.
+    """
+    weight = np.abs(connection.synapse.weight.astype(np.float64))
+    return float(weight.reshape(len(weight), -1).sum(axis=1).max()) * max(
+        map(abs, value_range(source.neuron))
+    )
+
+
+def sufficient_type(largest: float) -> type[np.floating[Any]]:
+    """float32 where it holds every whole number up to the largest sum, else float64."""
+    return np.float32 if largest < EXACT_FLOAT32 else np.float64
+
+
+def _proven(
+    network: AnyNetwork, population: AnyPopulation, entering: Sequence[Connection], sums: Sequence[float]
+) -> bool:
+    """Whether no sum and no state of an integer population can leave its 24 bits.
+
+    Mostly it is enough to add up all |weight * input| and |bias|; else intervals are asked (`bounds`).
+    """
+    neuron = population.neuron
+    assert isinstance(network, IntNetwork) and isinstance(neuron, (Lif, Readout))
+    lowest = min(connection.synapse.exponent for connection in entering)
+    shifted = [total * 2.0 ** (c.synapse.exponent - lowest) for c, total in zip(entering, sums, strict=True)]
+    for connection, total in zip(entering, shifted, strict=True):
+        if total >= LARGEST_SUM:
+            raise SimulationError(
+                f"{connection.label}: sums of up to {total:.3g}; Lava adds in 32 bits, which hold them up to "
+                f"{LARGEST_SUM}. Quantize with a smaller scale."
+            )
+    if max(shifted) > STATE_LIMIT:
+        return False
+    current = sum(shifted) * 2.0 ** (STATE_EXPONENT + lowest) * _kept(neuron.decay_current, network.timesteps)
+    bias = float(np.abs(neuron.bias).max()) * 2.0**neuron.bias_exponent
+    if (current + bias) * _kept(neuron.decay_voltage, network.timesteps) <= STATE_LIMIT:
+        return True
+    intervals = neuron_intervals(network, population)  # type: ignore[arg-type]
+    return max(float(np.abs(side).max()) for interval in intervals for side in interval) <= STATE_LIMIT
+
+
+def _kept(decay: int, timesteps: int) -> float:
+    """What a sample's steps of one each add up to: the sum over k of (1 - decay / 4096)**k"""
+    return float(np.sum((1 - decay / DECAY_ONE) ** np.arange(timesteps)))
+
+
+def pipeline_depths(network: AnyNetwork) -> dict[str, int]:
+    """The smallest depths with depth(target) >= depth(source) + 1 - delay for every connection."""
+    found = dict.fromkeys((population.name for population in network.populations), 0)
+    for _ in network.populations:
+        late = [c for c in network.connections if found[c.target] < found[c.source] + 1 - c.delay]
+        if not late:
+            return found
+        for connection in late:
+            found[connection.target] = max(
+                found[connection.target], found[connection.source] + 1 - connection.delay
+            )
+    raise SimulationError(
+        f"{late[0].label}: closes a loop of more connections than its delays have steps; every connection "
+        "of Lava takes one, so it cannot run this loop. Use the emulator."
+    )
+
+
+def probed_names(network: AnyNetwork, probe: Iterable[str] | None) -> list[str]:
+    """The populations whose spikes and voltages are kept: those asked for, or all but the input."""
+    names = [population.name for population in network.populations[1:]]
+    if probe is None:
+        return names
+    wanted = [probe] if isinstance(probe, str) else list(probe)
+    for name in wanted:
+        if name not in names:
+            raise OptionError(f"no population named {name!r} to probe. {did_you_mean(name, names)}")
+    return [name for name in names if name in wanted]
+
+
+def is_silent(population: AnyPopulation) -> bool:
+    """Whether a population integrates and never fires."""
+    return isinstance(population.neuron, (Readout, FloatReadout))
+
+
+def message_bits(source: AnyPopulation) -> int:
+    """Bits of a graded spike; none for a plain one."""
+    if isinstance(source.neuron, Input):
+        return max(1, max(abs(source.neuron.minimum), source.neuron.maximum).bit_length())
+    return 0
+
+
+def lava_shape(shape: Shape) -> Shape:
+    """Lava's axes are (x, y, channel)."""
+    return shape[::-1]
+
+
+def to_lava(values: Array, shape: Shape) -> Array:
+    """One value per neuron, in Lava's axes."""
+    return np.broadcast_to(values, shape).T.copy()

@@ -1,0 +1,104 @@
+"""Our Lava processes: one per population, and what Lava has none of to build it from Lava's own."""
+
+from __future__ import annotations
+
+from ...base import Array
+from ...ir import Shape
+from .compat import load_lava
+from .plans import Plan, lava_shape
+from .tapes import Tape
+
+load_lava()
+
+from lava.magma.core.process.ports.ports import InPort, OutPort  # noqa: E402
+from lava.magma.core.process.process import AbstractProcess  # noqa: E402
+from lava.magma.core.process.variable import Var  # noqa: E402
+
+
+class TapeInput(AbstractProcess):  # type: ignore[misc]
+    """Sends the next row of its tape in each time step."""
+
+    def __init__(self, *, shape: Shape, tape: Tape, name: str) -> None:
+        super().__init__(shape=shape, tape=tape, name=name)
+        self.s_out = OutPort(shape=shape)
+
+
+class TapeOutput(AbstractProcess):  # type: ignore[misc]
+    """Writes the spikes it receives to its tape."""
+
+    def __init__(self, *, shape: Shape, tape: Tape) -> None:
+        super().__init__(shape=shape, tape=tape)
+        self.s_in = InPort(shape=shape)
+
+
+class Layer(AbstractProcess):  # type: ignore[misc]
+    """A population and all synapses into it: spikes of each source come in, its own go out.
+
+    In the run configuration, one of several models is chosen for it: a graph of Lava's own processes, or
+    one model of ours that does the work of all of them.
+    """
+
+    def __init__(self, *, plan: Plan) -> None:
+        super().__init__(plan=plan, name=plan.population.name)
+        for index, source in enumerate(plan.sources):
+            setattr(self, port_name(index), InPort(shape=(*plan.lanes, *lava_shape(source.shape))))
+        self.s_out = OutPort(shape=(*plan.lanes, *lava_shape(plan.population.shape)))
+
+
+def port_name(index: int) -> str:
+    return f"s_in{index}"
+
+
+class DelayLine(AbstractProcess):  # type: ignore[misc]
+    """Sends what it received `delay` time steps ago: a path that is shorter than its neighbour waits.
+
+    Samples of `interval` steps start at the steps of phase `offset`. What comes in the last `silent` steps of
+    one would arrive in the next, and is dropped.
+    """
+
+    def __init__(
+        self, *, shape: Shape, delay: int, silent: int, interval: int, offset: int, name: str
+    ) -> None:
+        super().__init__(shape=shape, delay=delay, silent=silent, interval=interval, offset=offset, name=name)
+        self.s_in = InPort(shape=shape)
+        self.s_out = OutPort(shape=shape)
+
+
+class Window(AbstractProcess):  # type: ignore[misc]
+    """Passes currents on inside a window of the target, zeros around it; `ends` are its slices, per axis."""
+
+    def __init__(self, *, shape: Shape, ends: tuple[tuple[int, int], ...], name: str) -> None:
+        super().__init__(shape=shape, ends=ends, name=name)
+        self.a_in = InPort(shape=shape)
+        self.a_out = OutPort(shape=shape)
+
+
+class TapedLif(AbstractProcess):  # type: ignore[misc]
+    """LIF neurons with a threshold and a bias each, reset by phase, whose trace goes to tapes.
+
+    Lava's own LIF declares one threshold for all neurons. Variables bear Lava's names; `shift` is
+    the power of two by which synaptic input is scaled in fixed point (6 in Lava's own LIF).
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        vth: Array,
+        bias_mant: Array,
+        bias_exp: int,
+        du: float,
+        dv: float,
+        shift: int,
+    ) -> None:
+        super().__init__(plan=plan, shift=shift, name=plan.population.name)
+        shape = lava_shape(plan.population.shape)
+        self.a_in = InPort(shape=shape)
+        self.s_out = OutPort(shape=shape)
+        self.u = Var(shape=shape, init=0)
+        self.v = Var(shape=shape, init=0)
+        self.du = Var(shape=(1,), init=du)
+        self.dv = Var(shape=(1,), init=dv)
+        self.vth = Var(shape=shape, init=vth)
+        self.bias_mant = Var(shape=shape, init=bias_mant)
+        self.bias_exp = Var(shape=shape, init=bias_exp)

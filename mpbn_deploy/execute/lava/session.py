@@ -1,0 +1,219 @@
+"""A network that stays compiled: build once, run many.
+
+Time never stops in a session. Each run is the next part of one endless stream of samples; between two
+runs, as many time steps pass with no input as the deepest population is late, up to a whole sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from math import prod, sqrt
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...base import Array, OptionError, SimulationError, Watch, unwatched
+from ...base.arguments import HANG_SECONDS
+from ...ir import Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
+from .compat import load_lava, quiet
+from .plans import AnyNetwork, is_silent, pipeline_depths, probed_names
+from .tapes import Tape
+
+if TYPE_CHECKING:
+    from .graph import LavaGraph
+
+MOST_LANES = 64  # samples side by side
+TYPICAL_RUN = 64  # samples of a run, where nobody says how many
+STEP_SECONDS = 2e-4  # that Lava takes per process for a time step in which nothing is computed
+PRODUCTS_PER_SECOND = 2e10  # on a busy processor
+LANE_BYTES = 2**29  # of the states of all lanes
+BYTES_PER_NEURON = 16  # state, sum of synapses, and messages under way
+BLOCKS = 100  # in which a run is made; between two of them progress is shown
+SMALLEST_BLOCK = 8  # time steps
+
+
+class Session:
+    """`with Session(network) as session: session.run(inputs)`, as often as wanted.
+
+    `probe` names the populations whose spikes and voltages are kept (default: all); outputs always are.
+    `lanes` is how many samples run side by side. With `stock`, Lava's own process models run instead
+    of ours, one sample after the other. A block of time steps that takes longer than `patience` seconds is
+    taken to hang, and ends the session.
+    """
+
+    def __init__(
+        self,
+        network: AnyNetwork,
+        *,
+        probe: Iterable[str] | None = None,
+        lanes: int | None = None,
+        stock: bool = False,
+        patience: float = HANG_SECONDS,
+    ) -> None:
+        if lanes is not None and (stock or lanes < 1):
+            raise OptionError(f"lanes {lanes}; at least one, and none with Lava's own process models.")
+        self.network = network
+        self.probed = probed_names(network, probe)
+        self.depths = pipeline_depths(network)
+        self.lanes = None if stock else lanes or best_lanes(network, TYPICAL_RUN)
+        self.patience = patience
+        self.done = 0  # time steps
+        self._graph: LavaGraph | None = None
+        self._started = ExitStack()
+
+    def __enter__(self) -> Session:
+        load_lava()
+        from .execute import started
+        from .graph import build
+
+        with quiet():
+            graph = build(self.network, self.probed, self.lanes)
+        self._started.enter_context(started(graph.source, graph.configuration))
+        self._graph = graph
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._graph = None
+        self._started.__exit__(kind, error, traceback)
+
+    def run(self, inputs: Array, *, watch: Watch = unwatched) -> Trace:
+        """Stream the samples through the network; inputs as for `simulate`.
+
+        `watch` sees blocks of time steps go by, to show progress.
+        """
+        if self._graph is None:
+            raise SimulationError(
+                "the session is not running; use it as `with Session(network) as session:`."
+            )
+        steps = checked_steps(self.network, inputs)
+        try:
+            return self._run(self._graph, steps, watch)
+        except BaseException:
+            self._graph = None  # in the middle of a run nobody knows where Lava's processes are
+            raise
+
+    def _run(self, graph: LavaGraph, steps: Array, watch: Watch) -> Trace:
+        from .execute import run_steps
+
+        streams = Streams(self.network, graph, self.depths, steps, self.lanes or 1)
+        size = min(len(graph.input_tape), max(SMALLEST_BLOCK, -(-streams.total // BLOCKS)))
+        starts = range(0, streams.total, size)
+        for start in watch(starts, len(starts)):
+            count = min(size, streams.total - start)
+            rows = graph.input_tape.rows(self.done, count)
+            streams.feed(start, rows)
+            run_steps(graph.source, count, self.patience)
+            self.done += count
+            streams.collect(start, rows)
+        return streams.trace()
+
+
+def checked_steps(network: AnyNetwork, inputs: Array) -> Array:
+    """Inputs as [samples, timesteps, *shape]; refused where the network cannot take them."""
+    steps = as_steps(inputs, network.input.shape, network.timesteps)
+    check_input_values(network, np.asarray(inputs))
+    return steps
+
+
+class Streams:
+    """Samples as streams, one in each lane, and what comes out of them.
+
+    Lane l is fed samples l * n, l * n + 1, ... up to the n of a lane; where samples end, zeros are fed.
+    """
+
+    def __init__(
+        self, network: AnyNetwork, graph: LavaGraph, depths: Mapping[str, int], steps: Array, lanes: int
+    ) -> None:
+        self.network, self.graph, self.depths, self.steps, self.lanes = network, graph, depths, steps, lanes
+        self.in_a_lane = -(-len(steps) // lanes)
+        self.length = self.in_a_lane * network.timesteps
+        # The last sample must reach the deepest population, and the next run begin in phase.
+        late = max(depths.values())
+        self.total = -(-(self.length + late) // network.timesteps) * network.timesteps
+        wide = np.int64 if isinstance(network, IntNetwork) else np.float64
+        self.spikes = {name: self._empty(tape, np.bool_) for name, tape in graph.spike_tapes.items()}
+        self.voltages = {name: self._empty(tape, wide) for name, tape in graph.voltage_tapes.items()}
+
+    def _empty(self, tape: Tape, kind: type) -> Array:
+        return np.zeros((self.lanes, self.length, *self._neurons(tape)), kind)
+
+    def _neurons(self, tape: Tape) -> Shape:
+        """The axes of a row, without those of lanes."""
+        return tape.values.shape[1:] if self.graph.lanes is None else tape.values.shape[2:]
+
+    def feed(self, start: int, rows: Array) -> None:
+        """Write the steps of the stream from `start` on to the rows of the input tape."""
+        tape = self.graph.input_tape.values
+        for step, row in enumerate(rows, start=start):
+            sample, time_step = divmod(step, self.network.timesteps)
+            chosen = np.arange(self.lanes) * self.in_a_lane + sample
+            tape[row] = 0
+            if step < self.length:
+                present = chosen < len(self.steps)
+                values = self.steps[chosen[present], time_step]
+                fed = values.transpose(0, *range(values.ndim - 1, 0, -1))
+                tape[row].reshape(self.lanes, *self._neurons(self.graph.input_tape))[present] = fed
+
+    def collect(self, start: int, rows: Array) -> None:
+        """Read what the steps of the stream from `start` on left on the tapes."""
+        for streams, tapes in (
+            (self.spikes, self.graph.spike_tapes),
+            (self.voltages, self.graph.voltage_tapes),
+        ):
+            for name, tape in tapes.items():
+                first = start - self.depths[name]
+                steps = np.arange(first, first + len(rows))
+                inside = (steps >= 0) & (steps < self.length)
+                if inside.any():
+                    values = tape.values[rows[inside]].reshape(-1, self.lanes, *self._neurons(tape))
+                    streams[name][:, steps[inside][0] : steps[inside][-1] + 1] = values.swapaxes(0, 1)
+
+    def trace(self) -> Trace:
+        spikes = {name: self._by_sample(stream) for name, stream in self.spikes.items()}
+        voltages = {name: self._by_sample(stream) for name, stream in self.voltages.items()}
+        last = self.network.output
+        outputs = voltages[last.name][:, -1] if is_silent(last) else spikes[last.name].sum(axis=1)
+        probed = self.graph.probed
+        return Trace(
+            spikes={name: values for name, values in spikes.items() if name in probed},
+            voltages={name: values for name, values in voltages.items() if name in probed},
+            outputs=outputs,
+        )
+
+    def _by_sample(self, stream: Array) -> Array:
+        """[lanes, steps, *Lava's axes] as [samples, timesteps, *our axes]"""
+        samples = self.lanes * self.in_a_lane
+        values = stream.reshape(samples, self.network.timesteps, *stream.shape[2:])[: len(self.steps)]
+        return values.transpose(0, 1, *range(values.ndim - 1, 1, -1))
+
+
+def best_lanes(network: AnyNetwork, samples: int) -> int:
+    """How many samples should run side by side.
+
+    With n samples of T steps, d layers deep, l lanes take (n T / l + d) * (overhead + l * products) seconds:
+    many lanes share the overhead of a time step, few waste less while the pipeline fills and empties. That is
+    least for l = sqrt(n T * overhead / (d * products)), within the memory that we allow ourselves.
+    """
+    depth = max(pipeline_depths(network).values())
+    seconds = sum(_products(network, c) for c in network.connections) / PRODUCTS_PER_SECOND
+    overhead = STEP_SECONDS * len(network.populations)
+    best = sqrt(samples * network.timesteps * overhead / (depth * seconds))
+    neurons = sum(population.size for population in network.populations)
+    most = min(MOST_LANES, samples, LANE_BYTES // (neurons * BYTES_PER_NEURON))
+    return max(1, min(round(best), most))
+
+
+def _products(network: AnyNetwork, connection: Connection) -> int:
+    """How many a connection takes in a time step."""
+    synapse = connection.synapse
+    if isinstance(synapse, Dense):
+        return synapse.weight.size
+    target = next(p for p in network.populations if p.name == connection.target)
+    return synapse.weight.size * prod(target.shape[1:])

@@ -1,0 +1,64 @@
+"""Run a network in Lava's CPU simulator, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...base import Array, Watch, unwatched
+from ...base.arguments import HANG_SECONDS
+from ...ir import IntNetwork, Trace
+from .compat import (
+    installed_version as installed_version,
+    load_netx as load_netx,
+    signals_kept_for_later as signals_kept_for_later,
+)
+from .fast_layers import Current as Current
+from .neurons import Neurons as Neurons
+from .plans import (
+    AnyNetwork,
+    largest_sum as largest_sum,
+    pipeline_depths as pipeline_depths,
+    plan_layer as plan_layer,
+    sufficient_type as sufficient_type,
+)
+from .session import MOST_LANES as MOST_LANES, Session, best_lanes, checked_steps
+
+
+def run(
+    network: AnyNetwork,
+    inputs: Array,
+    *,
+    probe: Iterable[str] | None = None,
+    lanes: int | None = None,
+    stock: bool = False,
+    patience: float = HANG_SECONDS,
+    watch: Watch = unwatched,
+) -> Trace:
+    """Run a network in Lava's simulator; inputs as for `simulate`, options as for `Session`.
+
+    An integer network runs in fixed-point models, a folded one in floating-point models.
+    """
+    steps = checked_steps(network, inputs)  # refused before any process is started
+    if lanes is None and not stock:
+        lanes = best_lanes(network, len(steps))
+    with Session(network, probe=probe, lanes=lanes, stock=stock, patience=patience) as session:
+        return session.run(steps, watch=watch)
+
+
+def run_stock_netx(
+    path: Path,
+    network: IntNetwork,
+    inputs: Array,
+    *,
+    patience: float = HANG_SECONDS,
+    watch: Watch = unwatched,
+) -> Trace:
+    """Run the file network.net, which holds `network`, in lava-dl's own reader; the trace has no voltages.
+
+    A sample that takes longer than `patience` seconds is taken to hang. `watch` sees the samples go by, to
+    show progress.
+    """
+    from .stock_netx import execute_stock_netx
+
+    return execute_stock_netx(path, network, inputs, patience, watch)

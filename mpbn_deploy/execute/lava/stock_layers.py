@@ -1,0 +1,230 @@
+"""The layer as a graph of Lava's own synapses and neurons; delay lines and windows are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from typing_extensions import assert_never
+
+from ...base import Array
+from ...ir import (
+    NO_BORDER,
+    STATE_EXPONENT,
+    Conv2d,
+    Dense,
+    FloatLif,
+    FloatReadout,
+    Lif,
+    Pair,
+    Readout,
+    regroup,
+    window,
+)
+from .plans import Arrival, Plan, lava_shape, message_bits, to_lava
+from .processes import DelayLine, Layer, TapedLif, Window, port_name
+
+# isort: split
+from lava.magma.core.decorator import implements
+from lava.magma.core.model.sub.model import AbstractSubProcessModel
+from lava.magma.core.process.process import AbstractProcess
+from lava.proc.conv.process import Conv as LavaConv
+from lava.proc.dense.process import Dense as LavaDense
+from lava.utils.weightutils import SignMode
+
+MOST_GROUPS = 127  # Lava's convolution keeps their number in 8 bits with sign, and wraps in silence
+NEVER = 2**17  # shifted by 6 this is above every voltage, because voltages clip at 2**23 - 1
+
+
+class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
+    """source port -> delay line, where needed -> synapse -> neurons"""
+
+    def __init__(self, process: Layer) -> None:
+        plan: Plan = process.proc_params["plan"]
+        self.count = 0
+        self.neurons = self._neurons(plan)
+        self.neurons.s_out.connect(process.s_out)
+        for arrival in plan.arrivals:
+            port = self._delayed(plan, arrival, getattr(process, port_name(arrival.port)))
+            self._connect(plan, arrival, port)
+
+    def _add(self, process: AbstractProcess) -> Any:
+        """Lava finds the processes that a model is made of among its attributes."""
+        setattr(self, f"part{self.count}", process)
+        self.count += 1
+        return process
+
+    def _neurons(self, plan: Plan) -> TapedLif:
+        raise NotImplementedError
+
+    def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
+        raise NotImplementedError
+
+    def _kernel(self, plan: Plan, synapse: Conv2d) -> Array:
+        raise NotImplementedError
+
+    def _delayed(self, plan: Plan, arrival: Arrival, port: Any) -> Any:
+        """The port, or a delay line after it; the line also keeps spikes out of the next sample."""
+        delay = arrival.connection.delay
+        if arrival.wait == 0 and delay == 0:
+            return port
+        line = self._add(
+            DelayLine(
+                shape=port.shape,
+                delay=arrival.wait,
+                silent=min(delay, plan.timesteps),
+                interval=plan.timesteps,
+                offset=arrival.source_depth + 1,
+                name=arrival.connection.label,
+            )
+        )
+        port.connect(line.s_in)
+        return line.s_out
+
+    def _connect(self, plan: Plan, arrival: Arrival, port: Any) -> None:
+        synapse = arrival.connection.synapse
+        match synapse:
+            case Dense():
+                flat = port.transpose([2, 1, 0]).flatten() if len(port.shape) == 3 else port
+                for process in self._dense(plan, arrival, synapse):
+                    flat.connect(self._add(process).s_in)
+                    self._arrive(process.a_out)
+            case Conv2d():
+                synapse = _in_few_groups(synapse)
+                process = self._add(
+                    LavaConv(
+                        weight=self._kernel(plan, synapse),
+                        input_shape=lava_shape(arrival.source.shape),
+                        stride=_swap(synapse.stride),
+                        padding=_swap(synapse.padding),
+                        dilation=_swap(synapse.dilation),
+                        groups=synapse.groups,
+                        num_message_bits=message_bits(arrival.source),
+                        name=arrival.connection.label,
+                    )
+                )
+                port.connect(process.s_in)
+                self._arrive(self._windowed(synapse, process))
+            case _:
+                assert_never(synapse)
+
+    def _arrive(self, port: Any) -> None:
+        if len(port.shape) != len(self.neurons.a_in.shape):  # a dense layer onto a picture
+            port = port.reshape(lava_shape(self.neurons.a_in.shape)).transpose([2, 1, 0])
+        port.connect(self.neurons.a_in)
+
+    def _windowed(self, synapse: Conv2d, convolution: LavaConv) -> Any:
+        """Its port, or the window of it that reaches the target; Lava's convolution has no such."""
+        port = convolution.a_out
+        if synapse.silent == NO_BORDER:
+            return port
+        rows, columns = window(synapse, lava_shape(port.shape))
+        ends = ((columns.start, columns.stop), (rows.start, rows.stop), (0, port.shape[2]))
+        process = self._add(Window(shape=port.shape, ends=ends, name=convolution.name))
+        port.connect(process.a_in)
+        return process.a_out
+
+
+@implements(proc=Layer)
+class StockLayerFixed(AbstractStockLayer):
+    """In fixed point: synapses multiply by 2**(exponent - lowest exponent), which is not negative."""
+
+    def _neurons(self, plan: Plan) -> TapedLif:
+        return TapedLif(plan=plan, **neuron_parameters(plan), shift=STATE_EXPONENT + plan.lowest_exponent)
+
+    def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
+        for digits, shift in _eight_bits(synapse.weight.astype(np.int64)):
+            # Lava's Dense keeps even weights of -256..254 where signs are mixed: 2w at one power
+            # less is exact. Where all signs agree it would cut -256 off.
+            yield LavaDense(
+                weights=2 * digits.astype(np.int32),
+                weight_exp=synapse.exponent - plan.lowest_exponent + shift - 1,
+                num_message_bits=message_bits(arrival.source),
+                sign_mode=SignMode.MIXED,
+                name=arrival.connection.label,
+            )
+
+    def _kernel(self, plan: Plan, synapse: Conv2d) -> Array:
+        factor = 2 ** (synapse.exponent - plan.lowest_exponent)
+        kernel: Array = _convolved(synapse.weight).astype(np.int32) * factor
+        return kernel
+
+
+@implements(proc=Layer)
+class StockLayerFloat(AbstractStockLayer):
+    """In floating point: synapses multiply by 2**exponent; a readout's also divide by the time steps."""
+
+    def _neurons(self, plan: Plan) -> TapedLif:
+        neuron, shape = plan.population.neuron, plan.population.shape
+        assert isinstance(neuron, (FloatLif, FloatReadout))
+        threshold = neuron.threshold if isinstance(neuron, FloatLif) else np.full(shape, np.inf)
+        return TapedLif(
+            plan=plan,
+            vth=to_lava(threshold, shape),
+            bias_mant=to_lava(neuron.bias, shape) / _divisor(plan),
+            bias_exp=0,
+            du=1 - neuron.current_leak,
+            dv=1 - neuron.leak,
+            shift=0,
+        )
+
+    def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
+        weights = synapse.weight * 2.0**synapse.exponent / _divisor(plan)
+        yield LavaDense(
+            weights=weights,
+            num_message_bits=message_bits(arrival.source),
+            name=arrival.connection.label,
+        )
+
+    def _kernel(self, plan: Plan, synapse: Conv2d) -> Array:
+        kernel: Array = _convolved(synapse.weight) * 2.0**synapse.exponent / _divisor(plan)
+        return kernel
+
+
+def neuron_parameters(plan: Plan) -> dict[str, Any]:
+    """Parameters of a population under Lava's names and in Lava's axes; Lava adds one to `du`."""
+    neuron, shape = plan.population.neuron, plan.population.shape
+    match neuron:
+        case Lif(threshold=threshold):
+            vth = to_lava(threshold, shape)
+        case Readout():
+            vth = np.full(lava_shape(shape), NEVER)
+        case _:
+            raise TypeError("an input has no neuron parameters, and real ones are others")
+    bias = {"bias_mant": to_lava(neuron.bias, shape), "bias_exp": neuron.bias_exponent}
+    return {"vth": vth, "du": neuron.decay_current - 1, "dv": neuron.decay_voltage, **bias}
+
+
+def _divisor(plan: Plan) -> int:
+    return plan.timesteps if isinstance(plan.population.neuron, FloatReadout) else 1
+
+
+def _eight_bits(weight: Array, shift: int = 0) -> Iterator[tuple[Array, int]]:
+    """weight = sum of digits * 2**shift, with digits of -128..127: as many as it takes, mostly one"""
+    while weight.any() and not (weight & 1).any():
+        weight, shift = weight >> 1, shift + 1
+    if weight.min() >= -128 and weight.max() <= 127:
+        yield weight, shift
+        return
+    low = ((weight + 64) & 127) - 64
+    yield low, shift
+    yield from _eight_bits((weight - low) >> 7, shift + 7)
+
+
+def _in_few_groups(synapse: Conv2d) -> Conv2d:
+    """The same map in as many groups as Lava can count, with zeros where an old group did not reach."""
+    if synapse.groups <= MOST_GROUPS:
+        return synapse
+    fewer = max(n for n in range(1, MOST_GROUPS + 1) if synapse.groups % n == 0)
+    return replace(synapse, weight=regroup(synapse.weight, synapse.groups, fewer), groups=fewer)
+
+
+def _convolved(weight: Array) -> Array:
+    """[out, in, y, x] of a correlation -> [out, x, y, in] of a convolution, which flips its kernel."""
+    return weight[:, :, ::-1, ::-1].transpose(0, 3, 2, 1)
+
+
+def _swap(pair: Pair) -> Pair:
+    return pair[1], pair[0]

@@ -1,0 +1,174 @@
+"""Run network.net in lava-dl's own netx reader, with Lava's own processes and models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...base import Array, SimulationError, Watch, unwatched
+from ...ir import (
+    STATE_EXPONENT,
+    IntNetwork,
+    IntPopulation,
+    Readout,
+    Trace,
+    apply_synapse,
+    as_steps,
+    check_input_values,
+)
+from ..reference import simulate
+from .compat import load_netx, quiet
+from .execute import run_steps, started
+from .models import TapeInputModel, TapeOutputModel
+from .plans import lava_shape, message_bits
+from .processes import TapeInput, TapeOutput
+from .tapes import Tape
+
+# isort: split
+from lava.magma.core.run_configs import Loihi2SimCfg
+
+
+def execute_stock_netx(
+    path: Path, network: IntNetwork, inputs: Array, patience: float, watch: Watch
+) -> Trace:
+    """Spikes of the populations and outputs of the network, as lava-dl's reader makes them of the file.
+
+    `network` is the one that the file holds. Where its input layer has neurons, which lava-dl leaves
+    to be driven by hand, the layers after it are given the spikes of the reference.
+    """
+    steps = as_steps(inputs, network.input.shape, network.timesteps)
+    check_input_values(network, steps)
+    part = _part(path, network)
+    sent = steps
+    if part.first > 0:
+        sent = simulate(network, steps).spikes[network.populations[part.first].name]
+    # Spikes under way are not reset, so samples are run one by one where they could meet the next one.
+    apart = any(connection.delay for connection in network.connections)
+
+    def run(batch: Array, watch: Watch) -> Trace:
+        return _run(path, part, network, batch, patience, watch)
+
+    with quiet():
+        try:
+            if apart:
+                alone = watch(range(len(sent)), len(sent))
+                return _join([run(sent[i : i + 1], unwatched) for i in alone])
+            return run(sent, watch)
+        except (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError) as error:
+            # its reader checks little beforehand
+            raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What of a file the stock reader runs: populations after `first`, of layers up to `layers`."""
+
+    first: int
+    layers: int
+    populations: tuple[IntPopulation, ...]
+
+
+def _part(path: Path, network: IntNetwork) -> _Part:
+    """All, but for an input layer with neurons and an average at the end."""
+    layers = load_netx().NetDict(str(path))["layer"]
+    count = len(layers)
+    first = 1 if layers[0]["type"] == "input" and "neuron" in layers[0].keys() else 0  # noqa: SIM118
+    averaged = layers[count - 1]["type"] == "average"
+    populations = network.populations[first + 1 : -1 if averaged else None]
+    return _Part(first=first, layers=count - 1 if averaged else count, populations=populations)
+
+
+def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, patience: float, watch: Watch) -> Trace:
+    timesteps, samples, source_population = network.timesteps, len(sent), network.populations[part.first]
+    total = samples * timesteps + len(part.populations) + 1
+    stock = load_netx().Network(
+        net_config=str(path),
+        num_layers=part.layers,
+        skip_layers=part.first,
+        input_message_bits=message_bits(source_population),
+        reset_interval=timesteps,
+        reset_offset=1,  # of the first layer, which sees the stream one step late; later ones follow
+    )
+    shape = lava_shape(source_population.shape)
+    tape = Tape(total, shape, np.int32)
+    tape.values[: samples * timesteps] = sent.reshape(-1, *shape[::-1]).transpose(
+        0, *range(len(shape), 0, -1)
+    )
+    source = TapeInput(shape=shape, tape=tape, name=source_population.name)
+    _connect_input(source, source_population, stock)
+    models: dict[Any, type] = {source: TapeInputModel}
+    tapes = {}
+    for population, layer in zip(part.populations, stock.layers, strict=True):
+        tapes[population.name] = Tape(total, lava_shape(population.shape), np.bool_)
+        sink = TapeOutput(shape=layer.out.shape, tape=tapes[population.name])
+        layer.out.connect(sink.s_in)
+        models[sink] = TapeOutputModel
+    configuration = Loihi2SimCfg(select_tag="fixed_pt", exception_proc_model_map=models)
+    voltages = _run_samples(
+        source,
+        stock.layers[-1],
+        configuration,
+        watch(range(samples), samples),
+        timesteps,
+        len(part.populations),
+        patience,
+    )
+    spikes = {
+        p.name: _read(tapes[p.name], p, depth, samples, timesteps)
+        for depth, p in enumerate(part.populations, start=1)
+    }
+    return Trace(spikes=spikes, voltages={}, outputs=_outputs(part, network, spikes, voltages))
+
+
+def _read(tape: Tape, population: IntPopulation, late: int, samples: int, timesteps: int) -> Array:
+    """A tape as [samples, timesteps, *shape], of a population that sees the stream `late` steps late."""
+    stream = tape.values[late : late + samples * timesteps]
+    stream = stream.transpose(0, *range(stream.ndim - 1, 0, -1))
+    return stream.reshape(samples, timesteps, *population.shape)
+
+
+def _outputs(part: _Part, network: IntNetwork, spikes: Mapping[str, Array], voltages: Array) -> Array:
+    """Voltages of a readout, else counts of spikes; an average adds up the counts of its groups."""
+    last = part.populations[-1]
+    if isinstance(last.neuron, Readout):
+        return voltages
+    counts: Array = spikes[last.name].sum(axis=1)
+    if last is network.output:
+        return counts
+    sums: Array = apply_synapse(network.connections[-1].synapse, counts) * 2**STATE_EXPONENT
+    return sums.astype(np.int64)
+
+
+def _join(traces: list[Trace]) -> Trace:
+    spikes = {name: np.concatenate([trace.spikes[name] for trace in traces]) for name in traces[0].spikes}
+    return Trace(spikes=spikes, voltages={}, outputs=np.concatenate([trace.outputs for trace in traces]))
+
+
+def _connect_input(source: TapeInput, population: IntPopulation, stock: Any) -> None:
+    flat = len(population.shape) == 3 and len(stock.inp.shape) == 1
+    port = source.s_out.transpose([2, 1, 0]).flatten() if flat else source.s_out
+    port.connect(stock.inp)
+
+
+def _run_samples(
+    source: TapeInput,
+    last: Any,
+    configuration: Loihi2SimCfg,
+    samples: Iterable[int],
+    timesteps: int,
+    late: int,
+    patience: float,
+) -> Array:
+    """Run sample after sample; after each, the voltage of the last layer is its output."""
+    outputs = []
+    with started(source, configuration):
+        for sample in samples:
+            steps = timesteps + (late if sample == 0 else 0)
+            run_steps(source, steps, patience)
+            outputs.append(np.asarray(last.neuron.v.get()).T)
+    stacked: Array = np.stack(outputs).astype(np.int64)
+    return stacked

@@ -1,0 +1,10 @@
+"""To be described."""
+
+from typing import TYPE_CHECKING
+
+from ..base.doors import door
+
+if TYPE_CHECKING:
+    from .stage import ExportResult as ExportResult, export as export
+
+__getattr__, __dir__ = door(__name__, __file__)

@@ -1,0 +1,41 @@
+"""What `python -m mpbn_deploy.export` does with its options."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Group
+
+from ..base import Outcome
+from ..fit import fit_text
+from ..formats.folder import FILES, MANIFEST_FILE
+from ..verify import verify_text
+from .stage import export
+
+
+def execute(options: argparse.Namespace) -> Outcome:
+    result = export(
+        options.model,
+        options.target,
+        options.out,
+        weight_bits=options.weight_bits,
+        thresholds=options.thresholds,
+        overflow=options.overflow,
+        calibration=options.calibration,
+        samples=options.samples,
+        data=options.data,
+        data_dir=options.data_dir,
+        arch=options.arch,
+        timesteps=options.timesteps,
+        input_range=options.input_range and tuple(options.input_range),
+        dt=options.dt,
+        nir_dialect=options.nir_dialect,
+        chips=options.chips,
+    )
+    text = Group(
+        verify_text(result.verified),
+        fit_text(result.fitted),
+        *(f"note: {note}" for note in result.notes),
+        f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
+    )
+    return Outcome(data=result.to_json(), text=text, exit_code=0 if result.good else 1)

@@ -1,0 +1,307 @@
+"""What a sample costs on a chip, in energy and time, from the measured activity of a network.
+
+    dynamic energy   = sum of count * energy of one, over operations, updates, spikes, hops and crossings
+    static energy    = chips * static power * time of a sample
+    time of a step   = sum of count * time of one on the busiest core, + barrier; or what the chip fixes
+    time of a sample = time steps * time of a step
+
+Ranges are carried through: lows add to a low, highs to a high. What has no public figure, or was not counted,
+is listed, left out of its sum, and makes the sum incomplete; a count of zero costs nothing at any price.
+Energies are in picojoules, times in nanoseconds, so power is in milliwatts. docs/energy.md says how far to
+trust all this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import reduce
+from typing import Any
+
+from ..base import OptionError, record
+from ..hardware import Cost, HardwareProfile
+from ..ir import IntNetwork
+from .activity import Activity, CoreLoad, multiplications, operations
+
+NO_FIGURE = "no public figure"
+NOT_COUNTED = "not counted"
+FIXED, BUSIEST, AVERAGE = "fixed by the chip", "work of the busiest core", "work of an average core"
+
+# The same network as an ordinary one: picojoules of a multiply-accumulate. KerasSpiking takes the figures of
+# Degnan et al. for one operation, whatever its width; Horowitz counts arithmetic alone, no memory.
+DEGNAN = "KerasSpiking model_energy.py; Degnan et al., IEEE Transactions on VLSI Systems 24(1), 2016"
+ORDINARY: dict[str, Cost] = {
+    "CPU": Cost(value=8600.0, low=8600.0, high=8600.0, source=DEGNAN, basis="published"),
+    "ARM": Cost(value=900.0, low=900.0, high=900.0, source=DEGNAN, basis="published"),
+    "GPU": Cost(value=300.0, low=300.0, high=300.0, source=DEGNAN, basis="published"),
+    "bare arithmetic, 45 nm": Cost(
+        value=0.3,
+        low=0.23,
+        high=0.3,
+        source="Horowitz, ISSCC 2014: 8-bit multiply 0.2, 32-bit add 0.1 (low: 8-bit add 0.03); no memory",
+        basis="published",
+    ),
+}
+
+
+@record
+class Range:
+    """A quantity, and between what it may lie."""
+
+    value: float
+    low: float
+    high: float
+
+    def plus(self, other: Range) -> Range:
+        return Range(value=self.value + other.value, low=self.low + other.low, high=self.high + other.high)
+
+    def times(self, factor: float) -> Range:
+        return Range(value=self.value * factor, low=self.low * factor, high=self.high * factor)
+
+
+ZERO = Range(value=0.0, low=0.0, high=0.0)
+
+
+@record
+class Item:
+    """So many of something at so much each; `missing` says what its total leaves out, or why it has none."""
+
+    name: str
+    count: float | None
+    cost: Cost | None
+    total: Range | None
+    missing: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "count": self.count,
+            "each": asdict(self.cost) if self.cost else None,
+            "total": _range_json(self.total),
+            "missing": self.missing,
+        }
+
+
+@record
+class Sum:
+    """Items of one kind; a total of None is one of which nothing is known but what is not there."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def total(self) -> Range | None:
+        if self.missing and all(item.missing or item.count == 0 for item in self.items):
+            return None
+        return reduce(Range.plus, (item.total for item in self.items if item.total is not None), ZERO)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(f"{item.name}: {item.missing}" for item in self.items if item.missing)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "items": [item.to_json() for item in self.items],
+            "total": _range_json(self.total),
+            "missing": list(self.missing),
+        }
+
+
+@record
+class EnergyReport:
+    """What one sample costs: picojoules and nanoseconds.
+
+    `step` is the time of a time step, of the core that `step_of` names. `operations` are the synaptic
+    operations per sample of each connection. `ordinary` is the same network on ordinary machines.
+    """
+
+    target: str
+    samples: int
+    timesteps: int
+    chips: int
+    cores: int
+    zero_weights: bool
+    operations: Mapping[str, float]
+    dynamic: Sum
+    static: Sum
+    step: Sum
+    step_of: str
+    ordinary: tuple[Item, ...]
+
+    @property
+    def energy(self) -> Range | None:
+        return Sum(items=(*self.dynamic.items, *self.static.items)).total
+
+    @property
+    def time(self) -> Range | None:
+        """Of one sample."""
+        return None if self.step.total is None else self.step.total.times(self.timesteps)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the energy and the time leave out, and why."""
+        return (
+            *(f"energy of {text}" for text in self.dynamic.missing),
+            *(f"energy of {text}" for text in self.static.missing),
+            *(f"time of {text}" for text in self.step.missing),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "samples": self.samples,
+            "timesteps": self.timesteps,
+            "chips": self.chips,
+            "cores": self.cores,
+            "units": {"energy": "pJ", "power": "mW", "time": "ns"},
+            "complete": not self.missing,
+            "missing": list(self.missing),
+            "energy_per_sample": _range_json(self.energy),
+            "time_per_sample": _range_json(self.time),
+            "time_per_step_of": self.step_of,
+            "time_per_step": self.step.to_json(),
+            "dynamic": self.dynamic.to_json(),
+            "static": self.static.to_json(),
+            "zero_weights_counted": self.zero_weights,
+            "synaptic_operations": dict(self.operations),
+            "ordinary_network": [item.to_json() for item in self.ordinary],
+        }
+
+
+def _range_json(found: Range | None) -> dict[str, float] | None:
+    return None if found is None else asdict(found)
+
+
+# ---- the estimate -----------------------------------------------------------------------------
+
+
+def estimate(
+    network: IntNetwork,
+    profile: HardwareProfile,
+    activity: Activity,
+    *,
+    cores: int,
+    chips: int = 1,
+    loads: Sequence[CoreLoad] | None = None,
+    hops: float | None = None,
+    crossings: float | None = None,
+    axons_per_input: int = 1,
+    zero_weights: bool = False,
+) -> EnergyReport:
+    """Energy and time of one sample on so many cores and chips.
+
+    `loads` is what each core does (`activity.core_loads`); without it a step takes as long as that of an
+    average core. `hops` and `crossings` are how often, per sample, a spike goes on to a next router or chip.
+    Where an input takes several axons, up to as many operations of the chip are one of ours.
+    """
+    if cores < 1 or chips < 1:
+        raise OptionError(f"{cores} cores on {chips} chips; at least one of each is needed.")
+    found = operations(network, activity, zero_weights=zero_weights)
+    neurons = sum(population.size for population in network.populations[1:])
+    whole = CoreLoad(operations=sum(found.values()), neurons=neurons, spikes=_spikes(network, activity))
+    if crossings is None and chips == 1:
+        crossings = 0.0
+    step, step_of = _step(profile, whole, cores, loads, network.timesteps)
+    return EnergyReport(
+        target=profile.name,
+        samples=activity.samples,
+        timesteps=network.timesteps,
+        chips=chips,
+        cores=cores,
+        zero_weights=zero_weights,
+        operations=found,
+        dynamic=_dynamic(profile, whole, network.timesteps, hops, crossings, axons_per_input),
+        static=Sum(items=(_static(profile.cost("power.static"), chips, step, network.timesteps),)),
+        step=step,
+        step_of=step_of,
+        ordinary=_ordinary(network),
+    )
+
+
+def _spikes(network: IntNetwork, activity: Activity) -> float:
+    """Per sample, of all neurons; values of the input arrive from outside."""
+    names = [population.name for population in network.populations[1:]]
+    return sum(float(activity.counts(name).sum()) for name in names) / activity.samples
+
+
+def _dynamic(
+    profile: HardwareProfile,
+    whole: CoreLoad,
+    timesteps: int,
+    hops: float | None,
+    crossings: float | None,
+    axons_per_input: int,
+) -> Sum:
+    counts = {
+        "synaptic_operation": whole.operations,
+        "neuron_update": float(whole.neurons * timesteps),
+        "spike": whole.spikes,
+        "hop": hops,
+        "chip_crossing": crossings,
+    }
+    operations, *others = (_item(name, n, profile.cost(f"energy.{name}")) for name, n in counts.items())
+    if axons_per_input > 1 and operations.missing is None:
+        several = f"an input takes up to {axons_per_input} axons, and is counted as one"
+        operations = replace(operations, missing=several)
+    return Sum(items=(operations, *others))
+
+
+def _item(name: str, count: float | None, cost: Cost | None) -> Item:
+    plural = f"{name.replace('_', ' ')}s"
+    if count == 0:
+        return Item(name=plural, count=0.0, cost=cost, total=ZERO)
+    if count is None or cost is None:
+        missing = NOT_COUNTED if count is None else NO_FIGURE
+        return Item(name=plural, count=count, cost=cost, total=None, missing=missing)
+    return Item(name=plural, count=count, cost=cost, total=_range(cost).times(count))
+
+
+def _range(cost: Cost) -> Range:
+    return Range(value=cost.value, low=cost.low, high=cost.high)
+
+
+def _static(power: Cost | None, chips: int, step: Sum, timesteps: int) -> Item:
+    """Milliwatts times nanoseconds are picojoules; for as long as the known part of a step takes."""
+    name, count, time = "static power", float(chips), step.total
+    if power is None or time is None:
+        unknown = NO_FIGURE if power is None else "the time is not known"
+        return Item(name=name, count=count, cost=power, total=None, missing=unknown)
+    energy = Range(value=power.value * time.value, low=power.low * time.low, high=power.high * time.high)
+    missing = "the time leaves something out" if step.missing else None
+    return Item(name=name, count=count, cost=power, total=energy.times(chips * timesteps), missing=missing)
+
+
+def _step(
+    profile: HardwareProfile,
+    whole: CoreLoad,
+    cores: int,
+    loads: Sequence[CoreLoad] | None,
+    timesteps: int,
+) -> tuple[Sum, str]:
+    """The time of one step, and whose work it is."""
+    fixed = profile.cost("time.step")
+    if fixed is not None:
+        return Sum(items=(_item("step", 1.0, fixed),)), FIXED
+    if loads:
+        steps = [_work(profile, load, 1, timesteps) for load in loads]
+        return max(steps, key=lambda step: step.total.value if step.total else 0.0), BUSIEST
+    return _work(profile, whole, cores, timesteps), AVERAGE
+
+
+def _work(profile: HardwareProfile, load: CoreLoad, cores: int, timesteps: int) -> Sum:
+    """The time that the cores that share a load take for it, on average over the time steps."""
+    counts = {
+        "synaptic_operation": load.operations / timesteps / cores,
+        "neuron_update": load.neurons / cores,
+        "spike": load.spikes / timesteps / cores,
+        "barrier": 1.0,
+    }
+    return Sum(items=tuple(_item(name, n, profile.cost(f"time.{name}")) for name, n in counts.items()))
+
+
+def _ordinary(network: IntNetwork) -> tuple[Item, ...]:
+    """One pass without time, on each of some ordinary machines."""
+    count = float(multiplications(network))
+    return tuple(
+        Item(name=machine, count=count, cost=cost, total=_range(cost).times(count))
+        for machine, cost in ORDINARY.items()
+    )

@@ -1,0 +1,11 @@
+"""All design rules, in the order in which they are reported."""
+
+from __future__ import annotations
+
+from .capacity import CAPACITY_RULES
+from .design import Rule
+from .formats import FORMAT_RULES
+from .layers import LAYER_RULES
+from .neurons import NEURON_RULES
+
+RULES: tuple[Rule, ...] = (*FORMAT_RULES, *NEURON_RULES, *LAYER_RULES, *CAPACITY_RULES)

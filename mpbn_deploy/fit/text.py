@@ -1,0 +1,143 @@
+"""FitReports for people: one as a table of layers with its findings, several as a table of chips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from ..hardware import Summary
+from ..hardware.place import RESOURCES
+from .energy_text import headline, sample_costs, spread
+from .stage import FitReport, LayerFit
+
+# Names short enough for a table on a narrow terminal; others are shown as they are.
+COLUMNS = {
+    "input_axons": "axons",
+    "neuron_groups": "groups",
+    "neurons": "neurons",
+    "synapse_words": "synapses",
+    "axon_map_entries": "map",
+    "total_words": "total",
+    "kernel_words": "kernels",
+    "neuron_words": "states",
+    "bias_words": "biases",
+}
+UNKNOWN = "?"
+NO_BREAK = "\u00a0"  # a space at which a table does not cut a number from its unit
+WIDE = ("placement", "thresholds", "messages")  # columns of the table of targets that only JSON has
+
+
+def column(resource: str) -> str:
+    return COLUMNS.get(resource, resource.replace("_", " "))
+
+
+def shown_resources(report: FitReport) -> list[str]:
+    """The resources of which a layer uses a known share; of memories of words, those that tools print."""
+    used = dict.fromkeys(
+        name for layer in report.layers for name, use in layer.use.items() if use.percent is not None
+    )
+    return [name for name in (RESOURCES if report.placement.kind == "words" else used) if name in used]
+
+
+def fit_text(report: FitReport) -> RenderableType:
+    """A table of layers, what it costs, then what does not hold or was not checked."""
+    resources = shown_resources(report)
+    table = Table(
+        "layer", title=_headline(report), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True
+    )
+    for heading in ("neurons", "cores", *(f"{column(name)}\n%" for name in resources)):
+        table.add_column(heading, justify="right")
+    for layer in report.layers:
+        cores = UNKNOWN if report.cores is None else str(layer.cores)
+        table.add_row(layer.name, str(layer.neurons), cores, *(_percent(layer, name) for name in resources))
+    return Group(table, *_cost_lines(report), *_finding_lines(report))
+
+
+def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
+    """One line for each chip, then the reasons of those that do not hold the network."""
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("target", no_wrap=True)
+    table.add_column("fits")
+    for heading in ("cores", "chips", "errors", "warn-\nings", "not\nchecked", "energy", "time"):
+        table.add_column(heading, justify="right")
+    for report in reports:
+        table.add_row(
+            report.target,
+            verdict(report),
+            *(UNKNOWN if n is None else str(n) for n in (report.cores, report.chips)),
+            *(str(len(report.found(severity))) for severity in ("error", "warning", "not checked")),
+            *_cost_cells(report),
+        )
+    reasons = [f"{r.target}: {line}" for r in reports for line in _finding_lines(r, ("error", "warning"))]
+    legend = (
+        "energy and time of a sample; >: something is left out; one target alone shows what is not checked"
+    )
+    return Group(table, legend, *reasons)
+
+
+def targets_text(chips: Sequence[Summary]) -> RenderableType:
+    """What is known of each chip that comes with this package, as far as a terminal has room for it."""
+    rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    for heading in rows[0]:
+        table.add_column(heading, no_wrap=heading in ("target", "chip"))
+    for row in rows:
+        table.add_row(*row.values())
+    return Group(
+        table, "?: nobody published it, so it is not checked; more of each: --json, hw_profiles/README.md"
+    )
+
+
+def verdict(report: FitReport) -> str:
+    return {True: "yes", False: "no", None: UNKNOWN}[report.fits]
+
+
+def _headline(report: FitReport) -> str:
+    found = {True: "fits", False: "does not fit", None: "no error found, but its cores are not known"}
+    cores = UNKNOWN if report.cores is None else str(report.cores)
+    if report.cores is not None and report.lower_bound is not None and report.lower_bound < report.cores:
+        cores += f" (at least {report.lower_bound})"
+    chips = UNKNOWN if report.chips is None else report.chips
+    return f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}; % of a layer's fullest core"
+
+
+def _percent(layer: LayerFit, resource: str) -> str:
+    use = layer.use.get(resource)
+    return "" if use is None or use.percent is None else f"{use.percent:.2f}"
+
+
+def _cost_cells(report: FitReport) -> list[str]:
+    """Energy and time of a sample, each in one piece."""
+    if report.energy is None:
+        return [UNKNOWN, UNKNOWN]
+    return [text.replace(" ", NO_BREAK) for text in headline(report.energy)]
+
+
+def _cost_lines(report: FitReport) -> Iterator[str]:
+    if report.first_layer == "host":
+        yield "the first layer runs on the host: its work and energy are in none of these numbers"
+    crossing = report.chip_map
+    if crossing is not None and crossing.chips > 1:
+        board = "no board known" if crossing.board is None else f"{crossing.boards} x {crossing.board}"
+        yield (
+            f"between chips: {crossing.crossings:,.0f} spikes per sample, {crossing.share:.1%} of all "
+            f"(cut by {crossing.method}; {board})"
+        )
+    if report.energy is not None:
+        energy, time = (
+            f"{spread(found, *unit)}{' and more' if left_out and found else ''}"
+            for found, left_out, unit in sample_costs(report.energy)
+        )
+        measured = f"estimated from {report.energy.samples} samples; --energy shows how"
+        yield f"a sample: {energy}, {time} ({measured})"
+
+
+def _finding_lines(
+    report: FitReport, severities: Sequence[str] = ("error", "warning", "not checked")
+) -> Iterator[str]:
+    for severity in severities:
+        for finding in report.found(severity):
+            yield finding.message if severity == "not checked" else f"{severity}: {finding.message}"

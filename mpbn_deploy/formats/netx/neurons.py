@@ -1,0 +1,103 @@
+"""The neurons of a layer of a netx file."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...base import Array
+from ...ir import DECAY_ONE, STATE_EXPONENT, THRESHOLD_LIMIT, Lif, Neuron, Readout, Shape, compact
+from .node import Node
+
+NEVER_FIRES = 2**17 - 1  # the largest threshold of the format
+KINDS = {
+    "SDNN": "sigma-delta",
+    "RF_PHASE": "resonate-and-fire",
+    "RF_IZHIKEVICH": "resonate-and-fire",
+    "ADRF_PHASE": "adaptive resonate-and-fire",
+    "ADRF_IZHIKEVICH": "adaptive resonate-and-fire",
+    "ALIF": "adaptive leaky integrate-and-fire",
+}
+
+
+def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | None) -> Neuron:
+    """`is_readout` is what the file says of its last layer; None where it does not say."""
+    kind = layer.text("type")
+    if kind == "average":
+        return Readout(bias=np.zeros(shape, np.int32))
+    neuron = _lif(layer, shape)
+    if not is_last or is_readout is False:
+        return neuron
+    never_fires = bool(neuron.threshold.min() >= NEVER_FIRES)  # no voltage of 24 bits reaches that
+    if is_readout and not never_fires:
+        layer.fail("can fire, though the file says that it is a readout")
+    if is_readout:
+        return _readout(neuron, neuron.decay_current, neuron.decay_voltage)
+    return _silent(neuron) if never_fires and kind != "dense_rec" else neuron
+
+
+def _silent(neuron: Lif) -> Readout:
+    """Of files of others. Dense layers without neurons add up in the current, which does the same."""
+    by_current = (neuron.decay_current, neuron.decay_voltage) == (0, DECAY_ONE) and not neuron.bias.any()
+    return _readout(neuron, *((DECAY_ONE, 0) if by_current else (neuron.decay_current, neuron.decay_voltage)))
+
+
+def _readout(neuron: Lif, decay_current: int, decay_voltage: int) -> Readout:
+    return Readout(
+        bias=neuron.bias,
+        bias_exponent=neuron.bias_exponent,
+        decay_current=decay_current,
+        decay_voltage=decay_voltage,
+    )
+
+
+def _lif(layer: Node, shape: Shape) -> Lif:
+    kind = layer.text("type")
+    if "neuron" not in layer and kind in ("dense", "dense_rec"):
+        layer = _with_default_neuron(layer)
+    rule = layer.group("neuron")
+    if (word := rule.text("type")) not in ("CUBA", "LOIHI"):
+        named = f" ({KINDS[word]})" if word in KINDS else ""
+        layer.fail(f"has neurons of type {word!r}{named}; CUBA and LOIHI are known")
+    if rule.number_or("refDelay", 1) != 1:
+        layer.fail("has neurons with a refractory delay; only a refDelay of 1, which is none, is known")
+    for key in ("wgtExp", "weight_exp"):
+        if rule.number_or(key, 0) != 0:
+            layer.fail(f"has a {key} of {rule.number(key)}; lava-dl's reader ignores it, so only 0 is known")
+    if kind == "input":
+        return _input_lif(layer, rule, shape)
+    return Lif(
+        threshold=_threshold(rule, shape),
+        bias=_bias(layer, shape),
+        bias_exponent=layer.number_or("biasExponent", STATE_EXPONENT),
+        decay_current=rule.number("iDecay"),
+        decay_voltage=rule.number("vDecay"),
+    )
+
+
+def _input_lif(layer: Node, rule: Node, shape: Shape) -> Lif:
+    """Driven by a bias, which the current's decay does not touch."""
+    threshold = np.broadcast_to(_threshold(rule, layer.shape()), layer.shape())
+    return Lif(
+        threshold=compact(threshold.reshape(shape)),
+        bias=_no_bias(shape),
+        decay_voltage=rule.number("vDecay"),
+    )
+
+
+def _with_default_neuron(layer: Node) -> Node:
+    """What lava-dl's reader takes for a dense layer without neurons."""
+    rule = {"type": "CUBA", "iDecay": 0, "vDecay": DECAY_ONE, "vThMant": THRESHOLD_LIMIT}
+    return Node(path=layer.path, name=layer.name, index=layer.index, tree={**layer.tree, "neuron": rule})
+
+
+def _threshold(rule: Node, shape: Shape) -> Array:
+    """lava-dl writes 2**18 - 1 for never; no voltage reaches 2**17 either."""
+    return np.minimum(rule.per_neuron("vThMant", shape), THRESHOLD_LIMIT)
+
+
+def _bias(layer: Node, shape: Shape) -> Array:
+    return layer.per_neuron("bias", shape) if "bias" in layer else _no_bias(shape)
+
+
+def _no_bias(shape: Shape) -> Array:
+    return np.zeros((shape[0], *(1 for _ in shape[1:])), np.int32)

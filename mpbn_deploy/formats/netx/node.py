@@ -1,0 +1,99 @@
+"""A node of a netx file (a layer, its neurons, a connection), read key by key.
+
+Every complaint names the file, the node and the key. No value is expanded before its size is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from ...base import Array, FormatError, Tree, record
+from ...ir import Pair, Shape
+
+MOST_NEURONS = 2**24  # of one population; more than sixteen Loihi 2 chips hold
+LARGEST_NUMBER = 2**31
+
+
+@record
+class Node:
+    """Keys and values of one node; `name` is how complaints call it."""
+
+    path: Path
+    name: str
+    tree: Tree
+    index: int = 0
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.tree
+
+    def group(self, key: str) -> Node:
+        """The node below; complaints about it still name this one."""
+        tree = self.tree.get(key)
+        if not isinstance(tree, dict):
+            self.fail(f"has no group {key!r}")
+        return replace(self, tree=tree)
+
+    def shape(self) -> Shape:
+        sizes: list[int] = self.integers("shape", most=3).ravel().tolist()
+        if len(sizes) not in (1, 3) or min(sizes) < 1 or prod(sizes) > MOST_NEURONS:
+            wanted = f"[features] or [channels, height, width], in all 1..{MOST_NEURONS}"
+            self.fail(f"has shape {sizes}; {wanted}, is needed")
+        return tuple(sizes)
+
+    def per_neuron(self, key: str, shape: Shape) -> Array:
+        """One value for all, [channels], or [x, y, channel] -> (channels, 1, 1) or (channel, y, x)"""
+        values, channels = self.integers(key), (shape[0], *(1 for _ in shape[1:]))
+        if values.size == 1:
+            return np.full(channels, values.ravel()[0])
+        if values.shape == (shape[0],):
+            return values.reshape(channels)
+        if values.shape != shape[::-1]:
+            self.fail(f"has {key} of shape {values.shape}; ({shape[0]},) or {shape[::-1]} is needed")
+        return values.T
+
+    def pair(self, key: str) -> Pair:
+        values = self.integers(key, most=2).ravel().tolist()
+        return values[0], values[-1]
+
+    def number(self, key: str) -> int:
+        """One number; lava-dl also writes one per neuron, all alike."""
+        values = np.unique(self.integers(key))
+        if values.size != 1:
+            self.fail(
+                f"has {values.size} different values of {key}, {values[0]}..{values[-1]}; one is needed"
+            )
+        return int(values[0])
+
+    def number_or(self, key: str, default: int) -> int:
+        return self.number(key) if key in self.tree else default
+
+    def integers(self, key: str, most: int | None = None) -> Array:
+        """Whole numbers of 32 bits under a key, at least one and at most `most`."""
+        values = np.asarray(self.tree.get(key))
+        if values.dtype.kind not in "iuf" or values.size == 0:
+            self.fail(f"has no numbers under the key {key!r}")
+        if most is not None and values.size > most:
+            self.fail(f"has {values.size} values of {key}; at most {most} are needed")
+        whole: Array = values if values.dtype.kind in "iu" else np.rint(values)
+        fits = whole.min() >= -LARGEST_NUMBER and whole.max() < LARGEST_NUMBER  # neither holds of NaN
+        if not fits or not np.array_equal(whole, values):
+            self.fail(f"has values of {key} that are no 32-bit integers")
+        return whole.astype(np.int32)
+
+    def text(self, key: str) -> str:
+        value = self.tree.get(key)
+        if isinstance(value, np.ndarray) and value.size == 1:  # lava-dl writes strings as arrays of one
+            value = value.ravel()[0]
+        if isinstance(value, bytes):
+            value = value.decode("ascii", errors="replace")
+        if not isinstance(value, str):
+            self.fail(f"has no word under the key {key!r}")
+        return value
+
+    def fail(self, reason: str) -> NoReturn:
+        raise FormatError(f"{self.path}: {self.name} {reason}.")

@@ -1,0 +1,216 @@
+"""HDF5 -> the nodes and edges of a NIR graph, checked; graphs inside of graphs are laid open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...base import Array, FormatError, Tree, did_you_mean, read_tree, record
+from ...ir import Pair, Shape
+
+# Far more than any network we know needs; a hostile file must neither fill the memory nor keep us busy.
+MOST_NODES = 5_000
+MOST_DEPTH = 16  # of graphs inside of graphs
+MOST_NEURONS = 2**24  # of one node
+LARGEST_NUMBER = 2**31 - 1  # of a stride, a padding, a size
+
+Edge = tuple[str, str]
+
+
+@record
+class Node:
+    """One node of a file; every complaint names the file, the node and the key."""
+
+    path: Path
+    name: str
+    kind: str
+    tree: Tree
+
+    def numbers(self, key: str) -> Array:
+        """Finite numbers, as float64."""
+        values = np.asarray(self._value(key))
+        if values.dtype.kind not in "iuf" or values.size == 0 or not np.isfinite(values).all():
+            self.fail(key, f"holds {_shown(values)}, which are not finite numbers")
+        return values.astype(np.float64)
+
+    def whole(self, key: str) -> tuple[int, ...]:
+        """Whole numbers of at most 31 bits."""
+        values = self.numbers(key).ravel()
+        if values.size > 8 or not np.array_equal(values, np.rint(values)):
+            self.fail(key, f"holds {_shown(values)}; a few whole numbers are needed")
+        if np.abs(values).max() > LARGEST_NUMBER:
+            self.fail(key, f"holds {_shown(values)}; at most {LARGEST_NUMBER} is read")
+        return tuple(int(value) for value in values)
+
+    def number(self, key: str) -> int:
+        values = self.whole(key)
+        if len(values) != 1:
+            self.fail(key, f"holds {len(values)} numbers; one is needed")
+        return values[0]
+
+    def pair(self, key: str) -> Pair:
+        """(vertical, horizontal), of two numbers or of one for both"""
+        values = self.whole(key)
+        if len(values) > 2:
+            self.fail(key, f"holds {len(values)} numbers; one or two are needed")
+        return values[0], values[-1]
+
+    def text(self, key: str) -> str | None:
+        """A word, or None where the key holds something else."""
+        return _as_text(self.tree.get(key))
+
+    def shape(self, key: str) -> Shape:
+        """One to three sizes above zero."""
+        sizes = self.whole(key)
+        if len(sizes) > 3 or min(sizes) < 1:
+            self.fail(key, f"is {list(sizes)}; one to three sizes above zero are needed")
+        return self.bounded(key, sizes)
+
+    def bounded(self, key: str, shape: Shape) -> Shape:
+        """The shape, unless it has more elements than any network needs."""
+        if prod(shape) > MOST_NEURONS:
+            self.fail(key, f"gives shape {list(shape)}: more than {MOST_NEURONS} values")
+        return shape
+
+    def fail(self, key: str, reason: str) -> NoReturn:
+        raise FormatError(f"{self.path}: node {self.name!r} ({self.kind}), key {key!r}: {reason}.")
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise FormatError(f"{self.path}: node {self.name!r} ({self.kind}): {reason}.")
+
+    def _value(self, key: str) -> Any:
+        if key not in self.tree:
+            self.fail(key, "is missing")
+        return self.tree[key]
+
+
+@record
+class NirFile:
+    """All nodes by name, edges between them, and the metadata of the outermost graph."""
+
+    path: Path
+    nodes: dict[str, Node]
+    edges: tuple[Edge, ...]
+    input: Node
+    output: Node
+    metadata: Tree
+
+    def before(self) -> dict[str, list[str]]:
+        """For each node that edges lead to, where they come from."""
+        sources: dict[str, list[str]] = {}
+        for source, target in self.edges:
+            sources.setdefault(target, []).append(source)
+        return sources
+
+    def after(self) -> dict[str, list[str]]:
+        """For each node that edges leave, where they lead to."""
+        targets: dict[str, list[str]] = {}
+        for source, target in self.edges:
+            targets.setdefault(source, []).append(target)
+        return targets
+
+
+def read_file(path: Path, known: frozenset[str]) -> NirFile:
+    """Read a file whose nodes are all of `known` kinds."""
+    tree = read_tree(path)
+    outer = tree.get("node")
+    if not isinstance(outer, dict) or _as_text(outer.get("type")) != "NIRGraph":
+        raise FormatError(f"{path}: holds no NIRGraph under the key 'node'.")
+    opened = _Opened(path, known)
+    inputs, outputs = opened.graph(outer, "", 0)
+    for kind, names in (("Input", inputs), ("Output", outputs)):
+        if len(names) != 1:
+            raise FormatError(f"{path}: {len(names)} nodes of type {kind}; one is needed.")
+    metadata = outer.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise FormatError(f"{path}: key 'metadata' is no group.")
+    # nir treats edges as a set, and so do its readers
+    return NirFile(
+        path=path,
+        nodes=opened.nodes,
+        edges=tuple(dict.fromkeys(opened.edges)),
+        input=opened.nodes[inputs[0]],
+        output=opened.nodes[outputs[0]],
+        metadata=metadata,
+    )
+
+
+class _Opened:
+    """Graphs inside of graphs: node x of graph a is a.x, and a's input and output stand for a itself."""
+
+    def __init__(self, path: Path, known: frozenset[str]) -> None:
+        self.path = path
+        self.known = known
+        self.nodes: dict[str, Node] = {}
+        self.edges: list[Edge] = []
+
+    def graph(self, tree: Tree, prefix: str, depth: int) -> tuple[list[str], list[str]]:
+        """Lay a graph open; the names of its inputs and of its outputs."""
+        where = f"graph {prefix[:-1]!r}" if prefix else "the graph"
+        if depth > MOST_DEPTH:
+            raise FormatError(f"{self.path}: {where} lies in more than {MOST_DEPTH} others.")
+        nodes = tree.get("nodes")
+        if not isinstance(nodes, dict) or not nodes:
+            raise FormatError(f"{self.path}: {where} has no nodes under the key 'nodes'.")
+        doors = {name: self._node(prefix, name, node, depth) for name, node in nodes.items()}
+        for source, target in self._pairs(tree, where, doors):
+            leaving, entering = doors[source][1], doors[target][0]
+            self.edges += [(before, after) for before in leaving for after in entering]
+        kinds = {
+            kind: [prefix + n for n in nodes if self._is(prefix + n, kind)] for kind in ("Input", "Output")
+        }
+        if prefix and any(len(names) != 1 for names in kinds.values()):
+            raise FormatError(f"{self.path}: {where} inside of another must have one Input and one Output.")
+        return kinds["Input"], kinds["Output"]
+
+    def _is(self, name: str, kind: str) -> bool:
+        return name in self.nodes and self.nodes[name].kind == kind
+
+    def _node(self, prefix: str, name: str, tree: Any, depth: int) -> tuple[list[str], list[str]]:
+        """Take in a node; the names that edges to it lead to, and those that edges from it leave from."""
+        whole = prefix + name
+        kind = _as_text(tree.get("type")) if isinstance(tree, dict) else None
+        if kind is None:
+            raise FormatError(f"{self.path}: node {whole!r}: key 'type' is missing or no word.")
+        if kind == "NIRGraph":
+            return self.graph(tree, f"{whole}.", depth + 1)
+        if kind not in self.known:
+            raise FormatError(f"{self.path}: node {whole!r} is a {kind}. {did_you_mean(kind, self.known)}")
+        if whole in self.nodes:
+            raise FormatError(f"{self.path}: node {whole!r}: the name occurs twice.")
+        if len(self.nodes) >= MOST_NODES:
+            raise FormatError(f"{self.path}: more than {MOST_NODES} nodes; not read.")
+        self.nodes[whole] = Node(path=self.path, name=whole, kind=kind, tree=tree)
+        return [whole], [whole]
+
+    def _pairs(self, tree: Tree, where: str, doors: dict[str, Any]) -> Iterator[Edge]:
+        values = np.asarray(tree.get("edges", 0))
+        if values.size == 0:
+            return
+        if values.ndim != 2 or values.shape[1] != 2 or len(values) > 10 * MOST_NODES:
+            raise FormatError(f"{self.path}: {where}: key 'edges' holds no pairs of names.")
+        for row in values.tolist():
+            source, target = (_as_text(end) for end in row)
+            if source is None or target is None:
+                raise FormatError(f"{self.path}: {where}: key 'edges' holds no pairs of names.")
+            for end in (source, target):
+                if end not in doors:
+                    raise FormatError(f"{self.path}: {where}: edge to or from {end!r}, which is no node.")
+            yield source, target
+
+
+def _as_text(value: Any) -> str | None:
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.ravel()[0]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return value if isinstance(value, str) else None
+
+
+def _shown(values: Array) -> str:
+    few = ", ".join(str(value) for value in values.ravel()[:4].tolist())
+    return f"[{few}{', ...' if values.size > 4 else ''}] of {values.dtype}"

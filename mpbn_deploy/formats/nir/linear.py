@@ -1,0 +1,172 @@
+"""NIR's linear nodes -> synapse, factor, bias and delay."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ...base import Array, record
+from ...ir import Conv2d, Dense, Pair, Shape, Synapse, output_shape, per_channel, pool_synapse
+from .file import Node
+
+CONVOLUTIONS = frozenset({"Conv1d", "Conv2d"})
+POOLINGS = frozenset({"SumPool2d", "AvgPool2d"})
+# Inputs and outputs of graphs that lie inside of others pass on what they get.
+LINEAR = CONVOLUTIONS | POOLINGS | {"Affine", "Linear", "Scale", "Flatten", "Delay", "Input", "Output"}
+MOST_TERMS = 2**28  # products of one convolution, which a simulator lays out in memory
+
+
+@record
+class Linear:
+    """y = factor * synapse(x) + bias, some steps later; None stands for the identity, one or zero."""
+
+    source: Shape  # of x, as the file has it
+    shape: Shape  # of y
+    synapse: Synapse | None = None
+    factor: Array | None = None
+    bias: Array | None = None
+    delay: int = 0
+
+
+def picture(shape: Shape) -> Shape:
+    """A shape as our populations have it: (channels, length) is a picture one pixel high."""
+    return (shape[0], 1, shape[1]) if len(shape) == 2 else shape
+
+
+def linear(node: Node, shape: Shape, dt: float) -> Linear:
+    """What a linear node makes of values of a shape."""
+    if node.kind in ("Affine", "Linear"):
+        return _matrix(node, shape)
+    if node.kind in CONVOLUTIONS:
+        return _convolution(node, shape)
+    if node.kind in POOLINGS:
+        return _pooling(node, shape)
+    if node.kind == "Scale":
+        return _scale(node, shape)
+    if node.kind == "Flatten":
+        return Linear(source=shape, shape=_flattened(node, shape))
+    if node.kind == "Delay":
+        return _delay(node, shape, dt)
+    return Linear(source=shape, shape=shape)
+
+
+def _matrix(node: Node, shape: Shape) -> Linear:
+    weight = node.numbers("weight")
+    # Writers that count a batch axis leave values unflattened; the number of them says what is meant.
+    if weight.ndim != 2 or weight.shape[1] != prod(shape):
+        node.fail("weight", f"has shape {weight.shape} on values of shape {shape}")
+    bias = node.numbers("bias").ravel() if node.kind == "Affine" else None
+    if bias is not None and bias.size != len(weight):
+        node.fail("bias", f"holds {bias.size} values for {len(weight)} rows of weights")
+    return Linear(source=shape, shape=(len(weight),), synapse=Dense(weight=weight), bias=bias)
+
+
+def _convolution(node: Node, shape: Shape) -> Linear:
+    flat = node.kind == "Conv1d"
+    weight = node.numbers("weight")
+    if weight.ndim != (3 if flat else 4) or len(shape) != weight.ndim - 1:
+        node.fail("weight", f"has shape {weight.shape} on values of shape {shape}")
+    if flat:
+        weight = weight[:, :, None, :]
+    groups = node.number("groups")
+    if groups < 1 or weight.shape[1] * groups != shape[0] or len(weight) % groups:
+        node.fail("weight", f"has shape {weight.shape} in {groups} groups on {shape[0]} channels")
+    stride, dilation = (_steps(node, key, flat) for key in ("stride", "dilation"))
+    weight, padding = _padded(node, weight, stride, dilation, flat)
+    synapse = Conv2d(weight=weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    given = _checked(node, synapse, shape)
+    bias = node.numbers("bias").ravel()
+    if bias.size not in (1, len(weight)):
+        node.fail("bias", f"holds {bias.size} values for {len(weight)} channels")
+    bias = per_channel(np.broadcast_to(bias, (len(weight),)), picture(given))
+    return Linear(source=shape, shape=given, synapse=synapse, bias=bias)
+
+
+def _pooling(node: Node, shape: Shape) -> Linear:
+    if len(shape) != 3:
+        node.refuse(f"pools values of shape {shape}; (channels, height, width) is needed")
+    kernel, stride = _steps(node, "kernel_size"), _steps(node, "stride")
+    padding = _paddings(node)
+    if prod(kernel) * shape[0] > MOST_TERMS // 8:
+        node.fail("kernel_size", f"is {list(kernel)}, far larger than any picture")
+    share = 1.0 if node.kind == "SumPool2d" else 1.0 / prod(kernel)
+    synapse = pool_synapse(shape[0], kernel, stride, padding, share)
+    return Linear(source=shape, shape=_checked(node, synapse, shape), synapse=synapse)
+
+
+def _scale(node: Node, shape: Shape) -> Linear:
+    values, whole = node.numbers("scale"), picture(shape)
+    if values.size == prod(shape):
+        factor = values.reshape(whole)
+    elif values.size == shape[0]:
+        factor = np.broadcast_to(per_channel(values, whole), whole)
+    elif values.size == 1:
+        factor = np.full(whole, values.flat[0])
+    else:
+        node.fail("scale", f"holds {values.size} values for values of shape {shape}")
+    return Linear(source=shape, shape=shape, factor=factor)
+
+
+def _flattened(node: Node, shape: Shape) -> Shape:
+    first, last = (
+        node.number(key) if key in node.tree else default
+        for key, default in (("start_dim", 0), ("end_dim", -1))
+    )
+    last = last + len(shape) if last < 0 else min(last, len(shape) - 1)
+    first = max(0, first + len(shape) if first < 0 else first)
+    if first >= last:
+        return shape
+    return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
+
+
+def _delay(node: Node, shape: Shape, dt: float) -> Linear:
+    values = node.numbers("delay") / dt
+    steps = round(float(values.flat[0]))
+    if np.abs(values - steps).max() > 1e-3 or not 0 <= steps <= 10_000:
+        node.fail("delay", f"is not the same whole number of time steps of {dt:g} s for all")
+    return Linear(source=shape, shape=shape, delay=steps)
+
+
+def _checked(node: Node, synapse: Conv2d, shape: Shape) -> Shape:
+    """The shape that a convolution gives, if it and the work for it are within bounds."""
+    found = output_shape(synapse, picture(shape))
+    if min(found) < 1:
+        node.refuse(
+            f"its kernel of {synapse.weight.shape[2:]} is larger than its picture {shape}, padding included"
+        )
+    if prod(found[1:]) * synapse.weight.size > MOST_TERMS * synapse.groups:
+        node.fail("padding" if max(synapse.padding) > max(shape) else "weight", "makes far too many products")
+    node.bounded("weight", found)
+    return (found[0], found[2]) if len(shape) == 2 else found
+
+
+def _steps(node: Node, key: str, flat: bool = False) -> Pair:
+    values = (1, node.number(key)) if flat else node.pair(key)
+    if min(values) < 1:
+        node.fail(key, f"is {list(values)}; numbers above zero are needed")
+    return values
+
+
+def _paddings(node: Node, flat: bool = False) -> Pair:
+    values = (0, node.number("padding")) if flat else node.pair("padding")
+    if min(values) < 0:
+        node.fail("padding", f"is {list(values)}; it cannot be negative")
+    return values
+
+
+def _padded(node: Node, weight: Array, stride: Pair, dilation: Pair, flat: bool) -> tuple[Array, Pair]:
+    """The padding; for 'same' and an even kernel with a zero before its taps, which shifts them by one."""
+    word = node.text("padding")
+    if word is None:
+        return weight, _paddings(node, flat)
+    if word == "valid":
+        return weight, (0, 0)
+    if word != "same" or stride != (1, 1):
+        node.fail("padding", f"is {word!r}; numbers, 'valid', or with a stride of one 'same' are known")
+    reach = [step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)]
+    odd = [total % 2 for total in reach]
+    if any(shift and step > 1 for shift, step in zip(odd, dilation, strict=True)):
+        node.fail("padding", "is 'same' with an even kernel and a dilation; give numbers")
+    weight = np.pad(weight, ((0, 0), (0, 0), (odd[0], 0), (odd[1], 0)))
+    return weight, ((reach[0] + odd[0]) // 2, (reach[1] + odd[1]) // 2)

@@ -1,0 +1,158 @@
+"""A common threshold of one, for readers that know no other (snntorch, spikingjelly).
+
+A hard-reset neuron does not change when its weights, bias and threshold are divided by the same
+positive number (`graph.scale_channels`). Some readers fire at v > threshold, others at v >= threshold:
+where voltages lie on a grid, as those of integer weights do, the threshold is first moved into the
+middle between two of them, so that both agree and rounding to float32 changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...base import Array, FormatError
+from ...ir import (
+    NO_BORDER,
+    Connection,
+    Conv2d,
+    Dense,
+    FloatLif,
+    FloatPopulation,
+    FloatReadout,
+    FoldedNetwork,
+    Synapse,
+    compact,
+    incoming,
+    scale_channels,
+)
+from .constants import can_have_constant, needs_constant
+from .metadata import PORTABLE_THRESHOLD, is_average
+
+FINEST_UNIT = 20  # weights that are no multiples of 2**-20 have no grid
+FINEST_LEAK = 12
+LEAST_MARGIN = 2.0**-18  # of a threshold; float32 resolves a few 2**-23
+
+
+def portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> FoldedNetwork:
+    """The same spikes, with every threshold one."""
+    refuse_unportable(network, explicit_delays)
+    return _divide(network)
+
+
+def refuse_unportable(network: FoldedNetwork, explicit_delays: set[Connection]) -> None:
+    """List all that the portable dialect cannot hold."""
+    problems = [
+        f"{c.label}: a delay of {c.delay} steps, for which readers have no node" for c in explicit_delays
+    ]
+    for population in network.populations[1:]:
+        problems += _problems(network, population)
+    if problems:
+        listed = "\n  - ".join(problems)
+        raise FormatError(
+            f"the portable dialect of NIR cannot hold this network:\n  - {listed}\n"
+            "Write the faithful dialect (--nir-dialect faithful), which holds it."
+        )
+
+
+def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
+    name, neuron, shape = population.name, population.neuron, population.shape
+    entering = [c.synapse for c in incoming(network.connections, name)]
+    problems = []
+    if len(shape) == 3 and any(isinstance(synapse, Dense) for synapse in entering):
+        problems.append(f"{name}: a matrix onto a picture; NIR has no node that shapes its result")
+    if any(isinstance(synapse, Conv2d) and synapse.silent != NO_BORDER for synapse in entering):
+        problems.append(
+            f"{name}: kernels that serve a part of the picture each; readers know no mask (Scale)"
+        )
+    if isinstance(neuron, FloatReadout) and not is_average(neuron):
+        problems.append(f"{name}: a readout that leaks; readers know no LI")
+    if isinstance(neuron, FloatLif):
+        shared = any(isinstance(synapse, Conv2d) for synapse in entering)
+        problems += _threshold_problems(name, middle_thresholds(network, population), shared)
+        if neuron.current_leak and neuron.bias.any():
+            problems.append(f"{name}: biases behind a current that leaks; readers know none")
+    if needs_constant(network, population) and not can_have_constant(network, population):
+        why = "theirs is too large" if len(network.input.shape) == 3 else "the input is no picture"
+        problems.append(f"{name}: neurons of a picture have biases of their own, and {why}")
+    return problems
+
+
+def _threshold_problems(name: str, threshold: Array, shared: bool) -> list[str]:
+    if wrong := int(np.sum(threshold <= 0)):
+        found = f"thresholds down to {float(threshold.min()):g}, {wrong} of {threshold.size} not above zero"
+        return [f"{name}: {found}; weights cannot be divided by those. MPBN often makes some"]
+    if shared and compact(threshold).size != len(threshold):
+        return [
+            f"{name}: neurons that share a kernel differ in threshold; it cannot be divided by all of them. "
+            "Networks trained with --mpbn channel have one per kernel"
+        ]
+    return []
+
+
+def _divide(network: FoldedNetwork) -> FoldedNetwork:
+    """Weights, bias and threshold of each channel (behind a matrix: of each neuron) over the threshold."""
+    factors: dict[str, Array] = {}
+    populations = [network.input]
+    for population in network.populations[1:]:
+        neuron = population.neuron
+        if isinstance(neuron, FloatLif):
+            factor = 1 / middle_thresholds(network, population)  # a neuron that never fires gets no input
+            factors[population.name] = factor
+            channels = (population.shape[0], *(1 for _ in population.shape[1:]))
+            threshold = np.full(channels, PORTABLE_THRESHOLD)
+            bias = compact(neuron.bias * factor)
+            population = replace(population, neuron=replace(neuron, threshold=threshold, bias=bias))
+        populations.append(population)
+    connections = [
+        replace(c, synapse=_divided(c.synapse, factors[c.target])) if c.target in factors else c
+        for c in network.connections
+    ]
+    return replace(network, populations=tuple(populations), connections=tuple(connections))
+
+
+def _divided(synapse: Synapse, factor: Array) -> Synapse:
+    rows = factor.ravel() if isinstance(synapse, Dense) else factor.reshape(len(factor), -1)[:, 0]
+    return replace(synapse, weight=scale_channels(synapse.weight, rows))
+
+
+# ---- thresholds between voltages ------------------------------------------------------------------
+
+
+def middle_thresholds(network: FoldedNetwork, population: FloatPopulation) -> Array:
+    """Thresholds of all neurons, in the middle between two voltages where voltages have a grid."""
+    neuron = population.neuron
+    assert isinstance(neuron, FloatLif)
+    threshold = np.broadcast_to(neuron.threshold, population.shape)
+    grid = voltage_grid(network, population)
+    finite = np.where(np.isfinite(threshold), threshold, 0.0)
+    if grid is None or grid / 2 < LEAST_MARGIN * np.abs(finite).max():
+        return threshold
+    return np.where(np.isfinite(threshold), (np.floor(finite / grid) + 0.5) * grid, threshold)
+
+
+def voltage_grid(network: FoldedNetwork, population: FloatPopulation) -> float | None:
+    """The number that all voltages are multiples of: unit of the weights * unit of the leak ** (steps - 1)"""
+    neuron = population.neuron
+    assert isinstance(neuron, FloatLif)
+    weights = [
+        c.synapse.weight * 2.0**c.synapse.exponent for c in incoming(network.connections, population.name)
+    ]
+    unit = _unit([*weights, neuron.bias], FINEST_UNIT)
+    leaks = [_unit([np.array(leak)], FINEST_LEAK) for leak in (neuron.leak, neuron.current_leak)]
+    if unit is None or None in leaks:
+        return None
+    grid = unit
+    for leak in leaks:
+        grid *= float(leak or 1.0) ** (network.timesteps - 1)
+    return grid
+
+
+def _unit(values: list[Array], finest: int) -> float | None:
+    """The largest 2**-k, from one down, that all values are multiples of."""
+    for exponent in range(finest + 1):
+        scaled = [value * 2.0**exponent for value in values]
+        if all(np.array_equal(np.rint(value), value) for value in scaled):
+            return 2.0**-exponent
+    return None

@@ -1,0 +1,266 @@
+"""FoldedNetwork or IntNetwork -> NIR file. The only file that imports nir.
+
+*faithful*: a threshold per neuron; r = 1, v_threshold = (1 - leak) * threshold, and a bias that
+differs within a channel as v_leak. Without a leak it is NIR's IF, with r = 1 / dt.
+*portable*: a common threshold of one, and v_leak zero (see `portable`).
+
+A current that leaks is NIR's CubaLIF, with r = tau_mem / dt and w_in = tau_syn / dt, which is the
+only form that its readers know. Connections of populations that others enter too are listed with
+the main path first: norse takes the first edge for it. Numbers are float32, as readers want them.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import nir
+import numpy as np
+from typing_extensions import assert_never
+
+from ...base import Array, FormatError, OptionError, did_you_mean, write_atomically
+from ...ir import (
+    NO_BORDER,
+    Connection,
+    Conv2d,
+    Dense,
+    FloatLif,
+    FloatPopulation,
+    FloatReadout,
+    FoldedNetwork,
+    IntNetwork,
+    Shape,
+    Synapse,
+    identity_synapse,
+    output_shape,
+    window,
+)
+from .constants import bias_carriers, main_first, split_bias, with_constants
+from .kernels import typeable
+from .loops import AmbiguousLoopError, closing_edges
+from .metadata import DIALECTS, DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, as_real, is_average, safe, told_of
+from .portable import portable
+
+
+def write_nir(network: FoldedNetwork | IntNetwork, path: str | Path, *, dialect: str = FAITHFUL) -> None:
+    """Write a network; `read_nir` gives it back, up to float32, and an integer network bit by bit."""
+    buffer = io.BytesIO()
+    nir.write(buffer, to_nir(network, dialect=dialect))
+    write_atomically(Path(path), buffer.getvalue())
+
+
+def in_dialect(network: FoldedNetwork, dialect: str) -> FoldedNetwork:
+    """The network as a file of that dialect holds it; what `write_nir` would refuse of it is refused."""
+    return portable(network, _explicit_delays(network)) if dialect == PORTABLE else network
+
+
+def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: str = FAITHFUL) -> nir.NIRGraph:
+    """The NIR graph of a network."""
+    if dialect not in DIALECTS:
+        raise OptionError(f"no dialect of NIR named {dialect!r}. {did_you_mean(dialect, DIALECTS)}")
+    integers = network if isinstance(network, IntNetwork) else None
+    if integers is not None and dialect == PORTABLE:
+        raise OptionError("an integer network is written in the faithful dialect of NIR only.")
+    real = as_real(network) if isinstance(network, IntNetwork) else network
+    _refuse_colliding_names(with_constants(real)[0])
+    explicit = _explicit_delays(real)
+    if dialect == PORTABLE:
+        real = portable(real, explicit)
+    if integers is not None:
+        _refuse_inexact(real)
+    whole, constants = with_constants(real)
+    return _graph(whole, explicit, told_of(real, dialect, constants, integers))
+
+
+def _graph(network: FoldedNetwork, explicit: set[Connection], told: str) -> nir.NIRGraph:
+    nodes: dict[str, Any] = {safe(network.input.name): nir.Input({"input": np.array(network.input.shape)})}
+    edges: list[tuple[str, str]] = []
+    for population in network.populations[1:]:
+        shared, left = split_bias(network, population)
+        carriers = bias_carriers(network, population)
+        for number, connection in enumerate(main_first(network, population.name)):
+            # The bias enters once, with the first connection.
+            bias = shared if connection in carriers else np.zeros(_channels(connection.synapse))
+            _add_connection(network, connection, f"{safe(population.name)}_synapse{number or ''}", bias,
+                            connection in explicit, nodes, edges)  # fmt: skip
+        nodes[safe(population.name)] = _neuron_node(population, left, network.timesteps)
+        if is_average(population.neuron):
+            _sum_before_output(population, nodes, edges)
+    if not is_average(network.output.neuron):  # which is the output node itself
+        name = "output"
+        while name in nodes:
+            name += "_"
+        nodes[name] = nir.Output({"output": np.array(network.output.shape)})
+        edges.append((safe(network.output.name), name))
+    return nir.NIRGraph(nodes, edges, metadata={KEY: told}, type_check=False)
+
+
+def _add_connection(
+    network: FoldedNetwork,
+    connection: Connection,
+    name: str,
+    bias: Array,
+    explicit: bool,
+    nodes: dict[str, Any],
+    edges: list[tuple[str, str]],
+) -> None:
+    """The nodes of a connection: a delay and a flatten node where they are needed, the synapse, its mask."""
+    shape = next(p.shape for p in network.populations if p.name == connection.source)
+    path = [safe(connection.source)]
+    if explicit:
+        path.append(f"{name}_delay")
+        nodes[path[-1]] = nir.Delay(delay=np.full(shape, connection.delay * DT, np.float32))
+    if isinstance(connection.synapse, Dense) and len(shape) == 3:
+        path.append(f"{name}_flatten")
+        nodes[path[-1]] = nir.Flatten({"input": np.array(shape)}, start_dim=0)
+    path.append(name)
+    nodes[name] = _synapse_node(connection.synapse, bias, shape)
+    if isinstance(connection.synapse, Conv2d) and connection.synapse.silent != NO_BORDER:
+        path.append(f"{name}_window")
+        nodes[path[-1]] = nir.Scale(scale=_mask(connection.synapse, shape))
+    edges += zip(path, [*path[1:], safe(connection.target)], strict=True)
+
+
+def _sum_before_output(
+    population: FloatPopulation, nodes: dict[str, Any], edges: list[tuple[str, str]]
+) -> None:
+    """nirtorch adds what enters a node, but not what enters the output: an identity stands before it."""
+    output, shape = safe(population.name), population.shape
+    entering = [index for index, (_, target) in enumerate(edges) if target == output]
+    if len(entering) < 2:
+        return
+    name = f"{output}_sum"
+    nodes[name] = _synapse_node(identity_synapse(shape), np.zeros(shape[0]), shape)
+    for index in entering:
+        edges[index] = (edges[index][0], name)
+    edges.append((name, output))
+
+
+def _explicit_delays(network: FoldedNetwork) -> set[Connection]:
+    """Connections whose delay must be said: all but those of one step that close a loop."""
+    late = [c for c in network.connections if c.delay]
+    single = {(c.source, c.target) for c in late if c.delay == 1}
+    instant = {(c.source, c.target) for c in network.connections if not c.delay}
+    longer = {(c.source, c.target) for c in late if c.delay > 1}
+    try:
+        closing = closing_edges(network.input.name, instant | single, longer)
+    except AmbiguousLoopError:
+        return set(late)
+    if closing != single or single & instant:
+        return set(late)
+    return {c for c in late if c.delay > 1}
+
+
+def _refuse_colliding_names(network: FoldedNetwork) -> None:
+    names: dict[str, str] = {}
+    for population in network.populations:
+        other = names.setdefault(safe(population.name), population.name)
+        if other != population.name:
+            raise FormatError(
+                f"{other} and {population.name}: one name in NIR, {safe(other)}; rename a module."
+            )
+
+
+def _refuse_inexact(network: FoldedNetwork) -> None:
+    for connection in network.connections:
+        weight = connection.synapse.weight
+        if not np.array_equal(weight.astype(np.float32), weight):
+            raise FormatError(
+                f"{connection.label}: integer weights of more than 24 bits; NIR's float32 holds 24."
+            )
+
+
+# ---- nodes --------------------------------------------------------------------------------------
+
+
+def _channels(synapse: Synapse) -> int:
+    return len(synapse.weight)
+
+
+def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
+    scale = 2.0**synapse.exponent
+    match synapse:
+        case Dense(weight=weight):
+            return nir.Affine(weight=(weight * scale).astype(np.float32), bias=bias.astype(np.float32))
+        case Conv2d():
+            whole = typeable(synapse)
+            return nir.Conv2d(
+                input_shape=(source[1], source[2]),
+                weight=(whole.weight * scale).astype(np.float32),
+                stride=whole.stride,
+                padding=whole.padding,
+                dilation=whole.dilation,
+                groups=whole.groups,
+                bias=bias.astype(np.float32),
+            )
+        case _:
+            assert_never(synapse)
+
+
+def _mask(synapse: Conv2d, source: Shape) -> Array:
+    """One where a convolution acts on its target, zero in its silent border."""
+    shape = output_shape(synapse, source)
+    mask = np.zeros(shape, np.float32)
+    rows, columns = window(synapse, shape)
+    mask[:, rows, columns] = 1
+    return mask
+
+
+def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> Any:
+    """The node of neurons, whose biases are what is `left` of them."""
+    neuron, shape = population.neuron, population.shape
+    match neuron:
+        case FloatReadout() if not is_average(neuron):
+            return _readout_node(population.name, neuron, shape, left, timesteps)
+        case FloatReadout():
+            if left.any():
+                raise FormatError(
+                    f"{population.name}: outputs of one channel with biases of their own; NIR has none."
+                )
+            return nir.Output({"output": np.array(shape)})
+        case FloatLif(current_leak=current_leak) if current_leak > 0:
+            return _cuba_node(population.name, neuron, shape, left)
+        case FloatLif(leak=leak, threshold=threshold) if leak < 1:
+            return nir.LIF(
+                **_filled(shape, tau=DT / (1 - leak), r=1.0, v_leak=left, v_reset=0.0),
+                v_threshold=_filled(shape, v=(1 - leak) * threshold)["v"],
+            )
+        case FloatLif(threshold=threshold) if left.any():
+            scaled = {"tau": DT * NO_LEAK, "r": NO_LEAK, "v_leak": left * NO_LEAK}
+            return nir.LIF(**_filled(shape, **scaled, v_threshold=threshold, v_reset=0.0))
+        case FloatLif(threshold=threshold):
+            return nir.IF(**_filled(shape, r=1 / DT, v_threshold=threshold, v_reset=0.0))
+        case _:
+            raise TypeError("an input is no neuron")
+
+
+def _readout_node(name: str, neuron: FloatReadout, shape: Shape, left: Array, timesteps: int) -> Any:
+    """A readout that leaks; with this r its voltage is ours, which is divided by the time steps."""
+    if neuron.current_leak:
+        values = _cuba_values(name, neuron, left)
+        return nir.CubaLI(**_filled(shape, **_divided(values, timesteps)))
+    tau = 1 / (1 - neuron.leak)
+    return nir.LI(**_filled(shape, tau=tau * DT, **_divided({"r": tau, "v_leak": left * tau}, timesteps)))
+
+
+def _divided(values: dict[str, Any], timesteps: int) -> dict[str, Any]:
+    return {**values, "r": values["r"] / timesteps, "v_leak": values["v_leak"] / timesteps}
+
+
+def _cuba_node(name: str, neuron: FloatLif, shape: Shape, left: Array) -> Any:
+    values = _cuba_values(name, neuron, left)
+    return nir.CubaLIF(**_filled(shape, **values, v_threshold=neuron.threshold, v_reset=0.0))
+
+
+def _cuba_values(name: str, neuron: FloatLif | FloatReadout, left: Array) -> dict[str, Any]:
+    if neuron.leak == 1 or neuron.current_leak == 1:
+        raise FormatError(
+            f"{name}: currents that leak into voltages that do not, or never; NIR has no such neuron."
+        )
+    syn, mem = 1 / (1 - neuron.current_leak), 1 / (1 - neuron.leak)
+    return {"tau_syn": syn * DT, "w_in": syn, "tau_mem": mem * DT, "r": mem, "v_leak": left * mem}
+
+
+def _filled(shape: Shape, **values: Any) -> dict[str, Array]:
+    return {key: np.broadcast_to(value, shape).astype(np.float32) for key, value in values.items()}

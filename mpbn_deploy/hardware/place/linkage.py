@@ -1,0 +1,201 @@
+"""Which neurons of a source have a synapse into a tile of their target, without a matrix of the two.
+
+Row y of a convolution's target reads the source rows stride*y - padding + dilation*a, one for each tap a,
+and columns likewise. So what a tile of neurons reads is a product of three sets,
+
+    channels x rows x columns,
+
+and each set follows from a relation [target, source] along one axis. Borders, strides, dilations, groups
+and silent windows are exact. Zero weights are left out where they empty a row of taps, a column of taps or
+a pair of channels; where they lie scattered, a neuron counts although its weights into a tile are all zero.
+Of fully connected synapses every zero is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import product
+
+import numpy as np
+
+from ...base import Array, record
+from ...ir import Conv2d, Dense, IntNetwork, Shape, Synapse, incoming, regroup, window
+from .records import cut
+
+Relations = tuple[Array, ...]  # along each axis [target, source], whether one reads the other
+Sets = tuple[Array, ...]  # along each axis [tile, source], whether a tile reads it
+
+
+@record
+class Link:
+    """The synapses from one population into another: a matrix, or convolutions."""
+
+    source: str
+    delay: int
+    source_shape: Shape
+    target_shape: Shape
+    matrix: Array | None  # [*target shape, source size], not zero where there is a synapse
+    convolutions: tuple[Relations, ...]
+
+    def sources(self, tile: Shape) -> Iterator[Array]:
+        """Of each tile of that shape, in the order of `cut`, the source neurons with a synapse into it.
+
+        They are flat indices, each once.
+        """
+        if self.matrix is not None:
+            for part in cut(self.target_shape, tile):
+                yield np.flatnonzero(self.matrix[part].reshape(-1, self.matrix.shape[-1]).any(axis=0))
+            return
+        boxes = (_boxes(relations, tile, self.source_shape) for relations in self.convolutions)
+        for indices in zip(*boxes, strict=True):
+            yield union(indices)
+
+    def targets(self) -> Array:
+        """[target shape]: whether a neuron has a synapse of this link"""
+        if self.matrix is not None:
+            reading: Array = self.matrix.any(axis=-1)
+            return reading
+        boxes = [np.ix_(*(axis.any(axis=1) for axis in relations)) for relations in self.convolutions]
+        reading = np.zeros(self.target_shape, bool)
+        for box in boxes:
+            reading[box] = True
+        return reading
+
+    def counts(self, tile: Shape) -> Array:
+        """[parts along each axis]: how many source neurons the tiles of that shape read."""
+        if self.matrix is not None:
+            counts: Array = np.count_nonzero(_any_in_parts(self.matrix, tile), axis=-1)
+            return counts
+        return _union(
+            [
+                tuple(_any_in_parts(axis, (size,)) for axis, size in zip(relations, tile, strict=True))
+                for relations in self.convolutions
+            ]
+        )
+
+
+def links(network: IntNetwork, target: str, *, by_delay: bool = False) -> list[Link]:
+    """What enters a population, by source; `by_delay` keeps apart what arrives after different delays."""
+    shapes = {population.name: population.shape for population in network.populations}
+    synapses: dict[tuple[str, int, bool], list[Dense | Conv2d]] = {}
+    for connection in incoming(network.connections, target):
+        synapse, delay = connection.synapse, connection.delay if by_delay else 0
+        synapses.setdefault((connection.source, delay, isinstance(synapse, Dense)), []).append(synapse)
+    return [
+        _link(source, delay, group, shapes[source], shapes[target])
+        for (source, delay, _), group in synapses.items()
+    ]
+
+
+def _link(source: str, delay: int, group: Sequence[Dense | Conv2d], before: Shape, after: Shape) -> Link:
+    matrices = [synapse.weight for synapse in group if isinstance(synapse, Dense)]
+    matrix = matrices[0] if len(matrices) == 1 else reduce(np.logical_or, matrices) if matrices else None
+    return Link(
+        source=source,
+        delay=delay,
+        source_shape=before,
+        target_shape=after,
+        matrix=None if matrix is None else matrix.reshape(*after, -1),
+        convolutions=tuple(_relations(s, before, after) for s in group if isinstance(s, Conv2d)),
+    )
+
+
+def _relations(synapse: Conv2d, source: Shape, target: Shape) -> Relations:
+    """Along channels, rows and columns."""
+    there = synapse.weight != 0
+    pairs = regroup(there.any(axis=(2, 3), keepdims=True), synapse.groups, 1)
+    taps = [np.flatnonzero(there.any(axis=axes)) for axes in ((0, 1, 3), (0, 1, 2))]
+    served = window(synapse, target)
+    lines = [
+        _lines(taps[axis], synapse, axis, source[1 + axis], target[1 + axis], served[axis]) for axis in (0, 1)
+    ]
+    return pairs[:, :, 0, 0], lines[0], lines[1]
+
+
+def _lines(taps: Array, synapse: Conv2d, axis: int, source: int, target: int, served: slice) -> Array:
+    """[target rows, source rows], or columns: whether one reads the other."""
+    relation = np.zeros((target, source), bool)
+    rows = np.arange(served.start, served.stop)[:, None]
+    read = synapse.stride[axis] * rows - synapse.padding[axis] + synapse.dilation[axis] * taps
+    row, tap = np.nonzero((read >= 0) & (read < source))
+    relation[served.start + row, read[row, tap]] = True
+    return relation
+
+
+def unrolled(synapse: Synapse, source: Shape, target: Shape) -> int:
+    """How many synapses there are, each weight that is not zero counted at every place where it is used."""
+    if isinstance(synapse, Dense):
+        return int(np.count_nonzero(synapse.weight))
+    rows, columns = (_uses(synapse, axis, source, target) for axis in (0, 1))
+    return int((np.count_nonzero(synapse.weight, axis=(0, 1)) * np.outer(rows, columns)).sum())
+
+
+def _uses(synapse: Conv2d, axis: int, source: Shape, target: Shape) -> Array:
+    """Of each row of taps, or column of them, in how many rows of the target it reads a row of the source."""
+    served, taps = window(synapse, target)[axis], range(synapse.weight.shape[2 + axis])
+    relations = (
+        _lines(np.array([tap]), synapse, axis, source[1 + axis], target[1 + axis], served) for tap in taps
+    )
+    return np.array([np.count_nonzero(relation) for relation in relations])
+
+
+def _boxes(relations: Relations, tile: Shape, shape: Shape) -> Iterator[Array]:
+    """Of each tile the flat indices of channels x rows x columns that it reads."""
+    sets = (_any_in_parts(axis, (extent,)) for axis, extent in zip(relations, tile, strict=True))
+    read = ([np.flatnonzero(part) for part in axis] for axis in sets)
+    for channels, rows, columns in product(*read):
+        lines = shape[1] * channels[:, None, None] + rows[:, None]
+        yield (shape[2] * lines + columns).reshape(-1)
+
+
+def union(indices: Sequence[Array]) -> Array:
+    """All of them, each once."""
+    return indices[0] if len(indices) == 1 else np.unique(np.concatenate(indices))
+
+
+def _any_in_parts(values: Array, extents: Shape) -> Array:
+    """With the leading axes cut into parts of those extents: whether anything in a part is not zero."""
+    found: Array = values != 0
+    for axis, extent in enumerate(extents):
+        found = np.logical_or.reduceat(found, np.arange(0, values.shape[axis], extent), axis=axis)
+    return found
+
+
+def _union(boxes: Sequence[Sets]) -> Array:
+    """|A or B or C ...| = |A| + |B or C ...| - |AB or AC ...|, for every tile at once."""
+    if not boxes:
+        return np.zeros((), np.int64)
+    first, *others = boxes
+    overlaps = _largest(tuple(a & b for a, b in zip(first, other, strict=True)) for other in others)
+    return _volume(first) + _union(others) - _union(overlaps)
+
+
+def _largest(boxes: Iterable[Sets]) -> list[Sets]:
+    """Without those that are empty, or lie within another one in every tile."""
+    kept: list[Sets] = []
+    for box in boxes:
+        if all(axis.any() for axis in box) and not any(_within(box, other) for other in kept):
+            kept = [other for other in kept if not _within(other, box)] + [box]
+    return kept
+
+
+def _within(inner: Sets, outer: Sets) -> bool:
+    return not any((a & ~b).any() for a, b in zip(inner, outer, strict=True))
+
+
+def _volume(box: Sets) -> Array:
+    channels, rows, columns = (np.count_nonzero(axis, axis=1) for axis in box)
+    volume: Array = channels[:, None, None] * rows[:, None] * columns
+    return volume
+
+
+def block_sums(values: Array, tile: Shape) -> Array:
+    """[parts along each axis]: the sum of values in each tile of that shape."""
+    return reduce(_summed, enumerate(tile), values)
+
+
+def _summed(values: Array, axis_and_extent: tuple[int, int]) -> Array:
+    axis, extent = axis_and_extent
+    summed: Array = np.add.reduceat(values, np.arange(0, values.shape[axis], extent), axis=axis)
+    return summed

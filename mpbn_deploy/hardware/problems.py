@@ -1,0 +1,141 @@
+"""All that is wrong with the text of a hardware profile, each problem under the key that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any
+
+from ..base import did_you_mean
+from .keys import (
+    BASES,
+    CORE_LISTS,
+    COST_KEYS,
+    FLAGS,
+    HEADINGS,
+    KEYS,
+    LIST_KEYS,
+    PLACEMENT,
+    PLACEMENTS,
+    RANGES,
+    SCHEMA,
+    SIGNED_KEYS,
+    SYSTEMS,
+    ZERO_KEYS,
+)
+
+Content = Mapping[str, Any]  # a TOML file, read
+
+
+def profile_problems(content: Content) -> list[str]:
+    """Every problem of headings, entries, and entries that contradict each other; empty when all is well."""
+    entries = dict(profile_entries(content))
+    problems = [*_heading_problems(content), *_table_problems(entries)]
+    return [*problems, *_range_problems(entries), *_list_problems(entries)]
+
+
+def profile_entries(content: Content) -> Iterator[tuple[str, Any]]:
+    """Every entry of every table, under its dotted key."""
+    for table, entries in content.items():
+        if isinstance(entries, dict):
+            yield from ((f"{table}.{name}", entry) for name, entry in entries.items())
+
+
+def _heading_problems(content: Content) -> Iterator[str]:
+    if content.get("schema") != SCHEMA:
+        yield f"schema {content.get('schema')!r}; this version reads schema = {SCHEMA}"
+    for heading in HEADINGS:
+        if not _is_text(content.get(heading)):
+            yield f"{heading}: missing; a text that is not empty is needed"
+    if content.get(PLACEMENT, PLACEMENTS[0]) not in PLACEMENTS:
+        yield f"{PLACEMENT}: {content[PLACEMENT]!r}; allowed are {', '.join(PLACEMENTS)}"
+    known = ("schema", *HEADINGS, PLACEMENT)
+    for key, value in content.items():
+        if key not in known and not isinstance(value, dict):
+            yield f"{key}: unknown key. {did_you_mean(key, known)}"
+
+
+def _table_problems(entries: Content) -> Iterator[str]:
+    for key, entry in entries.items():
+        if key in KEYS or key.startswith(f"{SYSTEMS}."):
+            yield from (f"{key}: {problem}" for problem in _entry_problems(key, entry))
+        else:
+            yield f"{key}: unknown key. {_suggestion(key)}"
+
+
+def _suggestion(key: str) -> str:
+    """Close keys of all tables, but of all others only those of the same table: there are many."""
+    table = [known for known in KEYS if known.split(".")[0] == key.split(".")[0]]
+    close = did_you_mean(key, KEYS).partition("Known: ")[0]
+    return f"{close}Known: {', '.join(sorted(table or KEYS))}."
+
+
+def _entry_problems(key: str, entry: Any) -> Iterator[str]:
+    if not isinstance(entry, dict):
+        yield f"{entry!r}; write it as {{ value = ..., source = ..., basis = ... }}"
+        return
+    names = ("value", "low", "high", "source", "basis") if key in COST_KEYS else ("value", "source", "basis")
+    if unknown := entry.keys() - set(names):
+        yield f"unknown {', '.join(sorted(unknown))}; an entry holds {', '.join(names)}"
+    yield from _value_problems(key, entry)
+    if not _is_text(entry.get("source")):
+        yield "no source; say where the number is from"
+    if entry.get("basis") not in BASES:
+        yield f"basis {entry.get('basis')!r}; allowed are {', '.join(BASES)}"
+
+
+def _value_problems(key: str, entry: Content) -> Iterator[str]:
+    value = entry.get("value")
+    if key in COST_KEYS:
+        yield from _cost_problems(value, entry.get("low", value), entry.get("high", value))
+    elif key not in LIST_KEYS:
+        yield from _number_problems(key, value)
+    elif isinstance(value, list) and value:
+        for number in value:
+            yield from _number_problems(key, number)
+    else:
+        yield f"value {value!r}; a list of whole numbers is needed"
+
+
+def _number_problems(key: str, number: Any) -> Iterator[str]:
+    least = 0 if key in ZERO_KEYS else 1
+    if type(number) is not int:  # a TOML boolean is an int to isinstance
+        yield f"value {number!r}; a whole number is needed"
+    elif key in FLAGS and number not in (0, 1):
+        yield f"value {number}; 0 (no) or 1 (yes)"
+    elif key not in SIGNED_KEYS and number < least:
+        yield f"value {number}; at least {least}"
+
+
+def _cost_problems(value: Any, low: Any, high: Any) -> Iterator[str]:
+    numbers = (low, value, high)
+    if not all(type(n) in (int, float) and isfinite(n) and n >= 0 for n in numbers):
+        yield f"value {value!r}, low {low!r}, high {high!r}; zero or numbers above it are needed"
+    elif not low <= value <= high:
+        yield f"value {value} lies outside its range {low}..{high}"
+
+
+def _range_problems(entries: Content) -> Iterator[str]:
+    for name in (*RANGES, "formats.bias_exponent"):
+        low, high = (_value(entries, f"{name}_{end}") for end in ("minimum", "maximum"))
+        if type(low) is int and type(high) is int and low > high:
+            yield f"{name}: the range {low}..{high} is empty"
+
+
+def _list_problems(entries: Content) -> Iterator[str]:
+    """Cores that differ are listed one by one, so there are as many numbers as cores."""
+    lists = {key: value for key in sorted(CORE_LISTS) if isinstance(value := _value(entries, key), list)}
+    stated = _value(entries, "chip.cores")
+    cores = stated if type(stated) is int else max(map(len, lists.values()), default=0)
+    for key, values in lists.items():
+        if len(values) != cores:
+            yield f"{key}: {len(values)} numbers for {cores} cores; one for each is needed"
+
+
+def _value(entries: Content, key: str) -> Any:
+    entry = entries.get(key)
+    return entry.get("value") if isinstance(entry, dict) else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())

@@ -1,0 +1,89 @@
+"""To be described."""
+
+from typing import TYPE_CHECKING
+
+from ..base.doors import door
+
+if TYPE_CHECKING:
+    from .composition import (
+        Synapses as Synapses,
+        add as add,
+        as_dense as as_dense,
+        diagonal_synapse as diagonal_synapse,
+        identity_synapse as identity_synapse,
+        matrix as matrix,
+        pool_synapse as pool_synapse,
+        regroup as regroup,
+        through as through,
+    )
+    from .folded import FloatPopulation as FloatPopulation, FoldedNetwork as FoldedNetwork
+    from .graph import (
+        MOST_TIMESTEPS as MOST_TIMESTEPS,
+        Connection as Connection,
+        NeuronT as NeuronT,
+        Population as Population,
+        incoming as incoming,
+        timestep_problems as timestep_problems,
+    )
+    from .integer import IntNetwork as IntNetwork, IntPopulation as IntPopulation
+    from .intervals import (
+        bounds as bounds,
+        float_intervals as float_intervals,
+        neuron_intervals as neuron_intervals,
+        value_range as value_range,
+    )
+    from .neurons import (
+        DECAY_ONE as DECAY_ONE,
+        STATE_EXPONENT as STATE_EXPONENT,
+        STATE_LIMIT as STATE_LIMIT,
+        THRESHOLD_LIMIT as THRESHOLD_LIMIT,
+        FloatLif as FloatLif,
+        FloatNeuron as FloatNeuron,
+        FloatReadout as FloatReadout,
+        Input as Input,
+        Lif as Lif,
+        Neuron as Neuron,
+        Readout as Readout,
+    )
+    from .pooling import (
+        any_synapse as any_synapse,
+        average_synapse as average_synapse,
+        pooled_shape as pooled_shape,
+    )
+    from .synapses import (
+        NO_BORDER as NO_BORDER,
+        Border as Border,
+        Conv2d as Conv2d,
+        Dense as Dense,
+        Pair as Pair,
+        Shape as Shape,
+        Synapse as Synapse,
+        apply_synapse as apply_synapse,
+        compact as compact,
+        largest_per_channel as largest_per_channel,
+        output_shape as output_shape,
+        per_channel as per_channel,
+        scale_channels as scale_channels,
+        span as span,
+        window as window,
+    )
+    from .trace import Trace as Trace, as_steps as as_steps, check_input_values as check_input_values
+    from .trained import (
+        INPUT_NAME as INPUT_NAME,
+        AdaptivePool as AdaptivePool,
+        Add as Add,
+        AveragePool as AveragePool,
+        BatchNorm as BatchNorm,
+        Convolution as Convolution,
+        Flatten as Flatten,
+        InputFormat as InputFormat,
+        Linear as Linear,
+        MaxPool as MaxPool,
+        Operation as Operation,
+        Spike as Spike,
+        Step as Step,
+        TrainedNetwork as TrainedNetwork,
+        as_synapse as as_synapse,
+    )
+
+__getattr__, __dir__ = door(__name__, __file__)

@@ -1,0 +1,368 @@
+"""Linear maps put together into synapses: two in a row, or two side by side.
+
+Between two populations the IR knows `Dense` and `Conv2d`, whose currents add. Pooling, scaling and
+convolutions without a neuron between them become one of them, exactly: weights are float64, and
+integers below 2**53 stay integers. Where one kernel does not serve all neurons, because those at a
+border read fewer pixels, each window of the target has a convolution of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from itertools import product
+from math import gcd, prod
+
+import numpy as np
+
+from ..base import Array, NetworkError, record
+from .synapses import Conv2d, Dense, Pair, Shape, Synapse, apply_synapse, output_shape, window
+
+Synapses = tuple[Synapse, ...]  # from one source to one target: what they give adds up
+
+# Weights of a matrix that a convolution may grow into: half a gigabyte.
+LARGEST_DENSE = 2**26
+
+
+def pool_synapse(
+    channels: int, kernel: Pair, stride: Pair, padding: Pair = (0, 0), weight: float = 1.0
+) -> Conv2d:
+    """Each channel's sum over a window, times `weight`: 1 / (height * width) makes it the average."""
+    kernels = np.full((channels, 1, *kernel), weight, np.float64)
+    return Conv2d(weight=kernels, stride=stride, padding=padding, groups=channels)
+
+
+def identity_synapse(shape: Shape) -> Synapse:
+    """target = source"""
+    return diagonal_synapse(np.ones(shape[0]), shape)
+
+
+def diagonal_synapse(values: Array, shape: Shape) -> Synapse:
+    """target = values * source, with one value per channel or one per neuron"""
+    values = np.asarray(values, np.float64)
+    if values.size == shape[0] and len(shape) == 3:
+        return Conv2d(weight=values.reshape(-1, 1, 1, 1), groups=shape[0])
+    size = prod(shape)
+    _refuse_large((size, size), LARGEST_DENSE)
+    return Dense(weight=np.diag(np.broadcast_to(values, shape).ravel()))
+
+
+def compose(
+    first: Synapse,
+    second: Synapse,
+    source_shape: Shape,
+    *,
+    between: Shape | None = None,
+    limit: int = LARGEST_DENSE,
+) -> Synapses:
+    """target = second(first(source)), in as few synapses as can be
+
+    Two convolutions make one for each window of the target (see `_windows`), mostly one for all; a
+    matrix among them makes a matrix, and so do many windows where it has fewer weights. More than
+    `limit` weights are refused. `between` is the shape in which the second reads the first, where
+    that differs from the one that the first gives.
+    """
+    given = output_shape(first, source_shape)
+    middle = given if between is None else between
+    if isinstance(first, Conv2d) and isinstance(second, Conv2d):
+        windows = _windows(first, second, source_shape) if middle == given else []
+        size = (prod(output_shape(second, middle)), prod(source_shape))
+        if _are_fewer(windows, len(windows) * prod(_chained_shape(first, second)), size, limit):
+            target = output_shape(second, middle)
+            return tuple(_chain(first, _part(second, target, *ends)) for ends in windows)
+        first = as_dense(first, source_shape, limit)
+    if isinstance(first, Conv2d):
+        _refuse_large((len(second.weight), prod(source_shape)), limit)
+        rows = _inside(first, _weight(second).reshape(-1, *output_shape(first, source_shape)))
+        return (Dense(weight=_adjoint(first, rows, source_shape)),)
+    if isinstance(second, Conv2d):
+        _refuse_large((prod(output_shape(second, middle)), prod(source_shape)), limit)
+        columns = _weight(first).T.reshape(-1, *middle)
+        return (Dense(weight=apply_synapse(second, columns).reshape(len(columns), -1).T),)
+    return (Dense(weight=_weight(second) @ _weight(first)),)
+
+
+def through(first: Synapses, second: Synapse, source_shape: Shape, *, between: Shape) -> Synapses:
+    """target = second(sum of first(source))"""
+    parts = [compose(synapse, second, source_shape, between=between) for synapse in first]
+    return reduce(partial(add, source_shape=source_shape), parts)
+
+
+def add(first: Synapses, second: Synapses, source_shape: Shape, limit: int = LARGEST_DENSE) -> Synapses:
+    """target = first(source) + second(source): in one synapse where one can hold both"""
+    together = list(first)
+    for synapse in second:
+        found = (_beside(one, synapse, source_shape) for one in together)
+        place, one = next(((i, one) for i, one in enumerate(found) if one), (len(together), synapse))
+        together[place : place + 1] = [one]
+    convolutions = [synapse for synapse in together if isinstance(synapse, Conv2d)]
+    weights = sum(synapse.weight.size for synapse in convolutions)
+    size = (prod(output_shape(together[0], source_shape)), prod(source_shape))
+    if len(convolutions) == len(together) and _are_fewer(convolutions, weights, size, limit):
+        return tuple(together)
+    return (matrix(tuple(together), source_shape, limit),)
+
+
+def matrix(synapses: Synapses, source_shape: Shape, limit: int = LARGEST_DENSE) -> Dense:
+    """The sum of synapses as one matrix."""
+    first, *others = (as_dense(synapse, source_shape, limit).weight for synapse in synapses)
+    return Dense(weight=sum(others, first))
+
+
+def _are_fewer(parts: Sequence[object], weights: int, matrix_shape: Pair, limit: int) -> bool:
+    """Whether convolutions are the way: a single one always is, several where a matrix has more weights."""
+    return len(parts) == 1 or (bool(parts) and weights <= min(limit, prod(matrix_shape)))
+
+
+def as_dense(synapse: Synapse, source_shape: Shape, limit: int = LARGEST_DENSE) -> Dense:
+    """The same map as a matrix, refused where it has more than `limit` weights."""
+    if isinstance(synapse, Dense):
+        return Dense(weight=_weight(synapse))
+    target = output_shape(synapse, source_shape)
+    _refuse_large((prod(target), prod(source_shape)), limit)
+    (pad_y, pad_x), (_, height, width) = synapse.padding, source_shape
+    padded = (source_shape[0], height + 2 * pad_y, width + 2 * pad_x)
+    _refuse_large((prod(target), prod(padded)), 4 * limit)
+    matrix = np.zeros((*target, *padded))
+    kernel = regroup(_weight(synapse), synapse.groups, 1)
+    inside = window(synapse, target)
+    rows, columns = np.arange(target[1])[inside[0], None], np.arange(target[2])[inside[1]]
+    for down, right in np.ndindex(kernel.shape[2:]):
+        y = synapse.stride[0] * rows + synapse.dilation[0] * down
+        x = synapse.stride[1] * columns + synapse.dilation[1] * right
+        # Index arrays that are apart come first: [y, x, output, input]
+        matrix[:, rows, columns, :, y, x] = kernel[:, :, down, right]
+    inner = matrix[..., pad_y : pad_y + height, pad_x : pad_x + width]
+    return Dense(weight=inner.reshape(prod(target), -1))
+
+
+def regroup(weight: Array, groups: int, fewer: int) -> Array:
+    """Kernels [output, input / groups, y, x] in fewer groups, zero where an old group did not reach."""
+    if groups == fewer:
+        return weight
+    outputs, inputs, merged = len(weight) // groups, weight.shape[1], groups // fewer
+    whole = np.zeros((len(weight), merged * inputs, *weight.shape[2:]), weight.dtype)
+    for group in range(groups):
+        rows, start = slice(group * outputs, (group + 1) * outputs), group % merged * inputs
+        whole[rows, start : start + inputs] = weight[rows]
+    return whole
+
+
+# ---- one convolution after another --------------------------------------------------------------
+
+
+@record
+class _Stretch:
+    """Rows (or columns) of the target, `first` up to `end`, for which the second uses the taps `taps`."""
+
+    first: int
+    end: int
+    taps: Array  # whether each is used
+
+
+def _windows(first: Conv2d, second: Conv2d, source_shape: Shape) -> list[tuple[_Stretch, _Stretch]]:
+    """Rows and columns of the target in each of which the second can be chained with the first.
+
+    Beyond the border of the first one's result the second reads zeros, but a chained kernel reads
+    there what the first would have computed. Where that is not zero, neurons that read it get a
+    window of their own, whose kernel lacks those taps.
+    """
+    middle = output_shape(first, source_shape)
+    shape = output_shape(second, middle)
+    rows, columns = (_stretches(first, second, axis, source_shape, middle, shape) for axis in (0, 1))
+    return list(product(rows, columns))
+
+
+def _part(second: Conv2d, target: Shape, rows: _Stretch, columns: _Stretch) -> Conv2d:
+    """What the second does in one window of its target."""
+    return replace(
+        second,
+        weight=second.weight * (rows.taps[:, None] & columns.taps),
+        silent=((rows.first, target[1] - rows.end), (columns.first, target[2] - columns.end)),
+    )
+
+
+def _stretches(
+    first: Conv2d, second: Conv2d, axis: int, source: Shape, middle: Shape, target: Shape
+) -> list[_Stretch]:
+    """The second's window along one axis, cut where neighbours cannot use the same taps."""
+    inside = window(second, target)[axis]
+    needed, wrong = _reads(first, second, axis, source, middle, np.arange(inside.start, inside.stop))
+    stretches: list[_Stretch] = []
+    start, used, unused = 0, needed[0], wrong[0]
+    for row in range(1, len(needed) + 1):
+        if row < len(needed) and not ((used | needed[row]) & (unused | wrong[row])).any():
+            used, unused = used | needed[row], unused | wrong[row]
+            continue
+        stretches.append(_Stretch(first=inside.start + start, end=inside.start + row, taps=~unused))
+        if row < len(needed):
+            start, used, unused = row, needed[row], wrong[row]
+    return stretches
+
+
+def _reads(
+    first: Conv2d, second: Conv2d, axis: int, source: Shape, middle: Shape, rows: Array
+) -> tuple[Array, Array]:
+    """[row, tap]: whether the second's tap reads a pixel of the first's result; or, wrongly, one beyond it.
+
+    Row y reads pixel j = stride*y - padding + dilation*tap of the middle, and that one reads source pixels
+    stride*j - padding + dilation*(0..size - 1). A tap does not matter where all of these lie outside.
+    """
+    taps = np.arange(second.weight.shape[2 + axis])
+    pixel = second.stride[axis] * rows[:, None] - second.padding[axis] + second.dilation[axis] * taps
+    start = first.stride[axis] * pixel - first.padding[axis]
+    dilation, size = first.dilation[axis], first.weight.shape[2 + axis]
+    lowest = np.maximum(-(start // dilation), 0)  # the first tap at or after source pixel 0
+    highest = np.minimum((source[1 + axis] - 1 - start) // dilation, size - 1)
+    inside = window(first, middle)[axis]
+    real = (inside.start <= pixel) & (pixel < inside.stop)
+    return real & (lowest <= highest), ~real & (lowest <= highest)
+
+
+def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
+    """weight[o, i, a * first.stride * second.dilation + b * first.dilation] += second[o, m, a] first[m, i, b]
+
+    with stride = product of strides and padding = first.padding + first.stride * second.padding.
+    """
+    groups = gcd(first.groups, second.groups)
+    inner, outer = (regroup(_weight(s), s.groups, groups) for s in (first, second))
+    (near_y, near_x), (far_y, far_x), dilation = _tap_steps(first, second)
+    kernel = np.zeros(_chained_shape(first, second))
+    outer_parts, inner_parts, parts = (np.split(k, groups) for k in (outer, inner, kernel))
+    for after, before, part in zip(outer_parts, inner_parts, parts, strict=True):
+        for down, right in np.ndindex(after.shape[2:]):
+            terms = np.tensordot(after[:, :, down, right], before, axes=1)
+            y, x = far_y * down, far_x * right
+            frame = part[:, :, y:, x:][:, :, ::near_y, ::near_x]
+            frame[:, :, : before.shape[2], : before.shape[3]] += terms
+    return Conv2d(
+        weight=np.concatenate(parts),
+        stride=_pair(a * b for a, b in zip(first.stride, second.stride, strict=True)),
+        padding=_pair(p + s * q for p, s, q in zip(first.padding, first.stride, second.padding, strict=True)),
+        dilation=dilation,
+        groups=groups,
+        silent=second.silent,
+    )
+
+
+def _chained_shape(first: Conv2d, second: Conv2d) -> Shape:
+    """The shape of the weight that holds the taps of both."""
+    near, far, _ = _tap_steps(first, second)
+    sides = zip(near, first.weight.shape[2:], far, second.weight.shape[2:], strict=True)
+    height, width = (a * (inner - 1) + b * (outer - 1) + 1 for a, inner, b, outer in sides)
+    merged = first.groups // gcd(first.groups, second.groups)
+    return len(second.weight), first.weight.shape[1] * merged, height, width
+
+
+def _tap_steps(first: Conv2d, second: Conv2d) -> tuple[Pair, Pair, Pair]:
+    """How far apart the taps of each lie in the kernel of both, and the dilation of that kernel."""
+    near, far = first.dilation, _pair(s * d for s, d in zip(first.stride, second.dilation, strict=True))
+    sides = zip(near, first.weight.shape[2:], far, second.weight.shape[2:], strict=True)
+    # A kernel of one tap takes no steps, so any step will do.
+    dilation = _pair(gcd(a * (inner > 1), b * (outer > 1)) or 1 for a, inner, b, outer in sides)
+    steps = [_pair(max(1, a // b) for a, b in zip(taps, dilation, strict=True)) for taps in (near, far)]
+    return steps[0], steps[1], dilation
+
+
+def _inside(first: Conv2d, rows: Array) -> Array:
+    """rows [..., y, x] over the result of a convolution, zero in its silent border"""
+    high, wide = window(first, rows.shape[1:])
+    inside = np.zeros_like(rows)
+    inside[..., high, wide] = rows[..., high, wide]
+    return inside
+
+
+def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:
+    """rows . first: each row [channels, y, x] over the result of a convolution, as one over its source"""
+    (pad_y, pad_x), (channels, height, width) = first.padding, source_shape
+    total = np.zeros((len(rows), channels, height + 2 * pad_y, width + 2 * pad_x))
+    kernels = np.split(_weight(first), first.groups)
+    parts = zip(
+        kernels, np.split(rows, first.groups, axis=1), np.split(total, first.groups, axis=1), strict=True
+    )
+    (step_y, step_x), (down, right) = first.stride, first.dilation
+    ends = step_y * (rows.shape[2] - 1) + 1, step_x * (rows.shape[3] - 1) + 1
+    for kernel, values, part in parts:
+        for a, b in np.ndindex(kernel.shape[2:]):
+            terms = np.tensordot(values, kernel[:, :, a, b], axes=((1,), (0,)))  # [row, y, x, input]
+            y, x = down * a, right * b
+            part[:, :, y : y + ends[0] : step_y, x : x + ends[1] : step_x] += np.moveaxis(terms, 3, 1)
+    inner = total[:, :, pad_y : pad_y + height, pad_x : pad_x + width]
+    return inner.reshape(len(rows), -1)
+
+
+# ---- one convolution beside another -------------------------------------------------------------
+
+
+def _beside(first: Synapse, second: Synapse, source_shape: Shape) -> Synapse | None:
+    """first + second as one synapse, where one can hold both"""
+    if isinstance(first, Dense) and isinstance(second, Dense):
+        return Dense(weight=_weight(first) + _weight(second))
+    if isinstance(first, Dense) or isinstance(second, Dense) or first.silent != second.silent:
+        return None
+    stride = _common_stride(first, second, output_shape(first, source_shape)[1:])
+    return None if stride is None else _side_by_side(first, second, source_shape, stride)
+
+
+def _common_stride(first: Conv2d, second: Conv2d, target: Shape) -> Pair | None:
+    """The stride of both, where they agree; one output pixel has any stride."""
+    pairs = zip(first.stride, second.stride, target, strict=True)
+    strides = [a if a == b or size == 1 else 0 for a, b, size in pairs]
+    return _pair(strides) if all(strides) else None
+
+
+def _side_by_side(first: Conv2d, second: Conv2d, source_shape: Shape, stride: Pair) -> Conv2d:
+    """Both kernels laid into one frame of taps that reaches as far as either of them."""
+    groups = gcd(first.groups, second.groups)
+    target = output_shape(first, source_shape)
+    frames = [
+        _frame(first, second, axis, source_shape[1 + axis], target[1 + axis], stride[axis]) for axis in (0, 1)
+    ]
+    kernel = np.zeros((len(first.weight), source_shape[0] // groups, *(size for _, size in frames)))
+    for synapse in (first, second):
+        y, x = (padding - own for (padding, _), own in zip(frames, synapse.padding, strict=True))
+        part = regroup(_weight(synapse), synapse.groups, groups)
+        frame = kernel[:, :, y:, x:][:, :, :: synapse.dilation[0], :: synapse.dilation[1]]
+        frame[:, :, : part.shape[2], : part.shape[3]] += part
+    return Conv2d(
+        weight=kernel,
+        stride=stride,
+        padding=(frames[0][0], frames[1][0]),
+        groups=groups,
+        silent=first.silent,
+    )
+
+
+def _frame(first: Conv2d, second: Conv2d, axis: int, source: int, target: int, stride: int) -> Pair:
+    """The padding and size of a kernel that holds the taps of both and gives `target` pixels."""
+    padding = max(first.padding[axis], second.padding[axis])
+    end = max(
+        synapse.dilation[axis] * (synapse.weight.shape[2 + axis] - 1) - synapse.padding[axis]
+        for synapse in (first, second)
+    )
+    pixels = (source + padding - end - 1) // stride + 1
+    while pixels < target:  # zeros before the first tap allow one more
+        padding += 1
+        pixels = (source + padding - end - 1) // stride + 1
+    while pixels > target:  # zeros after the last tap allow one less
+        end += 1
+        pixels = (source + padding - end - 1) // stride + 1
+    return padding, padding + end + 1
+
+
+def _pair(values: Iterable[int]) -> Pair:
+    vertical, horizontal = values
+    return vertical, horizontal
+
+
+def _weight(synapse: Synapse) -> Array:
+    weight: Array = synapse.weight.astype(np.float64) * 2.0**synapse.exponent
+    return weight
+
+
+def _refuse_large(shape: Pair, limit: int) -> None:
+    if prod(shape) > limit:
+        raise NetworkError(
+            "synapse", [f"a matrix of {shape[0]} x {shape[1]} weights would be needed; allowed are {limit}"]
+        )

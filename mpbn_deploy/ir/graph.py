@@ -1,0 +1,174 @@
+"""What float and integer networks share: populations, the connections between them, and order.
+
+A network is a set of *populations* (neurons that share a shape) and *connections* (one linear
+map from the spikes of a source to the current of a target). Several connections may enter one
+population, and then their currents add: that is all a residual block is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from math import prod
+from typing import Any, Generic, TypeVar
+
+from typing_extensions import assert_never
+
+from ..base import Array, record
+from .synapses import Border, Conv2d, Dense, Shape, Synapse, output_shape
+
+NeuronT = TypeVar("NeuronT")
+MOST_TIMESTEPS = 10_000  # far more than any network is trained for; a file must not keep us busy for ever
+
+
+@record
+class Population(Generic[NeuronT]):
+    """Neurons that share a shape, (channels, height, width) or (features,), and a rule."""
+
+    name: str
+    shape: Shape
+    neuron: NeuronT
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@record
+class Connection:
+    """Spikes of `source` at step k become current of `target` at step k + delay.
+
+    A delay of zero is the ordinary feed-forward connection: within one time step, spikes travel
+    through the whole network. Pipelines of a simulator or a chip are not counted here.
+    """
+
+    source: str
+    target: str
+    synapse: Synapse
+    delay: int = 0
+
+    @property
+    def label(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+def incoming(connections: Iterable[Connection], target: str) -> list[Connection]:
+    """The connections into one population, in the order in which they are listed."""
+    return [connection for connection in connections if connection.target == target]
+
+
+def is_chain(populations: Sequence[Population[Any]], connections: Sequence[Connection]) -> bool:
+    """Whether each population feeds just the next one, at once."""
+    hops = [(c.source, c.target, c.delay) for c in connections]
+    names = [population.name for population in populations]
+    return hops == [(a, b, 0) for a, b in pairwise(names)]
+
+
+def depths(populations: Sequence[Population[Any]], connections: Sequence[Connection]) -> dict[str, int]:
+    """How many connections lie between the input and each population, on the longest path."""
+    found: dict[str, int] = {}
+    for population in populations:
+        sources = [c.source for c in incoming(connections, population.name) if c.delay == 0]
+        found[population.name] = max((found[source] + 1 for source in sources), default=0)
+    return found
+
+
+def graph_problems(populations: Sequence[Population[Any]], connections: Sequence[Connection]) -> list[str]:
+    """All that is wrong with the structure of a network; empty when nothing is."""
+    names = [population.name for population in populations]
+    shapes = {population.name: population.shape for population in populations}
+    problems = [f"{name}: {names.count(name)} populations bear this name" for name in _repeated(names)]
+    problems += [
+        f"{p.name}: shape {p.shape}; allowed are (features,) and (channels, height, width), all above zero"
+        for p in populations
+        if len(p.shape) not in (1, 3) or min(p.shape) < 1
+    ]
+    if problems:
+        return problems
+    for connection in connections:
+        problems += _connection_problems(connection, shapes)
+    problems += [
+        f"{name}: nothing connects to it"
+        for name in names[1:]
+        if not any(connection.target == name for connection in connections)
+    ]
+    problems += [f"{c.label}: enters the input, which presents samples only" for c in connections
+                 if c.target == names[0]]  # fmt: skip
+    return problems or _order_problems(names, connections)
+
+
+def broadcast_problems(label: str, values: Array, shape: Shape) -> list[str]:
+    """A parameter holds one value per neuron, or one per channel with ones after it."""
+    if values.shape in (shape, (shape[0], *(1 for _ in shape[1:]))):
+        return []
+    return [f"{label} has shape {values.shape}; the population has {shape}"]
+
+
+def timestep_problems(timesteps: int) -> list[str]:
+    """Networks run for a number of time steps that somebody might wait for."""
+    if 1 <= timesteps <= MOST_TIMESTEPS:
+        return []
+    return [f"timesteps {timesteps}; allowed are 1..{MOST_TIMESTEPS}"]
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def _connection_problems(connection: Connection, shapes: Mapping[str, Shape]) -> list[str]:
+    label, synapse = connection.label, connection.synapse
+    unknown = [name for name in (connection.source, connection.target) if name not in shapes]
+    if unknown:
+        return [f"{label}: no population named {name!r}" for name in unknown]
+    if connection.delay < 0:
+        return [f"{label}: delay {connection.delay}; a spike cannot arrive before it was sent"]
+    source, target = shapes[connection.source], shapes[connection.target]
+    return _synapse_problems(label, synapse, source, target)
+
+
+def _synapse_problems(label: str, synapse: Synapse, source: Shape, target: Shape) -> list[str]:
+    weight = synapse.weight
+    match synapse:
+        case Dense():
+            if weight.shape != (prod(target), prod(source)):
+                return [f"{label}: weight {weight.shape} between {source} and {target}"]
+        case Conv2d():
+            groups, channels = synapse.groups, source[0]
+            if len(source) != 3 or weight.ndim != 4:
+                return [f"{label}: a convolution of weight {weight.shape} on a source of shape {source}"]
+            if groups < 1 or channels != groups * weight.shape[1] or weight.shape[0] % groups:
+                return [f"{label}: weight {weight.shape} in {groups} groups on {channels} channels"]
+            if min(*synapse.stride, *synapse.dilation) < 1 or min(synapse.padding) < 0:
+                return [f"{label}: stride and dilation must be above zero, padding not below"]
+            if (shape := output_shape(synapse, source)) != target:
+                return [f"{label}: gives shape {shape}, but the target has {target}"]
+            return _border_problems(label, synapse.silent, target)
+        case _:
+            assert_never(synapse)
+    return []
+
+
+def _border_problems(label: str, silent: Border, target: Shape) -> list[str]:
+    inner = [size - sum(ends) for size, ends in zip(target[1:], silent, strict=True)]
+    if min(min(ends) for ends in silent) >= 0 and min(inner) > 0:
+        return []
+    return [
+        f"{label}: silent border {silent} of a target {target}; some of it must be left, none is negative"
+    ]
+
+
+def _order_problems(names: Sequence[str], connections: Sequence[Connection]) -> list[str]:
+    """Populations must be listed so that spikes of one time step flow from first to last."""
+    instant = [c for c in connections if c.delay == 0]
+    sorter = TopologicalSorter({n: [c.source for c in instant if c.target == n] for n in names})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return [f"a cycle without delay: {' -> '.join(error.args[1])}"]
+    place = {name: index for index, name in enumerate(names)}
+    return [
+        f"{c.label}: the source is listed after the target"
+        for c in instant
+        if place[c.source] > place[c.target]
+    ]

@@ -1,0 +1,159 @@
+"""What no input can exceed: intervals of every current and voltage of an integer network.
+
+For each neuron, with source values between `low` and `high` and weights w,
+
+    current_high = 2**6 * (sum of w*high over w > 0  +  sum of w*low over w < 0)
+    voltage_high = keep * min(voltage_high, threshold) + current_high + bias     (per time step)
+
+because a neuron whose voltage passed its threshold was reset. Likewise below, with zero as the
+reset value. The bound holds for every input in range and every time step of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from typing_extensions import assert_never
+
+from ..base import Array, record
+from .folded import FloatPopulation, FoldedNetwork
+from .graph import incoming
+from .integer import IntNetwork, IntPopulation
+from .neurons import (
+    DECAY_ONE,
+    STATE_EXPONENT,
+    STATE_LIMIT,
+    FloatLif,
+    FloatNeuron,
+    FloatReadout,
+    Input,
+    Lif,
+    Neuron,
+    Readout,
+)
+from .synapses import Conv2d, Shape, Synapse, apply_synapse
+
+Interval = tuple[Array, Array]
+
+
+@record
+class Bound:
+    """The intervals that hold all currents and voltages of one population."""
+
+    current: tuple[int, int]
+    voltage: tuple[int, int]
+
+    @property
+    def magnitude(self) -> int:
+        return max(map(abs, (*self.current, *self.voltage)))
+
+    @property
+    def fits(self) -> bool:
+        """Whether no state can leave its width."""
+        return self.magnitude <= STATE_LIMIT
+
+
+def bounds(network: IntNetwork, names: Iterable[str] | None = None) -> dict[str, Bound]:
+    """The bound of every population but the input, or of those named."""
+    wanted = None if names is None else set(names)
+    found = {}
+    for population in network.populations[1:]:
+        if wanted is None or population.name in wanted:
+            current, voltage = neuron_intervals(network, population)
+            found[population.name] = Bound(current=_outward(current), voltage=_outward(voltage))
+    return found
+
+
+def neuron_intervals(network: IntNetwork, population: IntPopulation) -> tuple[Interval, Interval]:
+    """The intervals of the current and of the voltage of every neuron, over all time steps."""
+    neuron = population.neuron
+    assert not isinstance(neuron, Input)
+    low, high = (side * 2**STATE_EXPONENT for side in synapse_interval(network, population.name))
+    bias = neuron.bias * 2.0**neuron.bias_exponent
+    keep = 1 - neuron.decay_current / DECAY_ONE, 1 - neuron.decay_voltage / DECAY_ONE
+    ceiling = neuron.threshold * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else np.inf
+    return _over_time((low, high), bias, keep, ceiling, network.timesteps)
+
+
+def float_intervals(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Interval, Interval]:
+    """The same of a network of real numbers; a readout is taken to sum over time, as it does in integers."""
+    neuron = population.neuron
+    assert not isinstance(neuron, Input)
+    arriving = synapse_interval(folded, population.name)
+    ceiling = neuron.threshold if isinstance(neuron, FloatLif) else np.inf
+    return _over_time(arriving, neuron.bias, (neuron.current_leak, neuron.leak), ceiling, folded.timesteps)
+
+
+def _over_time(
+    arriving: Interval, bias: Array, keep: tuple[float, float], ceiling: Array | float, timesteps: int
+) -> tuple[Interval, Interval]:
+    """What currents and voltages can become: `arriving` bounds each step, `keep` is left of the last one."""
+    (low, high), (keep_current, keep_voltage) = arriving, keep
+    current = voltage = (np.zeros(low.shape), np.zeros(low.shape))
+    all_currents, all_voltages = current, voltage
+    for _ in range(timesteps):
+        current = (
+            keep_current * np.minimum(current[0], 0) + low,
+            keep_current * np.maximum(current[1], 0) + high,
+        )
+        # What is left of a voltage: at most the threshold, or the neuron had fired; zero if it had.
+        left = np.minimum(voltage[0], 0), np.maximum(np.minimum(voltage[1], ceiling), 0)
+        voltage = keep_voltage * left[0] + current[0] + bias, keep_voltage * left[1] + current[1] + bias
+        all_currents, all_voltages = _union(all_currents, current), _union(all_voltages, voltage)
+    return all_currents, all_voltages
+
+
+def synapse_interval(network: IntNetwork | FoldedNetwork, target: str) -> Interval:
+    """The interval of the sum of all synapses in one step, per neuron of `target`."""
+    populations = {population.name: population for population in network.populations}
+    shape = populations[target].shape
+    low, high = np.zeros(shape), np.zeros(shape)
+    for connection in incoming(network.connections, target):
+        synapse, source = connection.synapse, populations[connection.source]
+        smallest, largest = value_range(source.neuron)
+        if connection.delay:  # nothing arrives before the delay has passed
+            smallest, largest = min(smallest, 0), max(largest, 0)
+        plus, minus = (
+            _sum_of_weights(replace(synapse, weight=part), source.shape).reshape(shape)
+            for part in (np.maximum(synapse.weight, 0), np.minimum(synapse.weight, 0))
+        )
+        low += plus * smallest + minus * largest
+        high += plus * largest + minus * smallest
+    return low, high
+
+
+def _sum_of_weights(synapse: Synapse, source: Shape) -> Array:
+    """What arrives at each neuron when every source sends a one.
+
+    Zero padding sends nothing, so a border neuron simply has fewer terms. The channels of a kernel may be
+    summed first: all of them see the same picture of ones.
+    """
+    if isinstance(synapse, Conv2d):
+        together = synapse.weight.sum(axis=1, keepdims=True, dtype=np.float64)
+        synapse, source = replace(synapse, weight=together, groups=1), (1, *source[1:])
+    total: Array = apply_synapse(synapse, np.ones((1, *source)))[0]
+    return total
+
+
+def value_range(neuron: Neuron | FloatNeuron) -> tuple[int, int]:
+    """The smallest and largest value that neurons can send."""
+    match neuron:
+        case Input(minimum=minimum, maximum=maximum):
+            return minimum, maximum
+        case Lif() | FloatLif():
+            return 0, 1
+        case Readout() | FloatReadout():
+            return 0, 0
+        case _:
+            assert_never(neuron)
+
+
+def _union(first: Interval, second: Interval) -> Interval:
+    return np.minimum(first[0], second[0]), np.maximum(first[1], second[1])
+
+
+def _outward(interval: Interval) -> tuple[int, int]:
+    """The smallest interval of integers that holds those of all neurons."""
+    return int(np.floor(interval[0].min())), int(np.ceil(interval[1].max()))

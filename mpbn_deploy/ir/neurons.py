@@ -1,0 +1,115 @@
+"""Neurons: what a population does with the current that reaches it.
+
+A neuron is a frozen record whose docstring is its update. `Neuron` is the union of those an integer
+network may hold, `FloatNeuron` of those a folded network may hold; whoever must know a kind matches on
+the union and ends with `assert_never`, so that mypy finds each place that a new kind must visit.
+"""
+
+from __future__ import annotations
+
+from ..base import Array, freeze_arrays, record
+
+STATE_EXPONENT = 6  # a weight or threshold of 1 is 2**6 units of current or voltage
+DECAY_ONE = 4096  # a decay of 4096 forgets everything within one step
+STATE_LIMIT = 2**23 - 1  # the largest magnitude of a current or voltage
+LARGEST_EXPONENT = 23  # shifts a one out of the state
+THRESHOLD_LIMIT = 2**17  # times 2**6 this is above every voltage: a larger one would say nothing more
+
+
+@record
+class Input:
+    """Presents the sample itself: integers from minimum to maximum, as graded spikes."""
+
+    minimum: int
+    maximum: int
+
+
+# ---- in integers ------------------------------------------------------------------------------
+
+
+@record
+class Lif:
+    """A leaky integrate-and-fire neuron with a hard reset. In each time step, in this order:
+
+        current <- trunc(current * (4096 - decay_current) / 4096) + 2**6 * sum of synapses
+        voltage <- trunc(voltage * (4096 - decay_voltage) / 4096) + current + bias * 2**bias_exponent
+        spike    = voltage > threshold * 2**6
+        voltage <- 0 where spike
+
+    `trunc` rounds toward zero. State is zero before the first step of each sample. `threshold`
+    and `bias` hold one value per neuron, or per channel as (channels, 1, 1).
+    """
+
+    threshold: Array
+    bias: Array
+    bias_exponent: int = STATE_EXPONENT
+    decay_current: int = DECAY_ONE
+    decay_voltage: int = DECAY_ONE
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Readout:
+    """Integrates and never fires; current and voltage as those of `Lif`.
+
+    By default it adds up without a leak (paper, Eq. 3). The output is the voltage after the last step.
+    """
+
+    bias: Array
+    bias_exponent: int = STATE_EXPONENT
+    decay_current: int = DECAY_ONE
+    decay_voltage: int = 0
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+Neuron = Input | Lif | Readout
+
+# ---- in real numbers --------------------------------------------------------------------------
+
+
+@record
+class FloatLif:
+    """A leaky integrate-and-fire neuron with a hard reset. In each time step, in this order:
+
+        current <- current_leak * current + sum of synapses
+        voltage <- leak * voltage + current + bias
+        spike    = voltage > threshold
+        voltage <- 0 where spike
+
+    A threshold of plus or minus infinity is a neuron that never, or always, fires. Networks that are
+    trained here have a current leak of zero: they forget the current at once.
+    """
+
+    threshold: Array
+    bias: Array
+    leak: float
+    current_leak: float = 0.0
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class FloatReadout:
+    """Integrates and never fires. In each time step, in this order:
+
+        current <- current_leak * current + sum of synapses
+        voltage <- leak * voltage + (current + bias) / timesteps
+
+    Networks that are trained here add up without a leak (Eq. 3): a leak of one, and a current that is
+    forgotten at once. The output is the voltage after the last step.
+    """
+
+    bias: Array
+    leak: float = 1.0
+    current_leak: float = 0.0
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+FloatNeuron = Input | FloatLif | FloatReadout

@@ -1,0 +1,144 @@
+"""To be described."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from typing_extensions import assert_never
+
+from ..base import Array, freeze_arrays, record
+
+Shape = tuple[int, ...]
+Pair = tuple[int, int]
+Border = tuple[Pair, Pair]  # rows at the top and at the bottom, columns at the left and at the right
+
+NO_BORDER: Border = ((0, 0), (0, 0))
+
+
+@record
+class Dense:
+    """target[i] = 2**exponent * sum_j weight[i, j] * source.ravel()[j]"""
+
+    weight: Array  # [target size, source size]
+    exponent: int = 0
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Conv2d:
+    """target[o, y, x] = 2**exponent * sum_{i,a,b} weight[o, i, a, b]
+                         * source[first(o) + i, stride*y - padding + dilation*a, (likewise) b]
+
+    A cross-correlation with zero padding, as in torch. `first(o)` is the first input channel of
+    the group that output channel `o` belongs to. Pairs are (vertical, horizontal).
+
+    In the `silent` border of the target, so many rows and columns at its ends, it gives zero. Then
+    other synapses serve the neurons there: windows of one target may have kernels of their own.
+    """
+
+    weight: Array  # [target channels, source channels / groups, kernel height, kernel width]
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    exponent: int = 0
+    silent: Border = NO_BORDER
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+Synapse = Dense | Conv2d
+
+
+def output_shape(synapse: Synapse, source_shape: Shape) -> Shape:
+    """The shape of a synapse's result, given the shape of its source."""
+    match synapse:
+        case Dense():
+            return (synapse.weight.shape[0],)
+        case Conv2d():
+            sizes = zip(source_shape[1:], span(synapse), synapse.padding, synapse.stride, strict=True)
+            height, width = ((size + 2 * pad - reach) // step + 1 for size, reach, pad, step in sizes)
+            return (synapse.weight.shape[0], height, width)
+        case _:
+            assert_never(synapse)
+
+
+def window(synapse: Conv2d, target: Shape) -> tuple[slice, slice]:
+    """The rows and columns of a target of that shape that a convolution acts on: all but its border."""
+    rows, columns = (
+        slice(near, size - far) for (near, far), size in zip(synapse.silent, target[1:], strict=True)
+    )
+    return rows, columns
+
+
+def apply_synapse(synapse: Synapse, values: Array) -> Array:
+    """The synapse applied to values [batch, *source shape], in float64.
+
+    Exact on integers as long as no partial sum reaches 2**53.
+    """
+    weight = synapse.weight.astype(np.float64) * 2.0**synapse.exponent
+    values = values.astype(np.float64)
+    match synapse:
+        case Dense():
+            product: Array = values.reshape(len(values), -1) @ weight.T
+            return product
+        case Conv2d():
+            return _correlate(synapse, weight, values)
+        case _:
+            assert_never(synapse)
+
+
+def per_channel(values: Array, shape: Shape) -> Array:
+    """One value per channel, shaped (channels, 1, 1) or (features,) to broadcast over `shape`."""
+    return np.asarray(values).reshape(-1, *(1 for _ in shape[1:]))
+
+
+def scale_channels(values: Array, factor: Array) -> Array:
+    """Multiply what belongs to each target channel (weights, biases or thresholds) by its factor.
+
+    The one idea: a hard-reset neuron does not change when its weights, bias and threshold are
+    multiplied by the same non-zero number, because its voltage is multiplied too. A negative
+    factor turns v < threshold into -v > -threshold. The sign of an MPBN gain is folded with it, and
+    the scale of a quantization is chosen with it.
+    """
+    scaled: Array = values * per_channel(factor, values.shape)
+    return scaled
+
+
+def largest_per_channel(values: Array) -> Array:
+    """The largest magnitude in each channel."""
+    largest: Array = np.abs(values).reshape(len(values), -1).max(axis=1)
+    return largest
+
+
+def compact(values: Array) -> Array:
+    """One value per channel as (channels, 1, 1) where all neurons of each channel agree."""
+    first = values.reshape(len(values), -1)[:, :1]
+    channel = first.reshape(len(values), *(1 for _ in values.shape[1:]))
+    return channel if np.array_equal(np.broadcast_to(channel, values.shape), values) else values
+
+
+def span(synapse: Conv2d) -> Pair:
+    """How many source pixels a kernel spans, dilation included."""
+    (height, width), (down, right) = synapse.weight.shape[2:], synapse.dilation
+    return down * (height - 1) + 1, right * (width - 1) + 1
+
+
+def _correlate(synapse: Conv2d, weight: Array, values: Array) -> Array:
+    (pad_y, pad_x), (step_y, step_x) = synapse.padding, synapse.stride
+    padded = np.pad(values, ((0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
+    windows = sliding_window_view(padded, span(synapse), axis=(2, 3))  # type: ignore[call-overload]
+    windows = windows[:, :, ::step_y, ::step_x, :: synapse.dilation[0], :: synapse.dilation[1]]
+    rows, columns = window(synapse, windows.shape[1:4])
+    windows = windows[:, :, rows, columns]
+    sources = np.split(windows, synapse.groups, axis=1)
+    kernels = np.split(weight, synapse.groups, axis=0)
+    results = [
+        np.tensordot(source, kernel, axes=((1, 4, 5), (1, 2, 3)))  # [batch, y, x, channel]
+        for source, kernel in zip(sources, kernels, strict=True)
+    ]
+    inner = np.moveaxis(np.concatenate(results, axis=3), 3, 1)
+    return inner if synapse.silent == NO_BORDER else np.pad(inner, ((0, 0), (0, 0), *synapse.silent))

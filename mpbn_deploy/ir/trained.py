@@ -1,0 +1,200 @@
+"""To be described."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..base import Array, NetworkError, freeze_arrays, record
+from .synapses import Conv2d, Pair, Shape
+
+# ---- as trained -------------------------------------------------------------------------------
+
+
+@record
+class InputFormat:
+    """What goes in: integers from minimum to maximum, normalized as (x - mean) / deviation per channel.
+
+    `mean` and `deviation` may be given as any sequence, of one number or of one per channel.
+    """
+
+    shape: Shape
+    minimum: int
+    maximum: int
+    mean: Array
+    deviation: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        if problems := _format_problems(self):
+            raise NetworkError("InputFormat", problems)
+        for name in ("mean", "deviation"):
+            values = np.asarray(getattr(self, name), np.float64).ravel()
+            object.__setattr__(self, name, np.broadcast_to(values, (self.shape[0],)).copy())
+        freeze_arrays(self)
+
+
+def _format_problems(given: InputFormat) -> list[str]:
+    shape = given.shape
+    if len(shape) not in (1, 3) or not all(isinstance(size, int) and size > 0 for size in shape):
+        return [f"shape {shape}; (features,) or (channels, height, width) is needed"]
+    problems = []
+    if not all(isinstance(edge, (int, np.integer)) for edge in (given.minimum, given.maximum)):
+        problems.append(f"range {given.minimum}..{given.maximum}; whole numbers are needed")
+    elif given.minimum > given.maximum:
+        problems.append(f"range {given.minimum}..{given.maximum} is empty")
+    for name in ("mean", "deviation"):
+        problems += _numbers_problems(name, getattr(given, name), shape[0])
+    if not problems and np.min(given.deviation) <= 0:
+        problems.append(f"deviation {given.deviation}; must be above zero")
+    return problems
+
+
+def _numbers_problems(name: str, given: Any, channels: int) -> list[str]:
+    try:
+        values = np.asarray(given, np.float64).ravel()
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    if values.size in (1, channels) and np.isfinite(values).all():
+        return []
+    return [f"{name} {given}; one finite number, or one per channel, is needed"]
+
+
+@record
+class Linear:
+    """y = weight x + bias"""
+
+    weight: Array
+    bias: Array
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Convolution:
+    """y = weight * x + bias, a cross-correlation with zero padding as in torch"""
+
+    weight: Array
+    bias: Array
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class BatchNorm:
+    """y = gain * (x - mean) / sqrt(variance + epsilon) + offset, with the running statistics.
+
+    Parameters have shape (channels,), or the shape of x when they are element-wise.
+    """
+
+    gain: Array
+    offset: Array
+    mean: Array
+    variance: Array
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+
+
+@record
+class Flatten:
+    """(channels, height, width) -> (features,)"""
+
+
+@record
+class AveragePool:
+    """y = mean over each window of kernel pixels, as torch's AvgPool2d counts them.
+
+    A window that leaves the picture is divided by all its pixels (`count_padding`, though never by
+    those beyond the padding) or by those inside; `divisor`, where given, is what every sum is divided by.
+    """
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    round_up: bool
+    count_padding: bool
+    divisor: int | None
+
+
+@record
+class AdaptivePool:
+    """y[i] = mean of x[floor(i * size / n) .. ceil((i + 1) * size / n) - 1], n outputs in each direction"""
+
+    size: tuple[int | None, int | None]  # None: as many as there are pixels
+
+
+@record
+class MaxPool:
+    """y = the largest of each window; of spikes: whether any neuron in it fires"""
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+
+
+@record
+class Add:
+    """y = the sum of what it reads"""
+
+
+@record
+class Spike:
+    """The paper's neuron, Eq. 1, 2 and 7: leak, integrate, normalize a copy, fire, reset to zero.
+
+    membrane <- leak * membrane + x
+    spike     = norm(membrane) > threshold
+    membrane <- 0 where spike
+    """
+
+    leak: float
+    threshold: float
+    norm: BatchNorm | None
+
+
+Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | Spike
+
+
+@record
+class Step:
+    """One operation of a trained network: its name in the module, what it reads, the shape it gives.
+
+    Only `Add` reads more than one value.
+    """
+
+    name: str
+    operation: Operation
+    sources: tuple[str, ...]
+    shape: Shape
+
+
+@record
+class TrainedNetwork:
+    """Operations in order of execution, from "input" on; the last one is averaged over time (Eq. 3)."""
+
+    input: InputFormat
+    steps: tuple[Step, ...]
+    timesteps: int
+
+
+INPUT_NAME = "input"
+
+
+def as_synapse(operation: Convolution) -> Conv2d:
+    """The convolution without its bias."""
+    return Conv2d(
+        weight=operation.weight,
+        stride=operation.stride,
+        padding=operation.padding,
+        dilation=operation.dilation,
+        groups=operation.groups,
+    )

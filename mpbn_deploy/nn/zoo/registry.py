@@ -1,0 +1,52 @@
+"""The architectures by name."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Architecture = Callable[..., "nn.Module"]
+SLIM = {"width": 16}  # channels of the first layer, a quarter of the paper's
+
+Home = tuple[str, str, dict[str, Any]]  # a module of this package, a function there, arguments that are fixed
+
+
+class _Architectures(UserDict[str, Any]):
+    """Imports the module of a network when the network is asked for, so that names alone need no torch."""
+
+    def __getitem__(self, name: str) -> Architecture:
+        found: Home | Architecture = self.data[name]
+        if not isinstance(found, tuple):
+            return found
+        module, function, fixed = found
+        build: Architecture = getattr(import_module(f".{module}", __package__), function)
+        return partial(build, **fixed) if fixed else build
+
+
+ARCHITECTURES = _Architectures(
+    {
+        # small pictures
+        "digits-cnn": ("small", "digits_cnn", {}),
+        "digits-mlp": ("small", "digits_mlp", {}),
+        "mnist-cnn": ("small", "mnist_cnn", {}),
+        # CIFAR
+        "resnet19": ("resnet", "resnet19", {}),
+        "resnet20": ("resnet", "resnet20", {}),
+        "resnet20-128": ("resnet", "resnet20_128", {}),
+        "vgg16": ("vgg", "vgg16", {}),
+        "resnet19-slim": ("resnet", "resnet19", SLIM),
+        "resnet20-slim": ("resnet", "resnet20", SLIM),
+        "vgg16-slim": ("vgg", "vgg16", SLIM),
+        # event cameras
+        "dvs-cnn": ("vgg", "dvs_cnn", {}),
+        # ImageNet
+        "resnet18": ("resnet", "resnet18", {}),
+        "resnet34": ("resnet", "resnet34", {}),
+    }
+)

@@ -1,0 +1,52 @@
+"""Small networks for small pictures."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from torch import nn
+
+from .. import LIF
+from .layers import Shape, convolved, picture, sequential
+
+
+def digits_cnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
+    """Two convolutions (16 and 32 channels, the second halves the picture), a dense layer, a readout."""
+    return _two_convolutions(input_shape, classes, first_stride=1, features=64, neuron=neuron)
+
+
+def mnist_cnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
+    """Two convolutions (16 and 32 channels, each halves the picture), a dense layer of 128, a readout."""
+    return _two_convolutions(input_shape, classes, first_stride=2, features=128, neuron=neuron)
+
+
+def digits_mlp(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
+    """One dense layer of 64 neurons and a readout."""
+    return sequential(
+        flatten=nn.Flatten(),
+        dense1=nn.Linear(prod(input_shape), 64, bias=False),
+        norm1=nn.BatchNorm1d(64),
+        lif1=LIF(64, **neuron),
+        readout=nn.Linear(64, classes),
+    )
+
+
+def _two_convolutions(
+    input_shape: Shape, classes: int, *, first_stride: int, features: int, neuron: dict[str, Any]
+) -> nn.Module:
+    shape1 = convolved(picture(input_shape), 16, first_stride)
+    shape2 = convolved(shape1, 32, stride=2)
+    return sequential(
+        conv1=nn.Conv2d(input_shape[0], 16, 3, stride=first_stride, padding=1, bias=False),
+        norm1=nn.BatchNorm2d(16),
+        lif1=LIF(shape1, **neuron),
+        conv2=nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False),
+        norm2=nn.BatchNorm2d(32),
+        lif2=LIF(shape2, **neuron),
+        flatten=nn.Flatten(),
+        dense3=nn.Linear(prod(shape2), features, bias=False),
+        norm3=nn.BatchNorm1d(features),
+        lif3=LIF(features, **neuron),
+        readout=nn.Linear(features, classes),
+    )

@@ -1,0 +1,214 @@
+"""The mathematics of `calibrate`: weights rounded jointly, and thresholds that flip the fewest spikes.
+
+Everything is in real numbers here, and for several grids at once: tensors begin with a dimension of
+*trials*, scales that are tried side by side, and channels are rounded independently of each other.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from torch import Tensor
+
+from ..base import Array, record
+from ..ir import Connection, Conv2d, Dense, Shape, span, window
+
+ROWS, ROWS_PER_INPUT = 16_384, 4  # currents compared per channel: at least so many, and so many per weight
+LARGEST_COVARIANCE = 6_144  # weights of one neuron up to which they are rounded jointly
+DAMPING = 0.01  # of the covariance, as a share of its mean diagonal
+BLOCK = 128  # weights after which those to come are corrected for all of them at once
+
+# ---- places -----------------------------------------------------------------------------------
+
+
+@record
+class Places:
+    """Where currents are compared: samples, and in a picture rows and columns."""
+
+    sample: Array
+    row: Array | None
+    column: Array | None
+
+
+def draw_places(samples: int, timesteps: int, pixels: Shape, rows: int) -> Places:
+    """As many as give so many rows, one per step, drawn by a fixed seed; all, where there are no more."""
+    wanted = max(1, rows // timesteps)
+    total = samples * prod(pixels)
+    chosen = np.sort(np.random.default_rng(0).choice(total, min(total, wanted), replace=False))
+    if not pixels:
+        return Places(sample=chosen, row=None, column=None)
+    sample, row, column = np.unravel_index(chosen, (samples, *pixels))
+    return Places(sample=sample, row=row, column=column)
+
+
+def at_places(values: Array, places: Places) -> Tensor:
+    """values [samples, timesteps, channels, ...] as [places, timesteps, channels]"""
+    if places.row is None:
+        return torch.from_numpy(values[places.sample])
+    return torch.from_numpy(values[places.sample, :, :, places.row, places.column])
+
+
+def inputs_at(connection: Connection, sent: Array, source: Shape, places: Places, timesteps: int) -> Tensor:
+    """What the weights of a connection multiply: [groups, places * timesteps, inputs of a group]
+
+    `sent` is [samples, timesteps, *source], or without time what stands still.
+    """
+    still = sent.shape[1:] == source
+    stepped = sent[:, None] if still else sent
+    match connection.synapse:
+        case Dense():
+            rows, groups = stepped[places.sample].reshape(len(places.sample), stepped.shape[1], -1), 1
+        case Conv2d() as synapse:
+            rows, groups = _patches(synapse, stepped, places), synapse.groups
+    taken = torch.from_numpy(rows.astype(np.float32))
+    if still:
+        taken = taken.expand(-1, timesteps, -1)
+    if connection.delay:
+        late = torch.zeros_like(taken)
+        late[:, connection.delay :] = taken[:, : -connection.delay]
+        taken = late
+    return taken.reshape(len(taken) * timesteps, groups, -1).transpose(0, 1)
+
+
+def _patches(synapse: Conv2d, stepped: Array, places: Places) -> Array:
+    """[places, timesteps, source channels * kernel]: the pixels under the kernel at each place"""
+    assert places.row is not None and places.column is not None
+    (pad_y, pad_x), (step_y, step_x) = synapse.padding, synapse.stride
+    padded = np.pad(stepped, ((0, 0), (0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
+    windows = sliding_window_view(padded, span(synapse), axis=(3, 4))  # type: ignore[call-overload]
+    windows = windows[..., :: synapse.dilation[0], :: synapse.dilation[1]]
+    patches: Array = windows[places.sample, :, :, step_y * places.row, step_x * places.column]
+    target = (0, (windows.shape[3] - 1) // step_y + 1, (windows.shape[4] - 1) // step_x + 1)
+    rows, columns = window(synapse, target)
+    outside = (places.row < rows.start) | (places.row >= rows.stop)
+    outside |= (places.column < columns.start) | (places.column >= columns.stop)
+    patches[outside] = 0
+    return patches.reshape(*patches.shape[:2], -1)
+
+
+def current(weight: Tensor, inputs: Tensor) -> Tensor:
+    """[..., rows, channels] of weights [..., channels, inputs] and inputs [groups, rows, inputs]"""
+    groups, rows, count = inputs.shape
+    kernels = weight.to(torch.float32).reshape(*weight.shape[:-2], groups, -1, count)
+    products: Tensor = inputs @ kernels.transpose(-1, -2)  # [..., group, row, channel of the group]
+    return products.movedim(-3, -2).reshape(*weight.shape[:-2], rows, -1).to(torch.float64)
+
+
+# ---- weights ----------------------------------------------------------------------------------
+
+
+def round_jointly(weight: Tensor, inputs: Tensor, error: Tensor, quanta: Tensor, most: int) -> Tensor:
+    """Weights [trials, channels, inputs] on their grids, such that weights . inputs come nearest to
+    weight . inputs + error
+
+    weight [channels, inputs], error [trials, rows, channels], quanta [trials, channels]; a weight on its
+    grid is a whole number of quanta, -most..most.
+    """
+    groups, rows, count = inputs.shape
+    trials, channels = quanta.shape
+    wanted = weight.expand(trials, -1, -1).reshape(trials, groups, -1, count).transpose(0, 1)
+    steps = quanta.reshape(trials, groups, -1).transpose(0, 1)
+    if count > LARGEST_COVARIANCE:
+        rounded = _nearest(wanted, steps[..., None], most)
+    else:
+        covariance, covered = _covariances(inputs, error.reshape(trials, rows, groups, -1))
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+        wanted = wanted + torch.einsum("gij,gtci->gtcj", inverse, covered)
+        order = covariance.diagonal(dim1=1, dim2=2).mean(dim=0).argsort(descending=True)
+        factor = torch.linalg.cholesky(inverse[:, order][:, :, order], upper=True)
+        flat = wanted[..., order].reshape(groups, -1, count)
+        rounded = torch.empty_like(flat)
+        rounded[..., order] = _recursion(flat, factor, steps.reshape(groups, -1), most)
+        rounded = rounded.reshape(groups, trials, -1, count)
+    return rounded.transpose(0, 1).reshape(trials, channels, count)
+
+
+def _covariances(inputs: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+    """(inputs' inputs, inputs' error), both about their means, which biases take; the first damped"""
+    rows = inputs.shape[1]
+    mean = inputs.mean(dim=1, keepdim=True)
+    centred = inputs - mean
+    covariance = (centred.transpose(1, 2) @ centred).to(torch.float64) / rows
+    level = covariance.diagonal(dim1=1, dim2=2).mean(dim=1).clamp_min(1e-12)
+    # With few rows for its many inputs, a covariance holds accidents: then it counts for less.
+    damping = max(DAMPING, inputs.shape[2] / rows) * level
+    covariance += damping[:, None, None] * torch.eye(covariance.shape[1], dtype=torch.float64)
+    off = (error - error.mean(dim=1, keepdim=True)).to(torch.float32)
+    covered = torch.einsum("gri,trgc->gtci", centred, off).to(torch.float64) / rows
+    return covariance, covered
+
+
+def _recursion(weight: Tensor, factor: Tensor, quanta: Tensor, most: int) -> Tensor:
+    """Round one weight after another; what each does wrong, those after it put right.
+
+    error_j = (w_j - rounded w_j) / U_jj,    w_(>j) <- w_(>j) - error_j * U_j,(>j)
+
+    weight [groups, channels, inputs], factor [groups, inputs, inputs], quanta [groups, channels]
+    """
+    weight, count = weight.clone(), weight.shape[2]
+    for start in range(0, count, BLOCK):
+        end = min(start + BLOCK, count)
+        block, corner = weight[:, :, start:end], factor[:, start:end, start:end]
+        errors = torch.empty_like(block)
+        for column in range(end - start):
+            exact = block[:, :, column].clone()
+            block[:, :, column] = _nearest(exact, quanta, most)
+            errors[:, :, column] = (exact - block[:, :, column]) / corner[:, column, column, None]
+            rest = corner[:, None, column, column + 1 :]
+            block[:, :, column + 1 :] -= errors[:, :, column, None] * rest
+        weight[:, :, end:] -= errors @ factor[:, start:end, end:]
+    return weight
+
+
+def _nearest(weight: Tensor, quanta: Tensor, most: int) -> Tensor:
+    return (weight / quanta).round().clamp(-most, most) * quanta
+
+
+# ---- thresholds -------------------------------------------------------------------------------
+
+
+def voltages(currents: Tensor, bias: Tensor, spikes: Tensor, leak: float, current_leak: float) -> Tensor:
+    """Of currents [trials, places, timesteps, channels], reset where `spikes` say so, not by a threshold.
+
+    charge_t  = current_leak * charge_(t-1) + current_t
+    voltage_t = leak * voltage_(t-1) * (1 - spike_(t-1)) + charge_t + bias
+    """
+    found = torch.empty_like(currents)
+    charge = voltage = torch.zeros_like(currents[:, :, 0])
+    for step in range(currents.shape[2]):
+        charge = current_leak * charge + currents[:, :, step]
+        voltage = leak * voltage + charge + bias
+        found[:, :, step] = voltage
+        voltage = voltage.masked_fill(spikes[:, step], 0.0)
+    return found
+
+
+def growth(spikes: Tensor, leak: float) -> Tensor:
+    """What a bias of one adds to the voltage: 1 + leak + leak**2 + ..., a term per step since the reset"""
+    ones = torch.ones(1, *spikes.shape, dtype=torch.float64)
+    return voltages(ones, torch.zeros(()), spikes, leak, 0.0)[0]
+
+
+def best_cut(margins: Tensor, spikes: Tensor) -> tuple[Tensor, Tensor]:
+    """The cut with the fewest rows where (margin > cut) is not the spike, and how many those are.
+
+    margins [trials, rows, channels], spikes [rows, channels]; both results are [trials, channels]. A
+    cut of zero stays where none is better.
+    """
+    ordered, order = margins.transpose(1, 2).sort(dim=2)
+    fires = spikes.T.expand(ordered.shape).gather(2, order)
+    zero = torch.zeros(*ordered.shape[:2], 1, dtype=torch.int64)
+    missed = torch.cat([zero, fires.cumsum(dim=2)], dim=2)  # spikes among the lowest 0, 1, 2, ... margins
+    silent = torch.arange(ordered.shape[2] + 1) - missed
+    flips = missed + silent[..., -1:] - silent
+    least, place = flips.min(dim=2)
+    high = ordered.gather(2, place.clamp_max(ordered.shape[2] - 1)[..., None])[..., 0]
+    low = ordered.gather(2, (place - 1).clamp_min(0)[..., None])[..., 0]
+    cut = torch.where(
+        place == 0, low - low.abs() - 1e-9, torch.where(place == ordered.shape[2], high, (low + high) / 2)
+    )
+    now = ((margins > 0) != spikes).sum(dim=1)
+    return torch.where(least < now, cut, 0.0), torch.minimum(least, now)

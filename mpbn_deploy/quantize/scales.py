@@ -1,0 +1,252 @@
+"""FoldedNetwork + number formats -> the grid on which each population's integers lie.
+
+Each channel carries a free scale: a hard-reset neuron does not change when its weights, bias and
+threshold are multiplied alike (`graph.scale_channels`). Each connection carries an exponent, and
+all connections into a population share its scales:
+
+    scale[channel] * weight  ~  integer * step * 2**exponent[connection]
+
+So a shortcut whose one weight is large beside a kernel of many small ones takes a higher exponent
+and does not squeeze them. Among all exponents, those are taken under which rounding makes the least
+noise in the current, and among all scales the largest that weights, thresholds, biases and states
+can hold. The channels of a readout share one scale: their voltages are compared with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+
+import numpy as np
+
+from ..base import Array, OptionError, record
+from ..hardware import HardwareProfile
+from ..ir import (
+    STATE_EXPONENT,
+    STATE_LIMIT,
+    THRESHOLD_LIMIT,
+    Connection,
+    FloatLif,
+    FloatPopulation,
+    FloatReadout,
+    FoldedNetwork,
+    Input,
+    float_intervals,
+    incoming,
+    largest_per_channel,
+    per_channel,
+    value_range,
+)
+
+SPIKE_POWER = 0.25  # the mean square of a spike train, where no data says it: a spike every fourth step
+LARGEST_SNAP = 1.1  # a scale is lowered at most this much for the sake of an exact shortcut
+
+
+@record
+class Formats:
+    """The number formats of a target: the largest magnitudes of its integers.
+
+    Weights of fewer bits than the target holds are multiples of `step`, so that thresholds and biases
+    are as fine as beside weights of all bits.
+    """
+
+    weight: int
+    step: int
+    exponent: int
+    threshold: int
+    bias: int
+    decay: int
+    state: int
+    lowest_threshold: int = 1 - THRESHOLD_LIMIT
+    allowances: Mapping[str, Array] = field(default_factory=dict)
+
+    def room(self, name: str) -> Array:
+        """How many times too wide the intervals of each channel of a population may be taken to be."""
+        return self.allowances.get(name, np.ones(1))
+
+    @classmethod
+    def of(cls, profile: HardwareProfile, weight_bits: int | None) -> Formats:
+        widest = profile.value("formats.weight_bits")
+        bits = widest if weight_bits is None else weight_bits
+        if not 2 <= bits <= widest:
+            raise OptionError(
+                f"weight bits {bits}; {profile.name} holds signed ones of 2..{widest} bits (--weight-bits)."
+            )
+        exponent = profile.limit("formats.weight_exponent_maximum")
+        lowest, highest = (
+            profile.limit("formats.threshold_minimum"),
+            profile.value("formats.threshold_maximum"),
+        )
+        return cls(
+            weight=2 ** (bits - 1) - 1,
+            step=2 ** (widest - bits),
+            exponent=0 if exponent is None else exponent.value,
+            threshold=highest,
+            bias=2 ** (profile.value("formats.bias_mantissa_bits") - 1) - 1,
+            decay=2 ** profile.value("formats.decay_bits") - 1,
+            # Below the state's own limit, so that a threshold can lie above every voltage.
+            state=min(STATE_LIMIT, (highest - 1) << STATE_EXPONENT),
+            lowest_threshold=-highest if lowest is None else max(lowest.value, -highest),
+        )
+
+
+@record
+class Held:
+    """Integer thresholds that are given, with what biases must add so that neurons fire as with their own."""
+
+    thresholds: Array  # as those of a `Lif`
+    offset: Array  # in integer units, added to biases; a fraction until they are rounded
+    groups: Array | None  # per channel: those of one group keep one threshold; None: all stay as they are
+
+
+@record
+class Grid:
+    """On what the integers of one population lie: a scale per channel, an exponent per connection into it.
+
+    Thresholds follow from the scales, unless they are `held`.
+    """
+
+    scales: Array
+    exponents: tuple[int, ...]
+    held: Held | None = None
+
+
+def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> Grid:
+    """The exponents of least noise, each tried in turn, with the largest scales that they allow."""
+    entering = incoming(folded.connections, population.name)
+    limits = scale_limits(folded, population, formats)
+    largest = largest_weights(entering, population)
+    powers = [noise_power(folded, connection, population) for connection in entering]
+
+    def grid(exponents: Sequence[int]) -> Grid:
+        return Grid(
+            scales=_scales(population, limits, largest, exponents, formats), exponents=tuple(exponents)
+        )
+
+    def noise(exponents: Sequence[int]) -> float:
+        return _noise(grid(exponents), powers)
+
+    best = [0] * len(entering)
+    for _ in entering if len(entering) > 1 else ():
+        for index in range(len(entering)):
+            trials = [[*best[:index], e, *best[index + 1 :]] for e in range(formats.exponent + 1)]
+            best = min(trials, key=noise)
+    return snapped(grid(best), entering, population, formats)
+
+
+def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> dict[str, Array]:
+    """For each limit but that of weights, the largest scale per channel that keeps it; infinite for none."""
+    neuron = population.neuron
+    assert not isinstance(neuron, Input)
+    (low, high), (lowest, highest) = float_intervals(folded, population)
+    reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
+    limits = {
+        "bias": _ratio(formats.bias, largest_per_channel(neuron.bias)),
+        "state": _ratio(formats.state / 2**STATE_EXPONENT, reach / formats.room(population.name)),
+    }
+    if isinstance(neuron, FloatLif):
+        # What no voltage reaches becomes the farthest threshold of the format, and need not be held.
+        threshold = np.broadcast_to(neuron.threshold, population.shape)
+        never, always = constant_neurons(folded, population)
+        within = np.where(never | always, 0.0, threshold)
+        limits["threshold"] = _ratio(formats.threshold, largest_per_channel(within))
+    return limits
+
+
+def weight_limits(
+    folded: FoldedNetwork, population: FloatPopulation, exponents: Sequence[int], formats: Formats
+) -> Array:
+    """The largest scale per channel under which every weight fits its format."""
+    largest = largest_weights(incoming(folded.connections, population.name), population)
+    limits: Array = np.min(_weight_ratios(largest, exponents, formats), axis=0)
+    return limits
+
+
+def constant_neurons(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
+    """Which neurons can never fire, and which must fire in every step, whatever the input.
+
+    Where a channel has one threshold, its neurons are constant only if all of them are: it stays one.
+    """
+    neuron = population.neuron
+    assert isinstance(neuron, FloatLif)
+    (low, _), (_, highest) = float_intervals(folded, population)
+    threshold = np.broadcast_to(neuron.threshold, population.shape)
+    # One that fires in every step starts each from zero; a current that leaks can only be judged from below.
+    least = low + neuron.bias if neuron.current_leak == 0 else np.full(population.shape, -np.inf)
+    constant = highest <= threshold, (least > threshold) | (threshold == -np.inf)
+    if neuron.threshold.shape == population.shape:
+        return constant
+    never, always = (each.reshape(len(each), -1).all(axis=1) for each in constant)
+    shape = population.shape
+    return np.broadcast_to(per_channel(never, shape), shape), np.broadcast_to(
+        per_channel(always, shape), shape
+    )
+
+
+def _scales(
+    population: FloatPopulation,
+    limits: dict[str, Array],
+    largest: list[Array],
+    exponents: Sequence[int],
+    formats: Formats,
+) -> Array:
+    scales = np.min([*limits.values(), *_weight_ratios(largest, exponents, formats)], axis=0)
+    if isinstance(population.neuron, FloatReadout):
+        scales = np.full_like(scales, scales.min())
+    return np.where(np.isfinite(scales), scales, 1.0)
+
+
+def _weight_ratios(largest: list[Array], exponents: Sequence[int], formats: Formats) -> list[Array]:
+    held = [formats.weight * formats.step * 2.0**exponent for exponent in exponents]
+    return [_ratio(most, values) for most, values in zip(held, largest, strict=True)]
+
+
+def largest_weights(entering: list[Connection], population: FloatPopulation) -> list[Array]:
+    return [largest_per_channel(c.synapse.weight.reshape(population.shape[0], -1)) for c in entering]
+
+
+def noise_power(folded: FoldedNetwork, connection: Connection, population: FloatPopulation) -> Array:
+    """Per channel: how many weights a neuron sums, times the mean square of what they multiply."""
+    power = mean_square(folded, connection)
+    rows = connection.synapse.weight.reshape(population.shape[0], -1)
+    noise: Array = np.count_nonzero(rows, axis=1) * power
+    return noise
+
+
+def mean_square(folded: FoldedNetwork, connection: Connection) -> float:
+    """Of what the weights of a connection multiply."""
+    source = next(p.neuron for p in folded.populations if p.name == connection.source)
+    return max(map(abs, value_range(source))) ** 2 / 3 if isinstance(source, Input) else SPIKE_POWER
+
+
+def _noise(grid: Grid, powers: list[Array]) -> float:
+    """mean over channels of log(sum over connections of power * (2**exponent / scale)**2)"""
+    steps = [2.0**exponent / grid.scales for exponent in grid.exponents]
+    noise = np.sum([power * step**2 for power, step in zip(powers, steps, strict=True)], axis=0)
+    heard = noise > 0
+    return float(np.log(noise[heard]).mean()) if heard.any() else 0.0
+
+
+def snapped(grid: Grid, entering: list[Connection], population: FloatPopulation, formats: Formats) -> Grid:
+    """Scales lowered a little, so that a shortcut whose weights have one magnitude needs no rounding.
+
+    scale <- floor(scale * w / quantum) * quantum / w, channel by channel
+    """
+    if len(entering) < 2 or isinstance(population.neuron, FloatReadout):
+        return grid
+    scales = grid.scales
+    free = np.ones(len(scales), bool)
+    for connection, exponent in zip(entering, grid.exponents, strict=True):
+        magnitudes = np.abs(connection.synapse.weight).reshape(len(scales), -1)
+        largest = magnitudes.max(axis=1)
+        single = ((magnitudes == 0) | (magnitudes == largest[:, None])).all(axis=1) & (largest > 0) & free
+        quantum = formats.step * 2.0**exponent / np.where(single, largest, 1.0)
+        lower = np.floor(scales / quantum * (1 + 1e-12)) * quantum
+        taken = single & (lower * LARGEST_SNAP >= scales)
+        scales, free = np.where(taken, lower, scales), free & ~taken
+    return replace(grid, scales=scales)
+
+
+def _ratio(limit: float, largest: Array) -> Array:
+    with np.errstate(over="ignore"):  # by almost nothing: infinite, as by nothing
+        return np.divide(limit, largest, out=np.full(largest.shape, np.inf), where=largest > 0)

@@ -1,0 +1,401 @@
+"""The quantization-aware twin: an integer network that can be trained.
+
+What is learned are real weights, biases and thresholds; what runs forward are the integers that they
+round to, in the arithmetic of `int_ir`: integer weights, integer thresholds, a leak that truncates. All
+integers stay below 2**24, where float32 is exact. So the network that is trained *is* the network that
+is deployed, spike by spike.
+
+Backward, rounding passes gradients straight through, and a spike has the slope of the paper's rectangle
+(Eq. 12), as wide as the voltages of its channel vary:
+
+    d integer / d real  =  scale           within the format, else 0
+    d spike / d voltage =  1 / width       where |voltage - threshold| < width / 2, else 0
+
+What is learned counts in units in which the voltages of a channel vary by one, and its inputs too:
+folded networks have layers whose weights are large and others whose weights are small, and one
+learning rate must suit them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ..base import Array, QuantizeError, record
+from ..execute.emulator import apply_weight, truncated_decay
+from ..ir import DECAY_ONE, STATE_EXPONENT, Connection, IntNetwork, IntPopulation, Lif, Readout, as_steps
+from ..nn import Timed
+from .rounding import overflow
+from .scales import Formats
+from .structure import describe_structure, read_structure
+
+Rounding = Callable[[Tensor], Tensor]
+
+QUANTIZED = "quantized"  # the architecture of such networks in checkpoints
+STATE_UNIT = 2.0**STATE_EXPONENT
+MOST_TRIALS = 20  # to bring channels that grew too large back under their bound
+
+
+# ---- rounding, straight through ---------------------------------------------------------------
+
+
+class _Rounded(torch.autograd.Function):
+    """integers = clamp(rounding(scale * real), -most, most); backward, times scale where not clamped"""
+
+    @staticmethod
+    def forward(
+        ctx: Any, real: Tensor, scale: Tensor, most: int, rounding: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        integers = rounding(real * scale)
+        ctx.save_for_backward(integers.abs() <= most, scale)
+        return integers.clamp(-most, most)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inside, scale = ctx.saved_tensors
+        return gradients[0] * inside * scale, None, None, None
+
+
+def _rounded(real: Tensor, scale: Tensor, most: int, rounding: Rounding) -> Tensor:
+    integers: Tensor = _Rounded.apply(real, scale, most, rounding)  # type: ignore[no-untyped-call]
+    return integers
+
+
+def _spread(values: Tensor, dimensions: int) -> Tensor:
+    """One value per channel, shaped to multiply a tensor whose first dimension is that of channels."""
+    return values.view(-1, *(1 for _ in range(dimensions - 1)))
+
+
+def _whole(values: Tensor) -> Array:
+    integers: Array = values.detach().cpu().numpy().astype(np.int32)
+    return integers
+
+
+# ---- one connection, one population -----------------------------------------------------------
+
+
+class QuantizedSynapse(Timed):
+    """Currents in units of the state: 2**(6 + exponent) * sum of integer weights * what was sent."""
+
+    quanta: Tensor
+
+    def __init__(self, connection: Connection, formats: Formats) -> None:
+        super().__init__()
+        self.connection = connection
+        self.formats = formats
+        self.timesteps = 1
+        shape = connection.synapse.weight.shape
+        self.weight = nn.Parameter(torch.zeros(shape))
+        self.register_buffer("quanta", torch.ones(shape[0]))  # how many a weight of one is
+
+    def integer_weight(self) -> Tensor:
+        """step * round(quanta * weight), within the format"""
+        quanta = _spread(self.quanta, self.weight.dim())
+        return _rounded(self.weight, quanta, self.formats.weight, torch.round) * self.formats.step
+
+    def start(self, mantissa: Tensor, quanta: Tensor) -> None:
+        """Round to the mantissa given, from its middle.
+
+        Not from the real weight that it stands for: calibration rounds many weights against their
+        fraction, and the first steps of training would undo just those.
+        """
+        self.quanta.copy_(quanta)
+        self.weight.copy_(mantissa / _spread(self.quanta.double(), mantissa.dim()))
+
+    def forward(self, sent: Tensor) -> Tensor:
+        current = apply_weight(self.connection.synapse, self.integer_weight(), sent)
+        if self.connection.delay:
+            current = self._late(current)
+        return current * 2.0 ** (STATE_EXPONENT + self.connection.synapse.exponent)
+
+    def _late(self, current: Tensor) -> Tensor:
+        steps = current.view(self.timesteps, -1, *current.shape[1:])
+        silence = torch.zeros_like(steps[: self.connection.delay])
+        return torch.cat([silence, steps[: -self.connection.delay]])[: self.timesteps].reshape(current.shape)
+
+
+class QuantizedNeurons(Timed):
+    """A population: currents [timesteps * batch, *shape] to spikes, a readout's to what its voltage gains."""
+
+    scale: Tensor
+    width: Tensor
+
+    def __init__(self, population: IntPopulation, formats: Formats) -> None:
+        super().__init__()
+        neuron = population.neuron
+        assert isinstance(neuron, (Lif, Readout))
+        self.population, self.neuron, self.formats = population, neuron, formats
+        self.timesteps = 1
+        self.bias = nn.Parameter(torch.zeros(neuron.bias.shape))
+        threshold = neuron.threshold if isinstance(neuron, Lif) else None
+        self.threshold = None if threshold is None else nn.Parameter(torch.zeros(threshold.shape))
+        self.register_buffer("scale", torch.ones(population.shape[0]))  # what the integers mean: see int_ir
+        self.register_buffer(
+            "width", torch.ones(population.shape[0])
+        )  # a voltage of one, in units of the state
+
+    def integer_bias(self) -> Tensor:
+        """round(bias * width / 2**bias_exponent), within the format"""
+        scale = _spread(self.width / 2.0**self.neuron.bias_exponent, self.bias.dim())
+        return _rounded(self.bias, scale, self.formats.bias, torch.round)
+
+    def integer_threshold(self) -> Tensor:
+        """floor(threshold * width / 2**6), within the format"""
+        assert self.threshold is not None
+        scale = _spread(self.width / STATE_UNIT, self.threshold.dim())
+        return _rounded(self.threshold, scale, self.formats.threshold, torch.floor)
+
+    def start(self, population: IntPopulation, scales: Array, width: Tensor) -> None:
+        """Round to the integers given."""
+        neuron = population.neuron
+        assert isinstance(neuron, (Lif, Readout))
+        self.scale.copy_(torch.tensor(scales))
+        self.width.copy_(width)
+        bias = torch.tensor(neuron.bias * 2.0**neuron.bias_exponent)
+        self.bias.copy_(bias / _spread(self.width.double(), bias.dim()))
+        if isinstance(neuron, Lif) and self.threshold is not None:
+            between = torch.tensor(neuron.threshold + 0.5) * STATE_UNIT  # two integers, floor gives the lower
+            self.threshold.copy_(between / _spread(self.width.double(), between.dim()))
+
+    def integers(self) -> IntPopulation:
+        neuron = replace(self.neuron, bias=_whole(self.integer_bias()))
+        if isinstance(neuron, Lif):
+            neuron = replace(neuron, threshold=_whole(self.integer_threshold()))
+        return replace(self.population, neuron=neuron)
+
+    def forward(self, current: Tensor) -> Tensor:
+        bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
+        if isinstance(self.neuron, Readout):
+            return current + bias
+        width = _spread(self.width, current.dim() - 1)
+        spec = _Spec(timesteps=self.timesteps, decay=self.neuron.decay_voltage, width=width)
+        threshold = self.integer_threshold() * STATE_UNIT
+        spikes: Tensor = _Scan.apply(current, bias, threshold, spec)  # type: ignore[no-untyped-call]
+        return spikes
+
+    def deviation(self, current: Tensor) -> Tensor:
+        """The standard deviation of each channel's voltages, as they are compared with the threshold."""
+        bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
+        _, voltages = scan_integers(
+            current, bias, self.integer_threshold() * STATE_UNIT, self.timesteps, self.neuron.decay_voltage
+        )
+        deviation = voltages.transpose(0, 1).flatten(1).double().std(dim=1)
+        return torch.where(deviation > 0, deviation, self.scale.double() * STATE_UNIT)
+
+
+# ---- a population over all its time steps -----------------------------------------------------
+
+
+@record
+class _Spec:
+    """What stays the same over the time steps."""
+
+    timesteps: int
+    decay: int
+    width: Tensor
+
+
+def scan_integers(
+    current: Tensor, bias: Tensor, threshold: Tensor, timesteps: int, decay: int
+) -> tuple[Tensor, Tensor]:
+    """Spikes, and voltages before they are reset, of currents [timesteps * batch, *shape]."""
+    voltages, spikes = torch.empty_like(current), torch.empty_like(current)
+    keep, reset = truncated_decay(decay), None
+    steps = zip(*(values.chunk(timesteps) for values in (current, voltages, spikes)), strict=True)
+    for now, voltage, spike in steps:
+        torch.add(now, bias, out=voltage)
+        if reset is not None and keep is not None:
+            voltage += keep(reset)
+        torch.gt(voltage, threshold, out=spike)
+        reset = torch.addcmul(voltage, voltage, spike, value=-1)
+    return spikes, voltages
+
+
+class _Scan(torch.autograd.Function):
+    """As nn.scan, in integers, with the neuron of int_ir.
+
+    forward     voltage    = trunc(keep * reset) + current + bias
+                spike      = voltage > threshold
+                reset      = voltage * (1 - spike)
+
+    backward    by_spike   = dL/dspike - keep * by_next * voltage
+                through    = by_spike / width  where |voltage - threshold| < width / 2
+                by_voltage = through + keep * by_next * (1 - spike)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, current: Tensor, bias: Tensor, threshold: Tensor, spec: _Spec) -> Tensor:
+        spikes, voltages = scan_integers(current, bias, threshold, spec.timesteps, spec.decay)
+        ctx.save_for_backward(voltages, spikes, threshold)
+        ctx.spec, ctx.bias_shape = spec, bias.shape
+        return spikes
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        voltages, spikes, threshold = ctx.saved_tensors
+        spec: _Spec = ctx.spec
+        keep = 1 - spec.decay / DECAY_ONE
+        by_current = torch.empty_like(voltages)
+        by_threshold = torch.zeros_like(threshold)
+        by_next: Tensor | None = None
+        tensors = (gradients[0].contiguous(), voltages, spikes, by_current)
+        for by_spike, voltage, spike, by_voltage in reversed(
+            list(zip(*(t.chunk(spec.timesteps) for t in tensors), strict=True))
+        ):
+            if by_next is not None:
+                by_spike = torch.addcmul(by_spike, by_next, voltage, value=-keep)
+            near = (voltage - threshold).abs_() < spec.width / 2
+            through = by_spike * near / spec.width
+            by_threshold -= through.sum(0).sum_to_size(threshold.shape)
+            by_voltage.copy_(through)
+            if by_next is not None:
+                by_voltage += keep * (by_next - by_next * spike)
+            by_next = by_voltage
+        return by_current, by_current.sum(0).sum_to_size(ctx.bias_shape), by_threshold, None
+
+
+# ---- the network ------------------------------------------------------------------------------
+
+
+class QuantizedBody(nn.Module):
+    """The body of a SpikingNetwork that takes raw inputs and computes with integers.
+
+    `structure` is what `describe_structure` says of an integer network; its numbers are parameters.
+    """
+
+    def __init__(self, structure: str) -> None:
+        super().__init__()
+        self.structure = structure
+        template, formats = read_structure(structure)
+        self.source, self.formats = template.input, formats
+        self.neurons = nn.ModuleList(QuantizedNeurons(p, formats) for p in template.populations[1:])
+        self.synapses = nn.ModuleList(QuantizedSynapse(c, formats) for c in template.connections)
+
+    @property
+    def all_neurons(self) -> list[QuantizedNeurons]:
+        """The populations after the input, in order."""
+        return cast(list[QuantizedNeurons], list(self.neurons))
+
+    @property
+    def all_synapses(self) -> list[QuantizedSynapse]:
+        """The connections, in order."""
+        return cast(list[QuantizedSynapse], list(self.synapses))
+
+    @classmethod
+    def of(cls, network: IntNetwork, formats: Formats, inputs: Array) -> QuantizedBody:
+        """The twin of an integer network; `inputs` show how its voltages vary."""
+        body = cls(describe_structure(network, formats))
+        units = {p.name: torch.tensor(network.scales[p.name] * STATE_UNIT) for p in network.populations[1:]}
+        with torch.no_grad():
+            body._start(network, units, 1.0)
+            units |= body._deviations(inputs, network.timesteps)
+            power = float(np.sqrt(np.mean(np.square(inputs, dtype=np.float64))))
+            body._start(network, units, power or 1.0)
+        return body
+
+    def _start(self, network: IntNetwork, units: Mapping[str, Tensor], power: float) -> None:
+        """Round to the integers of a network, learning in these units of voltage, and this one of input."""
+        for neurons, population in zip(self.all_neurons, network.populations[1:], strict=True):
+            neurons.start(population, network.scales[population.name], units[population.name])
+        for synapse, connection in zip(self.all_synapses, network.connections, strict=True):
+            weight = connection.synapse.weight
+            unit = units[connection.target] / (
+                STATE_UNIT * self.formats.step * 2.0**connection.synapse.exponent
+            )
+            if connection.source == self.source.name:
+                unit = unit / power
+            synapse.start(
+                torch.tensor(weight // self.formats.step).double(),
+                unit.repeat_interleave(len(weight) // len(unit)),
+            )
+
+    def _deviations(self, inputs: Array, timesteps: int) -> dict[str, Tensor]:
+        """By how much the voltages of each channel vary, in units of the state; none for readouts."""
+        found = {}
+
+        def measure(neurons: QuantizedNeurons, given: tuple[Tensor, ...], sent: Tensor) -> None:
+            if isinstance(neurons.neuron, Lif):
+                found[neurons.population.name] = neurons.deviation(given[0])
+
+        for neurons in self.all_neurons:
+            neurons.timesteps = timesteps
+        for synapse in self.all_synapses:
+            synapse.timesteps = timesteps
+        hooks = [neurons.register_forward_hook(measure) for neurons in self.all_neurons]
+        stepped = as_steps(np.asarray(inputs, np.float32), self.source.shape, timesteps)
+        self.run(torch.from_numpy(stepped.swapaxes(0, 1).copy()).flatten(0, 1))
+        for hook in hooks:
+            hook.remove()
+        return found
+
+    def to_integers(self, timesteps: int) -> IntNetwork:
+        """The network that is trained, as it will be deployed."""
+        with torch.no_grad():
+            return IntNetwork(
+                populations=(self.source, *(module.integers() for module in self.all_neurons)),
+                connections=tuple(map(_integer_connection, self.all_synapses)),
+                timesteps=timesteps,
+                scales={m.population.name: m.scale.double().cpu().numpy() for m in self.all_neurons},
+            )
+
+    def forward(self, steps: Tensor) -> Tensor:
+        """What the readout gains in each step, in real units: [timesteps * batch, classes]"""
+        last = self.all_neurons[-1]
+        gained = self.run(steps)[last.population.name]
+        return gained / _spread(last.width, gained.dim() - 1)
+
+    def run(self, steps: Tensor) -> dict[str, Tensor]:
+        """What every population sends, [timesteps * batch, *shape]; a readout, what its voltage gains."""
+        sent = {self.source.name: steps}
+        with torch.backends.nnpack.flags(enabled=False):  # it would transform, and so round
+            for neurons in self.all_neurons:
+                name, shape = neurons.population.name, neurons.population.shape
+                entering = [s for s in self.all_synapses if s.connection.target == name]
+                current, *others = (s(sent[s.connection.source]).view(-1, *shape) for s in entering)
+                for other in others:
+                    current = current + other
+                sent[name] = neurons(current)
+        return sent
+
+    def hold_thresholds(self) -> None:
+        """Train weights and biases only."""
+        for neurons in self.all_neurons:
+            if neurons.threshold is not None:
+                neurons.threshold.requires_grad_(False)
+
+    def settle(self, timesteps: int) -> None:
+        """Shrink the channels whose states could overflow, until none can: a proof for all inputs."""
+        for _ in range(MOST_TRIALS):
+            network = self.to_integers(timesteps)
+            excess = {p.name: overflow(network, p, self.formats) for p in network.populations[1:]}
+            if max(float(ratio.max()) for ratio in excess.values()) <= 1:
+                return
+            with torch.no_grad():
+                self._shrink(excess)
+        worst = max(excess, key=lambda name: float(excess[name].max()))
+        raise QuantizeError(
+            f"{worst}: no smaller weights keep its states from overflow; lower the learning rate."
+        )
+
+    def _shrink(self, excess: Mapping[str, Array]) -> None:
+        factors = {name: torch.tensor(0.999 / np.maximum(ratio, 1)) for name, ratio in excess.items()}
+        factors = {name: torch.where(factor < 0.999, factor, 1.0) for name, factor in factors.items()}
+        for neurons in self.all_neurons:
+            neurons.bias.mul_(_spread(factors[neurons.population.name], neurons.bias.dim()))
+        for synapse in self.all_synapses:
+            factor = factors[synapse.connection.target]
+            rows = factor.repeat_interleave(len(synapse.weight) // len(factor))
+            synapse.weight.mul_(_spread(rows, synapse.weight.dim()))
+
+
+def _integer_connection(module: QuantizedSynapse) -> Connection:
+    synapse = replace(module.connection.synapse, weight=_whole(module.integer_weight()))
+    return replace(module.connection, synapse=synapse)

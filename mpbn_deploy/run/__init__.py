@@ -1,0 +1,10 @@
+"""To be described."""
+
+from typing import TYPE_CHECKING
+
+from ..base.doors import door
+
+if TYPE_CHECKING:
+    from .stage import run as run
+
+__getattr__, __dir__ = door(__name__, __file__)

@@ -1,0 +1,36 @@
+"""What `python -m mpbn_deploy.run` does with its options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from ..base import Outcome
+from ..execute.cluster import chosen_cluster
+from ..formats.folder import open_network
+from .stage import run
+
+
+def execute(options: argparse.Namespace) -> Outcome:
+    opened = open_network(options)
+    samples = opened.samples(options.samples, options.data, options.data_dir)
+    with chosen_cluster(options.cluster) as cluster:
+        result = run(
+            opened.network,
+            samples,
+            options.backend,
+            stock=options.stock,
+            patience=options.patience,
+            cluster=cluster,
+        )
+    return Outcome(data=result, text=_text(result, opened.class_names))
+
+
+def _text(result: dict[str, Any], class_names: Sequence[str]) -> str:
+    names = [class_names[p] if p < len(class_names) else str(p) for p in result["predictions"][:16]]
+    more = " ..." if result["samples"] > len(names) else ""
+    accuracy = "" if result["accuracy"] is None else f", accuracy {result['accuracy']:.2%}"
+    rate = f"{result['samples_per_second']:.1f} samples per second"
+    head = f"{result['backend']}: {result['samples']} samples of {result['data']}{accuracy}, {rate}"
+    return f"{head}\npredictions: {' '.join(names)}{more}"

@@ -1,0 +1,93 @@
+"""What the paper does to training samples: random crop, flip, cutout; and roll for event frames.
+
+Each sample of each epoch has a row of DRAWS random numbers in 0..1 of its own, and what happens to it
+follows from that row alone: not from the batch it is in, nor from the process that computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..base import OptionError, did_you_mean
+
+DRAWS = 5  # two for the crop, one for the flip, two for the cutout
+PADDING = 4  # zeros around a picture that is cropped to its own size
+HOLE = 16  # pixels of a cutout, in either direction, of a picture of 32
+ROLL = 5  # pixels by which event frames move at most
+
+
+def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
+    """Samples [batch, ..., channels, *, *] -> [batch, ..., channels, height, width], of that size."""
+    if kind not in AUGMENTATIONS:
+        raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, AUGMENTATIONS)}")
+    for change in AUGMENTATIONS[kind]:
+        samples = change(samples, draws, *size)
+    return samples
+
+
+def _crop(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """A window at random; pictures that are no larger than it get zeros around them first."""
+    if samples.shape[-2:] == (height, width):
+        samples = pad(samples, [PADDING] * 4)
+    top = _choose(draws[:, 0], samples.shape[-2] - height + 1)
+    left = _choose(draws[:, 1], samples.shape[-1] - width + 1)
+    return _gather(samples, top[:, None] + torch.arange(height), left[:, None] + torch.arange(width))
+
+
+def _flip(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """Half of the samples, left to right."""
+    turned = (draws[:, 2] < 0.5).view(-1, *[1] * (samples.dim() - 1))
+    return torch.where(turned, samples.flip(-1), samples)
+
+
+def _cutout(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """A square of zeros around a pixel at random, partly outside of the picture where it falls so."""
+    rows = _inside(_choose(draws[:, 3], height), height, HOLE * height // 32)
+    columns = _inside(_choose(draws[:, 4], width), width, HOLE * width // 32)
+    hole = rows[:, :, None] & columns[:, None, :]
+    return samples.masked_fill(hole.view(len(hole), *[1] * (samples.dim() - 3), height, width), 0)
+
+
+def _roll(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """All frames of a sample moved alike by up to ROLL pixels; what leaves comes in at the other side."""
+    down = _choose(draws[:, 0], 2 * ROLL + 1) - ROLL
+    right = _choose(draws[:, 1], 2 * ROLL + 1) - ROLL
+    rows = (torch.arange(height) - down[:, None]) % height
+    columns = (torch.arange(width) - right[:, None]) % width
+    return _gather(samples, rows, columns)
+
+
+AUGMENTATIONS: dict[str, tuple[Callable[[Tensor, Tensor, int, int], Tensor], ...]] = {
+    "none": (),
+    "crop-flip": (_crop, _flip),
+    "crop-flip-cutout": (_crop, _flip, _cutout),
+    "roll-flip": (_roll, _flip),
+}
+
+
+def _choose(draws: Tensor, count: int) -> Tensor:
+    """0 .. count - 1, each as likely as the others"""
+    return (draws * count).long().clamp_(max=count - 1)
+
+
+def _inside(center: Tensor, size: int, hole: int) -> Tensor:
+    """[batch, size]: which pixels lie in center - hole / 2 .. center + hole / 2 - 1"""
+    distance = torch.arange(size) - center[:, None]
+    return (distance >= -(hole // 2)) & (distance < hole - hole // 2)
+
+
+def _gather(samples: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Each sample's own rows [batch, height] and columns [batch, width]."""
+    batch = torch.arange(len(samples))
+    middle = samples.flatten(1, -3)
+    chosen = middle[
+        batch[:, None, None, None],
+        torch.arange(middle.shape[1])[:, None, None],
+        rows[:, None, :, None],
+        columns[:, None, None, :],
+    ]
+    return chosen.view(*samples.shape[:-2], rows.shape[1], columns.shape[1])

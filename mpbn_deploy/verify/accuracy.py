@@ -1,0 +1,170 @@
+"""What networks predict: how many predictions quantization changed, and accuracies on a whole test split."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..base import Array, DataError, announce, record, track
+from ..data import Split
+from ..execute.cluster import Cluster
+from ..execute.emulator import CHUNK, emulate
+from ..ir import FoldedNetwork, IntNetwork
+from ..nn import SpikingNetwork
+
+SAMPLES_AT_ONCE = 1024  # read and computed together; a whole data set of pictures may not fit in memory
+QUIET_SECONDS = 5.0
+
+
+@record
+class Predictions:
+    """Where the integer network predicts another class than the float one.
+
+    Of those that changed, some became right, some became wrong, and the rest is wrong in both; without
+    labels nobody knows.
+    """
+
+    samples: int
+    changed: int
+    became_right: int | None = None
+    became_wrong: int | None = None
+
+    @property
+    def agreement(self) -> float:
+        """The share that did not change."""
+        return 1 - self.changed / self.samples
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "samples": self.samples,
+            "changed": self.changed,
+            "became_right": self.became_right,
+            "became_wrong": self.became_wrong,
+        }
+
+    def __str__(self) -> str:
+        """'3 of 360, of which 1 became right and 2 became wrong'"""
+        text = f"{self.changed} of {self.samples}"
+        if not self.changed or self.became_right is None:
+            return text
+        return f"{text}, of which {self.became_right} became right and {self.became_wrong} became wrong"
+
+
+@record
+class Accuracy:
+    """On a whole labelled split: the folded and the integer network through the emulator, and PyTorch.
+
+    `trained_network` is the PyTorch model in its own precision. Folding changes none of its decisions but
+    those that float32 cannot tell from their threshold; `changed_by_folding` counts the predictions.
+    """
+
+    data: str
+    samples: int
+    float_network: float
+    integer_network: float
+    predictions: Predictions | None = None
+    trained_network: float | None = None
+    changed_by_folding: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "data": self.data,
+            "samples": self.samples,
+            "trained": self.trained_network,
+            "float": self.float_network,
+            "integer": self.integer_network,
+            "changed_by_folding": self.changed_by_folding,
+            "predictions": None if self.predictions is None else self.predictions.to_json(),
+        }
+
+
+def compare_predictions(real: Array, integer: Array, labels: Array | None = None) -> Predictions:
+    """What changed from the float network's predictions to the integer network's."""
+    changed = real != integer
+    if labels is None:
+        return Predictions(samples=len(real), changed=int(changed.sum()))
+    if len(labels) != len(real):
+        raise DataError(f"{len(labels)} labels for {len(real)} samples; give one for each, or none.")
+    return Predictions(
+        samples=len(real),
+        changed=int(changed.sum()),
+        became_right=int((changed & (integer == labels)).sum()),
+        became_wrong=int((changed & (real == labels)).sum()),
+    )
+
+
+def measure_accuracy(
+    folded: FoldedNetwork,
+    network: IntNetwork,
+    test: Split,
+    name: str,
+    model: SpikingNetwork | None = None,
+    cluster: Cluster | None = None,
+) -> Accuracy:
+    """The share of samples whose largest output is that of their class, for each network there is.
+
+    Workers of a `cluster` share the samples out among them, for all but the PyTorch model.
+    """
+    announce(f"verify: accuracy on all {len(test)} test samples")
+    real, integer = predict(folded, test, "float", cluster), predict(network, test, "integer", cluster)
+    trained = None if model is None else predict_trained(model, test)
+    return Accuracy(
+        data=name,
+        samples=len(test),
+        float_network=float(np.mean(real == test.labels)),
+        integer_network=float(np.mean(integer == test.labels)),
+        predictions=compare_predictions(real, integer, test.labels),
+        trained_network=None if trained is None else float(np.mean(trained == test.labels)),
+        changed_by_folding=None if trained is None else int(np.count_nonzero(trained != real)),
+    )
+
+
+def predict(
+    network: FoldedNetwork | IntNetwork, test: Split, label: str, cluster: Cluster | None = None
+) -> Array:
+    """The class that a network gives to each test sample, part by part."""
+    label = f"verify: accuracy, {label}"
+    if cluster is not None:
+        # Whole chunks of the emulator, so that float64 is added up in the same order as without a cluster.
+        parts = cluster.share_out(predict_part, network, test.inputs, label, multiple=CHUNK)
+        return np.concatenate([predictions for _, predictions in parts])
+    starts = range(0, len(test), SAMPLES_AT_ONCE)
+    watched = track(starts, label, len(starts), quiet_seconds=QUIET_SECONDS)
+    return np.concatenate(
+        [predict_part(network, test.inputs[start : start + SAMPLES_AT_ONCE]) for start in watched]
+    )
+
+
+def predict_part(network: FoldedNetwork | IntNetwork, inputs: Array) -> Array:
+    """The class that a network gives to each of some samples."""
+    return emulate(network, inputs, keep_trace=False).predictions
+
+
+def predict_trained(model: SpikingNetwork, test: Split) -> Array:
+    """The same of the PyTorch model, as it was trained."""
+    model = copy.deepcopy(model).eval()
+    starts = range(0, len(test), SAMPLES_AT_ONCE // 4)  # it holds all time steps of a part at once
+    watched = track(starts, "verify: accuracy, PyTorch", len(starts), quiet_seconds=QUIET_SECONDS)
+    with torch.no_grad():
+        logits = [
+            model(torch.from_numpy(np.array(test.inputs[start : start + starts.step]))) for start in watched
+        ]
+    predictions: Array = torch.cat(logits).argmax(dim=1).numpy()
+    return predictions
+
+
+def accuracy_text(accuracy: Accuracy) -> list[str]:
+    """Lines for people."""
+    trained = "" if accuracy.trained_network is None else f"PyTorch {accuracy.trained_network:.2%}, "
+    lines = [
+        f"accuracy on all {accuracy.samples} test samples of {accuracy.data}: {trained}"
+        f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
+    ]
+    if accuracy.predictions is not None:
+        lines.append(f"predictions changed by quantization on them: {accuracy.predictions}")
+    if accuracy.changed_by_folding:
+        lines.append(f"predictions changed by folding, where float32 decides: {accuracy.changed_by_folding}")
+    return lines

@@ -1,0 +1,76 @@
+"""The folded network in Lava's floating-point models, against the reference simulator in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..base import Array, MissingPackageError, SimulationError, Watch, record, unwatched
+from ..base.arguments import HANG_SECONDS
+from ..execute import lava as lava_sim
+from ..execute.reference import close_calls, simulate
+from ..ir import FoldedNetwork
+
+COUNTS = ("spikes_compared", "spikes_mismatched", "spikes_mismatched_in_doubt", "close_calls")
+
+
+@record
+class FloatingCheck:
+    """How many spikes differ; `not_run` says why none were compared.
+
+    Where a voltage is closer to its threshold than float64 can tell (a close call), two orders of adding may
+    decide otherwise, and all that follows in that sample with it: differences there are counted apart.
+    """
+
+    spikes_compared: int = 0
+    spikes_mismatched: int = 0
+    spikes_mismatched_in_doubt: int = 0
+    close_calls: int = 0
+    not_run: str | None = None
+
+    @property
+    def same(self) -> bool:
+        """Whether every spike that rounding cannot excuse is the same."""
+        return not self.spikes_mismatched
+
+    def __str__(self) -> str:
+        label = "Lava (floating point), against the folded network"
+        if self.not_run is not None:
+            return f"{label}: not run, {self.not_run}"
+        counts = f"{self.spikes_mismatched} of {self.spikes_compared} spikes different"
+        if self.spikes_mismatched_in_doubt:
+            counts += f", and {self.spikes_mismatched_in_doubt} in samples with close calls"
+        return f"{label}: {counts} ({self.close_calls} close calls)"
+
+
+def check_floating_point(
+    folded: FoldedNetwork, inputs: Array, *, patience: float = HANG_SECONDS, watch: Watch = unwatched
+) -> FloatingCheck:
+    """Count the spikes in which Lava's floating-point models differ from `simulate`."""
+    try:
+        got = lava_sim.run(folded, inputs, patience=patience, watch=watch)
+    except (MissingPackageError, SimulationError) as error:
+        return FloatingCheck(not_run=str(error))
+    expected = simulate(folded, inputs)
+    close = close_calls(folded, inputs, expected)
+    samples = len(expected.outputs)
+    doubtful = np.zeros(samples, np.bool_)
+    for where in close.values():
+        doubtful |= where.reshape(samples, -1).any(axis=1)
+    different = {name: expected.spikes[name] != spikes for name, spikes in got.spikes.items()}
+    return FloatingCheck(
+        spikes_compared=sum(spikes.size for spikes in got.spikes.values()),
+        spikes_mismatched=sum(int(np.count_nonzero(where[~doubtful])) for where in different.values()),
+        spikes_mismatched_in_doubt=sum(
+            int(np.count_nonzero(where[doubtful])) for where in different.values()
+        ),
+        close_calls=sum(int(np.count_nonzero(where)) for where in close.values()),
+    )
+
+
+def join_floating_checks(parts: Sequence[FloatingCheck]) -> FloatingCheck:
+    """What all parts of the samples say together; not run if one of them was not."""
+    if broken := [part for part in parts if part.not_run is not None]:
+        return broken[0]
+    return FloatingCheck(**{count: sum(getattr(part, count) for part in parts) for count in COUNTS})

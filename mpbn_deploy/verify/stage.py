@@ -1,0 +1,247 @@
+"""STAGE + COMMAND: executions compared bit by bit, and float against integer.
+
+The reference simulator is the definition. The emulator, Lava and lava-dl's stock reader of
+network.net are held against it in every spike, every voltage they show and every output.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..base import Array, announce, record, watched
+from ..base.arguments import HANG_SECONDS
+from ..data import Split
+from ..execute.cluster import Cluster
+from ..execute.reference import simulate
+from ..formats.netx import stock_reader_obstacle
+from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, as_steps, bounds
+from ..nn import LIF, SpikingNetwork
+from ..quantize import QuantizedBody
+from .accuracy import Accuracy, measure_accuracy
+from .comparison import (
+    COUNTS,
+    Compared,
+    Comparison,
+    Executions,
+    Mismatch as Mismatch,
+    compare as compare,
+    compare_executions,
+    compare_shard,
+    join_comparisons,
+)
+from .drift import Drift, measure_drift
+from .floating import FloatingCheck, check_floating_point, join_floating_checks
+
+
+@record
+class FoldCheck:
+    """The trained PyTorch model against the folded network, both in float64."""
+
+    spikes_compared: int
+    spikes_mismatched: int
+    largest_output_difference: float
+
+
+@record
+class VerifyReport:
+    """What was compared, and what came out."""
+
+    samples: int
+    comparisons: tuple[Comparison, ...]
+    bounds: Mapping[str, int]
+    failed: tuple[str, ...] = ()  # executions that broke off in the middle
+    stock_reader_obstacle: str | None = None  # why lava-dl's own reader was not asked
+    drift: Drift | None = None
+    accuracy: Accuracy | None = None
+    fold: FoldCheck | None = None
+    floating: FloatingCheck | None = None
+
+    @property
+    def bit_exact(self) -> bool:
+        """Whether every execution that ran equals the reference; `verdict` says how many ran."""
+        return all(comparison.exact for comparison in self.comparisons)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing differs and nothing broke off; what never ran (`not_run`) proves nothing."""
+        return self.bit_exact and not self.failed
+
+    @property
+    def executed(self) -> int:
+        """How many executions ran; one that did not proves nothing."""
+        return sum(not comparison.not_run for comparison in self.comparisons)
+
+    @property
+    def verdict(self) -> str:
+        wanted = len(self.comparisons)
+        if not self.bit_exact:
+            return "not bit-exact"
+        if not self.executed:
+            return "bit-exactness not tested"
+        if self.failed:
+            return f"bit-exact in {self.executed} of {wanted} executions; {', '.join(self.failed)} broke off"
+        if self.executed < wanted:
+            return f"bit-exact in {self.executed} of {wanted} executions, the others not run"
+        return "bit-exact"
+
+    def total(self, count: str) -> int:
+        return sum(getattr(comparison, count) for comparison in self.comparisons)
+
+    def to_json(self) -> dict[str, Any]:
+        first = next((c.first_mismatch for c in self.comparisons if c.first_mismatch is not None), None)
+        return {
+            "bit_exact": self.bit_exact,
+            "executions_wanted": len(self.comparisons),
+            "executions_run": self.executed,
+            "executions_failed": list(self.failed),
+            "samples": self.samples,
+            **{count: self.total(count) for count in COUNTS},
+            "first_mismatch": None if first is None else asdict(first),
+            "comparisons": [asdict(comparison) for comparison in self.comparisons],
+            "stock_reader_obstacle": self.stock_reader_obstacle,
+            "populations": _populations_json(self),
+            **_drift_json(self.drift),
+            "accuracy": None if self.accuracy is None else self.accuracy.to_json(),
+            "fold": None if self.fold is None else asdict(self.fold),
+            "lava_floating_point": None if self.floating is None else asdict(self.floating),
+        }
+
+
+def verify(
+    network: IntNetwork,
+    inputs: Array,
+    *,
+    folded: FoldedNetwork | None = None,
+    netx: Path | None = None,
+    labels: Array | None = None,
+    test: Split | None = None,
+    data_name: str = "",
+    model: SpikingNetwork | None = None,
+    stock: bool = False,
+    patience: float = HANG_SECONDS,
+    cluster: Cluster | None = None,
+) -> VerifyReport:
+    """Compare all executions of a network on some samples.
+
+    With `folded`, also integer against float, and which changed predictions the `labels` of the samples call
+    right; with the file `netx`, also lava-dl's stock reader of it, if it is a chain; with a labelled split,
+    also the accuracies on all of it, and that of the PyTorch `model`. With `stock`, Lava also runs its own
+    process models, which takes long; with `folded`, it also runs that, in its floating-point models. Lava is
+    taken to hang when a block of steps takes longer than `patience` seconds. Workers of a `cluster` share
+    the samples out among them; the report is the same.
+    """
+    obstacle = None if netx is None else stock_reader_obstacle(network)
+    twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
+    executions = Executions(
+        network=network,
+        netx=netx if obstacle is None else None,
+        twin=twin,
+        stock=stock,
+        patience=patience,
+    )
+    compared = _compare(executions, inputs, cluster)
+    return VerifyReport(
+        samples=len(inputs),
+        comparisons=compared.comparisons,
+        failed=compared.failed,
+        bounds={name: bound.magnitude for name, bound in bounds(network).items()},
+        stock_reader_obstacle=obstacle,
+        drift=None if folded is None else measure_drift(folded, network, inputs, labels),
+        accuracy=None
+        if folded is None or test is None
+        else measure_accuracy(folded, network, test, data_name, None if twin else model, cluster),
+        floating=None if folded is None else _check_floating_point(folded, inputs, patience, cluster),
+    )
+
+
+def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Compared:
+    if cluster is None:
+        return compare_executions(executions, inputs)
+    network = executions.network
+    as_steps(inputs[:1], network.input.shape, network.timesteps)  # refuses another shape before it is sent
+    announce(f"verify: reference against all executions, {len(inputs)} samples, by {cluster}")
+    parts = cluster.share_out(compare_shard, executions.portable(), inputs, "verify: comparisons, shards")
+    return join_comparisons(network, parts)
+
+
+def _check_floating_point(
+    folded: FoldedNetwork, inputs: Array, patience: float, cluster: Cluster | None
+) -> FloatingCheck:
+    announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
+    check = partial(check_floating_point, patience=patience)
+    if cluster is None:
+        return check(folded, inputs, watch=watched("Lava (floating point), blocks of steps"))
+    parts = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
+    return join_floating_checks([part for _, part in parts])
+
+
+def check_fold(model: SpikingNetwork, folded: FoldedNetwork, inputs: Array) -> FoldCheck:
+    """Count the spikes in which the folded network differs from the PyTorch module.
+
+    Modules are known by their paths; one that is called twice shows its last call, and is left out.
+    """
+    announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
+    spikes, logits = trained_spikes(model, inputs)
+    got = simulate(folded, inputs)
+    names = [name for name in spikes if name in got.spikes and f"{name}@2" not in got.spikes]
+    return FoldCheck(
+        spikes_compared=sum(spikes[name].size for name in names),
+        spikes_mismatched=sum(int(np.count_nonzero(spikes[name] != got.spikes[name])) for name in names),
+        largest_output_difference=float(np.abs(logits - got.outputs).max()),
+    )
+
+
+def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:
+    """Spikes [samples, timesteps, *shape] of every LIF, by its path, and the logits, in float64."""
+    model = copy.deepcopy(model).double().eval()
+    spikes: dict[str, Array] = {}
+
+    def watch(name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
+        def keep(module: nn.Module, given: Any, sent: torch.Tensor) -> None:
+            stepped = sent.view(model.timesteps, -1, *sent.shape[1:]).transpose(0, 1)
+            spikes[name] = stepped.numpy().astype(bool)
+
+        return keep
+
+    for name, module in model.body.named_modules():
+        if isinstance(module, LIF):
+            module.register_forward_hook(watch(name))
+    with torch.no_grad():
+        logits: Array = model(torch.tensor(np.asarray(inputs, np.float64))).numpy()
+    return spikes, logits
+
+
+# ---- JSON and text ----------------------------------------------------------------------------
+
+
+def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:
+    """Per population: what became of the float network's, and the proof that no state overflows."""
+    drifts = {} if report.drift is None else {p.name: p.to_json() for p in report.drift.populations}
+    return [
+        {
+            "name": name,
+            **drifts.get(name, {"spike_agreement": None}),
+            "state_bound": bound,
+            "state_limit": STATE_LIMIT,
+            "overflow_proved_absent": bound <= STATE_LIMIT,
+        }
+        for name, bound in report.bounds.items()
+    ]
+
+
+def _drift_json(drift: Drift | None) -> dict[str, Any]:
+    first = None if drift is None else drift.first_flip
+    return {
+        "first_flip": None if first is None else first.to_json(),
+        "predictions": None if drift is None else drift.predictions.to_json(),
+        "prediction_agreement": None if drift is None else drift.predictions.agreement,
+    }

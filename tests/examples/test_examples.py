@@ -1,0 +1,130 @@
+"""The examples run, and the package is whole."""
+
+import runpy
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from networks import needs_lava
+
+ROOT = Path(__file__).parents[2]
+
+
+@needs_lava
+def test_quickstart(capfd):
+    text = (ROOT / "examples" / "quickstart.py").read_text()
+    assert len(text.splitlines()) < 40
+    runpy.run_path(str(ROOT / "examples" / "quickstart.py"))
+    out, _ = capfd.readouterr()
+    assert "25760 spikes, 0 different" in out and "fits: True" in out
+
+
+def test_the_loop_of_the_docs_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "training.md").read_text()
+    (loop,) = [part.split("```")[0] for part in text.split("```python\n")[1:] if "optimizer.step()" in part]
+    exec(compile(loop, "docs/training.md", "exec"), {})
+    from mpbn_deploy.checkpoint import load_model
+
+    assert load_model(tmp_path / "model.pt").card.architecture == "digits-mlp"
+
+
+def run_example(name, *arguments):
+    """What an example prints, run as a user would."""
+    command = [sys.executable, str(ROOT / "examples" / name), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks(tmp_path):
+    small = ["--arch", "digits-mlp", "--seeds", 2, "--epochs", 2, "--out", tmp_path / "ablation"]
+    first = run_example("ablation.py", *small)
+    assert first.returncode == 0 and first.stderr.count(", seed ") == 4
+    assert "| none | 2 |" in first.stdout and "| channel | 2 |" in first.stdout
+    assert (tmp_path / "ablation" / "ablation.png").read_bytes().startswith(b"\x89PNG")
+    again = run_example("ablation.py", *small)
+    assert "seed 0" not in again.stderr
+    assert (tmp_path / "ablation" / "ablation.md").read_text() in again.stdout
+
+    other = run_example("ablation.py", *small, "--batch", 64)
+    assert other.returncode == 2 and "none-0.pt: belongs to a study with batch 32 (now 64)" in other.stderr
+
+    models = [tmp_path / "ablation" / f"{kind}-0.pt" for kind in ("none", "channel")]
+    picture = tmp_path / "landscape.png"
+    walk = run_example(
+        "landscape.py", *models, "--samples", 64, "--points", 5, "--directions", 2, "--out", picture
+    )
+    assert walk.returncode == 0 and picture.read_bytes().startswith(b"\x89PNG")
+    rows = [line.split("|") for line in walk.stdout.splitlines()[2:]]
+    assert [row[1].strip() for row in rows] == ["none-0", "channel-0"]
+    assert all(float(row[-2]) > 0.1 for row in rows)  # a whole filter's length away, the loss is higher
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ablation.py", "--data", "cifar10", "--data-dir", "nowhere"], "nowhere is no folder"),
+        (["ablation.py", "--seeds", "0"], "argument --seeds"),
+        (["landscape.py", "nothing.pt"], "nothing.pt: no such file"),
+    ],
+)
+def test_examples_say_what_is_wrong(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = run_example(*arguments)
+    assert found.returncode == 2 and message in found.stderr and "Traceback" not in found.stderr
+
+
+@pytest.mark.slow
+def test_demo_meets_its_promise(tmp_path, capfd):
+    """Integer accuracy within 0.6 points of float, nothing mismatched."""
+    from mpbn_deploy.formats.folder import open_folder
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        import demo
+
+        assert demo.main(tmp_path / "demo") == 0
+    finally:
+        sys.path.remove(str(ROOT / "examples"))
+    out, _ = capfd.readouterr()
+    assert "spikes mismatched" in out and "report.html" in out
+    import json
+
+    folder = tmp_path / "demo" / "model.loihi2"
+    accuracy = json.loads((folder / "verify.json").read_text())["accuracy"]
+    assert accuracy["samples"] == 360 and accuracy["float"] > 0.95
+    assert accuracy["float"] - accuracy["integer"] <= 0.006
+    assert open_folder(folder).manifest["data"] == "digits"
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_profiles_template_and_types(tmp_path):
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            str(tmp_path),
+            str(ROOT),
+        ],
+        check=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {
+        "mpbn_deploy/hw_profiles/loihi2.toml",
+        "mpbn_deploy/report/page.html.j2",
+        "mpbn_deploy/py.typed",
+    } <= names
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    heavy = ("torch", "lava", "nir", "h5py")
+    code = f"import sys, mpbn_deploy.execute.lava.compat; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,239 @@
+"""The emulator is the reference, bit by bit."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from networks import (
+    LEAKING,
+    assert_same_trace,
+    inputs_for,
+    int_chain,
+    int_residual,
+    int_windows,
+    spiking_network,
+)
+
+from mpbn_deploy.base import SimulationError
+from mpbn_deploy.execute import emulator as emulate_module, spike_convolution as module
+from mpbn_deploy.execute.emulator import Emulator, emulate, peaks
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.execute.spike_convolution import spike_convolution
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.ir import (
+    STATE_EXPONENT,
+    STATE_LIMIT,
+    Connection,
+    Conv2d,
+    Input,
+    IntNetwork,
+    Lif,
+    Population,
+    apply_synapse,
+    bounds,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.booleans(), delay=st.integers(0, 2))
+def test_equals_the_reference_on_graphs_with_skips_and_delays(seed, steps, delay):
+    network = int_residual(seed, delay=delay)
+    inputs = inputs_for(network, seed=seed, steps=steps)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    groups=st.sampled_from([1, 2]),
+    per_neuron=st.booleans(),
+    readout=st.sampled_from([{}, LEAKING]),
+)
+def test_equals_the_reference_on_chains(seed, groups, per_neuron, readout):
+    network = int_chain(seed, groups=groups, per_neuron=per_neuron, **readout)
+    inputs = inputs_for(network, seed=seed)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.booleans())
+def test_equals_the_reference_where_windows_have_kernels_of_their_own(seed, steps):
+    network = int_windows(seed)
+    inputs = inputs_for(network, seed=seed, steps=steps)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@pytest.mark.parametrize("leaks", [{}, {"leak": 0.75}, {"leak": 0.5, "current_leak": 0.25}])
+def test_equals_the_reference_in_float64(leaks):
+    network = fold(trace(spiking_network()))
+    *front, last = network.populations
+    network = replace(network, populations=(*front, replace(last, neuron=replace(last.neuron, **leaks))))
+    inputs = inputs_for(network, samples=20)
+    expected, got = simulate(network, inputs), emulate(network, inputs)
+    for name in expected.spikes:
+        np.testing.assert_array_equal(expected.spikes[name], got.spikes[name])
+    np.testing.assert_allclose(expected.outputs, got.outputs, rtol=1e-12)
+
+
+def test_chunks_do_not_matter(monkeypatch):
+    network = int_chain()
+    inputs = inputs_for(network, samples=7)
+    whole = emulate(network, inputs)
+    monkeypatch.setattr(emulate_module, "CHUNK", 3)
+    seen = []
+    parts = emulate(network, inputs, watch=lambda chunks, total: seen.append(total) or chunks)
+    assert_same_trace(whole, parts)
+    assert seen == [3]
+
+
+def test_without_record_only_outputs_remain():
+    network = int_chain()
+    inputs = inputs_for(network)
+    silent = emulate(network, inputs, keep_trace=False)
+    assert silent.spikes == {} and silent.voltages == {}
+    np.testing.assert_array_equal(silent.outputs, emulate(network, inputs).outputs)
+
+
+def test_is_exact_up_to_the_edge_of_the_state():
+    """Sums whose positive and negative terms each fill the state: the most that float32 must hold."""
+    network = int_chain(timesteps=1)
+    first, *rest = network.connections
+    signs = np.where(np.arange(48).reshape(4, 2, 3, 2) % 2, 1, -1)
+    weight = signs * (STATE_LIMIT // (6 * 7))  # six of each sign, times inputs of up to seven
+    wide = replace(first, synapse=replace(first.synapse, weight=weight, exponent=-6))
+    network = replace(network, connections=(wide, *rest), populations=_without_bias(network))
+    assert bounds(network)["conv"].magnitude > 0.999 * STATE_LIMIT
+    inputs = inputs_for(network, samples=20)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+def _without_bias(network):
+    first, conv, *rest = network.populations
+    neuron = replace(conv.neuron, bias=np.zeros_like(conv.neuron.bias))
+    return (first, replace(conv, neuron=neuron), *rest)
+
+
+def test_is_exact_without_onednn():
+    """Then torch would transform convolutions in ways that round."""
+    network = wide_convolution()
+    inputs = inputs_for(network, samples=32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of other things that this switch could do
+        with torch.backends.mkldnn.flags(enabled=False):
+            got = emulate(network, inputs)
+    assert_same_trace(simulate(network, inputs), got)
+
+
+def wide_convolution():
+    generator = np.random.default_rng(0)
+    shape = (48, 8, 8)
+    neuron = Lif(threshold=np.full((48, 1, 1), 900), bias=np.zeros((48, 1, 1), int), decay_voltage=3072)
+    synapse = Conv2d(weight=generator.integers(-127, 128, size=(48, 48, 3, 3)), padding=(1, 1))
+    return IntNetwork(
+        populations=(
+            Population(name="input", shape=shape, neuron=Input(minimum=0, maximum=1)),
+            Population(name="n", shape=shape, neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="n", synapse=synapse),),
+        timesteps=2,
+        scales={"n": np.ones(48)},
+    )
+
+
+def test_takes_float64_where_sums_could_round():
+    """A range without zero: the bound of the state says nothing of the size of the terms."""
+    network = int_chain(timesteps=1)
+    source = replace(network.populations[0], neuron=Input(minimum=2**24, maximum=2**24 + 1))
+    first, *rest = network.connections
+    weight = np.zeros((4, 2, 3, 2), int)
+    weight[:, 0, 0], weight[:, 1, 0] = 1, -1
+    unpadded = replace(first, synapse=replace(first.synapse, weight=weight, exponent=0))
+    network = replace(network, populations=(source, *network.populations[1:]), connections=(unpadded, *rest))
+    assert bounds(network)["conv"].fits
+    inputs = inputs_for(network, samples=20)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+    beyond = replace(source, neuron=Input(minimum=2**53, maximum=2**53))
+    with pytest.raises(SimulationError, match="too large to be exact"):
+        far = replace(network, populations=(beyond, *network.populations[1:]))
+        emulate(far, inputs_for(far))
+
+
+def test_networks_that_could_overflow_are_watched():
+    """They run, as in the reference, until a state really leaves its 24 bits; then both stop."""
+    network = int_chain()
+    first, *rest = network.connections
+    wide = replace(first, synapse=replace(first.synapse, weight=np.full((4, 2, 3, 2), 20_000)))
+    network = replace(network, connections=(wide, *rest))
+    assert not bounds(network)["conv"].fits
+    dark, bright = np.zeros((2, *network.input.shape), int), np.full((2, *network.input.shape), 7)
+    assert_same_trace(simulate(network, dark), emulate(network, dark))
+    for execute in (simulate, emulate):
+        with pytest.raises(SimulationError, match=r"conv: a .* of magnitude .* leaves the 24-bit state"):
+            execute(network, bright)
+
+
+def test_peaks_are_the_largest_states_before_reset():
+    network = int_chain()
+    inputs = inputs_for(network, samples=5)
+    found = peaks(network, inputs)
+    trace_ = simulate(network, inputs)
+    for name, voltages in trace_.voltages.items():
+        after = np.abs(voltages).max(axis=(0, 1)).reshape(len(found[name]), -1).max(axis=1)
+        assert (found[name] >= after).all()
+    output = np.abs(trace_.voltages["output"]).max(axis=(0, 1))
+    assert (found["output"] >= output).all()
+
+
+def test_refuses_wrong_inputs():
+    with pytest.raises(SimulationError, match="the network takes"):
+        emulate(int_chain(), np.zeros((3, 2, 2), int))
+    with pytest.raises(SimulationError, match=r"0\.\.7"):
+        emulate(int_chain(), np.full((3, 2, 6, 5), 99))
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"groups": 2}, {"dilation": 2, "padding": 2}])
+def test_spikes_are_convolved_in_integers_as_in_floats(options):
+    """Where torch brings such convolutions; elsewhere floats are taken, and this says so."""
+    generator = np.random.default_rng(0)
+    given = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1} | options
+    pairs = {name: (given[name],) * 2 for name in ("stride", "padding", "dilation")}
+    weight = generator.integers(-127, 128, size=(6, 4 // given["groups"], 3, 3))
+    synapse = Conv2d(weight=weight, groups=given["groups"], exponent=1, **pairs)
+    convolve = spike_convolution(synapse, (4, 9, 8), samples=5)
+    if convolve is None:
+        pytest.skip("this machine or this torch has no integer convolutions")
+    spikes = generator.random((5, 4, 9, 8)) < 0.4
+    expected = apply_synapse(synapse, spikes) * 2**STATE_EXPONENT
+    np.testing.assert_array_equal(convolve(torch.tensor(spikes)).numpy(), expected)
+
+
+def test_networks_run_alike_without_integer_convolutions(monkeypatch):
+    network = int_residual()
+    inputs = inputs_for(network, samples=4)
+    fast = emulate(network, inputs)
+    monkeypatch.setattr(emulate_module, "spike_convolution", lambda *arguments: None)
+    assert_same_trace(fast, emulate(network, inputs))
+
+
+def test_convolutions_that_differ_from_floats_are_not_used(monkeypatch):
+    synapse = Conv2d(weight=np.ones((2, 2, 3, 3), int))
+    monkeypatch.setattr(module, "_available", lambda: True)
+    monkeypatch.setattr(module, "_prepared", lambda *arguments: lambda spikes: torch.ones(2, 2, 6, 6))
+    assert spike_convolution(synapse, (2, 8, 8), samples=2) is None
+
+
+def test_weights_beyond_eight_bits_are_convolved_in_floats():
+    synapse = Conv2d(weight=np.full((2, 2, 3, 3), 200))
+    assert spike_convolution(synapse, (2, 8, 8), samples=2) is None
+
+
+def test_an_emulator_runs_again_and_again():
+    network = int_chain()
+    emulator = Emulator(network)
+    for seed in range(3):
+        inputs = inputs_for(network, samples=2 + seed, seed=seed)
+        assert_same_trace(simulate(network, inputs), emulator.run(inputs))

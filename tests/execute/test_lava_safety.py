@@ -1,0 +1,282 @@
+"""Lava's processes end, and give their memory back: after errors, interrupts, and when we are killed."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import assert_same_trace, end_of, group_is_gone, inputs_for, int_chain, needs_lava
+
+from mpbn_deploy.base import SimulationError, main
+from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.run.__main__ import COMMAND as RUN
+from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
+
+pytestmark = needs_lava
+on_linux = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="looks into /proc and /dev/shm")
+
+
+def shared_memory_of(processes):
+    """Files of shared memory that some processes have mapped."""
+    found = set()
+    for process in processes:
+        maps = Path(f"/proc/{process}/maps").read_text()
+        found |= {line.split()[5] for line in maps.splitlines() if "/dev/shm/psm_" in line}
+    return {Path(path) for path in found}
+
+
+def children():
+    return [child.pid for child in multiprocessing.active_children()]
+
+
+def failing(how):
+    """A step of the neurons of the dense layer that fails the third time."""
+    from mpbn_deploy.execute.lava import Neurons
+
+    step, calls = Neurons.step, []
+
+    def fail(self, synapses):
+        calls.append(1)
+        if self.voltage.shape[-1] == 5 and len(calls) == 3:
+            how()
+        return step(self, synapses)
+
+    return fail
+
+
+def divide():
+    return 1 / 0
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleep():
+    time.sleep(600)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (divide, r"Layer dense \(process \d+\): ZeroDivisionError: division by zero"),
+        (die, r"Layer dense \(process \d+\): ended with exit code -9"),
+        (
+            sleep,
+            r"Lava did not finish 8 time steps in 1 s; its processes are .*Layer dense ",
+        ),
+    ],
+)
+@on_linux
+def test_a_process_that_fails_is_named_and_all_end(monkeypatch, how, message):
+    from mpbn_deploy.execute.lava import Neurons
+
+    monkeypatch.setattr(Neurons, "step", failing(how))
+    network, before = int_chain(), children()
+    patience = {"patience": 1.0} if how is sleep else {}
+    with lava_sim.Session(network, lanes=1, **patience) as session:
+        started = [child for child in children() if child not in before]
+        memory = shared_memory_of(started)
+        assert len(started) == 6 and memory  # the input, three layers, the service, the shared memory
+        with pytest.raises(SimulationError, match=message):
+            session.run(inputs_for(network))
+        with pytest.raises(SimulationError, match="the session is not running"):
+            session.run(inputs_for(network))
+    assert children() == before
+    assert not any(path.exists() for path in memory)
+
+
+def test_after_a_failure_lava_can_be_used_again(monkeypatch):
+    from mpbn_deploy.execute.lava import Neurons
+
+    network = int_chain()
+    inputs = inputs_for(network)
+    with monkeypatch.context() as broken:
+        broken.setattr(Neurons, "step", failing(divide))
+        with pytest.raises(SimulationError, match="ZeroDivisionError"):
+            lava_sim.run(network, inputs)
+    assert_same_trace(simulate(network, inputs), lava_sim.run(network, inputs))
+
+
+@on_linux
+def test_an_error_of_the_user_ends_a_session():
+    network, before = int_chain(), children()
+    with pytest.raises(ValueError, match="mine"), lava_sim.Session(network) as session:
+        session.run(inputs_for(network))
+        memory = shared_memory_of(children())
+        raise ValueError("mine")
+    assert children() == before and memory and not any(path.exists() for path in memory)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (RUN, 2, "error: Lava did not finish"),
+        (VERIFY, 1, "bit-exact in 2 of 3 executions; Lava broke off"),
+    ],
+)
+def test_a_lava_that_hangs_ends_the_command_in_one_message(
+    monkeypatch, netx_path, capfd, command, code, message
+):
+    from mpbn_deploy.execute.lava import Neurons
+
+    monkeypatch.setattr(Neurons, "step", failing(sleep))
+    before = children()
+    assert main(command, [str(netx_path), "--samples", "3", "--patience", "1"]) == code
+    out, err = capfd.readouterr()
+    assert message in out + err and "in 1 s; its processes are" in out + err and "Traceback" not in err
+    assert children() == before
+
+
+@pytest.mark.parametrize("patience", ["0", "-1", "soon"])
+def test_impossible_patience(netx_path, capfd, patience):
+    with pytest.raises(SystemExit) as left:
+        main(RUN, [str(netx_path), "--patience", patience])
+    assert left.value.code == 2 and "--patience" in capfd.readouterr().err
+
+
+def outputs_in_lava(results):
+    network = int_chain()
+    results.put(lava_sim.run(network, inputs_for(network)).outputs)
+    results.put(multiprocessing.get_start_method())
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_lava_runs_in_a_process_of_multiprocessing(method, daemon):
+    """Whose way to start processes is chosen already, and which may have no children if it is daemonic."""
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    process = context.Process(target=outputs_in_lava, args=(results,), daemon=daemon)
+    process.start()
+    expected = simulate(int_chain(), inputs_for(int_chain())).outputs
+    np.testing.assert_array_equal(results.get(timeout=60), expected)
+    assert results.get(timeout=60) == method  # as it was
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_a_folder_of_sockets_with_too_long_a_name_is_refused(monkeypatch, tmp_path):
+    from mpbn_deploy.execute.lava import execute
+
+    monkeypatch.setattr(execute, "get_temp_dir", lambda: str(tmp_path / ("long" * 20)))
+    before = children()
+    with pytest.raises(SimulationError, match=r"longlong.*: too long a name for the sockets .* TMPDIR"):
+        lava_sim.run(int_chain(), inputs_for(int_chain()))
+    assert children() == before
+
+
+def test_a_layer_that_cannot_be_built_is_named(monkeypatch):
+    """It fails in Lava's process, before the first time step."""
+    from mpbn_deploy.execute.lava import fast_layers
+
+    monkeypatch.setattr(fast_layers, "neurons_of", lambda plan: 1 / 0)
+    before = children()
+    with pytest.raises(SimulationError, match="Lava's processes cannot be started: division by zero"):
+        lava_sim.run(int_chain(), inputs_for(int_chain()))
+    assert children() == before
+
+
+ENDLESS = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits none
+sys.path.insert(0, sys.argv[1])
+from networks import inputs_for, int_chain
+from mpbn_deploy.execute import lava
+print("started", flush=True)
+network = int_chain()
+try:
+    with lava.Session(network, probe=(), stock=sys.argv[2] == "stock") as session:
+        inputs = inputs_for(network, samples=4)
+        while True:
+            session.run(inputs)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def endless(folder, models="ours"):
+    command = [sys.executable, "-c", ENDLESS, str(Path(__file__).parents[1]), models]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    run = subprocess.Popen(
+        command,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+    assert run.stdout.readline() == "started\n"
+    return run
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5, 4])
+def test_an_interrupt_from_the_keyboard_ends_all_processes(tmp_path, seconds):
+    """It reaches the whole group of processes, as in a terminal: while Lava is imported, built, or runs."""
+    with endless(tmp_path) as run:
+        time.sleep(seconds)
+        os.killpg(run.pid, signal.SIGINT)
+        out = end_of(run)[0]
+    assert out == "interrupted\n" and run.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+    assert group_is_gone(run.pid)
+
+
+@pytest.mark.parametrize(
+    ("number", "models"),
+    [
+        (signal.SIGINT, "ours"),
+        (signal.SIGTERM, "ours"),
+        (signal.SIGKILL, "ours"),
+        (signal.SIGKILL, "stock"),
+    ],
+)
+@on_linux
+def test_a_run_that_is_killed_leaves_no_process_and_no_memory(tmp_path, number, models):
+    """The signal reaches the parent alone, which a SIGKILL leaves no time to stop anything."""
+    with endless(tmp_path, models) as run:
+        memory = _memory_in_use(run.pid)
+        os.kill(run.pid, number)
+        end_of(run)
+    assert group_is_gone(run.pid)
+    assert not any(path.exists() for path in memory)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _memory_in_use(group, seconds=60):
+    """The shared memory of a group of processes, as soon as at least six of them use some."""
+    for _ in range(10 * seconds):
+        members = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_member(path, group)]
+        try:
+            users = [member for member in members if shared_memory_of([member])]
+            if len(users) >= 6:
+                return shared_memory_of(users)
+        except OSError:  # one of them was gone before we looked
+            continue
+        finally:
+            time.sleep(0.1)
+    return pytest.fail(f"Lava did not start within {seconds} s")
+
+
+def _is_member(path, group):
+    try:
+        return os.getpgid(int(path.name)) == group
+    except ProcessLookupError:
+        return False
+
+
+def test_children_of_a_parent_that_lives_are_left_alone():
+    """A session that nobody uses for longer than a child looks after its parent still answers."""
+    from mpbn_deploy.execute.lava import compat
+
+    network = int_chain()
+    inputs = inputs_for(network)
+    with lava_sim.Session(network) as session:
+        time.sleep(3 * compat.GLANCE)
+        np.testing.assert_array_equal(session.run(inputs).outputs, simulate(network, inputs).outputs)

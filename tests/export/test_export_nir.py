@@ -1,0 +1,124 @@
+"""`export theirs.nir`: the whole pipeline on files that others wrote."""
+
+import json
+
+import nir
+import nir_files as foreign
+import nir_graphs
+import numpy as np
+import pytest
+from networks import inputs_for, int_chain, needs_lava
+
+from mpbn_deploy.base import FormatError, OptionError, main
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.export import export
+from mpbn_deploy.export.__main__ import COMMAND
+from mpbn_deploy.formats.folder import open_folder
+from mpbn_deploy.formats.nir import read_folded, write_nir
+
+
+def theirs(tmp_path, name="pools"):
+    return foreign.written(tmp_path, foreign.graph_of(*foreign.CHAINS[name]))
+
+
+@needs_lava
+@pytest.mark.parametrize("name", ["pools", "line"])
+def test_a_chain_of_others_runs_bit_exactly_in_lava(tmp_path, name):
+    result = export(theirs(tmp_path, name), "loihi2", timesteps=3, input_range=(0, 3), samples=3)
+    assert result.good and result.verified.executed == len(result.verified.comparisons) >= 2
+    opened = open_folder(result.folder)
+    assert opened.network.timesteps == 3 and opened.network.input_range.maximum == 3
+    assert (
+        opened.manifest["model"]["name"] == "theirs.nir" and opened.manifest["model"]["architecture"] is None
+    )
+
+
+@needs_lava
+def test_a_recurrent_network_of_others(tmp_path):
+    path = foreign.written(tmp_path, foreign.graph_of((3,), *foreign.recurrent(foreign.cuba)))
+    result = export(path, "loihi2", timesteps=5, samples=3)
+    assert result.verified.bit_exact
+
+
+@needs_lava
+@pytest.mark.parametrize("kind", [nir_graphs.identity_skip, nir_graphs.own_biases])
+def test_files_of_ours_say_all_that_is_needed(tmp_path, kind):
+    write_nir(kind(), tmp_path / "ours.nir")
+    assert export(tmp_path / "ours.nir", "loihi2", samples=2).verified.bit_exact
+
+
+@needs_lava
+@pytest.mark.parametrize("readout", ["leaks", "current, weighted, rests elsewhere"])
+def test_a_leaking_readout_of_others(tmp_path, readout):
+    nodes = [foreign.affine(4, 5), foreign.lif(4), foreign.affine(3, 4, 7), foreign.READOUTS[readout]]
+    path = foreign.written(tmp_path, foreign.graph_of((5,), nodes))
+    result = export(path, "loihi2", timesteps=6, samples=4)
+    assert result.good and result.verified.executed == len(result.verified.comparisons)
+    opened = open_folder(result.folder)
+    assert opened.folded.output.neuron.leak == opened.network.output.neuron.decay_voltage / 1024 * 0.75
+    inputs = np.random.default_rng(0).integers(0, 2, size=(50, 6, 5))
+    real, integer = simulate(read_folded(path, timesteps=6), inputs), simulate(opened.network, inputs)
+    alike = (real.spikes["n1"] == integer.spikes["n1"]).all(axis=(1, 2))
+    assert alike.mean() > 0.5
+    scale = 64 * 6 * opened.network.scales[opened.network.output.name]
+    error = (integer.outputs / scale - real.outputs)[alike]
+    assert np.abs(error).max() < 0.01 * np.ptp(real.outputs)
+
+
+def test_the_portable_dialect(tmp_path, capfd):
+    real = nir_graphs.conv_chain()
+    write_nir(real, tmp_path / "ours.nir")
+    arguments = [str(tmp_path / "ours.nir"), "--target", "loihi2", "--samples", "2", "--json"]
+    assert main(COMMAND, [*arguments, "--nir-dialect", "portable"]) == 0
+    opened = open_folder(json.loads(capfd.readouterr().out)["folder"])
+    assert opened.manifest["options"]["nir_dialect"] == "portable"
+    assert all((p.neuron.threshold == 1).all() for p in opened.folded.populations[1:-1])
+    inputs = inputs_for(real, samples=9)
+    expected, got = simulate(real, inputs), simulate(opened.folded, inputs)
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(expected.spikes[name], got.spikes[name])
+    # The scales are those of the network in the file, so its voltages and the integers' have one unit.
+    for population in json.loads((opened.path / "verify.json").read_text())["populations"][:-1]:
+        assert population["voltage_error_rms"] < 0.05 * population["threshold_distance_rms"]
+
+
+def test_what_is_not_portable_is_said_before_the_work(tmp_path, capfd):
+    write_nir(nir_graphs.own_thresholds(), tmp_path / "ours.nir")
+    arguments = [str(tmp_path / "ours.nir"), "--target", "loihi2", "--nir-dialect", "portable"]
+    assert main(COMMAND, arguments) == 2
+    said = capfd.readouterr().err
+    assert "a: thresholds down to -0." in said and "of 60 not above zero" in said
+    assert "--nir-dialect faithful" in said and "quantize" not in said
+    assert [file.name for file in tmp_path.iterdir()] == ["ours.nir"]
+
+
+def test_an_empty_range(tmp_path, capfd):
+    arguments = [str(theirs(tmp_path)), "--target", "loihi2", "--timesteps", "2", "--input-range", "5", "2"]
+    assert main(COMMAND, arguments) == 2
+    assert "theirs.nir: input range 5..2 is empty; say the lowest value first" in capfd.readouterr().err
+
+
+def test_the_command(tmp_path, capfd):
+    path = theirs(tmp_path)
+    arguments = [str(path), "--target", "loihi2", "--timesteps", "2", "--samples", "2", "--json"]
+    code = main(COMMAND, [*arguments, "--input-range", "0", "5", "--dt", "2e-4"])
+    data = json.loads(capfd.readouterr().out)
+    assert code == 0 and data["bit_exact"] and data["folder"].endswith("theirs.loihi2")
+    neuron = open_folder(data["folder"]).folded.populations[1].neuron
+    np.testing.assert_allclose(neuron.leak, 0.0)  # tau 2e-4: with a dt as long, all is forgotten
+    assert main(COMMAND, arguments[:3]) == 2
+    assert "the file does not say how many" in capfd.readouterr().err
+
+
+def test_what_does_not_go_together(tmp_path, model_path):
+    with pytest.raises(OptionError, match="--arch builds the network of a checkpoint"):
+        export(theirs(tmp_path), "loihi2", timesteps=2, arch="networks:conv_body")
+    for options, name in (({"dt": 1e-3}, "--dt"), ({"input_range": (0, 1)}, "--input-range")):
+        with pytest.raises(OptionError, match=f"{name} is for NIR files"):
+            export(model_path, "loihi2", **options)
+    write_nir(int_chain(), tmp_path / "integers.nir")
+    with pytest.raises(FormatError, match="holds an integer network"):
+        export(tmp_path / "integers.nir", "loihi2")
+    nir.write(tmp_path / "none.nir", foreign.lif(2))
+    with pytest.raises(FormatError, match="holds no NIRGraph"):
+        export(tmp_path / "none.nir", "loihi2", timesteps=2)

@@ -1,0 +1,258 @@
+"""Advice: what is printed makes the network fit, seen by fitting again; and comparisons of chips."""
+
+import json
+import re
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mpbn_deploy.base import OptionError, SimulationError, main
+from mpbn_deploy.checkpoint import save_model
+from mpbn_deploy.data import load_dataset
+from mpbn_deploy.execute.emulator import emulate
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.export import stage as export
+from mpbn_deploy.export.__main__ import COMMAND as EXPORT
+from mpbn_deploy.fit import measure, stage as fit
+from mpbn_deploy.fit.__main__ import COMMAND as FIT
+from mpbn_deploy.fit.advice import Question, advise
+from mpbn_deploy.fit.host_layer import activity_behind, behind_first_layer
+from mpbn_deploy.fit.text import verdict
+from mpbn_deploy.formats.folder import NetworkFile, open_folder
+from mpbn_deploy.hardware import Limit, load_profile, profile_names
+from mpbn_deploy.train import Training, train
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A small trained network, exported for Loihi 2."""
+    folder = tmp_path_factory.mktemp("advise")
+    network = train(load_dataset("digits"), "digits-cnn", timesteps=2, training=Training(epochs=1))
+    save_model(folder / "model.pt", network)
+    export.export(folder / "model.pt", "loihi2", samples=4)
+    return folder / "model.loihi2"
+
+
+def tight(profile, **limits):
+    """The profile with other limits, key dots as double underscores."""
+    changed = {
+        key.replace("__", "."): Limit(value=value, source="test", basis="derived")
+        for key, value in limits.items()
+    }
+    return replace(profile, limits={**profile.limits, **changed})
+
+
+def run_json(capsys, *arguments, command=FIT):
+    code = main(command, [*map(str, arguments), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+# ---- the first layer on the host ----------------------------------------------------------------
+
+
+def test_a_network_behind_its_first_layer_fires_the_same_spikes(exported):
+    opened = open_folder(exported)
+    samples = opened.samples(4, None, None)
+    whole = simulate(opened.network, samples.inputs)
+    rest = behind_first_layer(opened.network)
+    assert (rest.input.name, rest.input_range.maximum) == ("lif1", 1)
+    sent = whole.spikes["lif1"].astype(np.int64)
+    behind = simulate(rest, sent)
+    for name in ("lif2", "lif3"):
+        np.testing.assert_array_equal(behind.spikes[name], whole.spikes[name])
+    np.testing.assert_array_equal(behind.outputs, whole.outputs)
+    seen = activity_behind(opened.network, measure(opened.network, samples.inputs))
+    same = measure(rest, sent)
+    assert seen.spikes.keys() == same.spikes.keys()
+    for name in same.spikes:
+        np.testing.assert_array_equal(seen.spikes[name], same.spikes[name])
+
+
+def test_without_a_first_layer_of_its_own_nothing_can_go_to_the_host(exported):
+    network = open_folder(exported).network
+    rest = behind_first_layer(behind_first_layer(behind_first_layer(network)))
+    with pytest.raises(OptionError, match="the input reaches output; one spiking population"):
+        behind_first_layer(rest)
+
+
+# ---- advice -------------------------------------------------------------------------------------
+
+
+def test_what_fits_needs_no_advice(exported, capsys):
+    code, data = run_json(capsys, exported, "--advise")
+    assert (code, data["fits"], data["advice"]) == (0, True, [])
+
+
+def test_advice_for_loihi1_fits_when_its_commands_are_typed(exported, capsys, monkeypatch):
+    """Graded pixels and many thresholds: both must be mended, and the printed commands do."""
+    code, data = run_json(capsys, exported, "--target", "loihi1", "--advise")
+    assert (code, data["fits"]) == (1, False)
+    assert data["advice"] and all(one["fits"] for one in data["advice"])
+    monkeypatch.chdir(exported.parent)
+    for one in data["advice"]:
+        assert 0 <= one["predictions_changed"] <= one["samples"]
+        for command in one["commands"]:
+            module, *arguments = shlex.split(command.removeprefix("python -m mpbn_deploy."))
+            code = main({"export": EXPORT, "fit": FIT}[module], [*arguments, "--samples", "2"])
+            capsys.readouterr()
+        assert code == 0, one["commands"]
+
+
+def test_fewer_bits_are_advised_where_synapses_overflow(exported):
+    """A core with few words for synapses holds the weights when they are narrower, no sooner."""
+    opened = open_folder(exported)
+    needed = {bits: _most_words(opened, bits) for bits in (8, 4)}
+    assert needed[4] < needed[8]
+    profile = tight(load_profile("loihi2"), core__synapse_words=needed[4], core__neurons=10**6)
+    few = replace(profile, limits={k: v for k, v in profile.limits.items() if k != "core.total_words"})
+    profile = tight(few, chip__cores=3)
+    question = Question(opened=opened, target="few.toml", profile=profile, first_layer="host")
+    report = question.ask(opened.network)
+    found = advise(question, report)
+    assert not report.fits and found and all(one.report.fits for one in found)
+    bits = [int(match[1]) for one in found if (match := re.search(r"weights of (\d) bits", one.description))]
+    assert bits and all(4 <= width < 8 for width in bits)
+
+
+def _most_words(opened, bits):
+    from mpbn_deploy.quantize import quantize
+
+    network = quantize(opened.folded, load_profile("loihi2"), weight_bits=bits)
+    report = fit.fit(network, load_profile("loihi2"))
+    return max(layer.use["synapse_words"].used for layer in report.layers)
+
+
+def test_more_chips_are_advised_where_one_is_too_small(exported):
+    opened = open_folder(exported)
+    profile = tight(load_profile("loihi2"), chip__cores=2)
+    question = Question(opened=opened, target="two.toml", profile=profile)
+    found = advise(question, question.ask(opened.network))
+    assert "2 chips" in [one.description for one in found]
+    chips = next(one for one in found if one.description == "2 chips")
+    assert chips.commands == (f"python -m mpbn_deploy.fit {exported} --target two.toml --chips 2",)
+
+
+def test_where_nothing_helps_the_nearest_try_says_what_remains(exported, capsys):
+    code = main(FIT, [str(exported), "--target", "xylo-a3", "--advise", "--samples", "2"])
+    text = capsys.readouterr().out
+    assert code == 1
+    assert "nothing tried makes it fit. With " in text and "there remain:" in text
+    assert "reset the voltage to zero; xylo-a3 cannot" in text.split("there remain:")[1]
+
+
+def test_a_file_of_integers_alone_gets_no_other_quantization(exported):
+    opened = NetworkFile(netx=exported / "network.net", network=open_folder(exported).network)
+    question = Question(opened=opened, target="loihi1", profile=load_profile("loihi1"))
+    found = advise(question, question.ask(opened.network))
+    assert len(found) == 1 and not found[0].report.fits and found[0].plan is None
+
+
+# ---- comparison, energy, bad input --------------------------------------------------------------
+
+
+def test_several_targets_in_one_table(exported, capsys):
+    targets = [argument for name in profile_names() for argument in ("--target", name)]
+    code, data = run_json(capsys, exported, *targets, "--samples", "2")
+    assert code == 1
+    assert [one["target"] for one in data["targets"]] == profile_names()
+    main(FIT, [str(exported), *targets, "--samples", "2"])
+    text = capsys.readouterr().out
+    for one in data["targets"]:
+        errors = sum(finding["severity"] == "error" for finding in one["findings"])
+        assert text.count(f"{one['target']}: error: ") == errors
+        known = one["cores"] is not None or one["target"] == "unbounded"
+        assert one["fits"] == (False if errors else True if known else None)
+
+
+def test_a_chip_whose_cores_nobody_explained_is_never_said_to_hold_a_network(exported, capsys):
+    report = fit.fit(open_folder(exported).network, load_profile("spinnaker2"))
+    assert (report.fits, report.cores, report.chips, verdict(report)) == (None, None, None, "?")
+    assert fit.fit(open_folder(exported).network, load_profile("unbounded")).fits is True
+    main(FIT, [str(exported), "--target", "spinnaker2", "--samples", "2"])
+    assert "no error found, but its cores are not known" in capsys.readouterr().out
+
+
+def test_energy_comes_from_the_activity_of_samples(exported, capsys):
+    code, data = run_json(capsys, exported, "--samples", "3")
+    opened = open_folder(exported)
+    activity = measure(opened.network, opened.samples(3, None, None).inputs)
+    report = fit.fit(opened.network, load_profile("loihi2"), activity)
+    assert (code, data["energy"]) == (0, json.loads(json.dumps(report.energy.to_json())))
+    assert data["energy"]["samples"] == 3
+    main(FIT, [str(exported), "--samples", "3", "--energy"])
+    text = capsys.readouterr().out
+    assert "synaptic operations" in text and "ordinary network" in text
+
+
+def test_activity_of_another_network_is_refused(exported):
+    network = open_folder(exported).network
+    rest = behind_first_layer(network)
+    activity = measure(network, np.zeros((1, *network.input.shape), np.int64))
+    with pytest.raises(SimulationError, match="not that of this network"):
+        fit.fit(rest, load_profile("loihi2"), activity)
+
+
+def test_energy_without_data_is_an_error_and_a_plain_fit_says_so(exported, capsys):
+    arguments = [str(exported / "network.net"), "--target", "loihi2"]
+    assert main(FIT, [*arguments, "--energy"]) == 2
+    assert "error: --energy: of what activity? Name a data set with --data." in capsys.readouterr().err
+    assert main(FIT, arguments) == 0
+    assert "energy and time are not estimated; name one with --data" in capsys.readouterr().err
+
+
+def test_several_chips_are_cut_where_few_spikes_cross(exported, tmp_path, capsys):
+    profile = tmp_path / "small.toml"
+    text = (fit_profile := _source("loihi2")).replace(
+        re.search(r"^cores = .*$", fit_profile, re.MULTILINE)[0],
+        'cores = { value = 2, source = "test", basis = "derived" }',
+    )
+    profile.write_text(text, encoding="utf-8")
+    code, data = run_json(capsys, exported, "--target", profile, "--chips", "2", "--samples", "2")
+    assert (code, data["chips"], data["between_chips"]["board"]) == (0, 2, "kapoho_point")
+    opened = open_folder(exported)
+    spikes = emulate(opened.network, opened.samples(2, None, None).inputs).spikes
+    first, second, third = (spikes[name].sum() / 2 for name in ("lif1", "lif2", "lif3"))
+    # Four cores in a row, two on each chip: of the three ways to pair them, the one that least crosses.
+    assert data["between_chips"]["spikes_per_sample"] == min(second, first + third, first + second + third)
+
+
+def _source(name):
+    from mpbn_deploy.hardware.profile import _profile_folder
+
+    return (_profile_folder() / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def test_ways_are_combined_where_one_alone_does_not_do(exported):
+    """Plain spikes and too few cores at once."""
+    opened = open_folder(exported)
+    profile = tight(load_profile("loihi2"), formats__message_bits=1, chip__cores=1)
+    question = Question(opened=opened, target="plain.toml", profile=profile)
+    found = advise(question, question.ask(opened.network))
+    assert found[0].description == "its first layer on the host, 3 chips"
+    assert found[0].commands[0].endswith("--target plain.toml --chips 3 --first-layer host")
+    assert found[0].question.ask(opened.network).fits
+
+
+def test_commands_are_quoted_and_name_the_model_where_it_lies(exported, tmp_path):
+    folder = tmp_path / "my exports"
+    folder.mkdir()
+    (folder / "model.pt").write_bytes((exported.parent / "model.pt").read_bytes())
+    export.export(folder / "model.pt", "loihi2", samples=1)
+    opened = open_folder(folder / "model.loihi2")
+    question = Question(opened=opened, target="loihi1", profile=load_profile("loihi1"))
+    (first, *_) = advise(question, question.ask(opened.network))
+    words = shlex.split(first.commands[0])
+    assert words[:4] == ["python", "-m", "mpbn_deploy.export", str(folder / "model.pt")]
+
+
+def test_absent_calibration_data_does_not_hide_the_report(exported, capsys, monkeypatch):
+    opened = open_folder(exported)
+    manifest = {**opened.manifest, "options": {**opened.manifest["options"], "calibration": "cifar10"}}
+    question = Question(
+        opened=replace(opened, manifest=manifest), target="loihi1", profile=load_profile("loihi1")
+    )
+    found = advise(question, question.ask(opened.network))
+    assert all(one.plan is None for one in found)
+    assert "it was calibrated on cifar10, which must be there again" in capsys.readouterr().err

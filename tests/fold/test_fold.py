@@ -1,0 +1,272 @@
+"""Folding changes no spike: the folded network against PyTorch in float64."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import event, given, settings, strategies as st
+from networks import SHORTCUTS, Residual, enlivened, inputs_for, lively, spiking_network
+from torch import nn
+
+from mpbn_deploy.base import FoldError
+from mpbn_deploy.execute.reference import close_calls, simulate
+from mpbn_deploy.fold import fold
+from mpbn_deploy.fold.stage import folded_threshold, scaled
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.ir import BatchNorm, Dense, FloatLif, MaxPool, scale_channels
+from mpbn_deploy.nn import LIF
+from mpbn_deploy.nn.zoo import ARCHITECTURES
+from mpbn_deploy.verify import trained_spikes
+
+
+def count_differences(folded, inputs, expected, got):
+    """Spikes that differ, which only close calls may, and how many decisions were that close."""
+    close = close_calls(folded, inputs, got)
+    different = 0
+    for name, spikes in expected.items():
+        differs = spikes != got.spikes[name]
+        np.testing.assert_array_equal(differs & ~close[name], False, err_msg=name)
+        different += int(differs.sum())
+    return different, sum(int(where.sum()) for where in close.values())
+
+
+def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lambda text: None):
+    """`say` is told how many decisions lay closer to their threshold than float64 can tell."""
+    trained = trace(network)
+    folded = fold(trained)
+    inputs = inputs_for(folded, samples=samples, seed=seed, steps=bool(seed % 2))
+    spikes, logits = trained_spikes(network, inputs)
+    got = simulate(folded, inputs)
+    pools = {step.name for step in trained.steps if isinstance(step.operation, MaxPool)}
+    assert set(spikes) | pools == {p.name for p in folded.populations if isinstance(p.neuron, FloatLif)}
+    different, close = count_differences(folded, inputs, spikes, got)
+    say(f"close calls: {close}, decided otherwise: {different}")
+    for name in spikes:
+        assert lively(got, name) > least_lively  # else equality would say little
+    if different:  # and so do the outputs
+        return folded
+    np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
+    return folded
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    mpbn=st.sampled_from(["channel", "none"]),
+    stride=st.integers(1, 2),
+    padding=st.integers(0, 2),
+    groups=st.sampled_from([1, 2]),
+    leak=st.sampled_from([0.0, 0.25, 0.9, 1.0]),
+)
+def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak):
+    network = spiking_network(seed, mpbn=mpbn, stride=stride, padding=padding, groups=groups, leak=leak)
+    assert_folds_exactly(network, seed=seed, say=event)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_element_wise_gains_fold_when_channels_agree_in_sign(seed):
+    network = spiking_network(seed, mpbn="element", gains="positive")
+    folded = assert_folds_exactly(network, seed=seed, say=event)
+    assert folded.populations[1].neuron.threshold.shape == folded.populations[1].shape
+
+
+def test_element_wise_gains_of_both_signs_in_a_channel_are_refused():
+    with pytest.raises(FoldError, match=r"lif1: \d of 4 channels have MPBN gains of both signs"):
+        fold(trace(spiking_network(mpbn="element")))
+
+
+@pytest.mark.parametrize("offset", [-1.0, 2.0])
+def test_channels_of_gain_zero_fire_never_or_always_with_finite_positive_thresholds(offset):
+    network = spiking_network()
+    norm = network.body.lif1.mpbn.bn
+    norm.weight.data[1], norm.bias.data[1] = 0.0, offset
+    folded = assert_folds_exactly(network)
+    assert folded.populations[1].neuron.threshold[1] == 1
+    spikes = simulate(folded, inputs_for(folded)).spikes["lif1"][:, :, 1]
+    assert spikes.all() if offset > 0.5 else not spikes.any()
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_single_neurons_of_gain_zero_keep_their_kernel(sign):
+    """Also in a channel that is negated: there the constant must not flip."""
+    network = spiking_network(mpbn="element", gains="positive")
+    norm = network.body.lif1.mpbn.bn
+    norm.weight.data *= sign
+    norm.weight.data[3:5] = 0.0
+    norm.bias.data[3:5] = torch.tensor([2.0, -1.0])
+    folded = assert_folds_exactly(network)
+    assert folded.populations[1].neuron.threshold.ravel()[3:5].tolist() == [-np.inf, np.inf]
+
+
+def test_threshold_is_equation_ten_with_epsilon():
+    norm = BatchNorm(
+        gain=np.array([2.0]),
+        offset=np.array([0.1]),
+        mean=np.array([3.0]),
+        variance=np.array([4.0]),
+        epsilon=5.0,
+    )
+    assert folded_threshold(0.5, norm, (1,)).item() == pytest.approx((0.5 - 0.1) * 3 / 2 + 3)
+
+
+def test_padding_makes_the_bias_of_border_neurons_their_own():
+    folded = fold(trace(spiking_network(padding=1)))
+    assert folded.populations[1].neuron.bias.shape == folded.populations[1].shape
+    unpadded = fold(trace(spiking_network(padding=0)))
+    assert np.ptp(unpadded.populations[1].neuron.bias, axis=(1, 2)).max() < 1e-12
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    factor=st.floats(-100, 100).filter(lambda x: abs(x) > 1e-3),
+    voltage=st.floats(-5, 5),
+    threshold=st.floats(-5, 5),
+)
+def test_rescaling_keeps_or_flips_the_comparison(factor, voltage, threshold):
+    factors = np.array([factor])
+    synapse = scaled(Dense(weight=np.array([[voltage]])), factors)
+    if abs(voltage - threshold) > 1e-9:
+        fires = synapse.weight.item() > scale_channels(np.array([threshold]), factors).item()
+        assert fires == (voltage > threshold if factor > 0 else voltage < threshold)
+
+
+POOLS = {
+    "none": nn.Identity(),
+    "average": nn.AvgPool2d(2),
+    "padded average": nn.AvgPool2d(3, 2, 1),
+    "average of what is inside": nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+    "average, rounded up": nn.AvgPool2d(2, ceil_mode=True),
+    "adaptive": nn.AdaptiveAvgPool2d((3, 4)),
+    "any": nn.MaxPool2d(2),
+    "padded any": nn.MaxPool2d(3, 2, 1),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    pool=st.sampled_from(sorted(POOLS)),
+    shortcut=st.sampled_from(sorted(SHORTCUTS)),
+    stride=st.sampled_from([1, 2]),
+    mpbn=st.sampled_from(["channel", "element", "none"]),
+    groups=st.sampled_from([1, 2]),
+)
+def test_residual_networks_with_pooling_keep_their_spikes(seed, pool, shortcut, stride, mpbn, groups):
+    torch.manual_seed(seed)
+    shape = (2, 7, 8)
+    body = Residual(shape, pool=POOLS[pool], shortcut=shortcut, stride=stride, mpbn=mpbn, groups=groups)
+    gains = "positive" if mpbn == "element" else "mixed"
+    network = enlivened(body, shape=shape, gains=gains)
+    folded = assert_folds_exactly(network, samples=6, seed=seed, least_lively=0.1, say=event)
+    names = [population.name for population in folded.populations]
+    assert names == ["input", "lif1", *(["pool"] if "any" in pool else []), "lif2", "lif3", "output"]
+    assert len({c.label for c in folded.connections}) == len(names)  # a chain, and the shortcut
+
+
+SMALL_SHAPES = {
+    "mnist-cnn": (1, 12, 12),
+    "dvs-cnn": (2, 24, 24),
+    "resnet18": (3, 32, 32),
+    "resnet34": (3, 32, 32),
+}
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_zoo_networks_keep_their_spikes(architecture, record_property):
+    """Each at full width; networks of the paper for CIFAR on pictures of its size."""
+    torch.manual_seed(0)
+    shape = SMALL_SHAPES.get(architecture, (3, 32, 32))
+    assert_keeps_spikes(ARCHITECTURES[architecture](shape, 10), shape, record_property)
+
+
+def assert_keeps_spikes(body, shape, record_property):
+    network = enlivened(body, shape=shape, timesteps=2, samples=4, passes=2)
+    folded = fold(trace(network))
+    inputs = inputs_for(folded, samples=1)
+    spikes, logits = trained_spikes(network, inputs)
+    got = simulate(folded, inputs)
+    different, close = count_differences(folded, inputs, spikes, got)
+    record_property("close_calls", close)
+    assert different == 0  # these networks are the same every time, and none of their calls is that close
+    for name, expected in spikes.items():
+        assert 0.02 < expected.mean() < 0.98, name
+    np.testing.assert_allclose(logits, got.outputs, rtol=1e-9, atol=1e-9)
+    return folded
+
+
+@pytest.mark.parametrize(("architecture", "width"), [("resnet18", 16), ("resnet34", 8)])
+def test_networks_for_imagenet_fold_at_its_size(architecture, width, record_property):
+    """Their pool overlaps and the convolution behind it is padded: four windows have kernels of their own."""
+    torch.manual_seed(0)
+    shape = (3, 224, 224)
+    body = ARCHITECTURES[architecture](shape, 10, width=width)
+    folded = assert_keeps_spikes(body, shape, record_property)
+    parts = [c.synapse for c in folded.connections if c.label == "lif1->layer1.0.lif1"]
+    ends = ((0, 1), (55, 0))
+    assert [part.silent for part in parts] == [(rows, columns) for rows in ends for columns in ends]
+
+
+def fold_layers(*layers, shape=(2, 5, 7)):
+    return enlivened(nn.Sequential(*layers), shape=shape)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Conv2d(2, 3, 3), nn.Conv2d(3, 2, 3), LIF(2), nn.Flatten(), nn.Linear(6, 2)],
+        [LIF(2), nn.Flatten(), nn.Linear(70, 2)],
+        [nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(45, 4), LIF(4), nn.Linear(4, 2)],
+        [nn.Conv2d(2, 3, 3), nn.Flatten(), nn.BatchNorm1d(45), LIF(45), nn.Linear(45, 2)],
+        [nn.BatchNorm2d(2), nn.Conv2d(2, 3, 3), LIF(3), nn.Flatten(), nn.BatchNorm1d(45), nn.Linear(45, 2)],
+        [nn.Flatten(), nn.Linear(70, 5), LIF(5)],
+    ],
+    ids=["two convolutions", "a neuron on pixels", "a dense layer on currents", "a flattened picture fires",
+         "norms on pixels and spikes", "spikes as outputs"],
+)  # fmt: skip
+def test_layers_without_a_neuron_between_them_become_one_synapse(layers):
+    torch.manual_seed(1)
+    for layer in layers:  # made when the file was read, by whatever state torch's generator had then
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            layer.reset_parameters()
+    assert_folds_exactly(fold_layers(*layers), samples=4)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "message"),
+    [
+        (
+            [nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), LIF(2)],
+            (2, 5, 7),
+            "1: a MaxPool2d of something else than spikes",
+        ),
+        (
+            [nn.MaxPool2d(2), nn.Conv2d(2, 2, 1), LIF(2)],
+            (2, 5, 7),
+            "0: a MaxPool2d of something else than spikes",
+        ),
+        (
+            [nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False), LIF(8)],
+            (8, 99, 99),
+            r"0: its windows over \(8, 99, 99\) share unevenly",
+        ),
+        (
+            [nn.Conv2d(8, 8, 3), nn.Flatten(), LIF(8 * 97 * 97)],
+            (8, 99, 99),
+            "2: a matrix of 75272 x 78408 weights",
+        ),
+    ],
+)
+def test_refuses_what_it_cannot_fold(layers, shape, message):
+    body = nn.Sequential(*layers)
+    with pytest.raises(FoldError, match=message):
+        fold(trace(body, shape, 2))
+
+
+def test_the_name_of_the_readout_is_taken():
+    body = nn.Sequential(OrderedDict(dense=nn.Linear(4, 4), output=LIF(4), last=nn.Linear(4, 2)))
+    with pytest.raises(FoldError, match="output: a LIF of this name"):
+        fold(trace(body, (4,), 2))
+    body = nn.Sequential(OrderedDict(dense=nn.Linear(4, 4), input=LIF(4), last=nn.Linear(4, 2)))
+    assert [p.name for p in fold(trace(body, (4,), 2)).populations] == ["input", "input@2", "output"]

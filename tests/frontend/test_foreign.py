@@ -1,0 +1,196 @@
+"""Networks of snnTorch and SpikingJelly neurons fire the same spikes when they are folded."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from networks import input_format
+from torch import nn
+
+from mpbn_deploy.base import CheckpointError, FrontendError, OptionError
+from mpbn_deploy.checkpoint import load_model, save_model
+from mpbn_deploy.data import load_dataset
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.fold import fold
+from mpbn_deploy.formats.nir import read_folded
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.nn import ModelCard, SpikingNetwork
+from mpbn_deploy.train import Training, train
+
+STEPS, SAMPLES = 6, 40
+
+
+def body_of(make_neuron):
+    """Two layers of somebody's neurons and a readout.
+
+    Weights are multiples of 1/16, and so are all sums: float32 and float64 agree in every bit.
+    """
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(2, 4, 3),
+        make_neuron(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 5),
+        make_neuron(),
+    ]
+    body = nn.Sequential(*layers, nn.Linear(5, 3)).eval()
+    for layer in (body[0], body[4], body[6]):
+        layer.weight.data = torch.randint(-8, 9, layer.weight.shape) / 16
+        layer.bias.data = torch.randint(2, 10, layer.bias.shape) / 16
+    return body
+
+
+def assert_fires_alike(body, reset):
+    """Their module, one time step after another, against the folded network."""
+    folded = fold(trace(body, (2, 8, 8), STEPS))
+    inputs = np.random.default_rng(0).integers(0, 2, (SAMPLES, STEPS, 2, 8, 8))
+    spikes = {"1": [], "5": []}
+    hooks = [
+        body[int(name)].register_forward_hook(lambda _m, _i, out, name=name: spikes[name].append(out))
+        for name in spikes
+    ]
+    reset(body)
+    with torch.no_grad():
+        logits = sum(body(torch.from_numpy(inputs[:, step]).float()) for step in range(STEPS)) / STEPS
+    reset(body)
+    for hook in hooks:
+        hook.remove()
+    got = simulate(folded, inputs)
+    for name, sent in spikes.items():
+        expected = torch.stack(sent, 1).bool().numpy()
+        assert 0.02 < expected.mean() < 0.98
+        np.testing.assert_array_equal(expected, got.spikes[name])
+    np.testing.assert_allclose(logits.numpy(), got.outputs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.fixture
+def snntorch():
+    return pytest.importorskip("snntorch", reason="snnTorch is not installed (pip install snntorch)")
+
+
+@pytest.fixture
+def neuron():
+    pytest.importorskip("spikingjelly", reason="SpikingJelly is not installed (pip install spikingjelly)")
+    from spikingjelly.activation_based import neuron
+
+    return neuron
+
+
+@pytest.mark.parametrize("reset_delay", [True, False])
+@pytest.mark.parametrize("threshold", [0.75, 1.5])
+def test_snntorch_leaky(snntorch, threshold, reset_delay):
+    from snntorch import utils
+
+    def make():
+        return snntorch.Leaky(
+            beta=0.5, threshold=threshold, init_hidden=True, reset_mechanism="zero", reset_delay=reset_delay
+        )
+
+    assert_fires_alike(body_of(make), utils.reset)
+
+
+def test_snntorch_thresholds_per_feature(snntorch):
+    from snntorch import utils
+
+    thresholds = torch.tensor([0.5, 1.0, 1.5, 2.0, 0.75])
+    options = {"init_hidden": True, "reset_mechanism": "zero"}
+    body = body_of(lambda: snntorch.Leaky(beta=0.5, threshold=1.0, **options))
+    body[5] = snntorch.Leaky(beta=0.5, threshold=thresholds, **options).double()
+    assert_fires_alike(body, utils.reset)
+
+
+def spikingjelly_reset(body):
+    from spikingjelly.activation_based import functional
+
+    functional.reset_net(body)
+
+
+@pytest.mark.parametrize("decay_input", [True, False])
+def test_spikingjelly_lif(neuron, decay_input):
+    make = lambda: neuron.LIFNode(tau=2.0, decay_input=decay_input, v_threshold=0.75)  # noqa: E731
+    assert_fires_alike(body_of(make), spikingjelly_reset)
+
+
+def test_spikingjelly_if_and_parametric(neuron):
+    assert_fires_alike(body_of(lambda: neuron.IFNode(v_threshold=1.5)), spikingjelly_reset)
+    parametric = body_of(lambda: neuron.ParametricLIFNode(init_tau=2.0, v_threshold=0.75))
+    assert_fires_alike(parametric, spikingjelly_reset)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"init_hidden": False}, r"1 \(Leaky\): returns its state"),
+        ({"reset_mechanism": "subtract"}, "reset by 'subtract'"),
+        ({"graded_spikes_factor": 2.0}, "graded spikes"),
+        ({"beta": torch.tensor([0.1, 0.2])}, "2 values of beta"),
+        ({"threshold": -0.1, "reset_delay": False}, "thresholds below zero"),
+    ],
+)
+def test_snntorch_neurons_without_an_exact_translation(snntorch, options, message):
+    usual = {"beta": 0.5, "init_hidden": True, "reset_mechanism": "zero"}
+    body = nn.Sequential(nn.Linear(4, 2), snntorch.Leaky(**{**usual, **options}))
+    with pytest.raises(FrontendError, match=message):
+        trace(body, (4,), 2)
+
+
+def test_spikingjelly_neurons_without_an_exact_translation(neuron):
+    for made, message in (
+        (neuron.LIFNode(v_reset=None), r"1 \(LIFNode\): reset by subtraction"),
+        (neuron.IFNode(v_reset=0.1), "resets to 0.1"),
+        (neuron.MPBNLIFNode(out_features=2), "carries the normalized membrane"),
+    ):
+        with pytest.raises(FrontendError, match=message):
+            trace(nn.Sequential(nn.Linear(4, 2), made), (4,), 2)
+
+
+def test_a_checkpoint_of_neurons_that_look_at_numbers_while_they_are_made(snntorch, monkeypatch, tmp_path):
+    (tmp_path / "their_leaky.py").write_text(
+        "import snntorch\n"
+        "from torch import nn\n\n\n"
+        "def build():\n"
+        "    leaky = snntorch.Leaky(beta=0.5, init_hidden=True, reset_mechanism='zero')\n"
+        "    return nn.Sequential(nn.Linear(4, 8), leaky, nn.Linear(8, 3))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from their_leaky import build
+
+    card = ModelCard(architecture="their_leaky:build")
+    save_model(
+        tmp_path / "model.pt",
+        SpikingNetwork(build(), timesteps=3, input_format=input_format((4,)), card=card),
+    )
+    message = r"model\.pt: snntorch\.\S*Leaky, of the network 'their_leaky:build', looks at numbers while"
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_model(tmp_path / "model.pt", arch="their_leaky:build")
+    assert "write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir')" in str(caught.value)
+
+
+@pytest.mark.parametrize("library", ["snnTorch", "SpikingJelly"])
+def test_the_examples_of_the_documentation(library, request, tmp_path, monkeypatch):
+    """docs/folding.md: the code runs, and the folded network says what theirs says."""
+    request.getfixturevalue({"snnTorch": "snntorch", "SpikingJelly": "neuron"}[library])
+    text = (Path(__file__).parents[2] / "docs" / "folding.md").read_text(encoding="utf-8")
+    code = text.split(f"### {library}")[1].split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "docs/folding.md", "exec"), names)
+    network, inputs = read_folded("model.nir"), names["inputs"].numpy()
+    assert network.input_range.maximum == 1 and network.timesteps == len(inputs)
+    got = simulate(network, inputs.swapaxes(0, 1))
+    assert 0.02 < got.spikes["1"].mean() < 0.98
+    np.testing.assert_allclose(names["logits"].numpy(), got.outputs, rtol=1e-4, atol=1e-4)
+
+
+def test_training_them_here_is_refused(neuron, monkeypatch, tmp_path):
+    (tmp_path / "theirs.py").write_text(
+        "from torch import nn\n"
+        "from spikingjelly.activation_based import neuron\n\n\n"
+        "def build(input_shape, classes, mpbn):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), neuron.LIFNode(), nn.Linear(8, classes))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(OptionError, match=r"body\.2: a neuron of another library"):
+        train(load_dataset("digits"), "theirs:build", training=Training(epochs=1))

@@ -1,0 +1,210 @@
+"""What a torch module means, and how unknown things are named."""
+
+import numpy as np
+import pytest
+import torch
+from networks import conv_body, input_format, spiking_network
+from torch import nn
+from torch.nn import functional
+
+from mpbn_deploy.base import FrontendError
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.ir import Convolution, Flatten, Linear, Spike
+from mpbn_deploy.nn import LIF, SpikingNetwork
+
+
+def network_of(*layers, shape=(2, 5, 7)):
+    return SpikingNetwork(nn.Sequential(*layers), timesteps=2, input_format=input_format(shape))
+
+
+def test_steps_bear_the_names_of_the_modules():
+    trained = trace(spiking_network())
+    assert [step.name for step in trained.steps] == [
+        "conv1", "norm1", "lif1", "flatten", "dense2", "norm2", "lif2", "readout",
+    ]  # fmt: skip
+    assert trained.timesteps == 3
+    assert isinstance(trained.steps[0].operation, Convolution)
+    assert trained.steps[2].shape == (4, 3, 4)
+
+
+def test_follows_nested_modules_and_functions_and_drops_what_does_nothing():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(2, 3, 3)
+            self.drop = nn.Dropout(0.5)
+            self.lif = LIF(3)
+
+        def forward(self, x):
+            return self.lif(self.drop(self.conv(x)))
+
+    class Body(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = Block()
+            self.head = nn.Linear(45, 2)
+
+        def forward(self, x):
+            return self.head(torch.flatten(self.block(x), 1))
+
+    trained = trace(SpikingNetwork(Body(), timesteps=2, input_format=input_format()))
+    assert [step.name for step in trained.steps] == ["block.conv", "block.lif", "flatten", "head"]
+    assert isinstance(trained.steps[2].operation, Flatten)
+
+
+def test_a_module_called_twice_gets_two_names():
+    linear, lif = nn.Linear(4, 4), LIF(4)
+    trained = trace(network_of(linear, lif, linear, lif, nn.Linear(4, 2), shape=(4,)))
+    assert [step.name for step in trained.steps] == ["0", "1", "0@2", "1@2", "4"]
+
+
+def test_a_plain_module_needs_shape_and_steps():
+    trained = trace(conv_body(), (2, 5, 7), 3)
+    assert trained.input.maximum == 255 and trained.timesteps == 3
+    with pytest.raises(FrontendError, match="input_shape and timesteps"):
+        trace(conv_body())
+    with pytest.raises(FrontendError, match="was made for"):
+        trace(spiking_network(), (1, 2, 3))
+
+
+def test_own_converters_win():
+    class MyNeuron(nn.Module):
+        def forward(self, x):
+            return (x > 1).to(x.dtype) if x.sum() > 0 else x  # cannot be traced
+
+    layers = (nn.Linear(4, 4), MyNeuron(), nn.Linear(4, 2))
+    rule = Spike(leak=0.5, threshold=1.0, norm=None)
+    trained = trace(network_of(*layers, shape=(4,)), converters={MyNeuron: lambda module: rule})
+    assert trained.steps[1].operation is rule
+    doubled = trace(
+        network_of(nn.Linear(4, 2), shape=(4,)),
+        converters={nn.Linear: lambda m: Linear(weight=2 * np.ones((2, 4)), bias=np.zeros(2))},
+    )
+    assert doubled.steps[0].operation.weight.max() == 2
+
+
+def test_a_subclass_that_computes_something_else_is_not_taken_for_its_parent():
+    class Standardized(nn.Linear):
+        def forward(self, x):
+            return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
+
+    class Renamed(nn.Linear):
+        pass
+
+    with pytest.raises(FrontendError, match=r"0\.weight: a parameter that forward uses directly"):
+        trace(network_of(Standardized(4, 2), shape=(4,)))
+    assert len(trace(network_of(Renamed(4, 2), shape=(4,))).steps) == 1
+
+
+class FlattensBatch(nn.Module):
+    def forward(self, x):
+        return x.flatten(end_dim=1)
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+class Adds(nn.Module):
+    def forward(self, x):
+        return x + x.relu()
+
+
+class AddsUnlike(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 1)
+
+    def forward(self, x):
+        return self.conv(x) + x
+
+
+class AddsANumber(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+class PoolsOddly(nn.Module):
+    def forward(self, x):
+        return functional.max_pool2d(x, 2, 2, 0, 1, True)
+
+
+class Functions(nn.Module):
+    """Everything that forward may call without a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.readout = nn.Conv2d(2, 2, 1), nn.Linear(4, 3)
+        self.lif = LIF(2)
+
+    def forward(self, x):
+        x = self.lif(torch.add(self.conv(x), x))
+        pooled = functional.max_pool2d(x, 2, padding=1)
+        x = functional.avg_pool2d(x, (2, 2), ceil_mode=True)
+        x += pooled
+        x = functional.adaptive_avg_pool2d(x, (1, 2)).add(functional.adaptive_avg_pool2d(x, (1, 2)))
+        return self.readout(x.flatten(start_dim=1))
+
+
+def test_functions_are_read_as_the_modules_they_are():
+    trained = trace(network_of(Functions()))
+    kinds = [type(step.operation).__name__ for step in trained.steps]
+    assert kinds == [
+        "Convolution", "Add", "Spike", "MaxPool", "AveragePool", "Add",
+        "AdaptivePool", "AdaptivePool", "Add", "Flatten", "Linear",
+    ]  # fmt: skip
+    assert trained.steps[1].sources == ("0.conv", "input")
+    assert trained.steps[3].shape == trained.steps[4].shape == (2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([nn.Conv2d(2, 2, 3), nn.ReLU()], r"1: layer of class ReLU is not known. Known are .*LIF, .*Linear"),
+        ([nn.Linear(3, 2)], r"0: its input has shape \(2, 5, 7\); it takes \(3,\)"),
+        ([nn.Conv2d(3, 2, 3)], r"0: its input has shape .* \(3, height, width\)"),
+        ([nn.Conv2d(2, 2, 9)], "at least as large as the kernel"),
+        ([nn.Conv2d(2, 2, 3, padding="same")], r"0 \(Conv2d\): padding 'same'"),
+        ([nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular")], "circular"),
+        ([nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2, track_running_stats=False)], "no running statistics"),
+        ([nn.Conv2d(2, 2, 3), nn.BatchNorm2d(4)], "it takes 4 channels"),
+        ([nn.Conv2d(2, 2, 3), LIF(7)], "7 channels or neurons"),
+        ([nn.Flatten(2)], "flattens dimensions"),
+        ([FlattensBatch()], r"0\.flatten: flattens dimensions 0\.\.1"),
+        ([nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, ceil_mode=True)], r"1 \(MaxPool2d\): ceil_mode"),
+        ([nn.MaxPool2d(2, return_indices=True)], r"0 \(MaxPool2d\): return_indices"),
+        ([nn.AvgPool2d(9)], "it takes at least as large as the window"),
+        (
+            [nn.Flatten(), nn.AvgPool2d(2)],
+            r"1: its input has shape \(70,\); it takes \(channels, height, width\)",
+        ),
+        (
+            [AddsUnlike()],
+            r"0\.add: its input has shape \(2, 5, 7\); it takes \(3, 5, 7\), as its other input",
+        ),
+        ([AddsANumber()], r"0\.add: operation 'add' is not known"),
+        ([PoolsOddly()], r"0\.max_pool2d: ceil_mode"),
+        ([Branches()], "cannot trace"),
+        ([Adds()], r"0\.relu: operation 'relu' is not known"),
+        ([nn.Conv2d(2, 2, 3), nn.Sequential(nn.Identity(), Adds())], r"1\.1\.relu: operation 'relu'"),
+        ([nn.Identity()], "must return one value"),
+    ],
+)
+def test_names_what_it_does_not_know(layers, message):
+    with pytest.raises(FrontendError, match=message):
+        trace(network_of(*layers))
+
+
+def test_two_inputs_are_refused():
+    class Doubles(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.join = nn.Bilinear(4, 4, 2)
+
+        def forward(self, x):
+            return self.join(x, x.flatten(1))
+
+    converters = {nn.Bilinear: lambda module: Flatten()}
+    with pytest.raises(FrontendError, match="takes 2 values"):
+        trace(SpikingNetwork(Doubles(), timesteps=1, input_format=input_format((4,))), converters=converters)

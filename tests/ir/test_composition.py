@@ -1,0 +1,278 @@
+"""Linear maps put together: the synapses give what the two give, in every number."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from mpbn_deploy.base import NetworkError
+from mpbn_deploy.ir import (
+    NO_BORDER,
+    Conv2d,
+    Dense,
+    add,
+    apply_synapse,
+    as_dense,
+    diagonal_synapse,
+    identity_synapse,
+    matrix,
+    output_shape,
+    pool_synapse,
+    regroup,
+    through,
+    window,
+)
+from mpbn_deploy.ir.composition import compose
+
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
+few = settings(max_examples=200, deadline=None)
+
+
+def whole_numbers(seed, *shape):
+    return np.random.default_rng(seed).integers(-3, 4, size=shape).astype(float)
+
+
+@st.composite
+def convolutions(draw, channels, outputs=None):
+    groups = draw(st.sampled_from([g for g in (1, 2, 4) if channels % g == 0]))
+    outputs = outputs or draw(st.sampled_from((2, 4)))
+    assume(outputs % groups == 0)
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    return Conv2d(
+        weight=whole_numbers(draw(seeds), outputs, channels // groups, *draw(pair)),
+        stride=draw(pair),
+        padding=draw(st.tuples(st.integers(0, 3), st.integers(0, 3))),
+        dilation=draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        groups=groups,
+        exponent=draw(st.integers(-1, 1)),
+    )
+
+
+@st.composite
+def windowed(draw, synapse, source):
+    """The same convolution, of which a border of the target gets nothing."""
+    silent = []
+    for size in shape_of(synapse, source)[1:]:
+        near = draw(st.integers(0, size - 1))
+        silent.append((near, draw(st.integers(0, size - 1 - near))))
+    return replace(synapse, silent=tuple(silent))
+
+
+def assert_equal_maps(expected, synapses, shape, seed):
+    values = whole_numbers(seed, 2, *shape)
+    found = sum(apply_synapse(synapse, values).reshape(2, -1) for synapse in synapses)
+    np.testing.assert_array_equal(expected(values).reshape(2, -1), found)
+
+
+def served(synapses, shape):
+    """How many of the synapses act on each neuron of a target."""
+    count = np.zeros(shape[1:], int)
+    for synapse in synapses:
+        count[window(synapse, shape)] += 1
+    return count
+
+
+def in_a_row(first, second):
+    return lambda values: apply_synapse(second, apply_synapse(first, values))
+
+
+def shape_of(synapse, source):
+    shape = output_shape(synapse, source)
+    assume(min(shape) > 0)
+    return shape
+
+
+@few
+@given(st.data(), sizes, seeds)
+def test_a_convolution_after_a_convolution(data, size, seed):
+    source = (4, *size)
+    first = data.draw(convolutions(4))
+    second = data.draw(convolutions(len(first.weight)))
+    expected = shape_of(second, shape_of(first, source))
+    parts = compose(first, second, source)
+    assert_equal_maps(in_a_row(first, second), parts, source, seed)
+    if isinstance(parts[0], Conv2d):
+        assert {output_shape(part, source) for part in parts} == {expected}
+        assert (served(parts, expected) == 1).all()  # each neuron has one kernel
+    if second.padding == (0, 0):
+        assert len(parts) == 1 and isinstance(parts[0], Conv2d) and parts[0].silent == NO_BORDER
+
+
+@few
+@given(st.data(), sizes, seeds)
+def test_convolutions_that_leave_a_border_out(data, size, seed):
+    """Also three in a row, and a matrix behind them."""
+    source = (4, *size)
+    first = data.draw(windowed(data.draw(convolutions(4)), source))
+    middle = output_shape(first, source)
+    second = data.draw(windowed(data.draw(convolutions(len(first.weight))), middle))
+    target = output_shape(second, middle)
+    parts = compose(first, second, source)
+    assert_equal_maps(in_a_row(first, second), parts, source, seed)
+    assert_equal_maps(in_a_row(first, second), (matrix(parts, source),), source, seed)
+    third = data.draw(convolutions(target[0]))
+    shape_of(third, target)
+    for last in (third, Dense(weight=whole_numbers(seed, 2, int(np.prod(target))))):
+        assert_equal_maps(
+            lambda values, last=last: apply_synapse(last, in_a_row(first, second)(values)),
+            through(parts, last, source, between=target),
+            source,
+            seed,
+        )
+
+
+@few
+@given(st.data(), sizes, seeds)
+def test_a_matrix_after_a_convolution(data, size, seed):
+    source = (4, *size)
+    first = data.draw(convolutions(4))
+    second = Dense(weight=whole_numbers(seed, 3, int(np.prod(shape_of(first, source)))), exponent=1)
+    assert_equal_maps(in_a_row(first, second), compose(first, second, source), source, seed)
+
+
+@few
+@given(st.data(), sizes, seeds)
+def test_a_convolution_or_matrix_after_a_matrix(data, size, seed):
+    middle = (4, *size)
+    first = Dense(weight=whole_numbers(seed, int(np.prod(middle)), 5))
+    second = data.draw(convolutions(4))
+    shape_of(second, middle)
+    [one] = compose(first, second, (5,), between=middle)
+    assert_equal_maps(
+        lambda values: apply_synapse(second, apply_synapse(first, values).reshape(-1, *middle)),
+        (one,),
+        (5,),
+        seed,
+    )
+    third = Dense(weight=whole_numbers(seed, 2, len(one.weight)))
+    assert_equal_maps(in_a_row(one, third), compose(one, third, (5,)), (5,), seed)
+
+
+@few
+@given(st.data(), sizes, seeds)
+def test_side_by_side(data, size, seed):
+    source = (4, *size)
+    first, second = data.draw(convolutions(4, 4)), data.draw(convolutions(4, 4))
+    assume(shape_of(first, source) == shape_of(second, source))
+    if data.draw(st.booleans()):
+        second = data.draw(windowed(second, source))
+    for one, other in ((first, second), (first, as_dense(second, source)), (as_dense(first, source), second)):
+        together = add((one,), (other,), source)
+        assert_equal_maps(
+            lambda values: (
+                apply_synapse(first, values).reshape(2, -1) + apply_synapse(second, values).reshape(2, -1)
+            ),
+            together,
+            source,
+            seed,
+        )
+    together = add((first,), (second,), source)
+    one = len(together) == 1 and isinstance(together[0], Conv2d)
+    assert one or first.stride != second.stride or first.silent != second.silent
+
+
+@few
+@given(st.data(), sizes, seeds)
+def test_a_convolution_as_a_matrix(data, size, seed):
+    source = (4, *size)
+    synapse = data.draw(convolutions(4))
+    shape_of(synapse, source)
+    assert_equal_maps(
+        lambda values: apply_synapse(synapse, values), (as_dense(synapse, source),), source, seed
+    )
+
+
+def test_a_skip_of_an_identity_lands_in_the_middle_of_the_kernel():
+    kernel = Conv2d(weight=np.zeros((2, 2, 3, 3)), padding=(1, 1))
+    [together] = add((kernel,), (identity_synapse((2, 5, 5)),), (2, 5, 5))
+    assert together.padding == (1, 1) and together.weight.shape == (2, 2, 3, 3)
+    np.testing.assert_array_equal(together.weight[:, :, 1, 1], np.eye(2))
+    assert together.weight.sum() == 2
+
+
+def test_pooling_then_a_padded_convolution_stays_a_convolution():
+    pool = pool_synapse(2, (2, 2), (2, 2), weight=0.25)
+    padded = Conv2d(weight=np.ones((3, 2, 3, 3)), padding=(1, 1))
+    [one] = compose(pool, padded, (2, 8, 8))
+    assert isinstance(one, Conv2d) and one.stride == (2, 2) and one.padding == (2, 2)
+    # with nine rows the last is not pooled, but the one convolution would read it
+    parts = compose(pool, padded, (2, 9, 8))
+    assert [part.silent for part in parts] == [((0, 1), (0, 0)), ((3, 0), (0, 0))]
+    # in a small picture a matrix has fewer weights
+    assert isinstance(compose(pool, padded, (2, 5, 5))[0], Dense)
+
+
+def test_an_overlapping_pool_before_a_padded_convolution_has_a_kernel_for_each_window():
+    """The stem of ResNet18 on 224 x 224: beyond the pooled picture one would read the last row of pixels."""
+    pool = pool_synapse(4, (3, 3), (2, 2), (1, 1), weight=1 / 9)
+    padded = Conv2d(weight=whole_numbers(0, 4, 4, 3, 3), padding=(1, 1))
+    parts = compose(pool, padded, (4, 112, 112))
+    ends = ((0, 1), (55, 0))
+    assert [part.silent for part in parts] == [(rows, columns) for rows in ends for columns in ends]
+    assert {part.weight.shape for part in parts} == {(4, 4, 7, 7)}
+    pixels = whole_numbers(1, 2, 4, 112, 112)
+    found = sum(apply_synapse(part, pixels) for part in parts)
+    np.testing.assert_allclose(found, in_a_row(pool, padded)(pixels), rtol=1e-12, atol=1e-12)
+    # where the last window ends at the border, one kernel serves all
+    assert len(compose(pool, padded, (4, 113, 113))) == 1
+
+
+@pytest.mark.parametrize("size", [6, 7, 12])
+def test_convolutions_in_a_row_that_both_keep_the_size(size):
+    """Both borders are at fault: a window for each side and corner, and the inner one."""
+    first = Conv2d(weight=whole_numbers(0, 8, 8, 5, 5), padding=(2, 2))
+    second = Conv2d(weight=whole_numbers(1, 8, 8, 3, 3), padding=(1, 1))
+    parts = compose(first, second, (8, size, size))
+    assert_equal_maps(in_a_row(first, second), parts, (8, size, size), 2)
+    assert (len(parts) == 9) == (size**4 > 9 * 7 * 7)
+
+
+def test_a_kernel_of_single_pixels_keeps_its_dilation():
+    dilated = Conv2d(weight=np.ones((2, 2, 3, 3)), dilation=(2, 2), groups=1)
+    [one] = compose(dilated, identity_synapse((2, 4, 4)), (2, 8, 8))
+    assert one.dilation == (2, 2) and one.weight.shape == (2, 2, 3, 3)
+
+
+def test_pooling_keeps_channels_apart():
+    [twice] = compose(pool_synapse(3, (2, 2), (2, 2)), pool_synapse(3, (2, 2), (2, 2)), (3, 8, 8))
+    assert twice.groups == 3 and twice.weight.shape == (3, 1, 4, 4) and twice.stride == (4, 4)
+
+
+@pytest.mark.parametrize(("values", "shape"), [(2, (2, 3, 4)), (24, (2, 3, 4)), (5, (5,))])
+def test_scaling(values, shape):
+    given_values = np.arange(1.0, values + 1).reshape(shape if values == np.prod(shape) else (-1, 1, 1))
+    synapse = diagonal_synapse(given_values, shape)
+    assert_equal_maps(lambda source: source * given_values, (synapse,), shape, 0)
+    assert isinstance(synapse, Conv2d) == (values == 2)
+    assert_equal_maps(lambda source: source, (identity_synapse(shape),), shape, 0)
+
+
+def test_fewer_groups():
+    weight = np.arange(8.0).reshape(4, 2, 1, 1)
+    assert regroup(weight, 4, 4) is weight
+    assert regroup(weight, 4, 2)[:, :, 0, 0].tolist() == [
+        [0, 1, 0, 0],
+        [0, 0, 2, 3],
+        [4, 5, 0, 0],
+        [0, 0, 6, 7],
+    ]
+
+
+def test_matrices_that_would_be_too_large_are_refused():
+    kernel = Conv2d(weight=np.ones((8, 8, 3, 3)), padding=(1, 1))
+    shape = (8, 64, 64)
+    for refused in (
+        lambda: as_dense(kernel, shape, limit=2**20),
+        lambda: compose(kernel, kernel, shape, limit=2**13),
+        lambda: add((kernel,), (replace(kernel, silent=((1, 0), (0, 0))),), shape, limit=2**10),
+        lambda: compose(kernel, Dense(weight=np.ones((2, 8 * 64 * 64))), shape, limit=2**10),
+        lambda: compose(Dense(weight=np.ones((8 * 64 * 64, 4))), kernel, (4,), between=shape, limit=2**10),
+        lambda: identity_synapse((2**14,)),
+        lambda: as_dense(
+            Conv2d(weight=np.ones((1, 1, 2, 2)), stride=(9**9,) * 2, padding=(9**9,) * 2), (1, 1, 1)
+        ),
+    ):
+        with pytest.raises(NetworkError, match="weights would be needed; allowed are"):
+            refused()

@@ -1,0 +1,279 @@
+"""The neuron's fast scan against the plain loop of the paper, in float64: spikes, gradients, statistics."""
+
+import pytest
+import torch
+from networks import input_format
+from torch import nn
+from torch.nn.functional import batch_norm
+
+from mpbn_deploy.base import OptionError
+from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.nn.neuron import LEAST_GAIN
+
+
+def run_lif(lif, steps):
+    """Feed one neuron, step by step."""
+    lif.timesteps = len(steps)
+    with torch.no_grad():
+        return lif(torch.tensor(steps).view(-1, 1)).ravel().tolist()
+
+
+def test_the_neuron_is_that_of_the_paper():
+    """leak 0.25, threshold 0.5, strictly above, reset to zero"""
+    assert run_lif(LIF(1, mpbn="none"), [0.5, 0.375, 0.375]) == [0, 0, 0]
+    assert run_lif(LIF(1, mpbn="none"), [0.5, 0.376, 0.5]) == [0, 1, 0]
+
+
+def test_mpbn_normalizes_a_copy_of_the_membrane():
+    lif = LIF(1).eval()
+    norm = lif.mpbn.bn
+    norm.running_mean.fill_(1.0)
+    norm.running_var.fill_(4.0 - norm.eps)
+    norm.weight.data.fill_(2.0)
+    norm.bias.data.fill_(-0.5)
+    # fires when 2 * (v - 1) / 2 - 0.5 > 0.5, that is v > 2; the membrane itself goes on un-normalized
+    assert run_lif(lif, [2.0, 1.5, 1.5]) == [0, 0, 0]
+    assert run_lif(lif, [2.0, 1.6, 2.0]) == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "count"), [((3, 2, 2), "channel", 3), ((3, 2, 2), "element", 12), (5, "element", 5)]
+)
+def test_mpbn_has_parameters_per_channel_or_per_neuron(shape, kind, count):
+    lif = LIF(shape, mpbn=kind)
+    assert lif.mpbn.bn.num_features == count
+    lif.timesteps = 2
+    sizes = (shape,) if isinstance(shape, int) else shape
+    assert lif(torch.randn(8, *sizes)).shape == (8, *sizes)
+
+
+def test_statistics_are_those_of_one_time_step():
+    lif = LIF(2, leak=0.0)
+    lif.timesteps = 2
+    x = torch.randn(2, 16, 2)
+    spikes = lif.train()(x.flatten(0, 1)).view(2, 16, 2)
+    for step in range(2):
+        normalized = (x[step] - x[step].mean(0)) / torch.sqrt(x[step].var(0, unbiased=False) + 1e-5)
+        assert torch.equal(spikes[step], (normalized > 0.5).float())
+
+
+# ---- the scan against the plain loop ------------------------------------------------------------
+
+SHAPES = {"dense": (6,), "picture": (3, 4, 5)}
+
+
+def soft_spike(membrane, surrogate):
+    """What backward differentiates in place of the step: the paper's code, with or without its tanh."""
+    clamped = membrane.clamp(0, 1)
+    if surrogate == "rectangle":
+        return clamped
+    edge = torch.tanh(torch.tensor(1.5, dtype=membrane.dtype))
+    return (torch.tanh(3 * (clamped - 0.5)) + edge) / (2 * edge)
+
+
+def plain_loop(lif, x):
+    """Eq. 1, 2 and 8 step by step, differentiated by autograd."""
+    membrane = torch.zeros_like(x[: len(x) // lif.timesteps])
+    spikes = []
+    for current in x.view(lif.timesteps, -1, *x.shape[1:]):
+        membrane = lif.leak * membrane + current
+        normalized = plain_norm(lif.mpbn, membrane) if lif.mpbn else membrane
+        soft = soft_spike(normalized, lif.surrogate)
+        spike = ((normalized > lif.threshold).to(x.dtype) - soft).detach() + soft
+        membrane = membrane * (1 - spike)
+        spikes.append(spike)
+    return torch.cat(spikes)
+
+
+def plain_norm(mpbn, membrane):
+    bn = mpbn.bn
+    flat = membrane.flatten(1) if mpbn.kind == "element" else membrane
+    result = batch_norm(
+        flat, bn.running_mean, bn.running_var, mpbn.gain, bn.bias, mpbn.training, bn.momentum, bn.eps
+    )
+    return result.view_as(membrane)
+
+
+def make_lif(shape, **options):
+    """A neuron whose MPBN has gains of both signs and statistics of its own."""
+    lif = LIF(shape, **options).double()
+    lif.timesteps = 3
+    if lif.mpbn is not None:
+        for values in (lif.mpbn.bn.weight.data, lif.mpbn.bn.bias.data, lif.mpbn.bn.running_mean):
+            values.normal_()
+        lif.mpbn.bn.running_var.uniform_(0.5, 2)
+    return lif
+
+
+def outcome(lif, function, x, weights):
+    """Spikes, gradients by input, gain and offset, and the running statistics afterwards."""
+    buffers = [buffer.clone() for buffer in lif.buffers()]
+    x = x.detach().requires_grad_()
+    spikes = function(x)
+    gradients = torch.autograd.grad((spikes * weights).sum(), [x, *lif.parameters()])
+    moved = [buffer.clone() for buffer in lif.buffers() if buffer.is_floating_point()]
+    for buffer, before in zip(lif.buffers(), buffers, strict=True):
+        buffer.copy_(before)
+    return spikes.detach(), [*gradients, *moved]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("surrogate", ["rectangle", "tanh"])
+@pytest.mark.parametrize("kind", ["channel", "element", "none"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_scan_is_the_plain_loop(shape, kind, surrogate, layout, training):
+    torch.manual_seed(0)
+    lif = make_lif(shape, mpbn=kind, surrogate=surrogate).train(training)
+    x, weights = torch.randn(2, 3 * 7, *shape, dtype=torch.float64)
+    if len(shape) == 3:
+        x = x.contiguous(memory_format=layout)
+    spikes, rest = outcome(lif, lif, x, weights)
+    expected_spikes, expected_rest = outcome(lif, lambda x: plain_loop(lif, x), x, weights)
+    assert 0 < spikes.mean() < 1
+    assert torch.equal(spikes, expected_spikes)
+    for found, expected in zip(rest, expected_rest, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_borders_of_the_surrogate_belong_to_it():
+    lif = LIF(1, mpbn="none")
+    lif.timesteps = 1
+    x = torch.tensor([[-1e-38], [0.0], [1.0], [1.0000001]], requires_grad=True)
+    lif(x).sum().backward()
+    assert x.grad.ravel().tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["channel", "element"])
+def test_positive_gains_stay_positive_and_keep_learning(kind):
+    lif = make_lif((2, 2, 2), mpbn=kind, mpbn_gain="positive")
+    weight = lif.mpbn.bn.weight
+    weight.data[0], weight.data[1] = -3.0, 0.0001
+    lif.mpbn.bn.bias.data[1] = 0.25  # inside the surrogate
+    assert lif.mpbn.gain[0] == 3.0
+    assert lif.mpbn.gain[1] == LEAST_GAIN
+    lif(torch.randn(21, 2, 2, 2, dtype=torch.float64)).sum().backward()
+    assert weight.grad[1] != 0
+    assert "positive" in repr(lif)
+
+
+def test_positive_gains_change_nothing_while_weights_are_positive():
+    torch.manual_seed(0)
+    free, positive = LIF(4), LIF(4, mpbn_gain="positive")
+    x = torch.randn(30, 4)
+    for lif in (free, positive):
+        lif.timesteps = 3
+        lif(x).square().sum().backward()
+    assert torch.equal(free(x), positive(x))
+    assert torch.equal(free.mpbn.bn.weight.grad, positive.mpbn.bn.weight.grad)
+
+
+def test_without_gradients_spikes_are_the_same():
+    torch.manual_seed(0)
+    lif = make_lif((3, 4, 5)).eval()
+    x = torch.randn(9, 3, 4, 5, dtype=torch.float64)
+    with torch.no_grad():
+        quick = lif(x)
+    assert torch.equal(quick, lif(x.requires_grad_()))
+
+
+def test_inputs_with_holes_in_memory():
+    torch.manual_seed(0)
+    lif = make_lif((3, 4, 5))
+    x = torch.randn(9, 3, 4, 10, dtype=torch.float64)[..., ::2]
+    weights = torch.randn(9, 3, 4, 5, dtype=torch.float64)
+    spikes, rest = outcome(lif, lif, x, weights)
+    expected_spikes, expected_rest = outcome(lif, lif, x.contiguous(), weights)
+    assert not x.is_contiguous() and torch.equal(spikes, expected_spikes)
+    for found, expected in zip(rest, expected_rest, strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["channel", "element"])
+def test_a_sample_of_another_shape_is_refused(kind):
+    lif = LIF((3, 4, 4), mpbn=kind)
+    lif.timesteps = 1
+    with pytest.raises(OptionError, match=rf"\(2, 4, 4\); its {kind}-wise MPBN was made for \(3, 4, 4\)"):
+        lif(torch.zeros(2, 2, 4, 4))
+
+
+@pytest.mark.parametrize("option", ["mpbn", "mpbn_gain", "surrogate"])
+def test_unknown_words_are_refused(option):
+    with pytest.raises(OptionError, match=r"no .* 'wrong'"):
+        LIF(1, **{option: "wrong"})
+
+
+def test_a_network_trains_alike_in_both_layouts():
+    """channels_last is a matter of speed only"""
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(2, 4, 3), LIF(4), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4 * 9, 3))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((2, 8, 8))).double()
+    pictures = torch.randint(0, 255, (5, 2, 8, 8))
+    layouts = []
+    body[0].register_forward_hook(lambda _m, _i, out: layouts.append(out.is_contiguous()))
+    plain = body(network.normalize(pictures.double()).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
+    quick = network.to(memory_format=torch.channels_last).train()(pictures)
+    assert layouts == [True, False]
+    torch.testing.assert_close(quick, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_all_neurons_follow_the_time_steps_of_their_network():
+    body = nn.Sequential(nn.Linear(4, 2), LIF(2))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((4,)))
+    network.timesteps = 5
+    assert network.body[1].timesteps == 5
+    with pytest.raises(OptionError, match="timesteps 0"):
+        network.timesteps = 0
+
+
+@pytest.mark.parametrize("kind", ["channel", "element"])
+def test_a_single_value_cannot_be_normalized(kind):
+    lif = LIF(3, mpbn=kind)
+    lif.timesteps = 1
+    with pytest.raises(OptionError, match="cannot train on a single value"):
+        lif(torch.zeros(1, 3))
+    lif.timesteps = 2
+    with pytest.raises(OptionError, match="a batch of 3; 2 time steps"):
+        lif(torch.zeros(3, 3))
+    lif.mpbn.bn.momentum = None
+    with pytest.raises(OptionError, match="needs running statistics and a momentum"):
+        lif(torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize("kind", ["channel", "element", "none"])
+def test_neurons_work_under_autocast(kind):
+    body = nn.Sequential(nn.Linear(4, 3), LIF(3, mpbn=kind), nn.Linear(3, 2))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((4,)))
+    with torch.autocast("cpu", torch.bfloat16):
+        network(torch.randint(0, 9, (6, 4))).float().sum().backward()
+    assert body[0].weight.grad.isfinite().all()
+
+
+def test_moments_do_not_move_between_forward_and_backward():
+    """Evaluation, then training of the same neuron, then backward of the first."""
+    torch.manual_seed(0)
+    lif = make_lif((3, 4, 5)).eval()
+    x = torch.randn(9, 3, 4, 5, dtype=torch.float64, requires_grad=True)
+    spikes = lif(x)
+    (expected,) = torch.autograd.grad(spikes.sum(), x, retain_graph=True)
+    lif.train()(torch.randn(9, 3, 4, 5, dtype=torch.float64))
+    (found,) = torch.autograd.grad(spikes.sum(), x)
+    assert torch.equal(found, expected)
+
+
+def test_batches_are_counted_as_torch_counts_them():
+    lif = make_lif((3, 4, 5))
+    lif(torch.randn(9, 3, 4, 5, dtype=torch.float64))
+    assert lif.mpbn.bn.num_batches_tracked == 3
+
+
+def test_logits_are_the_mean_over_time_of_normalized_inputs():
+    body = nn.Sequential(nn.Flatten(), nn.Linear(70, 3))
+    given = input_format()
+    network = SpikingNetwork(body, timesteps=4, input_format=given).double()
+    frames = torch.randint(0, 10, (2, 4, 2, 5, 7)).double()
+    mean, deviation = (torch.tensor(v).view(2, 1, 1) for v in (given.mean, given.deviation))
+    expected = torch.stack([body.double()((frames[:, t] - mean) / deviation) for t in range(4)]).mean(0)
+    assert torch.allclose(network(frames), expected)
+    still = frames[:, :1].expand(-1, 4, -1, -1, -1)
+    assert torch.allclose(network(frames[:, 0]), network(still))

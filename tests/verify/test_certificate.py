@@ -1,0 +1,91 @@
+"""verify.json is found again, or it is said what is not."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from networks import spiking_network
+
+from mpbn_deploy.base import FormatError, main
+from mpbn_deploy.export import export
+from mpbn_deploy.fold import fold
+from mpbn_deploy.formats.folder import MANIFEST_FILE, VERIFY_FILE, sha256
+from mpbn_deploy.formats.nir import write_nir
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
+from mpbn_deploy.verify.certificate import check, read_certificate
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An export of a small network, on random inputs."""
+    where = tmp_path_factory.mktemp("certificate")
+    torch.manual_seed(0)
+    write_nir(fold(trace(spiking_network(1, timesteps=2))), where / "net.nir")
+    export(where / "net.nir", "loihi2", where / "out", samples=3)
+    return where / "out"
+
+
+def told_by(folder):
+    return read_certificate(folder / VERIFY_FILE)
+
+
+def test_a_certificate_is_found_again(folder, capsys):
+    assert main(VERIFY, [str(folder), "--check", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["samples"] == 3
+    assert found["certificate"]["broken"] == [] and found["certificate"]["held"] >= 4
+
+
+def test_a_certificate_that_says_otherwise_is_broken(folder, tmp_path, capsys):
+    """Also one whose hashes were made to fit."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    told = told_by(copy)
+    told["comparisons"][0]["spikes_compared"] += 1
+    told["populations"][0]["state_bound"] -= 1
+    (copy / VERIFY_FILE).write_text(json.dumps(told))
+    assert main(VERIFY, [str(copy), "--check"]) == 2  # the hash is another
+    assert "changed since it was exported" in capsys.readouterr().err
+    manifest = json.loads((copy / MANIFEST_FILE).read_text())
+    manifest["files"][VERIFY_FILE] = sha256(copy / VERIFY_FILE)
+    (copy / MANIFEST_FILE).write_text(json.dumps(manifest))
+    assert main(VERIFY, [str(copy), "--check"]) == 1
+    text = capsys.readouterr().out
+    assert "DOES NOT HOLD" in text and "spikes_compared" in text and "state_bound" in text
+
+
+def test_what_cannot_be_found_again_is_named(folder):
+    told = told_by(folder)
+    found = json.loads(json.dumps(told))
+    told["comparisons"].append({"execution": "PyTorch, as trained", "not_run": None, "spikes_compared": 5})
+    result = check(told, found)
+    assert result.holds
+    assert any(each.startswith("PyTorch, as trained: it needs") for each in result.not_checked)
+
+
+@pytest.mark.parametrize("change", [1e-12, 1e-3])
+def test_averages_may_differ_by_rounding_only(folder, change):
+    told = told_by(folder)
+    found = json.loads(json.dumps(told))
+    found["populations"][0]["spike_agreement"] = told["populations"][0]["spike_agreement"] * (1 - change)
+    assert check(told, found).holds == (change < 1e-6)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"samples": 0, "comparisons": []}', '{"samples": 1}'])
+def test_what_is_no_certificate_is_refused(text, tmp_path):
+    file = tmp_path / VERIFY_FILE
+    file.write_text(text)
+    with pytest.raises(FormatError, match=r"verify\.json"):
+        read_certificate(file)
+
+
+def test_impossible_options(folder, capsys):
+    assert main(VERIFY, [str(folder), "--check", "--data", "digits"]) == 2
+    assert "the certificate is about samples of random" in capsys.readouterr().err
+    assert main(VERIFY, [str(folder / "network.net"), "--check"]) == 2
+    assert "--check reads the certificate of an export folder" in capsys.readouterr().err
+    assert np.isfinite(told_by(folder)["samples"])
