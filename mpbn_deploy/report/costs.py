@@ -9,11 +9,10 @@ from math import log10
 from markupsafe import Markup
 
 from ..base import record
-from ..fit import JOULES, SECONDS, EnergyReport, Item, Range, quantity, spread
+from ..fit import JOULES, SECONDS, WATTS, CostItem, EnergyReport, Range, quantity, spread
 from .formatting import plural, shortened
 from .svg import decades, element, line, picture, rectangle, text
 
-WATTS = ("W", 1e-3)
 # Pixels of the figure with the logarithmic axis.
 WIDTH, ROW, NAMES, VALUES, BELOW = 1040.0, 28.0, 220.0, 90.0, 26.0
 LETTERS = 30  # longest name
@@ -64,7 +63,7 @@ def costs(report: EnergyReport) -> Costs:
         comparison=_comparison(report),
         ordinary=tuple(_row(item, JOULES, JOULES, _top(report.ordinary)) for item in report.ordinary),
         missing=report.missing,
-        sources=tuple(_sources([*parts, *report.step.items, *report.ordinary])),
+        sources=tuple((", ".join(names), source) for source, names in report.sources.items()),
     )
 
 
@@ -83,11 +82,11 @@ def _time(report: EnergyReport) -> str:
     return f"Time per sample: {sample}{lower_bound}; per time step: {step} ({report.step_of})."
 
 
-def _top(items: Sequence[Item]) -> float:
+def _top(items: Sequence[CostItem]) -> float:
     return max((item.total.high for item in items if item.total is not None), default=0.0)
 
 
-def _row(item: Item, unit: tuple[str, float], each: tuple[str, float], top: float) -> CostRow:
+def _row(item: CostItem, unit: tuple[str, float], each: tuple[str, float], top: float) -> CostRow:
     total, cost = item.total, item.cost
     known = Range(value=0.0, low=0.0, high=0.0) if total is None else total
     share, low, high = (100 * value / top if top else 0.0 for value in (known.value, known.low, known.high))
@@ -105,7 +104,7 @@ def _row(item: Item, unit: tuple[str, float], each: tuple[str, float], top: floa
     )
 
 
-def _static_row(item: Item, top: float) -> CostRow:
+def _static_row(item: CostItem, top: float) -> CostRow:
     """Return the row of static power, whose count is the number of chips."""
     chips = None if item.count is None else int(item.count)
     return replace(_row(item, JOULES, WATTS, top), count=plural(chips, "chip"))
@@ -113,15 +112,6 @@ def _static_row(item: Item, top: float) -> CostRow:
 
 def _reach(total: Range, unit: tuple[str, float]) -> str:
     return f"{quantity(total.low, *unit)} to {quantity(total.high, *unit)}"
-
-
-def _sources(items: Sequence[Item]) -> list[tuple[str, str]]:
-    """List each source once, with the items it supplies."""
-    found: dict[str, list[str]] = {}
-    for item in items:
-        if item.cost is not None:
-            found.setdefault(item.cost.source, []).append(item.name)
-    return [(", ".join(dict.fromkeys(names)), source) for source, names in found.items()]
 
 
 # ---- comparison with an ordinary network ------------------------------------------------------
