@@ -2,8 +2,8 @@
 
     python benchmarks/nir_readers.py [--networks 20]     prints a table of docs/RESULTS.md
 
-Runs what tests/test_nir_readers.py runs, on more networks. Needs snntorch, norse, spikingjelly and nirtorch
-(`make install` brings them); a library that is absent is left out.
+Runs the checks of tests/formats/test_nir_readers.py on more networks. Needs snntorch, norse, spikingjelly and
+nirtorch (`make install` installs them); missing libraries are skipped.
 """
 
 import argparse

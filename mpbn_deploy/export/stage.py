@@ -38,7 +38,7 @@ from ..hardware import HardwareProfile, load_profile
 from ..ir import FoldedNetwork, IntNetwork
 from ..nn import LIF, SpikingNetwork
 from ..quantize import Formats, QuantizedBody, calibration_inputs, describe, quantize, real_network
-from ..report import Story, write_html
+from ..report import ReportContent, write_html
 from ..verify import stage as verify
 
 VERSIONED_PACKAGES = ("torch", "numpy", "nir", "h5py", "lava-nc", "lava-dl")
@@ -244,7 +244,7 @@ def _write_reports(
 ) -> None:
     (staging / FIT_FILE).write_text(json_text(result.fitted.to_json()), encoding="utf-8")
     (staging / VERIFY_FILE).write_text(json_text(result.verified.to_json()), encoding="utf-8")
-    story = Story(
+    content = ReportContent(
         title=f"{facts['model']['name']} on {profile.title}",
         network=network,
         profile=profile,
@@ -257,7 +257,7 @@ def _write_reports(
         trained_thresholds=trained_thresholds(model),
         files={name: (staging / name).stat().st_size for name in (NIR_FILE, NETX_FILE)},
     )
-    write_html(staging / REPORT_FILE, story)
+    write_html(staging / REPORT_FILE, content)
 
 
 def trained_thresholds(model: SpikingNetwork | None) -> dict[str, float]:

@@ -1,4 +1,17 @@
-"""To be described."""
+"""Check whether a network fits a chip, and estimate what a sample costs there.
+
+IntNetwork + HardwareProfile (+ Activity) -> FitReport
+
+    stage         fit: placement, design rules, traffic, chips and costs in one report
+    rules/        the design rules of a chip
+    messages      spikes sent between cores
+    chips         assignment of cores to chips
+    activity      spikes and synaptic operations; measurement counts them on samples
+    energy        energy and time per sample; energy_text prints them
+    host_layer    the network without its first layer, which the host computes
+    advice        changes that make a network fit, each tried
+    text          the printed report; command and __main__ are the command line
+"""
 
 from typing import TYPE_CHECKING
 
@@ -7,10 +20,16 @@ from ..base.doors import door
 if TYPE_CHECKING:
     from .activity import Activity as Activity, core_loads as core_loads, operations as operations
     from .chips import ChipMap as ChipMap
-    from .energy import EnergyReport as EnergyReport, Item as Item, Range as Range, estimate as estimate
+    from .energy import (
+        CostItem as CostItem,
+        EnergyReport as EnergyReport,
+        Range as Range,
+        estimate as estimate,
+    )
     from .energy_text import (
         JOULES as JOULES,
         SECONDS as SECONDS,
+        WATTS as WATTS,
         energy_table as energy_table,
         headline as headline,
         quantity as quantity,

@@ -1,16 +1,15 @@
-"""Several chips: which core sits on which, so that few spikes cross from one to another.
+"""Assign cores to as few chips as hold them, so that few spikes cross between chips.
 
-As few chips as hold the cores. The graph of cores, joined by the spikes between them (both ways together), is
-cut by METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998), which keeps parts only about equal. Then
+METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) partitions the graph of cores, whose edges are the
+spikes in both directions. Its parts have only roughly equal sizes. Then
 
-    repair     cores of a chip that is too full move to one with room, those first that cost least
-    improve    a core moves, or two change places, as long as fewer spikes cross
+    repair     moves cores from chips that are too full to others, cheapest first
+    improve    moves or swaps cores as long as fewer spikes cross
 
-The cut in the order of cores, as it is and improved in the same way, is a candidate, too, and the best one is
-taken: so the result is never worse than that cut, and there is one where METIS is not installed. Nothing is
-random.
+The partition in core order, as it is and improved, is also a candidate, and the best candidate wins. So the
+result is never worse than core order, and METIS is optional. The result is deterministic.
 
-A spike counts once for each core on another chip that it goes to.
+A spike counts once for each core on another chip that receives it.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from ..hardware import HardwareProfile
 from .messages import Traffic
 
 SEED = 0
-MOST_PASSES = 10  # of improvement over all cores; the last ones gain little
-LARGEST = 2**22  # cores times chips beyond which nothing is improved: it would take minutes
-METIS_TOTAL = 2**29  # what all edges weigh together, for METIS counts in whole numbers of 32 bits
-METIS_ROOMS = (1, 30)  # how unequal parts may be, in thousandths, for two attempts
-NEGLIGIBLE = 1e-9  # of all spikes: a smaller gain may be an error of rounding
+MOST_PASSES = 10  # of improvement over all cores; later passes gain little
+LARGEST = 2**22  # cores times chips; improving larger partitions would take minutes
+METIS_TOTAL = 2**29  # total weight of all edges; METIS uses 32-bit integers
+METIS_IMBALANCES = (1, 30)  # allowed imbalance of parts, in thousandths, in two attempts
+NEGLIGIBLE = 1e-9  # share of all spikes; smaller gains may be rounding errors
 CORE_ORDER, METIS = "core order", "METIS"
 
 
 @record
 class ChipMap:
-    """Which chip each core is on, and its `slot` there.
+    """The chip of each core, and its `slot` there.
 
-    `crossings` are the spikes per sample that go from one chip to another, and `share` their part in all that
-    cores send. `board` is the smallest that holds the chips or, where none does, the largest, of which
-    `boards` are needed; None where no board is known. `method` is how the cut was found.
+    `crossings` are the spikes per sample that cross between chips, and `share` is their share of all spikes
+    that cores send. `board` is the smallest board that holds all chips, or else the largest one, of which
+    `boards` are needed; None if no board is known. `method` names the partitioning method.
     """
 
     chip: Array
@@ -56,11 +55,11 @@ class ChipMap:
 
 
 def assign_chips(traffic: Traffic, cores: int, profile: HardwareProfile) -> ChipMap:
-    """Every core on one of as few chips as hold all; a profile that lacks `chip.cores` is refused."""
+    """Assign every core to one of as few chips as possible; the profile must have `chip.cores`."""
     capacity = profile.value("chip.cores")
     chips = -(-cores // capacity)
-    cuts = _cuts(traffic, cores, chips, capacity)
-    method, chip = min(cuts, key=lambda cut: crossings(traffic, cut[1]))
+    candidates = _candidates(traffic, cores, chips, capacity)
+    method, chip = min(candidates, key=lambda candidate: crossings(traffic, candidate[1]))
     crossing = crossings(traffic, chip)
     board, boards = _board(profile, chips)
     return ChipMap(
@@ -76,15 +75,15 @@ def assign_chips(traffic: Traffic, cores: int, profile: HardwareProfile) -> Chip
 
 
 def crossings(traffic: Traffic, chip: Array) -> float:
-    """The spikes per sample between cores on different chips."""
+    """Return the spikes per sample between cores on different chips."""
     return float(traffic.spikes[chip[traffic.source] != chip[traffic.target]].sum())
 
 
 def hops(traffic: Traffic, chip_map: ChipMap, profile: HardwareProfile) -> float | None:
-    """Steps from router to router per sample, of all spikes that stay on their chip; None without a grid.
+    """Return the router hops per sample of all spikes that stay on their chip; None without a known grid.
 
-    A spike goes along its row, then along its column. Slots fill the routers row by row. What crosses chips
-    is not counted, for how they are joined is not known: `crossings` says how many do.
+    Spikes travel along their row, then along their column. Slots fill the routers row by row. Spikes that
+    leave their chip are not included, because the links between chips are not documented; see `crossings`.
     """
     columns, rows = profile.limit("chip.grid_columns"), profile.limit("chip.grid_rows")
     per_router = profile.limit("chip.cores_per_router")
@@ -98,7 +97,7 @@ def hops(traffic: Traffic, chip_map: ChipMap, profile: HardwareProfile) -> float
 
 
 def _slots(chip: Array, chips: int) -> Array:
-    """The cores of each chip numbered from zero, in their order."""
+    """Number the cores of each chip from zero, in their order."""
     slots = np.empty(len(chip), np.int64)
     for number in range(chips):
         members = np.flatnonzero(chip == number)
@@ -114,53 +113,53 @@ def _board(profile: HardwareProfile, chips: int) -> tuple[str | None, int]:
     return name, -(-chips // size)
 
 
-# ---- cuts -------------------------------------------------------------------------------------
+# ---- candidate partitions ---------------------------------------------------------------------
 
 
-def _cuts(traffic: Traffic, cores: int, chips: int, capacity: int) -> Iterator[tuple[str, Array]]:
-    """Chips of the cores, with how they were found: in core order, that improved, and METIS's, improved."""
+def _candidates(traffic: Traffic, cores: int, chips: int, capacity: int) -> Iterator[tuple[str, Array]]:
+    """Yield method and chip of each core: core order, the same improved, METIS improved."""
     naive = np.arange(cores) // capacity
     yield CORE_ORDER, naive
     if chips == 1 or cores * chips > LARGEST:
         return
     graph = _graph(traffic, cores)
-    yield CORE_ORDER, _Cut(graph, naive, chips, capacity).settle()
-    for start in _metis_cuts(graph, chips):
-        yield METIS, _Cut(graph, start, chips, capacity).settle()
+    yield CORE_ORDER, _Partition(graph, naive, chips, capacity).settle()
+    for start in _metis_partitions(graph, chips):
+        yield METIS, _Partition(graph, start, chips, capacity).settle()
 
 
 def _graph(traffic: Traffic, cores: int) -> csr_array:
-    """[core, core]: the spikes between them, both ways together."""
+    """Return the spikes between each pair of cores, both directions added: [core, core]."""
     apart = (traffic.source != traffic.target) & (traffic.spikes > 0)
     ends = traffic.source[apart], traffic.target[apart]
     one_way = csr_array((traffic.spikes[apart], ends), shape=(cores, cores))
     return csr_array(one_way + one_way.T)
 
 
-def _metis_cuts(graph: csr_array, chips: int) -> Iterator[Array]:
-    """Halves, cut again: for graphs of cores better than its other way. None where it is not installed."""
+def _metis_partitions(graph: csr_array, chips: int) -> Iterator[Array]:
+    """Yield METIS partitions, by recursive bisection (better here than k-way); none if not installed."""
     try:
         import pymetis
     except ImportError:
         return
     weights = 1 + (graph.data / max(graph.data.sum(), 1) * METIS_TOTAL).astype(np.int64)
     start, other = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
-    for room in METIS_ROOMS:
-        cut = pymetis.part_graph(
+    for imbalance in METIS_IMBALANCES:
+        partition = pymetis.part_graph(
             chips,
             pymetis.CSRAdjacency(start, other),
             eweights=weights,
             recursive=True,
-            options=pymetis.Options(seed=SEED, ufactor=room),
+            options=pymetis.Options(seed=SEED, ufactor=imbalance),
         )
-        yield np.array(cut.vertex_part, np.int64)
+        yield np.array(partition.vertex_part, np.int64)
 
 
 # ---- repair and improvement -------------------------------------------------------------------
 
 
-class _Cut:
-    """A cut that changes: `affinity[core, chip]` are the spikes between a core and all cores of a chip."""
+class _Partition:
+    """A mutable partition; `affinity[core, chip]` are the spikes between a core and a chip's cores."""
 
     def __init__(self, graph: csr_array, chip: Array, chips: int, capacity: int) -> None:
         self.start, self.other, self.spikes = graph.indptr, graph.indices, graph.data
@@ -173,7 +172,7 @@ class _Cut:
         self.negligible = NEGLIGIBLE * self.spikes.sum()
 
     def settle(self) -> Array:
-        """Repaired, then improved until nothing helps."""
+        """Repair, then improve until nothing changes; return the chip of each core."""
         self.repair()
         for _ in range(MOST_PASSES):
             own = self.affinity[np.arange(len(self.chip)), self.chip]
@@ -183,7 +182,7 @@ class _Cut:
         return self.chip
 
     def repair(self) -> None:
-        """Until no chip is too full, move the core that costs least."""
+        """Move the cheapest core until no chip is too full."""
         while self.load.max() > self.capacity:
             full = int(self.load.argmax())
             members, room = np.flatnonzero(self.chip == full), np.flatnonzero(self.load < self.capacity)
@@ -192,7 +191,7 @@ class _Cut:
             self.move(int(members[core]), int(room[chip]))
 
     def improve(self, core: int) -> bool:
-        """Move a core to the chip where it is drawn most, if there is room or another core to change with."""
+        """Move a core to the chip with the highest affinity, or swap it; return whether it moved."""
         here = int(self.chip[core])
         gains = self.affinity[core] - self.affinity[core, here]
         with_room = np.where(self.load < self.capacity, gains, 0.0)
@@ -204,7 +203,7 @@ class _Cut:
             return False
         others = np.flatnonzero(self.chip == there)
         swaps = gains[there] + self.affinity[others, here] - self.affinity[others, there]
-        swaps -= 2 * self.between(core)[others]  # two neighbours that change places stay apart
+        swaps -= 2 * self.between(core)[others]  # spikes between two swapped cores still cross
         if swaps.max() <= self.negligible:
             return False
         self.move(core, there)
@@ -212,13 +211,14 @@ class _Cut:
         return True
 
     def between(self, core: int) -> Array:
-        """The spikes between a core and each other one."""
+        """Return the spikes between a core and every other core."""
         spikes = np.zeros(len(self.chip))
         around = slice(self.start[core], self.start[core + 1])
         spikes[self.other[around]] = self.spikes[around]
         return spikes
 
     def move(self, core: int, chip: int) -> None:
+        """Move a core to a chip, and update loads and affinities."""
         around = slice(self.start[core], self.start[core + 1])
         self.affinity[self.other[around], self.chip[core]] -= self.spikes[around]
         self.affinity[self.other[around], chip] += self.spikes[around]

@@ -1,14 +1,14 @@
-"""What a sample costs on a chip, in energy and time, from the measured activity of a network.
+"""Estimate energy and time per sample on a chip from the measured activity of a network.
 
-    dynamic energy   = sum of count * energy of one, over operations, updates, spikes, hops and crossings
-    static energy    = chips * static power * time of a sample
-    time of a step   = sum of count * time of one on the busiest core, + barrier; or what the chip fixes
-    time of a sample = time steps * time of a step
+    dynamic energy  = sum of count * energy per item, over operations, updates, spikes, hops and crossings
+    static energy   = chips * static power * time per sample
+    time per step   = sum of count * time per item on the busiest core, + barrier; or the chip's fixed step
+    time per sample = time steps * time per step
 
-Ranges are carried through: lows add to a low, highs to a high. What has no public figure, or was not counted,
-is listed, left out of its sum, and makes the sum incomplete; a count of zero costs nothing at any price.
-Energies are in picojoules, times in nanoseconds, so power is in milliwatts. docs/energy.md says how far to
-trust all this.
+Low and high ends of ranges are added separately. Items without a public figure, or that were not counted, are
+listed and excluded, and their sum is incomplete. A count of zero costs nothing, even without a figure.
+Energies are in picojoules and times in nanoseconds, so power is in milliwatts. docs/energy.md discusses the
+accuracy.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NO_FIGURE = "no public figure"
 NOT_COUNTED = "not counted"
 FIXED, BUSIEST, AVERAGE = "fixed by the chip", "work of the busiest core", "work of an average core"
 
-# The same network as an ordinary one: picojoules of a multiply-accumulate. KerasSpiking takes the figures of
-# Degnan et al. for one operation, whatever its width; Horowitz counts arithmetic alone, no memory.
+# Picojoules per multiply-accumulate of an ordinary network. KerasSpiking uses the figures of Degnan et al.
+# for one operation of any width; Horowitz counts only arithmetic, no memory.
 DEGNAN = "KerasSpiking model_energy.py; Degnan et al., IEEE Transactions on VLSI Systems 24(1), 2016"
 ORDINARY: dict[str, Cost] = {
     "CPU": Cost(value=8600.0, low=8600.0, high=8600.0, source=DEGNAN, basis="published"),
@@ -46,7 +46,7 @@ ORDINARY: dict[str, Cost] = {
 
 @record
 class Range:
-    """A quantity, and between what it may lie."""
+    """A value with its low and high end."""
 
     value: float
     low: float
@@ -63,8 +63,8 @@ ZERO = Range(value=0.0, low=0.0, high=0.0)
 
 
 @record
-class Item:
-    """So many of something at so much each; `missing` says what its total leaves out, or why it has none."""
+class CostItem:
+    """`count` items at `cost` each; `missing` says what the total excludes, or why there is none."""
 
     name: str
     count: float | None
@@ -83,10 +83,10 @@ class Item:
 
 
 @record
-class Sum:
-    """Items of one kind; a total of None is one of which nothing is known but what is not there."""
+class CostSum:
+    """A sum of items; `total` is None when no item has a known cost."""
 
-    items: tuple[Item, ...]
+    items: tuple[CostItem, ...]
 
     @property
     def total(self) -> Range | None:
@@ -108,10 +108,10 @@ class Sum:
 
 @record
 class EnergyReport:
-    """What one sample costs: picojoules and nanoseconds.
+    """Energy and time per sample, in picojoules and nanoseconds.
 
-    `step` is the time of a time step, of the core that `step_of` names. `operations` are the synaptic
-    operations per sample of each connection. `ordinary` is the same network on ordinary machines.
+    `step` is the time per step of the core that `step_of` describes. `operations` are the synaptic operations
+    per sample of each connection. `ordinary` is the energy of an equivalent ordinary network.
     """
 
     target: str
@@ -121,29 +121,39 @@ class EnergyReport:
     cores: int
     zero_weights: bool
     operations: Mapping[str, float]
-    dynamic: Sum
-    static: Sum
-    step: Sum
+    dynamic: CostSum
+    static: CostSum
+    step: CostSum
     step_of: str
-    ordinary: tuple[Item, ...]
+    ordinary: tuple[CostItem, ...]
 
     @property
     def energy(self) -> Range | None:
-        return Sum(items=(*self.dynamic.items, *self.static.items)).total
+        """Return dynamic and static energy per sample."""
+        return CostSum(items=(*self.dynamic.items, *self.static.items)).total
 
     @property
     def time(self) -> Range | None:
-        """Of one sample."""
+        """Return the time per sample."""
         return None if self.step.total is None else self.step.total.times(self.timesteps)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What the energy and the time leave out, and why."""
+        """List what energy and time exclude, and why."""
         return (
             *(f"energy of {text}" for text in self.dynamic.missing),
             *(f"energy of {text}" for text in self.static.missing),
             *(f"time of {text}" for text in self.step.missing),
         )
+
+    @property
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Map each source to the names of the items whose cost it supplies."""
+        found: dict[str, dict[str, None]] = {}
+        for item in (*self.dynamic.items, *self.static.items, *self.step.items, *self.ordinary):
+            if item.cost is not None:
+                found.setdefault(item.cost.source, {})[item.name] = None
+        return {source: tuple(names) for source, names in found.items()}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -187,11 +197,11 @@ def estimate(
     axons_per_input: int = 1,
     zero_weights: bool = False,
 ) -> EnergyReport:
-    """Energy and time of one sample on so many cores and chips.
+    """Estimate energy and time per sample.
 
-    `loads` is what each core does (`activity.core_loads`); without it a step takes as long as that of an
-    average core. `hops` and `crossings` are how often, per sample, a spike goes on to a next router or chip.
-    Where an input takes several axons, up to as many operations of the chip are one of ours.
+    `loads` is the work of each core (`core_loads`); without it, a step takes as long as on an average core.
+    `hops` and `crossings` count the transfers of spikes to another router or chip, per sample. If an input
+    takes several axons, the chip performs up to `axons_per_input` operations for one of ours.
     """
     if cores < 1 or chips < 1:
         raise OptionError(f"{cores} cores on {chips} chips; at least one of each is needed.")
@@ -210,7 +220,7 @@ def estimate(
         zero_weights=zero_weights,
         operations=found,
         dynamic=_dynamic(profile, whole, network.timesteps, hops, crossings, axons_per_input),
-        static=Sum(items=(_static(profile.cost("power.static"), chips, step, network.timesteps),)),
+        static=CostSum(items=(_static(profile.cost("power.static"), chips, step, network.timesteps),)),
         step=step,
         step_of=step_of,
         ordinary=_ordinary(network),
@@ -218,7 +228,7 @@ def estimate(
 
 
 def _spikes(network: IntNetwork, activity: Activity) -> float:
-    """Per sample, of all neurons; values of the input arrive from outside."""
+    """Return the spikes of all neurons per sample; input values arrive from outside the chip."""
     names = [population.name for population in network.populations[1:]]
     return sum(float(activity.counts(name).sum()) for name in names) / activity.samples
 
@@ -230,7 +240,7 @@ def _dynamic(
     hops: float | None,
     crossings: float | None,
     axons_per_input: int,
-) -> Sum:
+) -> CostSum:
     counts = {
         "synaptic_operation": whole.operations,
         "neuron_update": float(whole.neurons * timesteps),
@@ -242,32 +252,34 @@ def _dynamic(
     if axons_per_input > 1 and operations.missing is None:
         several = f"an input takes up to {axons_per_input} axons, and is counted as one"
         operations = replace(operations, missing=several)
-    return Sum(items=(operations, *others))
+    return CostSum(items=(operations, *others))
 
 
-def _item(name: str, count: float | None, cost: Cost | None) -> Item:
+def _item(name: str, count: float | None, cost: Cost | None) -> CostItem:
     plural = f"{name.replace('_', ' ')}s"
     if count == 0:
-        return Item(name=plural, count=0.0, cost=cost, total=ZERO)
+        return CostItem(name=plural, count=0.0, cost=cost, total=ZERO)
     if count is None or cost is None:
         missing = NOT_COUNTED if count is None else NO_FIGURE
-        return Item(name=plural, count=count, cost=cost, total=None, missing=missing)
-    return Item(name=plural, count=count, cost=cost, total=_range(cost).times(count))
+        return CostItem(name=plural, count=count, cost=cost, total=None, missing=missing)
+    return CostItem(name=plural, count=count, cost=cost, total=_range(cost).times(count))
 
 
 def _range(cost: Cost) -> Range:
     return Range(value=cost.value, low=cost.low, high=cost.high)
 
 
-def _static(power: Cost | None, chips: int, step: Sum, timesteps: int) -> Item:
-    """Milliwatts times nanoseconds are picojoules; for as long as the known part of a step takes."""
+def _static(power: Cost | None, chips: int, step: CostSum, timesteps: int) -> CostItem:
+    """Return static power times the known part of the time; mW times ns are pJ."""
     name, count, time = "static power", float(chips), step.total
     if power is None or time is None:
         unknown = NO_FIGURE if power is None else "the time is not known"
-        return Item(name=name, count=count, cost=power, total=None, missing=unknown)
+        return CostItem(name=name, count=count, cost=power, total=None, missing=unknown)
     energy = Range(value=power.value * time.value, low=power.low * time.low, high=power.high * time.high)
     missing = "the time leaves something out" if step.missing else None
-    return Item(name=name, count=count, cost=power, total=energy.times(chips * timesteps), missing=missing)
+    return CostItem(
+        name=name, count=count, cost=power, total=energy.times(chips * timesteps), missing=missing
+    )
 
 
 def _step(
@@ -276,32 +288,32 @@ def _step(
     cores: int,
     loads: Sequence[CoreLoad] | None,
     timesteps: int,
-) -> tuple[Sum, str]:
-    """The time of one step, and whose work it is."""
+) -> tuple[CostSum, str]:
+    """Return the time per step, and the core it refers to."""
     fixed = profile.cost("time.step")
     if fixed is not None:
-        return Sum(items=(_item("step", 1.0, fixed),)), FIXED
+        return CostSum(items=(_item("step", 1.0, fixed),)), FIXED
     if loads:
         steps = [_work(profile, load, 1, timesteps) for load in loads]
         return max(steps, key=lambda step: step.total.value if step.total else 0.0), BUSIEST
     return _work(profile, whole, cores, timesteps), AVERAGE
 
 
-def _work(profile: HardwareProfile, load: CoreLoad, cores: int, timesteps: int) -> Sum:
-    """The time that the cores that share a load take for it, on average over the time steps."""
+def _work(profile: HardwareProfile, load: CoreLoad, cores: int, timesteps: int) -> CostSum:
+    """Return the time per step of `cores` that share a load equally, averaged over the time steps."""
     counts = {
         "synaptic_operation": load.operations / timesteps / cores,
         "neuron_update": load.neurons / cores,
         "spike": load.spikes / timesteps / cores,
         "barrier": 1.0,
     }
-    return Sum(items=tuple(_item(name, n, profile.cost(f"time.{name}")) for name, n in counts.items()))
+    return CostSum(items=tuple(_item(name, n, profile.cost(f"time.{name}")) for name, n in counts.items()))
 
 
-def _ordinary(network: IntNetwork) -> tuple[Item, ...]:
-    """One pass without time, on each of some ordinary machines."""
+def _ordinary(network: IntNetwork) -> tuple[CostItem, ...]:
+    """Return the energy of one pass without time steps on ordinary processors."""
     count = float(multiplications(network))
     return tuple(
-        Item(name=machine, count=count, cost=cost, total=_range(cost).times(count))
+        CostItem(name=machine, count=count, cost=cost, total=_range(cost).times(count))
         for machine, cost in ORDINARY.items()
     )

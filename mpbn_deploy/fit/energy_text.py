@@ -1,4 +1,4 @@
-"""An EnergyReport for people: what a sample costs, where each figure is from, and what is left out."""
+"""Print an EnergyReport: costs per sample, their sources, and what is excluded."""
 
 from __future__ import annotations
 
@@ -6,44 +6,45 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from .energy import EnergyReport, Item, Range
+from .energy import CostItem, EnergyReport, Range
 
-JOULES, SECONDS = ("J", 1e-12), ("s", 1e-9)  # units, and what our picojoules and nanoseconds are in them
+# SI units, and the scale of our picojoules, nanoseconds and milliwatts in them.
+JOULES, SECONDS, WATTS = ("J", 1e-12), ("s", 1e-9), ("W", 1e-3)
 PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0}
 
 
 def energy_table(report: EnergyReport) -> RenderableType:
-    """Tables of what a sample costs and where each figure is from, then what is left out."""
+    """Return a table of costs, followed by excluded items and sources."""
     table = Table(
         "per sample", title=_headline(report), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True
     )
-    for heading in ("count", "each", "together", "range", "basis"):
+    for heading in ("count", "each", "total", "range", "basis"):
         table.add_column(heading, justify="left" if heading == "basis" else "right")
     for item in report.dynamic.items:
-        table.add_row(*_cells(item, "J", 1e-12))
+        table.add_row(*_cells(item, *JOULES))
     for item in report.static.items:
-        power = quantity(item.cost.value, "W", 1e-3) if item.cost else ""
-        table.add_row(*_cells(item, "J", 1e-12, each=power, count=f"chips {report.chips}"))
+        power = quantity(item.cost.value, *WATTS) if item.cost else ""
+        table.add_row(*_cells(item, *JOULES, each=power, count=f"chips: {report.chips}"))
     table.add_section()
     for item in report.step.items:
-        table.add_row(*_cells(item, "s", 1e-9, name=f"time step: {item.name}"))
+        table.add_row(*_cells(item, *SECONDS, name=f"time step: {item.name}"))
     table.add_section()
     for item in report.ordinary:
-        table.add_row(*_cells(item, "J", 1e-12, name=f"ordinary network: {item.name}"))
+        table.add_row(*_cells(item, *JOULES, name=f"ordinary network: {item.name}"))
     return Group(table, *_notes(report))
 
 
 def _headline(report: EnergyReport) -> str:
-    sample = f"{spread(report.energy, 'J', 1e-12)}, {spread(report.time, 's', 1e-9)}"
-    step = f"a step {spread(report.step.total, 's', 1e-9)}, {report.step_of}"
     incomplete = "; incomplete, see below" if report.missing else ""
+    size = f"cores: {report.cores}, chips: {report.chips}, samples: {report.samples}"
     return (
-        f"{report.target}: cores {report.cores}, chips {report.chips}; estimated, samples {report.samples}\n"
-        f"a sample {sample}{incomplete}\n{step}"
+        f"{report.target}: estimate ({size})\n"
+        f"per sample: {spread(report.energy, *JOULES)}, {spread(report.time, *SECONDS)}{incomplete}\n"
+        f"per time step: {spread(report.step.total, *SECONDS)} ({report.step_of})"
     )
 
 
-def _cells(item: Item, unit: str, scale: float, **shown: str) -> list[str]:
+def _cells(item: CostItem, unit: str, scale: float, **shown: str) -> list[str]:
     count = "" if item.count is None else f"{item.count:,.0f}"
     each = quantity(item.cost.value, unit, scale) if item.cost else ""
     total = item.total
@@ -58,25 +59,22 @@ def _cells(item: Item, unit: str, scale: float, **shown: str) -> list[str]:
 
 
 def _notes(report: EnergyReport) -> list[str]:
-    """What is left out, what an ordinary network's figures are, and the sources."""
-    lines = [f"left out: {text}" for text in report.missing]
-    lines.append("ordinary network: an estimate, one 8-bit pass of the same layers, without time steps")
-    items = [*report.dynamic.items, *report.static.items, *report.step.items, *report.ordinary]
-    sources: dict[str, list[str]] = {}
-    for item in items:
-        if item.cost is not None:
-            sources.setdefault(item.cost.source, []).append(item.name)
-    return [*lines, *(f"{', '.join(dict.fromkeys(names))}: {source}" for source, names in sources.items())]
+    """List excluded items, the meaning of the ordinary network, and the sources."""
+    return [
+        *(f"excluded: {text}" for text in report.missing),
+        "ordinary network: estimate for one 8-bit pass through the same layers, without time steps",
+        *(f"{', '.join(names)}: {source}" for source, names in report.sources.items()),
+    ]
 
 
 def sample_costs(report: EnergyReport) -> list[tuple[Range | None, bool, tuple[str, float]]]:
-    """Energy and time of a sample, whether something is left out of them, and their units."""
+    """Return energy and time per sample, each with whether it is a lower bound, and its unit."""
     left_out = bool(report.dynamic.missing or report.static.missing)
     return [(report.energy, left_out, JOULES), (report.time, bool(report.step.missing), SECONDS)]
 
 
 def headline(report: EnergyReport) -> tuple[str, str]:
-    """Energy and time of a sample, without their ranges; '> 1.2 µJ' where something is left out."""
+    """Return energy and time per sample without ranges; '> 1.2 µJ' for lower bounds."""
     energy, time = (
         f"> {short(found, *unit)}" if left_out and found is not None else short(found, *unit)
         for found, left_out, unit in sample_costs(report)
@@ -85,12 +83,12 @@ def headline(report: EnergyReport) -> tuple[str, str]:
 
 
 def short(found: Range | None, unit: str, scale: float) -> str:
-    """'1.23 mJ'"""
+    """Return '1.23 mJ'."""
     return "unknown" if found is None else quantity(found.value, unit, scale)
 
 
 def spread(found: Range | None, unit: str, scale: float) -> str:
-    """'1.23 mJ (0.9 mJ to 2 mJ)'"""
+    """Return '1.23 mJ (0.9 mJ to 2 mJ)'."""
     if found is None:
         return "unknown"
     text = quantity(found.value, unit, scale)
@@ -102,7 +100,7 @@ def _ends(found: Range, unit: str, scale: float) -> str:
 
 
 def quantity(value: float, unit: str, scale: float) -> str:
-    """Three digits, with the prefix that makes them readable: of 1234567 at a scale of 1e-12, '1.23 µJ'."""
+    """Return three digits with a metric prefix: for 1234567 at a scale of 1e-12, '1.23 µJ'."""
     if value == 0:
         return f"0 {unit}"
     amount = value * scale

@@ -1,19 +1,19 @@
-"""A deployment as one self-contained HTML page, for people.
+"""Report a deployment as one self-contained HTML page.
 
-story       all that the page shows
-wording     how numbers are written
-svg         what pictures share: elements, axes, colors
-summary     the verdict, the way from model to chip, some numbers
-diagram     the picture of populations and connections
-panels      small pictures side by side
-histograms  thresholds and weights
-spikes      a raster, and shares of neurons in each time step
-core_map    the cores of every chip
-findings    what the rules found
-costs       energy and time
-html        Story -> page.html.j2 with page.css -> a file
+`write_html` renders a `ReportContent`, which holds the results of all stages.
 
-drawing, curves    pictures of trainings, as PNG files
+    content     ReportContent: everything the page shows
+    html        renders page.html.j2 with page.css and writes the file
+    summary     verdicts, the pipeline from model to chip, key figures
+    diagram     populations and connections
+    histograms  thresholds and weights
+    spikes      spike raster, and heat maps of shares per time step
+    core_map    the cores of every chip
+    findings    findings grouped by design rule
+    costs       energy and time
+    panels      rows of small figures
+    svg         SVG elements, axes and colors
+    formatting  number formats
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ..base.doors import door
 
 if TYPE_CHECKING:
+    from .content import ReportContent as ReportContent
     from .html import write_html as write_html
-    from .story import Story as Story
 
 __getattr__, __dir__ = door(__name__, __file__)

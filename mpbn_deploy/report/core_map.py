@@ -1,7 +1,7 @@
-"""The cores of every chip as a grid: colored by population, filled as far as a core is full.
+"""Grid maps of the cores of every chip, colored by population and filled by utilization.
 
-Neighbors in a row that hold the same population and are equally full are one rectangle of a path, and the
-gaps between them are drawn on top. So the picture of thousands of cores takes some kilobytes.
+Adjacent cores of a row with the same population and utilization are drawn as one rectangle, with the gaps
+between them on top. The figure of thousands of cores thus takes only some kilobytes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..base import Array, freeze_arrays, record
 from ..fit import ChipMap, LayerFit, column
 from ..hardware import HardwareProfile
 from ..hardware.place import Placement
+from .formatting import plural
 from .svg import element, group, picture, population_colors, rectangle
-from .wording import plural
 
 CELL = 10.0
-PIXELS = {1: 30, 4: 20, 12: 14}  # of a cell on the page, for up to so many chips; beyond, CELL
-LEVELS = 20  # of how full a core is; the legend says it in percent
-WIDEST = 520  # pixels of one chip on the page
-SHOWN = 60  # chips; the others can be unfolded
+PIXELS = {1: 30, 4: 20, 12: 14}  # largest number of chips -> cell size on the page; beyond, CELL
+LEVELS = 20  # of utilization; the legend shows percentages
+WIDEST = 520  # largest width of one chip on the page, in pixels
+SHOWN = 60  # chips; the rest are in a closed <details> element
 
 
 @record
 class Grid:
-    """Where the cores of a chip lie: routers in columns and rows, with some cores at each."""
+    """Layout of a chip: routers in columns and rows, with `per_router` cores each."""
 
     columns: int
     rows: int
@@ -38,16 +38,17 @@ class Grid:
 
     @property
     def block(self) -> tuple[int, int]:
-        """The cells of a router from left to right and from top to bottom."""
+        """Return the columns and rows of cells of one router."""
         across = isqrt(self.per_router - 1) + 1
         return across, -(-self.per_router // across)
 
     @property
     def cells(self) -> tuple[int, int]:
+        """Return the columns and rows of cells of the chip."""
         return self.columns * self.block[0], self.rows * self.block[1]
 
     def positions(self, slots: Array) -> tuple[Array, Array]:
-        """Column and row of the cell of each slot; slots fill the routers row by row."""
+        """Return column and row of the cell of each slot; slots fill the routers row by row."""
         router, place = np.divmod(slots, self.per_router)
         y, x = np.divmod(router, self.columns)
         across, down = self.block
@@ -56,7 +57,7 @@ class Grid:
 
 @record
 class Cores:
-    """For each core its layer, as an index, its chip, its slot there, and how full it is; NaN: not known."""
+    """Per core: index of its layer, chip, slot on the chip, and utilization (NaN if unknown)."""
 
     layer: Array
     chip: Array
@@ -69,7 +70,7 @@ class Cores:
 
 @record
 class Chip:
-    """A picture of one chip."""
+    """The figure of one chip."""
 
     name: str
     note: str
@@ -78,7 +79,7 @@ class Chip:
 
 @record
 class Legend:
-    """A population on its cores, and how much the fullest uses of the `resource` it has least left of."""
+    """A population, its cores, and the highest utilization of its scarcest `resource`."""
 
     name: str
     color: str
@@ -89,7 +90,7 @@ class Legend:
 
 @record
 class CoreMap:
-    """All chips, each so many pixels wide."""
+    """All chips, each `width` pixels wide."""
 
     width: int
     shown: tuple[Chip, ...]
@@ -100,7 +101,7 @@ class CoreMap:
 def core_map(
     placement: Placement, layers: Sequence[LayerFit], chip_map: ChipMap | None, profile: HardwareProfile
 ) -> CoreMap | None:
-    """All chips; None where cores are not known, or where one holds the whole network."""
+    """Draw all chips; None if cores are unknown, or if one core holds the whole network."""
     if placement.cores is None or placement.kind == "whole":
         return None
     limits = {layer.name: {name: use.limit for name, use in layer.use.items()} for layer in layers}
@@ -120,7 +121,7 @@ def core_map(
 
 
 def grid_of(profile: HardwareProfile, cores: Cores) -> Grid:
-    """As the profile has it; else about twice as wide as high, with room for the cores of a chip."""
+    """Return the profile's grid, or else one about twice as wide as high that holds a chip's cores."""
     columns, rows = profile.limit("chip.grid_columns"), profile.limit("chip.grid_rows")
     per_router, per_chip = profile.limit("chip.cores_per_router"), profile.limit("chip.cores")
     needed = int(cores.slot.max(initial=0)) + 1
@@ -142,7 +143,7 @@ def cores_of(
     chip_map: ChipMap | None,
     profile: HardwareProfile,
 ) -> Cores:
-    """Where cores are; without a map of chips, one after the other in the order of layers."""
+    """Locate all cores; without a chip map, they are numbered in the order of layers."""
     layer = np.repeat(np.arange(len(placement.layers)), [each.cores for each in placement.layers])
     load = [_load(use, limits.get(each.name, {})) for each in placement.layers for _, use in each.uses()]
     if chip_map is not None:
@@ -156,7 +157,7 @@ def cores_of(
 
 
 def _load(use: Mapping[str, int], limits: Mapping[str, int | None]) -> float:
-    """The share that is used of the resource of which least is left."""
+    """Return the utilization of the scarcest resource."""
     shares = [used / limit for name, used in use.items() if (limit := limits.get(name))]
     return max(shares, default=float("nan"))
 
@@ -190,7 +191,7 @@ def _chip(number: int, cores: Cores, grid: Grid, colors: Mapping[str, str]) -> C
 
 
 def _runs(cores: Cores, chosen: Array, grid: Grid) -> Iterator[tuple[int, int, int, float]]:
-    """Column, row and length of neighbors that are equally full, and how full; not known counts as empty."""
+    """Yield column, row and length of runs of equal utilization, and the utilization; NaN counts as 0."""
     columns, rows = grid.positions(cores.slot[chosen])
     full = np.ceil(LEVELS * np.clip(np.nan_to_num(cores.load[chosen]), 0, 1)) / LEVELS
     order = np.lexsort((columns, rows))
@@ -202,7 +203,7 @@ def _runs(cores: Cores, chosen: Array, grid: Grid) -> Iterator[tuple[int, int, i
 
 
 def _gaps(across: int, down: int, step: int, step_down: int | None = None) -> str:
-    """Lines between cells."""
+    """Return path data of the lines between cells."""
     upright = "".join(f"M{x * 10} 0v{down * 10}" for x in range(step, across, step))
     return upright + "".join(
         f"M0 {y * 10}h{across * 10}" for y in range(step_down or step, down, step_down or step)

@@ -1,4 +1,4 @@
-"""Energy and time of a sample: what they are made of, beside the same network as an ordinary one."""
+"""Energy and time per sample, by item, and compared with an ordinary network."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from math import log10
 from markupsafe import Markup
 
 from ..base import record
-from ..fit import JOULES, SECONDS, EnergyReport, Item, Range, quantity, spread
+from ..fit import JOULES, SECONDS, WATTS, CostItem, EnergyReport, Range, quantity, spread
+from .formatting import plural, shortened
 from .svg import decades, element, line, picture, rectangle, text
-from .wording import plural, shortened
 
-WATTS = ("W", 1e-3)
-# Pixels of the picture on a logarithmic axis.
+# Pixels of the figure with the logarithmic axis.
 WIDTH, ROW, NAMES, VALUES, BELOW = 1040.0, 28.0, 220.0, 90.0, 26.0
-LETTERS = 30  # of a name
+LETTERS = 30  # longest name
+EXCLUDING = ", excluding the items listed below"
 
 
 @record
 class CostRow:
-    """One item; `share` and the ends of its `reach` are percentages of the largest high of its table."""
+    """One item; `share`, `low` and `high` are percentages of the largest high value in its table."""
 
     name: str
     count: str
@@ -37,7 +37,7 @@ class CostRow:
 
 @record
 class Costs:
-    """What the section shows."""
+    """The contents of the section."""
 
     energy: str
     time: str
@@ -51,7 +51,7 @@ class Costs:
 
 
 def costs(report: EnergyReport) -> Costs:
-    """An energy report in words, and as bars."""
+    """Turn an energy report into sentences, table rows and bars."""
     parts = (*report.dynamic.items, *report.static.items)
     top = _top(parts)
     return Costs(
@@ -63,30 +63,30 @@ def costs(report: EnergyReport) -> Costs:
         comparison=_comparison(report),
         ordinary=tuple(_row(item, JOULES, JOULES, _top(report.ordinary)) for item in report.ordinary),
         missing=report.missing,
-        sources=tuple(_sources([*parts, *report.step.items, *report.ordinary])),
+        sources=tuple((", ".join(names), source) for source, names in report.sources.items()),
     )
 
 
 def _energy(report: EnergyReport) -> str:
     if report.energy is None:
-        return "The energy of a sample is not known."
-    more = ", and what is left out" if report.dynamic.missing or report.static.missing else ""
-    return f"A sample takes {spread(report.energy, *JOULES)}{more}."
+        return "The energy per sample is unknown."
+    lower_bound = EXCLUDING if report.dynamic.missing or report.static.missing else ""
+    return f"Energy per sample: {spread(report.energy, *JOULES)}{lower_bound}."
 
 
 def _time(report: EnergyReport) -> str:
     if report.step.total is None:
-        return "How long a sample takes is not known."
-    more = ", and what is left out," if report.step.missing else ","
-    step = spread(report.step.total, *SECONDS)
-    return f"It takes {spread(report.time, *SECONDS)}{more} {step} for each time step: {report.step_of}."
+        return "The time per sample is unknown."
+    lower_bound = EXCLUDING if report.step.missing else ""
+    sample, step = spread(report.time, *SECONDS), spread(report.step.total, *SECONDS)
+    return f"Time per sample: {sample}{lower_bound}; per time step: {step} ({report.step_of})."
 
 
-def _top(items: Sequence[Item]) -> float:
+def _top(items: Sequence[CostItem]) -> float:
     return max((item.total.high for item in items if item.total is not None), default=0.0)
 
 
-def _row(item: Item, unit: tuple[str, float], each: tuple[str, float], top: float) -> CostRow:
+def _row(item: CostItem, unit: tuple[str, float], each: tuple[str, float], top: float) -> CostRow:
     total, cost = item.total, item.cost
     known = Range(value=0.0, low=0.0, high=0.0) if total is None else total
     share, low, high = (100 * value / top if top else 0.0 for value in (known.value, known.low, known.high))
@@ -104,8 +104,8 @@ def _row(item: Item, unit: tuple[str, float], each: tuple[str, float], top: floa
     )
 
 
-def _static_row(item: Item, top: float) -> CostRow:
-    """Its count is of chips, and each takes power."""
+def _static_row(item: CostItem, top: float) -> CostRow:
+    """Return the row of static power, whose count is the number of chips."""
     chips = None if item.count is None else int(item.count)
     return replace(_row(item, JOULES, WATTS, top), count=plural(chips, "chip"))
 
@@ -114,21 +114,12 @@ def _reach(total: Range, unit: tuple[str, float]) -> str:
     return f"{quantity(total.low, *unit)} to {quantity(total.high, *unit)}"
 
 
-def _sources(items: Sequence[Item]) -> list[tuple[str, str]]:
-    """Each source once, with all that was taken from it."""
-    found: dict[str, list[str]] = {}
-    for item in items:
-        if item.cost is not None:
-            found.setdefault(item.cost.source, []).append(item.name)
-    return [(", ".join(dict.fromkeys(names)), source) for source, names in found.items()]
-
-
-# ---- beside ordinary machines -----------------------------------------------------------------
+# ---- comparison with an ordinary network ------------------------------------------------------
 
 
 @record
 class Dot:
-    """A row of the comparison: this chip, or an ordinary machine."""
+    """A row of the comparison: this chip, or an ordinary processor."""
 
     name: str
     total: Range
@@ -136,7 +127,7 @@ class Dot:
 
 
 def _comparison(report: EnergyReport) -> Markup | None:
-    """This chip without and with its static power, and other machines, on a logarithmic axis."""
+    """Compare this chip, without and with static power, with ordinary processors."""
     found = [(f"{report.target}, dynamic", report.dynamic.total, "chip")]
     if report.static.total is not None:
         found.append((f"{report.target}, with static", report.energy, "chip"))
@@ -144,13 +135,13 @@ def _comparison(report: EnergyReport) -> Markup | None:
     dots = [
         Dot(name=name, total=total, kind=kind)
         for name, total, kind in found
-        if total is not None and total.low > 0  # nothing has no place on this axis
+        if total is not None and total.low > 0  # zero has no logarithm
     ]
     return logarithmic(dots) if dots else None
 
 
 def logarithmic(dots: Sequence[Dot]) -> Markup:
-    """A dot for each value, on a bar from its low to its high; picojoules."""
+    """Draw each value in picojoules as a dot on a bar from low to high, on a logarithmic axis."""
     exponents = decades(min(dot.total.low for dot in dots), max(dot.total.high for dot in dots))
     first, height = exponents[0], ROW * len(dots) + BELOW
     decade = (WIDTH - NAMES - VALUES) / max(len(exponents) - 1, 1)

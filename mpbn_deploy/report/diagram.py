@@ -1,8 +1,8 @@
-"""The picture of a network: one row for each population, in order, and arrows between them.
+"""Network diagram: one row per population, in order, and arrows for connections.
 
-A connection to the next row is a straight arrow. Every other one (a skip, a delayed loop back)
-runs through a lane of its own to the left of the boxes, so any graph can be drawn. Convolutions
-that share one target out among them, each for a window of it, are one arrow.
+A connection to the next row is a straight arrow. Every other connection (a skip, a delayed back edge) runs
+through its own lane to the left of the boxes, so any graph can be drawn. Convolutions that each serve a
+window of the same target are one arrow.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from markupsafe import Markup
 from typing_extensions import assert_never
 
 from ..ir import NO_BORDER, Connection, Conv2d, Dense, Input, IntNetwork, IntPopulation, Lif, Readout, Synapse
-from .story import Story
+from .content import ReportContent
+from .formatting import dimensions, integer, percent, shortened
 from .svg import element, group, picture, population_colors, rectangle, short, text
-from .wording import by, percent, shortened, whole
 
 # All lengths in pixels; the box of row i is centred on y = TOP + i * ROW.
 TOP, ROW, BOX, LANE = 52.0, 82.0, 50.0, 34.0
-WIDTH, NARROWEST = 1040.0, 760.0  # of the picture; of a box
+WIDTH, NARROWEST = 1040.0, 760.0  # width of the figure; smallest width of a box
 COLUMN, PADDING, STRIP = 112.0, 20.0, 6.0
-PORT = 11.0  # how far above or below a box's middle a lane meets it
+PORT = 11.0  # distance between the middle of a box and the end of a lane
 ARROW = 7.0
-LETTERS = 34  # of a name in a box
+LETTERS = 34  # longest name in a box
 HEADINGS = ("shape", "neurons", "firing rate", "cores")
 
-Ports = tuple[float, float]  # the heights at which a lane begins and ends
+Ports = tuple[float, float]  # y coordinates of the two ends of a lane
 Lanes = list[tuple[Connection, int]]
 
 
-def network_diagram(story: Story) -> Markup:
-    """Boxes, each with its shape, neurons, firing rate and cores, and arrows between them."""
-    network = story.network
+def network_diagram(content: ReportContent) -> Markup:
+    """Draw boxes with shape, neurons, firing rate and cores, and arrows between them."""
+    network = content.network
     straight, lanes = split_connections(network)
     left = LANE * (1 + max((lane for _, lane in lanes), default=-1))
     width = max(WIDTH, left + NARROWEST)
@@ -41,7 +41,7 @@ def network_diagram(story: Story) -> Markup:
     parts = [group(_columns(HEADINGS, 14.0, width), class_="muted")]
     for row, population in enumerate(network.populations):
         parts.append(_box(population, row, (left, width), colors.get(population.name, "var(--muted)")))
-        parts.append(group(_columns(_facts(story, population), _middle(row) + 4, width)))
+        parts.append(group(_columns(_facts(content, population), _middle(row) + 4, width)))
     rows = {population.name: row for row, population in enumerate(network.populations)}
     bundled = bundles(network)
     parts += [_straight(bundled[c], rows[c.source], left) for c in straight]
@@ -51,7 +51,7 @@ def network_diagram(story: Story) -> Markup:
 
 
 def bundles(network: IntNetwork) -> dict[Connection, list[Connection]]:
-    """Connections that are drawn as one arrow, under the first of them."""
+    """Group the connections that are drawn as one arrow, keyed by the first one."""
     first: dict[tuple[str, str, int], Connection] = {}
     found: dict[Connection, list[Connection]] = {}
     for connection in network.connections:
@@ -64,7 +64,7 @@ def bundles(network: IntNetwork) -> dict[Connection, list[Connection]]:
 
 
 def split_connections(network: IntNetwork) -> tuple[list[Connection], Lanes]:
-    """Those that reach the next row at once, one for each row, and all others with their lanes."""
+    """Return the straight connections, at most one per row, and all others with their lanes."""
     rows = {population.name: row for row, population in enumerate(network.populations)}
     straight: dict[str, Connection] = {}
     others: list[Connection] = []
@@ -79,7 +79,7 @@ def split_connections(network: IntNetwork) -> tuple[list[Connection], Lanes]:
 
 
 def choose_lanes(ports: Sequence[Ports]) -> list[int]:
-    """For each pair of ends the innermost lane in which it meets no other; short ones choose first."""
+    """Assign each span the innermost lane without overlap; short spans choose first."""
     spans = [(min(ends), max(ends)) for ends in ports]
     lanes: dict[int, int] = {}
     for index in sorted(range(len(spans)), key=lambda i: spans[i][1] - spans[i][0]):
@@ -94,20 +94,20 @@ def _middle(row: int) -> float:
 
 
 def _ports(connection: Connection, rows: Mapping[str, int]) -> Ports:
-    """Where a lane begins, below the middle of its source, and ends, above that of its target."""
+    """Return the ends of a lane: below the middle of its source, above the middle of its target."""
     return _middle(rows[connection.source]) + PORT, _middle(rows[connection.target]) - PORT
 
 
-# ---- words ------------------------------------------------------------------------------------
+# ---- labels -----------------------------------------------------------------------------------
 
 
 def synapse_text(synapse: Synapse) -> str:
-    """'conv 3x3, stride 2' or 'dense'"""
+    """Return 'conv 3 × 3, stride 2' or 'dense'."""  # noqa: RUF002
     match synapse:
         case Dense():
             return "dense"
         case Conv2d():
-            words = [f"conv {by(synapse.weight.shape[2:])}"]
+            words = [f"conv {dimensions(synapse.weight.shape[2:])}"]
             if synapse.stride != (1, 1):
                 words.append(f"stride {_pair(synapse.stride)}")
             if synapse.dilation != (1, 1):
@@ -120,14 +120,14 @@ def synapse_text(synapse: Synapse) -> str:
 
 
 def connection_text(parts: Sequence[Connection]) -> str:
-    """'conv 7x4, 6 windows, delay 1'"""
+    """Return 'conv 7 × 4, 6 windows, delay 1'."""  # noqa: RUF002
     words, delay = synapse_text(parts[0].synapse), parts[0].delay
     words = f"{words}, {len(parts)} windows" if len(parts) > 1 else words
     return f"{words}, delay {delay}" if delay else words
 
 
 def _pair(pair: tuple[int, int]) -> str:
-    return str(pair[0]) if pair[0] == pair[1] else by(pair)
+    return str(pair[0]) if pair[0] == pair[1] else dimensions(pair)
 
 
 def _kind(population: IntPopulation) -> str:
@@ -136,29 +136,34 @@ def _kind(population: IntPopulation) -> str:
             return f"input, {neuron.minimum}..{neuron.maximum}"
         case Lif():
             per = "neuron" if neuron.threshold.shape == population.shape else "channel"
-            return f"fires, a threshold per {per}"
+            return f"spiking, one threshold per {per}"
         case Readout():
-            return f"integrates{' and leaks' if neuron.decay_voltage else ''}, never fires"
+            return f"{'leaky ' if neuron.decay_voltage else ''}readout, never fires"
         case _:
             assert_never(neuron)
 
 
-def _facts(story: Story, population: IntPopulation) -> tuple[str, ...]:
-    """What the columns say; the input has no neurons and takes no core."""
+def _facts(content: ReportContent, population: IntPopulation) -> tuple[str, ...]:
+    """Return the texts of the columns; the input has no neurons and takes no core."""
     if isinstance(population.neuron, Input):
-        return (by(population.shape), "", "", "")
-    spikes = story.trace.spikes[population.name]
+        return (dimensions(population.shape), "", "", "")
+    spikes = content.trace.spikes[population.name]
     rate = percent(float(spikes.mean()), 1) if isinstance(population.neuron, Lif) else ""
-    layers = story.fit.layers if story.fit.cores is not None else ()
+    layers = content.fit.layers if content.fit.cores is not None else ()
     cores = next((layer.cores for layer in layers if layer.name == population.name), None)
-    return (by(population.shape), whole(population.size), rate, "" if cores is None else whole(cores))
+    return (
+        dimensions(population.shape),
+        integer(population.size),
+        rate,
+        "" if cores is None else integer(cores),
+    )
 
 
 # ---- shapes -----------------------------------------------------------------------------------
 
 
 def _columns(words: Sequence[str], height: float, width: float) -> Iterator[Markup]:
-    """Texts one beside the other, the last one at the right end of the boxes."""
+    """Draw texts in columns, the last one at the right end of the boxes."""
     for place, word in enumerate(reversed(words)):
         yield text(width - PADDING - place * COLUMN, height, word, anchor="end")
 
@@ -179,7 +184,7 @@ def _box(population: IntPopulation, row: int, ends: tuple[float, float], color: 
 def _straight(parts: Sequence[Connection], row: int, left: float) -> Markup:
     x, top, bottom = left + 2 * PADDING, _middle(row) + BOX / 2, _middle(row + 1) - BOX / 2
     weights = sum(connection.synapse.weight.size for connection in parts)
-    words = f"{connection_text(parts)}, {whole(weights)} weights"
+    words = f"{connection_text(parts)}, {integer(weights)} weights"
     label = text(x + 14, (top + bottom) / 2 + 4, words, "muted small")
     return group([*_arrow([(x, top), (x, bottom)]), label], class_="arrow")
 
@@ -197,7 +202,7 @@ def _lane(parts: Sequence[Connection], ports: Ports, lane: int, left: float) -> 
 
 
 def _arrow(corners: Sequence[tuple[float, float]]) -> Iterator[Markup]:
-    """A line, and a head at its end, which points down or to the right."""
+    """Draw a line and an arrowhead that points down or to the right."""
     way = "L".join(f"{short(x)} {short(y)}" for x, y in corners)
     yield element("path", d=f"M{way}", class_="way")
     (x, y), (before, _) = corners[-1], corners[-2]

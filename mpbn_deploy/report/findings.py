@@ -1,4 +1,4 @@
-"""What the rules of a chip found, rule by rule; where one finds much, the first ones, the others folded."""
+"""Findings grouped by design rule; the page shows the first ones of each rule and folds the rest."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from ..base import record
 from ..fit import FitReport
 from ..fit.rules import Finding
 
-SHOWN = 4  # of one rule; the others can be unfolded
+SHOWN = 4  # per rule; the rest are in a closed <details> element
 
 
 @record
-class Broken:
-    """A rule, and what was found where."""
+class RuleFindings:
+    """The findings of one rule."""
 
     rule: str
     shown: tuple[Finding, ...]
     folded: tuple[Finding, ...]
 
 
-def by_rule(report: FitReport, severity: str) -> list[Broken]:
-    """The findings of one severity, in the order of the rules."""
+def by_rule(report: FitReport, severity: str) -> list[RuleFindings]:
+    """Group the findings of one severity by rule, in the order of the rules."""
     found: dict[str, list[Finding]] = {}
     for finding in report.found(severity):
         found.setdefault(finding.rule, []).append(finding)
     return [
-        Broken(rule=rule.replace("_", " "), shown=tuple(all_of[:SHOWN]), folded=tuple(all_of[SHOWN:]))
-        for rule, all_of in found.items()
+        RuleFindings(rule=rule.replace("_", " "), shown=tuple(group[:SHOWN]), folded=tuple(group[SHOWN:]))
+        for rule, group in found.items()
     ]

@@ -1,4 +1,4 @@
-"""How thresholds and weights spread: a histogram for each population that fires, and for each connection."""
+"""Histograms: thresholds of each spiking population, and weights of each connection."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from markupsafe import Markup
 
 from ..base import Array
 from ..ir import Connection, FloatLif, FoldedNetwork, IntNetwork, IntPopulation, Lif, per_channel
+from .content import ReportContent
 from .diagram import bundles, connection_text
+from .formatting import integer, number, percent, plural
 from .panels import Panel
-from .story import Story
 from .svg import element, line, picture, population_colors, rectangle, short, text, ticks
-from .wording import number, percent, plural, whole
 
-# Pixels: the picture, and the room below the bars for the axis and above for the count of the highest.
+# Pixels: the figure, and the space below the bars for the axis and above them for the largest count.
 WIDTH, HEIGHT, BELOW, ABOVE = 240.0, 132.0, 20.0, 14.0
 FEWEST_BINS, MOST_BINS, VALUES_PER_BIN = 8, 24, 3
-MOST_INTEGERS = 64  # each with a bar of its own; of more, several share one
-FAR = 4.0  # interquartile ranges; what lies farther away would squeeze the rest of a histogram
-NARROWEST_RANGE = 0.1  # of the median
+MOST_INTEGERS = 64  # with one bar each; beyond, several integers share a bar
+FAR = 4.0  # interquartile ranges; outliers beyond this would squeeze the rest of a histogram
+NARROWEST_RANGE = 0.1  # relative to the median
 X_TICKS = 7
 
 Ends = tuple[float, float]
@@ -29,34 +29,33 @@ Ends = tuple[float, float]
 # ---- thresholds -------------------------------------------------------------------------------
 
 
-def thresholds(story: Story) -> list[Panel]:
-    """Of each population that fires, before quantizing as a line, and after it as bars."""
-    colors = population_colors([population.name for population in story.network.populations[1:]])
+def thresholds(content: ReportContent) -> list[Panel]:
+    """Draw the thresholds of each spiking population: an outline before quantization, bars after."""
+    colors = population_colors([population.name for population in content.network.populations[1:]])
     return [
-        _threshold_panel(story, population, neuron, colors[population.name])
-        for population, neuron in story.spiking()
+        _threshold_panel(content, population, neuron, colors[population.name])
+        for population, neuron in content.spiking()
     ]
 
 
-def _threshold_panel(story: Story, population: IntPopulation, neuron: Lif, color: str) -> Panel:
-    after = real_thresholds(story.network, population, neuron)
-    before = None if story.folded is None else folded_thresholds(story.folded, population.name)
+def _threshold_panel(content: ReportContent, population: IntPopulation, neuron: Lif, color: str) -> Panel:
+    after = real_thresholds(content.network, population, neuron)
+    before = None if content.folded is None else folded_thresholds(content.folded, population.name)
     if before is not None:
-        before, after = np.broadcast_arrays(
-            before, after
-        )  # one for a channel may be one for each neuron before
+        # Thresholds per channel may have been one per neuron before quantization.
+        before, after = np.broadcast_arrays(before, after)
     known = after if before is None else np.stack([before, after])
     ends = histogram_range(known[np.isfinite(known)])
     beyond = int(((after < ends[0]) | (after > ends[1])).sum())
-    aside = [f"{whole(beyond)} beyond, in the bars at the edge"] if beyond else []
+    aside = [f"{integer(beyond)} outside the range, in the edge bars"] if beyond else []
     return Panel(
         name=population.name,
-        notes=(*_threshold_notes(story, population, neuron, before, after), *aside),
+        notes=(*_threshold_notes(content, population, neuron, before, after), *aside),
         picture=histogram(
             after.ravel(),
             ends,
             outline=None if before is None else before.ravel(),
-            mark=story.trained_thresholds.get(population.name),
+            mark=content.trained_thresholds.get(population.name),
             label=f"Thresholds of {population.name}",
         ),
         color=color,
@@ -64,33 +63,33 @@ def _threshold_panel(story: Story, population: IntPopulation, neuron: Lif, color
 
 
 def _threshold_notes(
-    story: Story, population: IntPopulation, neuron: Lif, before: Array | None, after: Array
+    content: ReportContent, population: IntPopulation, neuron: Lif, before: Array | None, after: Array
 ) -> Iterator[str]:
     per = "neuron" if after.size == population.size else "channel"
     yield f"{plural(after.size, per)}, {plural(len(np.unique(neuron.threshold)), 'distinct integer')}"
-    if (trained := story.trained_thresholds.get(population.name)) is not None:
-        yield f"before folding {number(trained)} for all"
+    if (trained := content.trained_thresholds.get(population.name)) is not None:
+        yield f"{number(trained)} for all before folding"
     if before is not None:
         distance = np.abs(after - before)
         farthest = distance[np.isfinite(distance)].max(initial=0.0)
-        yield f"rounded by {farthest:.2g} at most"
+        yield f"rounding error at most {farthest:.2g}"
 
 
 def real_thresholds(network: IntNetwork, population: IntPopulation, neuron: Lif) -> Array:
-    """The integer thresholds, in the unit of the float network: threshold / scale."""
+    """Return the integer thresholds in the unit of the float network: threshold / scale."""
     values = neuron.threshold.astype(np.float64)
     scales = network.scales.get(population.name)
     return values if scales is None else values / per_channel(scales, values.shape)
 
 
 def folded_thresholds(folded: FoldedNetwork, name: str) -> Array | None:
-    """Those of one population before they were rounded."""
+    """Return the thresholds of one population before rounding."""
     neurons = [population.neuron for population in folded.populations if population.name == name]
     return next((neuron.threshold for neuron in neurons if isinstance(neuron, FloatLif)), None)
 
 
 def histogram_range(values: Array) -> Ends:
-    """All values, unless some lie far from the others; and never so narrow that rounding looks wide."""
+    """Return the range of values without outliers, and not so narrow that rounding errors look large."""
     if not values.size:
         return 0.0, 1.0
     first, median, third = np.percentile(values, [25, 50, 75])
@@ -104,7 +103,7 @@ def histogram_range(values: Array) -> Ends:
 
 
 def weights(network: IntNetwork) -> list[Panel]:
-    """The integers of each connection."""
+    """Draw the integer weights of each connection."""
     colors = population_colors([population.name for population in network.populations[1:]])
     return [_weight_panel(parts, colors[parts[0].target]) for parts in bundles(network).values()]
 
@@ -125,7 +124,7 @@ def _weight_panel(parts: Sequence[Connection], color: str) -> Panel:
 
 
 def integer_edges(low: int, high: int) -> Array:
-    """Edges between integers, one bar for each or, of many, for each few of them; zero is inside a bar."""
+    """Return bin edges between integers, at most MOST_INTEGERS + 1 bins; zero lies inside a bin."""
     step = -(-(high - low + 1) // MOST_INTEGERS)
     first, last = low // step, high // step
     return np.arange(first, last + 2) * step - 0.5
@@ -137,7 +136,7 @@ def integer_edges(low: int, high: int) -> Array:
 def histogram(
     values: Array, ends: Ends, *, label: str, outline: Array | None = None, mark: float | None = None
 ) -> Markup:
-    """Bars of some values, those beyond the ends in the last bars; an outline of others in the same bins."""
+    """Draw values as bars, outliers in the edge bars, and `outline` values in the same bins."""
     bins = min(MOST_BINS, max(FEWEST_BINS, values.size // VALUES_PER_BIN))
     counts, edges = np.histogram(np.clip(values, *ends), bins=bins, range=ends)
     around = None if outline is None else np.histogram(np.clip(outline, *ends), bins=bins, range=ends)[0]
@@ -170,13 +169,13 @@ def _drawn(
     for value, class_ in ((0.0, "zero"), (mark, "mark")):
         if value is not None and low < value < high:
             parts.append(line((across(value), ABOVE), (across(value), down(0)), class_))
-    parts.append(text(0, 10, f"{whole(int(counts.max()))} in the highest bar", "muted small"))
+    parts.append(text(0, 10, f"highest bar: {integer(int(counts.max()))}", "muted small"))
     parts += [_tick(across(value), value) for value in ticks(low, high, X_TICKS)]
     return picture(parts, WIDTH, HEIGHT, label, class_="histogram")
 
 
 def _steps(across: Sequence[float], down: Sequence[float]) -> str:
-    """The way along the tops of bars."""
+    """Return path data along the tops of bars."""
     way = [f"M{short(across[0])} {short(down[0])}"]
     for right, height in zip(across[1:], down, strict=True):
         way.append(f"V{short(height)}H{short(right)}")
@@ -184,6 +183,6 @@ def _steps(across: Sequence[float], down: Sequence[float]) -> str:
 
 
 def _tick(x: float, value: float) -> Markup:
-    """A number under the axis, which does not reach beyond the picture."""
+    """Draw a number under the axis, inside the figure."""
     anchor = "start" if x < 12 else "end" if x > WIDTH - 12 else "middle"
     return text(x, HEIGHT - 5, f"{value:g}", "muted small", anchor)

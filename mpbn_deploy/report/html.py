@@ -1,4 +1,4 @@
-"""Story -> one HTML file that needs nothing but itself: no script, no font, no picture from elsewhere."""
+"""Render a ReportContent as one self-contained HTML file, without scripts, fonts or external images."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from ..base import write_atomically
 from ..fit import FitReport, LayerFit, column, shown_resources
 from ..ir import STATE_LIMIT
 from ..verify import LAVA_CLAIM, Mismatch, VerifyReport
+from .content import ReportContent
 from .core_map import core_map
 from .costs import costs
 from .diagram import network_diagram
 from .findings import by_rule
+from .formatting import NONE, UNKNOWN, dimensions, integer, number, percent, percentage, plural
 from .histograms import thresholds, weights
 from .panels import arrange
 from .spikes import agreement, raster, rates
-from .story import Story
 from .summary import cards, pipeline, verdicts
 from .svg import population_colors
-from .wording import NONE, UNKNOWN, by, hundredths, number, percent, plural, whole
 
 TEMPLATE, STYLE = "page.html.j2", "page.css"
-LAVA = "Lava"  # the execution that the claim is about
+LAVA = "Lava"  # the execution that the claim refers to
 
 
-def write_html(path: Path, story: Story) -> None:
-    """Write the page; the same story gives the same bytes."""
-    write_atomically(path, render(story).encode("utf-8"))
+def write_html(path: Path, content: ReportContent) -> None:
+    """Write the page; equal content gives equal bytes."""
+    write_atomically(path, render(content).encode("utf-8"))
 
 
-def render(story: Story) -> str:
-    """The page as text."""
+def render(content: ReportContent) -> str:
+    """Return the page as text."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(whole=whole, percent=percent, number=number, hundredths=hundredths)
+    environment.filters.update(integer=integer, percent=percent, number=number, percentage=percentage)
     environment.globals.update(plural=plural)
     template = environment.from_string(_file(TEMPLATE))
-    return template.render(style=Markup(_file(STYLE)), **_content(story)) + "\n"
+    return template.render(style=Markup(_file(STYLE)), **_template_values(content)) + "\n"
 
 
 def _file(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _content(story: Story) -> dict[str, Any]:
-    """What the template shows, section by section."""
-    fit, drift, fires = story.fit, story.verify.drift, bool(story.spiking())
+def _template_values(content: ReportContent) -> dict[str, Any]:
+    """Return the variables of the template, section by section."""
+    fit, drift, fires = content.fit, content.verify.drift, bool(content.spiking())
     return {
-        "story": story,
-        "verify": story.verify,
+        "content": content,
+        "verify": content.verify,
         "fit": fit,
-        "verdicts": verdicts(story),
-        "pipeline": pipeline(story),
-        "cards": cards(story),
-        "colors": population_colors([population.name for population in story.network.populations[1:]]),
-        "diagram": network_diagram(story),
-        "thresholds": arrange(thresholds(story)),
-        "weights": arrange(weights(story.network)),
-        "raster": arrange(raster(story)),
-        "rates": rates(story) if fires else None,
-        "lava_claim": _lava_claim(story.verify),
-        "differences": _differences(story.verify),
-        "agreement": agreement(story, drift) if drift is not None and drift.spike_agreement else None,
-        "drifts": _drifts(story.verify),
-        "changes": [_change(described, story) for described in story.quantization],
+        "verdicts": verdicts(content),
+        "pipeline": pipeline(content),
+        "cards": cards(content),
+        "colors": population_colors([population.name for population in content.network.populations[1:]]),
+        "diagram": network_diagram(content),
+        "thresholds": arrange(thresholds(content)),
+        "weights": arrange(weights(content.network)),
+        "raster": arrange(raster(content)),
+        "rates": rates(content) if fires else None,
+        "lava_claim": _lava_claim(content.verify),
+        "differences": _differences(content.verify),
+        "agreement": agreement(content, drift) if drift is not None and drift.spike_agreement else None,
+        "drifts": _drifts(content.verify),
+        "changes": [_change(described, content) for described in content.quantization],
         "state_limit": STATE_LIMIT,
         "fit_sentences": list(_fit_sentences(fit)),
         "errors": by_rule(fit, "error"),
@@ -79,7 +79,7 @@ def _content(story: Story) -> dict[str, Any]:
         "not_checked": fit.found("not checked"),
         "columns": {name: column(name) for name in shown_resources(fit)},
         "layers": [_layer(layer, fit) for layer in fit.layers],
-        "core_map": core_map(fit.placement, fit.layers, fit.chip_map, story.profile),
+        "core_map": core_map(fit.placement, fit.layers, fit.chip_map, content.profile),
         "costs": None if fit.energy is None else costs(fit.energy),
     }
 
@@ -88,13 +88,13 @@ def _content(story: Story) -> dict[str, Any]:
 
 
 def _lava_claim(report: VerifyReport) -> str | None:
-    """What equality with Lava lets us say: its simulator was run, and no chip."""
+    """Return the claim that equality with Lava's simulator supports; it says nothing about a chip."""
     proved = any(c.execution == LAVA and c.exact and not c.not_run for c in report.comparisons)
     return LAVA_CLAIM if proved else None
 
 
 def _differences(report: VerifyReport) -> list[tuple[str, str]]:
-    """The first difference of each execution that has one."""
+    """Return the first mismatch of each execution that has one."""
     found = [(c.execution, c.first_mismatch) for c in report.comparisons]
     return [(execution, _place(mismatch)) for execution, mismatch in found if mismatch is not None]
 
@@ -108,7 +108,7 @@ def _place(mismatch: Mismatch) -> str:
 
 
 def _drifts(report: VerifyReport) -> list[dict[str, Any]]:
-    """Rows of float against integer: the numbers of each population over all steps."""
+    """Return the drift of each population over all steps, as table rows."""
     populations = () if report.drift is None else report.drift.populations
     return [
         {
@@ -121,11 +121,11 @@ def _drifts(report: VerifyReport) -> list[dict[str, Any]]:
     ]
 
 
-def _change(described: dict[str, Any], story: Story) -> dict[str, Any]:
-    """One row of what quantization changed; a readout has no leak and no threshold."""
+def _change(described: dict[str, Any], content: ReportContent) -> dict[str, Any]:
+    """Return one row of the quantization table; a readout has no leak and no threshold."""
     name = described["name"]
     limits = {limit: count for limit, count in described["channels_limited_by"].items() if count}
-    bound = story.verify.bounds.get(name)
+    bound = content.verify.bounds.get(name)
     return {
         "name": name,
         "scales": (described["scale_minimum"], described["scale_maximum"]),
@@ -141,30 +141,30 @@ def _change(described: dict[str, Any], story: Story) -> dict[str, Any]:
 
 
 def _fit_sentences(report: FitReport) -> Iterator[str]:
-    """How many cores and chips, and what crosses from one to another."""
+    """Yield sentences on cores, chips, and spikes that cross between chips."""
     if report.cores is None:
-        yield "How the cores of this chip are filled is not known, and so neither is how many it takes."
+        yield "The core allocation of this chip is not documented, so the number of cores is unknown."
         return
     cores, lower_bound, chip_map = report.cores, report.lower_bound, report.chip_map
     if report.chips is None:
-        chips = "how many chips that takes is not known, for the profile does not know the cores of one"
+        chips = "number of chips unknown, because the profile has no cores per chip"
     else:
         chips = plural(report.chips, "chip")
     bound = ""
     if lower_bound and lower_bound < cores:
-        bound = f" Fewer than {whole(lower_bound)} cores cannot do, however layers are cut."
+        bound = f" Lower bound for any partition: {plural(lower_bound, 'core')}."
     yield f"{plural(cores, 'core')}; {chips}.{bound}"
     if chip_map is not None and chip_map.chips > 1:
-        board = "" if chip_map.board is None else f" It takes {chip_map.boards} × {chip_map.board}."  # noqa: RUF001
+        board = "" if chip_map.board is None else f" Boards needed: {chip_map.boards} × {chip_map.board}."  # noqa: RUF001
         spikes = f"{number(chip_map.crossings)} spikes per sample, {percent(chip_map.share)} of all"
-        yield f"Between chips go {spikes} (cut by {chip_map.method}).{board}"
+        yield f"Traffic between chips: {spikes} (partition: {chip_map.method}).{board}"
 
 
 def _layer(layer: LayerFit, report: FitReport) -> dict[str, Any]:
     return {
         "name": layer.name,
         "neurons": layer.neurons,
-        "cores": UNKNOWN if report.cores is None else whole(layer.cores),
-        "tile": NONE if report.cores is None else by(layer.tile),
+        "cores": UNKNOWN if report.cores is None else integer(layer.cores),
+        "tile": NONE if report.cores is None else dimensions(layer.tile),
         "use": layer.use,
     }

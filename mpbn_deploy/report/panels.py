@@ -1,4 +1,4 @@
-"""Small pictures of one kind side by side: the first ones are shown, the others folded."""
+"""Rows of small figures of one kind; the page shows the first ones and folds the rest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from markupsafe import Markup
 
 from ..base import record
 
-SHOWN = 12  # the others can be unfolded
+SHOWN = 12  # the rest are in a closed <details> element
 
 
 @record
 class Panel:
-    """A picture of one population or connection."""
+    """A figure of one population or connection."""
 
     name: str
     notes: tuple[str, ...]
@@ -23,11 +23,12 @@ class Panel:
 
 @record
 class Panels:
-    """Those that are shown at once, and those that are not."""
+    """Panels shown directly, and panels that the reader can unfold."""
 
     shown: tuple[Panel, ...]
     folded: tuple[Panel, ...]
 
 
 def arrange(panels: Sequence[Panel]) -> Panels:
+    """Divide panels into shown and folded ones."""
     return Panels(shown=tuple(panels[:SHOWN]), folded=tuple(panels[SHOWN:]))

@@ -1,4 +1,4 @@
-"""Spikes: a raster of one sample, and shares of neurons in each time step as cells of a table."""
+"""Spike raster of one sample, and heat maps of shares of neurons per time step."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from markupsafe import Markup
 
 from ..base import Array, record
 from ..verify import Drift
+from .content import ReportContent
+from .formatting import integer, percent
 from .panels import Panel
-from .story import Story
 from .svg import element, picture, population_colors, rectangle
-from .wording import percent, whole
 
-ROWS = 200  # neurons of one population in the raster
-STEPS = 256  # of a sample in the raster
-NUMBERED_CELLS = 12  # time steps up to which each cell says its number
-LEVELS = 10  # of color, where cells have none
-BLUE = (0x2F, 0x86, 0xC8)  # is seen on white and on black
+ROWS = 200  # most neurons of one population in the raster
+STEPS = 256  # most time steps in the raster
+NUMBERED_CELLS = 12  # most time steps for which each cell shows its number
+LEVELS = 10  # of color, in cells without numbers
+BLUE = (0x2F, 0x86, 0xC8)  # visible on white and on black
 
 
 # ---- raster -----------------------------------------------------------------------------------
 
 
-def raster(story: Story) -> list[Panel]:
-    """Every spike of the first sample; of large populations, neurons at equal distances."""
-    colors = population_colors([population.name for population in story.network.populations[1:]])
+def raster(content: ReportContent) -> list[Panel]:
+    """Draw the spikes of the first sample; large populations show equidistant neurons."""
+    colors = population_colors([population.name for population in content.network.populations[1:]])
     panels = []
-    for population, _ in story.spiking():
-        spikes = story.trace.spikes[population.name][0]
+    for population, _ in content.spiking():
+        spikes = content.trace.spikes[population.name][0]
         shown = sampled_neurons(spikes.reshape(len(spikes), -1)).T[:, :STEPS]
-        some = f"{whole(len(shown))} of " if len(shown) < population.size else ""
-        notes = [f"{some}{whole(population.size)} neurons"]
+        some = f"{integer(len(shown))} of " if len(shown) < population.size else ""
+        notes = [f"{some}{integer(population.size)} neurons"]
         if len(spikes) > STEPS:
-            notes.append(f"the first {STEPS} of {whole(len(spikes))} steps")
+            notes.append(f"the first {STEPS} of {integer(len(spikes))} steps")
         drawn = _raster(shown, f"Spikes of {population.name}")
         color = colors[population.name]
         panels.append(Panel(name=population.name, notes=tuple(notes), picture=drawn, color=color))
@@ -45,14 +45,14 @@ def raster(story: Story) -> list[Panel]:
 
 
 def sampled_neurons(spikes: Array) -> Array:
-    """Spikes [timesteps, neurons] of at most so many neurons, at equal distances."""
+    """Select at most ROWS equidistant neurons of spikes [timesteps, neurons]."""
     count = spikes.shape[1]
     chosen = np.linspace(0, count - 1, min(count, ROWS)).round().astype(int)
     return spikes[:, chosen]
 
 
 def _raster(spikes: Array, label: str) -> Markup:
-    """Spikes [neurons, timesteps], one pixel each, which the page makes larger; few steps lie apart."""
+    """Draw spikes [neurons, timesteps], one pixel each, scaled by the page; few steps get gaps."""
     steps = spikes.shape[1]
     uri = "data:image/png;base64," + base64.b64encode(bitmap(spikes != 0, BLUE)).decode("ascii")
     img = Markup('<img src="{}" alt="{}">').format(uri, label)
@@ -62,7 +62,7 @@ def _raster(spikes: Array, label: str) -> Markup:
 
 
 def bitmap(pixels: Array, color: tuple[int, int, int]) -> bytes:
-    """A PNG of [height, width], one bit for each pixel: the color where it is set, nothing where not."""
+    """Encode pixels [height, width] as a one-bit PNG: `color` where set, transparent elsewhere."""
     height, width = pixels.shape
     rows = np.packbits(pixels, axis=1)
     data = b"".join(b"\0" + row.tobytes() for row in rows)
@@ -80,43 +80,43 @@ def bitmap(pixels: Array, color: tuple[int, int, int]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(written)
 
 
-# ---- shares in each time step -----------------------------------------------------------------
+# ---- shares per time step ---------------------------------------------------------------------
 
 
 @record
 class HeatRow:
-    """A population; its share in each step as cells with numbers, or as a strip of colors, and its mean."""
+    """One population: shares per step as numbered cells or as a color strip, and their mean."""
 
     name: str
     color: str
-    cells: tuple[tuple[str, str], ...]  # what it says, and how dark it is: a percentage
+    cells: tuple[tuple[str, str], ...]  # text, and darkness in percent
     strip: Markup | None
     mean: str
 
 
 @record
 class HeatMap:
-    """Shares of neurons, [populations, timesteps]; `top` is what the darkest cell stands for."""
+    """Shares of neurons, [populations, timesteps]; `top` is the value of the darkest cell."""
 
     rows: tuple[HeatRow, ...]
     steps: tuple[str, ...]
     top: str
 
 
-def rates(story: Story) -> HeatMap:
-    """The share of neurons that fire, over all samples."""
-    table = {p.name: _rate_per_step(story.trace.spikes[p.name]) for p, _ in story.spiking()}
-    return heat_map(table, _colors(story), digits=1)
+def rates(content: ReportContent) -> HeatMap:
+    """Return the share of neurons that fire, over all samples."""
+    table = {p.name: _rate_per_step(content.trace.spikes[p.name]) for p, _ in content.spiking()}
+    return heat_map(table, _colors(content), digits=1)
 
 
-def agreement(story: Story, drift: Drift) -> HeatMap:
-    """The share of spikes that are not those of the float network."""
+def agreement(content: ReportContent, drift: Drift) -> HeatMap:
+    """Return the share of neurons whose decision differs from the float network's."""
     table = {p.name: 1 - p.spike_agreement for p in drift.populations if p.fires}
-    return heat_map(table, _colors(story), digits=2)
+    return heat_map(table, _colors(content), digits=2)
 
 
 def heat_map(table: dict[str, Array], colors: dict[str, str], *, digits: int) -> HeatMap:
-    """Shares [timesteps] of each population; the scale ends at the largest."""
+    """Build a heat map from shares [timesteps] per population; the scale ends at the largest share."""
     top = max((float(values.max()) for values in table.values()), default=0.0)
     steps = max((len(values) for values in table.values()), default=0)
     rows = [
@@ -133,12 +133,12 @@ def heat_map(table: dict[str, Array], colors: dict[str, str], *, digits: int) ->
     return HeatMap(rows=tuple(rows), steps=tuple(map(str, numbered)), top=percent(top, digits))
 
 
-def _colors(story: Story) -> dict[str, str]:
-    return population_colors([population.name for population in story.network.populations[1:]])
+def _colors(content: ReportContent) -> dict[str, str]:
+    return population_colors([population.name for population in content.network.populations[1:]])
 
 
 def _rate_per_step(spikes: Array) -> Array:
-    """Of spikes [samples, timesteps, *shape]."""
+    """Return the firing rate per step of spikes [samples, timesteps, *shape]."""
     rate: Array = (spikes != 0).mean(axis=(0, *range(2, spikes.ndim)))
     return rate
 
@@ -152,7 +152,7 @@ def _cells(values: Array, top: float, digits: int) -> tuple[tuple[str, str], ...
 
 
 def _strip(values: Array, top: float, name: str) -> Markup:
-    """One cell for each step, in some levels of color: a path for each level."""
+    """Draw one cell per step, with one path for each level of color."""
     levels = np.rint(LEVELS * values / top).astype(int) if top else np.zeros(len(values), int)
     parts = [
         element("path", d=_cells_at(np.flatnonzero(levels == level)), class_="heat", opacity=level / LEVELS)

@@ -1,7 +1,7 @@
-"""Pictures as SVG inside the page: elements, paths, axes, and the colors of populations.
+"""Inline SVG figures: elements, paths, axes, and the colors of populations.
 
-They are part of the page and not files of their own, so its style sheet gives them their colors, light or
-dark, and its fonts. All that comes from outside is escaped. The same numbers give the same text.
+Inline figures take their fonts and their light or dark colors from the page's style sheet. All external text
+is escaped. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from math import floor, log10
 
 from markupsafe import Markup, escape
 
-# Okabe and Ito's colors, which the color-blind can tell apart, each readable on white and on black.
+# Okabe and Ito's color-blind safe palette, adapted to be readable on white and on black.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#a89a1c", "#8c6bb1")
-FIRST_HUE, LAST_HUE = 265, 30  # of more populations than there are colors: from blue to orange, by depth
+FIRST_HUE, LAST_HUE = 265, 30  # for more populations than COLORS: blue to orange, by depth
 NICE_STEPS = (1, 2, 2.5, 5, 10)
 
 
 def element(tag: str, content: str | Markup = "", **attributes: object) -> Markup:
-    """'<tag name="value">content</tag>'; `class_` is class, and an underscore is a hyphen."""
+    """Return '<tag name="value">content</tag>'; `class_` means class, and underscores become hyphens."""
     written = Markup("").join(
         Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _text(value))
         for name, value in attributes.items()
@@ -32,7 +32,7 @@ def group(parts: Iterable[Markup], **attributes: object) -> Markup:
 
 
 def picture(parts: Iterable[Markup], width: float, height: float, label: str, **attributes: object) -> Markup:
-    """An <svg> that scales; `label` says to those who cannot see it what it shows."""
+    """Return a scalable <svg>; `label` describes it to screen readers."""
     box = f"0 0 {short(width)} {short(height)}"
     content = Markup("").join(parts)
     return element("svg", content, viewBox=box, role="img", aria_label=label, **attributes)
@@ -47,12 +47,12 @@ def line(start: tuple[float, float], end: tuple[float, float], class_: str) -> M
 
 
 def rectangle(x: float, y: float, width: float, height: float) -> str:
-    """A part of a path: many of them in one element take little room."""
+    """Return path data; many rectangles in one path element take little space."""
     return f"M{short(x)} {short(y)}h{short(width)}v{short(height)}h{short(-width)}z"
 
 
 def short(value: float) -> str:
-    """Two digits after the point, and no zeros at their end."""
+    """Round to two decimals and drop trailing zeros."""
     written = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if written in ("", "-0") else written
 
@@ -65,7 +65,7 @@ def _text(value: object) -> str:
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """At most so many round numbers from low to high, at equal distances."""
+    """Return at most `most` equidistant round numbers from low to high."""
     rough = (high - low) / (most - 1)
     size = 10.0 ** floor(log10(rough))
     step = next(size * nice for nice in NICE_STEPS if size * nice >= rough * (1 - 1e-9))
@@ -75,7 +75,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def decades(low: float, high: float) -> list[int]:
-    """The powers of ten, as exponents, from the one below `low` to the one above `high`."""
+    """Return the exponents of the powers of ten that enclose low and high."""
     return list(range(floor(log10(low)), -floor(-log10(high)) + 1))
 
 
@@ -83,11 +83,11 @@ def decades(low: float, high: float) -> list[int]:
 
 
 def population_colors(names: Sequence[str]) -> dict[str, str]:
-    """A color for each population: the same in all pictures of a page."""
+    """Assign each population the color it has in all figures of the page."""
     if len(names) <= len(COLORS):
         return dict(zip(names, COLORS, strict=False))
     share = (LAST_HUE - FIRST_HUE) / (len(names) - 1)
-    lightness = (0.58, 0.72)  # neighbors differ in more than their hue
+    lightness = (0.58, 0.72)  # alternates, so that neighbors differ in more than hue
     return {
         name: f"oklch({lightness[place % 2]} 0.13 {FIRST_HUE + share * place:.0f})"
         for place, name in enumerate(names)

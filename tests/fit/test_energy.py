@@ -442,11 +442,11 @@ def test_the_report_as_text_shows_ranges_basis_sources_and_what_is_missing():
         console.print(energy_table(estimate(tiny(), without("energy__spike"), tiny_activity(), cores=1)))
     text = captured.get()
     for part in (
-        "chip: cores 1, chips 1; estimated, samples 2",
+        "chip: estimate (cores: 1, chips: 1, samples: 2)",
         "incomplete, see below",
         "50 pJ to 200 pJ",
         "no public figure",
-        "left out: energy of hops: not counted",
+        "excluded: energy of hops: not counted",
         "synaptic operations: source of 20.0",
         "100 mW",
         "measured",

@@ -49,11 +49,12 @@ from mpbn_deploy.ir import (
 )
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.quantize import describe, quantize
-from mpbn_deploy.report import Story, write_html
+from mpbn_deploy.report import ReportContent, write_html
 from mpbn_deploy.report.core_map import Grid, core_map, cores_of, grid_of
 from mpbn_deploy.report.costs import costs
 from mpbn_deploy.report.diagram import choose_lanes, network_diagram, split_connections, synapse_text
 from mpbn_deploy.report.findings import by_rule
+from mpbn_deploy.report.formatting import byte_size, plural, shortened
 from mpbn_deploy.report.histograms import (
     folded_thresholds,
     histogram_range,
@@ -67,7 +68,6 @@ from mpbn_deploy.report.panels import arrange
 from mpbn_deploy.report.spikes import agreement, bitmap, heat_map, raster, rates, sampled_neurons
 from mpbn_deploy.report.summary import cards, pipeline, verdicts
 from mpbn_deploy.report.svg import decades, element, population_colors, short, ticks
-from mpbn_deploy.report.wording import plural, shortened, size
 from mpbn_deploy.verify import Drift, Mismatch, verify
 from mpbn_deploy.verify.accuracy import Accuracy, Predictions
 from mpbn_deploy.verify.comparison import Comparison
@@ -103,12 +103,12 @@ def folded():
 
 
 @pytest.fixture(scope="module")
-def story(folded):
+def content(folded):
     """A network of two populations that fire, through the whole pipeline."""
     network = quantize(folded, LOIHI2)
     inputs = np.random.default_rng(0).integers(0, 17, size=(2, 1, 4, 4))
     test = Split(inputs=inputs, labels=np.array([0, 1]))
-    return Story(
+    return ReportContent(
         title="tiny.pt on loihi2",
         network=network,
         profile=LOIHI2,
@@ -179,8 +179,8 @@ def flip_of(population):
     )
 
 
-def renamed(story, old, new):
-    """The same story, with another name for one population."""
+def renamed(content, old, new):
+    """The same content, with another name for one population."""
 
     def swap(mapping):
         return {new if key == old else key: value for key, value in mapping.items()}
@@ -188,7 +188,7 @@ def renamed(story, old, new):
     def name(text):
         return new if text == old else text
 
-    network, report = story.network, story.verify
+    network, report = content.network, content.verify
     network = replace(
         network,
         populations=tuple(replace(p, name=name(p.name)) for p in network.populations),
@@ -203,15 +203,15 @@ def renamed(story, old, new):
         first_flip=flip_of(new),
     )
     return replace(
-        story,
+        content,
         title=new,
         network=network,
         verify=replace(report, bounds=swap(report.bounds), drift=drift),
         fit=fit(network, LOIHI2),
-        quantization=[{**described, "name": name(described["name"])} for described in story.quantization],
-        trace=replace(story.trace, spikes=swap(story.trace.spikes)),
+        quantization=[{**described, "name": name(described["name"])} for described in content.quantization],
+        trace=replace(content.trace, spikes=swap(content.trace.spikes)),
         facts={new: new},
-        trained_thresholds=swap(story.trained_thresholds),
+        trained_thresholds=swap(content.trained_thresholds),
         folded=None,
     )
 
@@ -219,21 +219,21 @@ def renamed(story, old, new):
 # ---- the file ---------------------------------------------------------------------------------
 
 
-def test_the_same_story_gives_the_same_bytes(story, tmp_path):
+def test_equal_content_gives_the_same_bytes(content, tmp_path):
     for name in ("one.html", "two.html"):
-        write_html(tmp_path / name, story)
+        write_html(tmp_path / name, content)
     one, two = ((tmp_path / name).read_bytes() for name in ("one.html", "two.html"))
     assert one == two
     assert one.startswith(b"<!DOCTYPE html>")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.html", "two.html"]
 
 
-def test_another_story_gives_other_bytes(story):
-    assert render(story) != render(replace(story, facts={"model sha256": "abc124"}))
+def test_other_content_gives_other_bytes(content):
+    assert render(content) != render(replace(content, facts={"model sha256": "abc124"}))
 
 
-def test_the_page_needs_nothing_from_elsewhere(story):
-    page = render(story)
+def test_the_page_needs_nothing_from_elsewhere(content):
+    page = render(content)
     for forbidden in ("<script", "@import", "url(", "http://", "https://"):
         assert forbidden not in page, forbidden
     sources = re.findall(r'(?:src|href)="([^"]{0,30})', page)
@@ -242,8 +242,8 @@ def test_the_page_needs_nothing_from_elsewhere(story):
     assert "default-src 'none'; img-src data:; style-src 'unsafe-inline'" in page
 
 
-def test_links_lead_to_sections_that_are_there(story):
-    for shown in (story, replace(story, fit=replace(story.fit, energy=None))):
+def test_links_lead_to_sections_that_are_there(content):
+    for shown in (content, replace(content, fit=replace(content.fit, energy=None))):
         page = render(shown)
         sections = re.findall(r'<section id="(\w+)">', page)
         assert re.findall(r'href="#(\w+)"', page) == sections
@@ -251,8 +251,8 @@ def test_links_lead_to_sections_that_are_there(story):
         assert ("energy" in sections) == (shown.fit.energy is not None)
 
 
-def test_every_color_is_there_in_light_and_in_dark(story):
-    page = render(story)
+def test_every_color_is_there_in_light_and_in_dark(content):
+    page = render(content)
     light, dark = re.findall(r":root \{(.*?)\}", page, re.DOTALL)
     assert "@media screen and (prefers-color-scheme: dark)" in page
     colors = set(re.findall(r"(--[\w-]+):", light))
@@ -261,27 +261,27 @@ def test_every_color_is_there_in_light_and_in_dark(story):
     assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= colors | of_one_element
 
 
-def test_pictures_say_what_they_show(story):
-    found = pictures_of(render(story))
+def test_pictures_say_what_they_show(content):
+    found = pictures_of(render(content))
     assert len(found) == 8  # the network; thresholds of 2 populations; weights of 3; a chip; energies
     assert all(picture.get("aria-label") for picture in found)
 
 
-def test_no_attribute_is_left_unquoted(story):
+def test_no_attribute_is_left_unquoted(content):
     for name, content in (("title", '"<&'), ("class_", "a b")):
         written = element("g", "<b>", **{name: content})
         assert ElementTree.fromstring(str(written)).get(name.rstrip("_")) == content
         assert ElementTree.fromstring(str(written)).text == "<b>"
 
 
-def test_a_folder_that_is_not_there_is_an_error(story, tmp_path):
+def test_a_folder_that_is_not_there_is_an_error(content, tmp_path):
     with pytest.raises(OptionError, match="cannot be written"):
-        write_html(tmp_path / "missing" / "report.html", story)
+        write_html(tmp_path / "missing" / "report.html", content)
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "$x$", "a & \"b\" 'c'", "日本", "x" * 300])
-def test_hostile_names_are_only_text(story, name):
-    page = render(renamed(story, "first", name))
+def test_hostile_names_are_only_text(content, name):
+    page = render(renamed(content, "first", name))
     assert "<script" not in page
     assert page.count("<main>") == 1
     assert not any(picture.findall(".//{*}script") for picture in pictures_of(page))
@@ -295,32 +295,32 @@ def test_hostile_names_are_only_text(story, name):
 # ---- what it says -----------------------------------------------------------------------------
 
 
-def test_what_folding_changed_is_said(story):
+def test_what_folding_changed_is_said(content):
     check = FoldCheck(spikes_compared=1234, spikes_mismatched=5, largest_output_difference=0.1)
     floating = FloatingCheck(spikes_compared=99, spikes_mismatched=2, close_calls=1)
-    report = replace(story.verify, fold=check, floating=floating)
-    words = words_of(render(replace(story, verify=report)))
+    report = replace(content.verify, fold=check, floating=floating)
+    words = words_of(render(replace(content, verify=report)))
     assert "in 5 of 1,234 spikes" in words
     assert "against the folded network: 2 of 99 spikes different (1 close calls)." in words
-    alone = replace(story, verify=replace(story.verify, fold=None, floating=None))
+    alone = replace(content, verify=replace(content.verify, fold=None, floating=None))
     assert "Folding" not in words_of(render(alone))
 
 
-def test_every_population_is_named(story):
-    page = render(story)
-    for population in story.network.populations[1:]:
+def test_every_population_is_named(content):
+    page = render(content)
+    for population in content.network.populations[1:]:
         assert page.count(f"</i>{population.name}</th>") >= 3, population.name
 
 
-def test_the_verdict_of_an_exact_network_that_fits(story):
-    ran = [c for c in story.verify.comparisons if c.not_run is None]
-    exact = replace(story, verify=replace(story.verify, comparisons=tuple(ran)))
+def test_the_verdict_of_an_exact_network_that_fits(content):
+    ran = [c for c in content.verify.comparisons if c.not_run is None]
+    exact = replace(content, verify=replace(content.verify, comparisons=tuple(ran)))
     words = words_of(render(exact))
     assert words.startswith("tiny.pt on loihi2 ✓ bit-exact ✓ fits Intel Loihi 2 on 3 cores accuracy ")
     assert "model sha256 abc123" in words
 
 
-def test_mismatches_are_shown_with_their_place(story):
+def test_mismatches_are_shown_with_their_place(content):
     first = Mismatch(
         quantity="spike", population="first", sample=1, time_step=2, index=(0, 3, 1), expected=1, got=0
     )
@@ -332,19 +332,19 @@ def test_mismatches_are_shown_with_their_place(story):
         outputs_mismatched=3,
         first_mismatch=first,
     )
-    words = words_of(render(replace(story, verify=replace(story.verify, comparisons=(wrong,)))))
+    words = words_of(render(replace(content, verify=replace(content.verify, comparisons=(wrong,)))))
     assert words.startswith("tiny.pt on loihi2 ✗ not bit-exact")
     assert "executions 20 of 4,325 values differ, in 1 of 1 execution" in words
-    assert "other 4,321 17 not shown 4 3" in words
+    assert "other 4,321 17 not exposed 4 3" in words
     assert "spike of first, sample 1, time step 2, neuron [0, 3, 1]: expected 1, got 0" in words
 
 
-def test_a_mismatch_of_an_output_has_no_time_step(story):
+def test_a_mismatch_of_an_output_has_no_time_step(content):
     first = Mismatch(
         quantity="output", population="output", sample=0, time_step=None, index=(1,), expected=5, got=-6
     )
     wrong = Comparison(execution="other", outputs_compared=4, outputs_mismatched=1, first_mismatch=first)
-    words = words_of(render(replace(story, verify=replace(story.verify, comparisons=(wrong,)))))
+    words = words_of(render(replace(content, verify=replace(content.verify, comparisons=(wrong,)))))
     assert "output of output, sample 0, neuron [1]: expected 5, got -6" in words
 
 
@@ -357,23 +357,23 @@ def test_a_mismatch_of_an_output_has_no_time_step(story):
         ([Comparison(execution="emulator", spikes_compared=9)], False),
     ],
 )
-def test_equality_with_lava_is_claimed_only_where_it_was_found(story, comparisons, claimed):
-    page = render(replace(story, verify=replace(story.verify, comparisons=tuple(comparisons))))
+def test_equality_with_lava_is_claimed_only_where_it_was_found(content, comparisons, claimed):
+    page = render(replace(content, verify=replace(content.verify, comparisons=tuple(comparisons))))
     assert ("bit-accurate to Lava&#39;s fixed-point model" in page) == claimed
     assert "bit-accurate to the chip" not in page
 
 
-def test_an_execution_that_did_not_run_says_why_and_proves_nothing(story):
+def test_an_execution_that_did_not_run_says_why_and_proves_nothing(content):
     absent = Comparison(execution="Lava", not_run="no Lava <here>")
     ran = Comparison(execution="emulator", spikes_compared=9)
-    page = render(replace(story, verify=replace(story.verify, comparisons=(ran, absent))))
+    page = render(replace(content, verify=replace(content.verify, comparisons=(ran, absent))))
     assert "not run: no Lava &lt;here&gt;" in page
     assert "bit-exact in 1 of 2 executions, the others not run" in page
-    page = render(replace(story, verify=replace(story.verify, comparisons=(absent,))))
+    page = render(replace(content, verify=replace(content.verify, comparisons=(absent,))))
     assert re.search(r'<li class="unknown">.*bit-exactness not tested</li>', page)
 
 
-def test_accuracy_is_shown(story):
+def test_accuracy_is_shown(content):
     changed = Predictions(samples=1234, changed=20, became_right=3, became_wrong=15)
     accuracy = Accuracy(
         data="noise",
@@ -383,19 +383,19 @@ def test_accuracy_is_shown(story):
         trained_network=0.9877,
         predictions=changed,
     )
-    words = words_of(render(replace(story, verify=replace(story.verify, accuracy=accuracy))))
+    words = words_of(render(replace(content, verify=replace(content.verify, accuracy=accuracy))))
     assert "accuracy 98.76 % float → 97.53 % integer" in words
-    assert "On all 1,234 test samples of noise the float network is right in 98.76 %" in words
-    assert "; the PyTorch model in 98.77 %." in words
-    assert "changed the predictions of 20 of 1234, of which 3 became right and 15 became wrong" in words
-    words = words_of(render(replace(story, verify=replace(story.verify, accuracy=replace(
+    assert "Accuracy on all 1,234 test samples of noise: float network 98.76 %, integer" in words
+    assert ", PyTorch model 98.77 %." in words
+    assert "changed by quantization: 20 of 1234, of which 3 became right and 15 became wrong" in words
+    words = words_of(render(replace(content, verify=replace(content.verify, accuracy=replace(
         accuracy, trained_network=None, predictions=None)))))  # fmt: skip
-    assert "PyTorch model in" not in words and "changed the predictions" not in words
+    assert "PyTorch model 9" not in words and "changed by quantization" not in words
 
 
-def test_drift_is_shown(story):
+def test_drift_is_shown(content):
     first = replace(
-        story.verify.drift.populations[0],
+        content.verify.drift.populations[0],
         spike_agreement=np.array([1.0, 0.5, 0.75]),
         rate_float=np.array([0.25, 0.25, 0.25]),
         rate_integer=np.array([0.25, 0.5, 0.75]),
@@ -405,25 +405,27 @@ def test_drift_is_shown(story):
         flips={"weight": 1234, "bias": 0, "leak": 2},
     )
     drift = Drift(
-        populations=(first, *story.verify.drift.populations[1:]),
+        populations=(first, *content.verify.drift.populations[1:]),
         predictions=Predictions(samples=8, changed=1),
         first_flip=flip_of("first"),
     )
-    words = words_of(render(replace(story, verify=replace(story.verify, drift=drift))))
-    assert "The two predict the same for 87.50 % of the 2 compared samples." in words
+    words = words_of(render(replace(content, verify=replace(content.verify, drift=drift))))
+    assert "Both predict the same class for 87.50 % of the 2 compared samples." in words
     assert "first 25.00 % 50.00 % 75.00 % 0.0125 12.50 % 0.00 % weight 1,234, leak 2 second" in words
     assert (
         "differs: first, sample 1, step 2, neuron [0, 3]: the float network fires at 0.51 against 0.5, the "
         "integer network does not at 0.48 against 0.49; cause: weight (so would bias)." in words
     )
     drift = replace(drift, first_flip=None)
-    assert "No spike differs." in words_of(render(replace(story, verify=replace(story.verify, drift=drift))))
+    assert "No spike differs." in words_of(
+        render(replace(content, verify=replace(content.verify, drift=drift)))
+    )
 
 
-def test_agreement_is_shown_per_step(story):
+def test_agreement_is_shown_per_step(content):
     """Up to twelve steps as numbers, beyond as strips of color."""
-    drift = story.verify.drift
-    few = agreement(story, drift)
+    drift = content.verify.drift
+    few = agreement(content, drift)
     assert [row.name for row in few.rows] == list(drift.spike_agreement)
     for row in few.rows:
         shares = 1 - drift.population(row.name).spike_agreement
@@ -431,7 +433,7 @@ def test_agreement_is_shown_per_step(story):
         assert row.strip is None
     steps = {key: np.repeat(values, 7) for key, values in drift.populations[0].steps().items()}
     many = replace(drift, populations=(replace(drift.populations[0], **steps),))
-    (row,) = agreement(story, many).rows
+    (row,) = agreement(content, many).rows
     assert row.strip is not None and not row.cells
     assert row.mean == few.rows[0].mean
 
@@ -457,29 +459,29 @@ def test_a_long_strip_has_a_cell_for_each_step():
     assert drawn == {level / 10: int((levels == level).sum()) for level in range(1, 11)}
 
 
-def test_the_page_works_without_drift_and_accuracy(story):
-    page = render(replace(story, verify=replace(story.verify, drift=None, accuracy=None)))
-    assert "Float against integer" not in page
+def test_the_page_works_without_drift_and_accuracy(content):
+    page = render(replace(content, verify=replace(content.verify, drift=None, accuracy=None)))
+    assert "Float and integer network" not in page
     assert "Drift" not in page
-    assert "accuracy" not in words_of(page)
+    assert "accuracy" not in words_of(page).lower()
     assert "integers – not compared with the float network" in words_of(page)  # noqa: RUF001
 
 
-def test_a_network_without_spikes_in_common_has_no_table_of_agreement(story):
+def test_a_network_without_spikes_in_common_has_no_table_of_agreement(content):
     silent = {key: np.zeros(3) for key in ("rate_float", "rate_integer")}
-    populations = tuple(replace(p, **silent) for p in story.verify.drift.populations)
+    populations = tuple(replace(p, **silent) for p in content.verify.drift.populations)
     nothing = Drift(populations=populations, predictions=Predictions(samples=2, changed=0))
-    page = render(replace(story, verify=replace(story.verify, drift=nothing)))
-    assert "Drift in each time step" not in page
-    assert "The two predict the same for 100.00 %" in words_of(page)
+    page = render(replace(content, verify=replace(content.verify, drift=nothing)))
+    assert "Drift per time step" not in page
+    assert "Both predict the same class for 100.00 %" in words_of(page)
 
 
-def test_bounds_are_held_against_24_bits(story):
-    page = render(replace(story, verify=replace(story.verify, bounds={"first": STATE_LIMIT // 4})))
+def test_bounds_are_held_against_24_bits(content):
+    page = render(replace(content, verify=replace(content.verify, bounds={"first": STATE_LIMIT // 4})))
     assert "2,097,151" in page
     assert "25.00 %" in page
     assert "impossible" in page
-    page = render(replace(story, verify=replace(story.verify, bounds={"first": 2 * STATE_LIMIT})))
+    page = render(replace(content, verify=replace(content.verify, bounds={"first": 2 * STATE_LIMIT})))
     assert 'class="bar over"' in page
     assert "200.00 %" in page
     assert "impossible" not in page
@@ -489,17 +491,17 @@ def finding(severity, message, rule="some_rule"):
     return Finding(rule=rule, where="w", message=message, severity=severity)
 
 
-def test_errors_come_before_warnings_and_what_was_not_checked(story):
+def test_errors_come_before_warnings_and_what_was_not_checked(content):
     found = (
         finding("not checked", "something is unknown"),
         finding("warning", "something is doubtful"),
         finding("error", "something is too large", "sizes_fit"),
     )
-    words = words_of(render(replace(story, fit=replace(story.fit, fits=False, findings=found))))
-    assert "✗ does not fit Intel Loihi 2 (1 reason)" in words
+    words = words_of(render(replace(content, fit=replace(content.fit, fits=False, findings=found))))
+    assert "✗ does not fit Intel Loihi 2 (1 error)" in words
     places = [words.index(text) for text in (
-        "What does not hold error sizes fit something is too large",
-        "What would make it fit: python -m mpbn_deploy.fit FOLDER --target loihi2 --advise",
+        "Errors error sizes fit something is too large",
+        "To find changes that make it fit: python -m mpbn_deploy.fit FOLDER --target loihi2 --advise",
         "warning some rule something is doubtful",
         "something is unknown",
     )]  # fmt: skip
@@ -507,65 +509,65 @@ def test_errors_come_before_warnings_and_what_was_not_checked(story):
     assert "cores on 1 chip; 1 error, 1 warning, 1 not checked" in words
 
 
-def test_a_warning_is_part_of_the_verdict(story):
-    report = replace(story.fit, findings=(finding("warning", "doubtful"),))
-    fitting = verdicts(replace(story, fit=report))[1]
+def test_a_warning_is_part_of_the_verdict(content):
+    report = replace(content.fit, findings=(finding("warning", "doubtful"),))
+    fitting = verdicts(replace(content, fit=report))[1]
     assert (fitting.text, fitting.tone) == ("fits Intel Loihi 2 on 3 cores, with 1 warning", "unknown")
 
 
-def test_many_findings_of_one_rule_can_be_unfolded(story):
+def test_many_findings_of_one_rule_can_be_unfolded(content):
     found = tuple(finding("error", f"layer {n} is wrong", "a_rule") for n in range(9))
-    report = replace(story.fit, fits=False, findings=(*found, finding("error", "other", "b_rule")))
+    report = replace(content.fit, fits=False, findings=(*found, finding("error", "other", "b_rule")))
     first, second = by_rule(report, "error")
     assert (first.rule, len(first.shown), len(first.folded), len(second.shown)) == ("a rule", 4, 5, 1)
-    page = render(replace(story, fit=report))
+    page = render(replace(content, fit=report))
     assert all(one.message in page for one in report.findings)
     assert "<summary>5 more</summary>" in page
 
 
-def test_the_use_of_every_resource_is_shown(story):
-    page = render(story)
-    for layer in story.fit.layers:
+def test_the_use_of_every_resource_is_shown(content):
+    page = render(content)
+    for layer in content.fit.layers:
         row = re.search(
             rf"<tr><th>[^\n]*</i>{layer.name}</th><td>{layer.neurons:,}</td>.*?</tr>", page, re.DOTALL
         )
-        for resource in shown_resources(story.fit):
+        for resource in shown_resources(content.fit):
             use = layer.use[resource]
             assert f'title="{use.used:,} of {use.limit:,}"><b>{use.percent:,.2f} %</b>' in row[0]
             assert f"--full: {use.percent:.2f}%" in row[0]
 
 
-def test_too_much_is_marked(story):
-    layer = story.fit.layers[0]
+def test_too_much_is_marked(content):
+    layer = content.fit.layers[0]
     use = {**layer.use, "neurons": replace(layer.use["neurons"], used=5, limit=4)}
-    report = replace(story.fit, layers=(replace(layer, use=use), *story.fit.layers[1:]))
-    page = render(replace(story, fit=report))
+    report = replace(content.fit, layers=(replace(layer, use=use), *content.fit.layers[1:]))
+    page = render(replace(content, fit=report))
     cell = 'class="bar over" title="5 of 4"><b>125.00 %</b><span class="track"><i style="--full: 100.00%">'
     assert cell in page
     assert '<small class="over">1 core, 125.00 % of neurons</small>' in page
 
 
-def test_a_chip_of_which_nothing_is_known(story):
-    shown = replace(story, profile=NOTHING_KNOWN, fit=fit(story.network, NOTHING_KNOWN))
+def test_a_chip_of_which_nothing_is_known(content):
+    shown = replace(content, profile=NOTHING_KNOWN, fit=fit(content.network, NOTHING_KNOWN))
     words = words_of(render(shown))
-    assert "how many chips that takes is not known" in words
+    assert "number of chips unknown" in words
     assert "not checked: weights fit format" in words
-    assert "the cores of a chip are not known" in words
+    assert "cores per chip unknown" in words
 
 
-def test_a_chip_whose_cores_nobody_can_fill(story):
+def test_a_chip_whose_cores_nobody_can_fill(content):
     profile = replace(NOTHING_KNOWN, placement="unknown")
-    shown = replace(story, profile=profile, fit=fit(story.network, profile))
+    shown = replace(content, profile=profile, fit=fit(content.network, profile))
     assert shown.fit.cores is None
     page = render(shown)
     words = words_of(page)
-    assert "How the cores of this chip are filled is not known" in words
+    assert "The core allocation of this chip is not documented" in words
     assert "chip ? cores;" in words
     assert 'class="chips"' not in page
     assert "fits ? on" not in words and "✓ fits ?" in words
 
 
-def test_spikes_between_chips_are_counted(story):
+def test_spikes_between_chips_are_counted(content):
     chip_map = ChipMap(
         chip=np.array([0, 0, 1]),
         slot=np.array([0, 1, 0]),
@@ -576,25 +578,25 @@ def test_spikes_between_chips_are_counted(story):
         boards=3,
         method="METIS",
     )
-    report = replace(story.fit, chips=2, chip_map=chip_map, lower_bound=2)
-    words = words_of(render(replace(story, fit=report)))
-    assert "3 cores; 2 chips. Fewer than 2 cores cannot do, however layers are cut." in words
-    assert "Between chips go 1,234 spikes per sample, 25.00 % of all (cut by METIS)." in words
-    assert "It takes 3 × oheo_gulch." in words  # noqa: RUF001
+    report = replace(content.fit, chips=2, chip_map=chip_map, lower_bound=2)
+    words = words_of(render(replace(content, fit=report)))
+    assert "3 cores; 2 chips. Lower bound for any partition: 2 cores." in words
+    assert "Traffic between chips: 1,234 spikes per sample, 25.00 % of all (partition: METIS)." in words
+    assert "Boards needed: 3 × oheo_gulch." in words  # noqa: RUF001
     assert "chip 1 2 cores, 2 populations" in words and "chip 2 1 core, 1 population" in words
 
 
 # ---- the top ----------------------------------------------------------------------------------
 
 
-def test_each_step_says_what_it_changed(story):
+def test_each_step_says_what_it_changed(content):
     check = FoldCheck(spikes_compared=1234, spikes_mismatched=0, largest_output_difference=0.1)
     ran = Comparison(execution="emulator", spikes_compared=1000, outputs_compared=9)
     accuracy = replace(
-        story.verify.accuracy, trained_network=0.75, predictions=Predictions(samples=8, changed=3)
+        content.verify.accuracy, trained_network=0.75, predictions=Predictions(samples=8, changed=3)
     )
-    report = replace(story.verify, fold=check, comparisons=(ran,), accuracy=accuracy)
-    found = pipeline(replace(story, verify=report, facts={"model architecture": "some-cnn"}))
+    report = replace(content.verify, fold=check, comparisons=(ran,), accuracy=accuracy)
+    found = pipeline(replace(content, verify=report, facts={"model architecture": "some-cnn"}))
     assert [(step.label, step.value, step.tone) for step in found] == [
         ("model", "75.00 %", ""),
         ("folded", "0", "good"),
@@ -604,31 +606,31 @@ def test_each_step_says_what_it_changed(story):
         ("chip", "3", "good"),
     ]
     assert [step.note for step in found] == [
-        "right; some-cnn in PyTorch",
+        "accuracy; some-cnn in PyTorch",
         "of 1,234 spikes changed",
         "of 8 predictions changed",
-        "integers changed, read back; 2 kB in 2 files",
+        "integers changed on reading back; 2 kB in 2 files",
         "of 1,009 values differ, in 1 of 1 execution",
-        "cores on 1 chip; no rule broken, 1 not checked",
+        "cores on 1 chip; no rule violated, 1 not checked",
     ]
 
 
-def test_steps_that_were_not_taken_say_so(story):
-    bare = replace(story, files={}, verify=replace(story.verify, drift=None, accuracy=None, fold=None))
+def test_steps_that_were_not_taken_say_so(content):
+    bare = replace(content, files={}, verify=replace(content.verify, drift=None, accuracy=None, fold=None))
     notes = {step.label: (step.value, step.note) for step in pipeline(bare)}
     assert notes["model"] == ("3", "time steps; tiny.pt on loihi2")
     assert notes["folded"] == ("–", "not compared with PyTorch")  # noqa: RUF001
     assert "files" not in notes
 
 
-def test_cards_hold_the_numbers_of_the_records(story):
-    shown = {card.label: card.value for card in cards(story)}
-    energy = story.fit.energy
+def test_cards_hold_the_numbers_of_the_records(content):
+    shown = {card.label: card.value for card in cards(content)}
+    energy = content.fit.energy
     assert shown["energy"] == quantity(energy.energy.value, "J", 1e-12)
     assert shown["time"] == quantity(energy.time.value, "s", 1e-9)
-    assert shown["cores"] == str(story.fit.cores) == "3"
+    assert shown["cores"] == str(content.fit.cores) == "3"
     assert shown["neurons"] == "55" and shown["weights"] == str(27 + 240 + 10)
-    assert shown["firing rate"] == f"{story.firing_rate():.2%}".replace("%", " %")
+    assert shown["firing rate"] == f"{content.firing_rate():.2%}".replace("%", " %")
 
 
 # ---- pictures ---------------------------------------------------------------------------------
@@ -647,22 +649,22 @@ def test_lanes_are_shared_only_by_those_that_do_not_meet():
     assert choose_lanes([]) == []
 
 
-def with_network(story, network):
-    """The story of another network, in which nothing fires."""
+def with_network(content, network):
+    """The content of another network, in which nothing fires."""
     spikes = {p.name: np.zeros((1, 2, *p.shape), bool) for p in network.populations[1:]}
     return replace(
-        story,
+        content,
         network=network,
         fit=fit(network, LOIHI2),
-        trace=replace(story.trace, spikes=spikes),
-        verify=replace(story.verify, drift=None),
+        trace=replace(content.trace, spikes=spikes),
+        verify=replace(content.verify, drift=None),
         folded=None,
     )
 
 
-def test_a_network_with_skips_is_drawn_whole(story):
+def test_a_network_with_skips_is_drawn_whole(content):
     network = skipping()
-    diagram = network_diagram(with_network(story, network))
+    diagram = network_diagram(with_network(content, network))
     texts = texts_of(diagram)
     assert {"input", "a", "b", "c", "out", "2 × 4 × 4"} <= set(texts)  # noqa: RUF001
     assert {"conv 1 × 1, stride 2", "conv 1 × 1, delay 1"} <= set(texts)  # noqa: RUF001
@@ -670,15 +672,15 @@ def test_a_network_with_skips_is_drawn_whole(story):
     drawn = ElementTree.fromstring(str(diagram))
     assert len(drawn.findall(".//rect")) == len(network.populations)
     assert len(drawn.findall(".//path[@class='head']")) == len(network.connections)
-    assert "a → b" in words_of(render(with_network(story, network)))
+    assert "a → b" in words_of(render(with_network(content, network)))
 
 
-def test_windows_of_one_target_are_one_arrow(story):
+def test_windows_of_one_target_are_one_arrow(content):
     network = int_windows()
     straight, lanes = split_connections(network)
     assert [c.label for c in straight] == ["input->first", "first->last"]
     assert [(c.label, c.delay) for c, _ in lanes] == [("first->last", 1)]
-    texts = texts_of(network_diagram(with_network(story, network)))
+    texts = texts_of(network_diagram(with_network(content, network)))
     assert "conv 7 × 4, stride 2 × 1, 6 windows, 1,008 weights" in texts  # noqa: RUF001
     assert len(weights(network)) == 3
 
@@ -689,21 +691,21 @@ def test_a_convolution_says_what_is_special_about_it():
     assert synapse_text(synapse) == "conv 3 × 5, stride 1 × 2, dilation 2, 4 groups"  # noqa: RUF001
 
 
-def test_rates_are_those_of_the_trace(story):
-    for row in rates(story).rows:
-        spikes = story.trace.spikes[row.name]
+def test_rates_are_those_of_the_trace(content):
+    for row in rates(content).rows:
+        spikes = content.trace.spikes[row.name]
         shares = [spikes[:, step].mean() for step in range(3)]
         assert [text for text, _ in row.cells] == [f"{share:.1%}".replace("%", " %") for share in shares]
 
 
-def test_many_time_steps_are_drawn_without_numbers(story):
-    spikes = {name: np.repeat(values, 100, axis=1) for name, values in story.trace.spikes.items()}
-    longer = replace(story, trace=replace(story.trace, spikes=spikes))
+def test_many_time_steps_are_drawn_without_numbers(content):
+    spikes = {name: np.repeat(values, 100, axis=1) for name, values in content.trace.spikes.items()}
+    longer = replace(content, trace=replace(content.trace, spikes=spikes))
     assert all(row.strip is not None for row in rates(longer).rows)
     assert "the first 256 of 300 steps" in words_of(render(longer))
 
 
-def test_a_network_of_a_readout_alone_has_no_pictures_of_spikes(story):
+def test_a_network_of_a_readout_alone_has_no_pictures_of_spikes(content):
     whole = skipping()
     network = IntNetwork(
         populations=(whole.input, whole.output),
@@ -711,17 +713,17 @@ def test_a_network_of_a_readout_alone_has_no_pictures_of_spikes(story):
         timesteps=2,
         scales={},
     )
-    shown = with_network(story, network)
+    shown = with_network(content, network)
     page = render(shown)
     assert not any(heading in page for heading in ("Spikes of the first", "Thresholds</h3>", "Firing rates"))
     assert "firing rate" not in {card.label for card in cards(shown)}
 
 
-def test_the_raster_holds_the_spikes_of_the_first_sample(story):
-    for panel in raster(story):
-        content = re.search(r"base64,([^\"]+)", panel.picture)[1]
-        picture = np.array(Image.open(io.BytesIO(base64.b64decode(content))).convert("RGBA"))
-        spikes = story.trace.spikes[panel.name][0].reshape(3, -1)
+def test_the_raster_holds_the_spikes_of_the_first_sample(content):
+    for panel in raster(content):
+        encoded = re.search(r"base64,([^\"]+)", panel.picture)[1]
+        picture = np.array(Image.open(io.BytesIO(base64.b64decode(encoded))).convert("RGBA"))
+        spikes = content.trace.spikes[panel.name][0].reshape(3, -1)
         assert ((picture[..., 3] == 255) == spikes.T).all()
 
 
@@ -734,12 +736,12 @@ def test_a_bitmap_is_read_back(width):
     assert (read[pixels] == (1, 2, 3, 255)).all()
 
 
-def test_thresholds_are_shown_in_units_of_the_float_network(story, folded):
-    for population, neuron in story.spiking():
+def test_thresholds_are_shown_in_units_of_the_float_network(content, folded):
+    for population, neuron in content.spiking():
         (real,) = [p.neuron.threshold for p in folded.populations if p.name == population.name]
-        shown = real_thresholds(story.network, population, neuron)
+        shown = real_thresholds(content.network, population, neuron)
         assert shown.shape == real.shape
-        scale = story.network.scales[population.name].reshape(-1, *(1 for _ in real.shape[1:]))
+        scale = content.network.scales[population.name].reshape(-1, *(1 for _ in real.shape[1:]))
         assert (np.abs(shown - real) * scale <= 1).all()  # rounded down by less than one unit
 
 
@@ -775,36 +777,36 @@ def test_long_names_are_shortened_in_the_middle():
     assert shortened("$a\n$", 9) == "$a $"
 
 
-def test_thresholds_before_and_after_quantizing(story, folded):
+def test_thresholds_before_and_after_quantizing(content, folded):
     """Both histograms count every threshold, in the same bins."""
-    for panel, (population, neuron) in zip(thresholds(story), story.spiking(), strict=True):
+    for panel, (population, neuron) in zip(thresholds(content), content.spiking(), strict=True):
         before = folded_thresholds(folded, population.name)
-        after = real_thresholds(story.network, population, neuron)
+        after = real_thresholds(content.network, population, neuron)
         assert panel.notes == (
             f"{after.size} {'neurons' if population.name == 'second' else 'channels'}, "
             f"{plural(len(np.unique(neuron.threshold)), 'distinct integer')}",
-            "before folding 0.5 for all",
-            f"rounded by {np.abs(after - before).max():.2g} at most",
+            "0.5 for all before folding",
+            f"rounding error at most {np.abs(after - before).max():.2g}",
         )
         drawn = ElementTree.fromstring(str(panel.picture))
         assert drawn.findall("path[@class='outline']") and drawn.findall("path[@class='bars']")
-    alone = thresholds(replace(story, folded=None, trained_thresholds={}))
+    alone = thresholds(replace(content, folded=None, trained_thresholds={}))
     assert all("outline" not in panel.picture and len(panel.notes) == 1 for panel in alone)
 
 
-def test_thresholds_that_no_voltage_reaches_are_left_out(story, folded):
+def test_thresholds_that_no_voltage_reaches_are_left_out(content, folded):
     """A neuron that never fires has an infinite threshold before quantizing."""
     first = folded.populations[1]
     infinite = np.array(first.neuron.threshold)
     infinite[0] = np.inf
     never = replace(first, neuron=replace(first.neuron, threshold=infinite))
     network = replace(folded, populations=(folded.populations[0], never, *folded.populations[2:]))
-    (panel, _) = thresholds(replace(story, folded=network))
+    (panel, _) = thresholds(replace(content, folded=network))
     assert "inf" not in panel.picture and not any("inf" in note for note in panel.notes)
 
 
-def test_weights_are_counted(story):
-    for panel, connection in zip(weights(story.network), story.network.connections, strict=True):
+def test_weights_are_counted(content):
+    for panel, connection in zip(weights(content.network), content.network.connections, strict=True):
         integers = connection.synapse.weight
         assert panel.name == f"{connection.source} → {connection.target}"
         assert f"{integers.size} weights, {integers.min()} to {integers.max()}" in panel.notes
@@ -819,8 +821,8 @@ def test_bars_lie_between_integers(low, high):
     assert np.histogram(np.arange(low, high + 1), bins=edges)[0].sum() == high - low + 1
 
 
-def test_twelve_panels_are_shown_and_the_others_folded(story):
-    many = [weights(story.network)[0]] * 30
+def test_twelve_panels_are_shown_and_the_others_folded(content):
+    many = [weights(content.network)[0]] * 30
     assert (len(arrange(many).shown), len(arrange(many).folded)) == (12, 18)
 
 
@@ -841,7 +843,7 @@ def test_numbers_in_pictures_are_short():
         "0.13",
         "-12",
     ]
-    assert [size(count) for count in (5, 1234, 12_345_678)] == ["5 B", "1 kB", "12.3 MB"]
+    assert [byte_size(count) for count in (5, 1234, 12_345_678)] == ["5 B", "1 kB", "12.3 MB"]
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 60])
@@ -958,7 +960,7 @@ def test_one_core_for_all_needs_no_map():
     assert core_map(Placement(layers=(layer,), kind="unknown"), [], None, LOIHI2) is None
 
 
-def test_the_page_of_ten_thousand_cores_is_small(story):
+def test_the_page_of_ten_thousand_cores_is_small(content):
     """As those of a ResNet34 that is cut badly: no two neighbors alike."""
     generator = np.random.default_rng(0)
     layers = tuple(
@@ -974,14 +976,14 @@ def test_the_page_of_ten_thousand_cores_is_small(story):
     placement = Placement(layers=layers)
     chip_map = chip_map_of(generator.permutation(np.arange(placement.cores) // 128))
     report = replace(
-        story.fit,
+        content.fit,
         cores=placement.cores,
         chips=chip_map.chips,
         placement=placement,
         chip_map=chip_map,
         layers=tuple(layer_fit(layer, neurons=4096) for layer in layers),
     )
-    page = render(replace(story, fit=report))
+    page = render(replace(content, fit=report))
     assert placement.cores == 10_800
     assert len(page.encode()) < 1_500_000
     assert "<summary>25 more chips</summary>" in page
@@ -990,13 +992,12 @@ def test_the_page_of_ten_thousand_cores_is_small(story):
 # ---- energy -----------------------------------------------------------------------------------
 
 
-def test_energy_and_time_are_those_of_the_report(story):
-    energy, shown = story.fit.energy, costs(story.fit.energy)
-    words = words_of(render(story))
-    assert f"A sample takes {spread(energy.energy, 'J', 1e-12)}." in words
-    assert (
-        f"It takes {spread(energy.time, 's', 1e-9)}, {spread(energy.step.total, 's', 1e-9)} for each" in words
-    )
+def test_energy_and_time_are_those_of_the_report(content):
+    energy, shown = content.fit.energy, costs(content.fit.energy)
+    words = words_of(render(content))
+    assert f"Energy per sample: {spread(energy.energy, 'J', 1e-12)}." in words
+    sample, step = spread(energy.time, "s", 1e-9), spread(energy.step.total, "s", 1e-9)
+    assert f"Time per sample: {sample}; per time step: {step} (" in words
     assert headline(energy) == (
         quantity(energy.energy.value, "J", 1e-12),
         quantity(energy.time.value, "s", 1e-9),
@@ -1013,35 +1014,35 @@ def test_energy_and_time_are_those_of_the_report(story):
         assert f"{row.name} {row.count} {row.each}".strip() in words
 
 
-def test_bars_are_shares_of_the_largest_high(story):
-    items = (*story.fit.energy.dynamic.items, *story.fit.energy.static.items)
+def test_bars_are_shares_of_the_largest_high(content):
+    items = (*content.fit.energy.dynamic.items, *content.fit.energy.static.items)
     top = max(item.total.high for item in items)
-    shown = costs(story.fit.energy)
+    shown = costs(content.fit.energy)
     for row, item in zip((*shown.dynamic, *shown.static), items, strict=True):
         assert (row.low, row.share, row.high) == pytest.approx(
             [100 * value / top for value in (item.total.low, item.total.value, item.total.high)]
         )
 
 
-def test_what_has_no_public_figure_is_listed(story):
-    activity = measure(story.network, np.full((1, 1, 4, 4), 9))
+def test_what_has_no_public_figure_is_listed(content):
+    activity = measure(content.network, np.full((1, 1, 4, 4), 9))
     costs_known = {"energy.spike": Cost(value=2.0, low=1.0, high=3.0, source="a <book>", basis="published")}
     profile = replace(NOTHING_KNOWN, costs=costs_known)
-    report = replace(story.fit, energy=estimate(story.network, profile, activity, cores=3))
-    words = words_of(render(replace(story, fit=report)))
+    report = replace(content.fit, energy=estimate(content.network, profile, activity, cores=3))
+    words = words_of(render(replace(content, fit=report)))
     assert f"energy of synaptic operations: {NO_FIGURE}" in words
-    assert ", and what is left out." in words
-    assert "How long a sample takes is not known." in words
+    assert ", excluding the items listed below." in words
+    assert "The time per sample is unknown." in words
     assert "spikes : a &lt;book&gt;" in words
-    nothing = replace(report, energy=estimate(story.network, NOTHING_KNOWN, activity, cores=3))
-    words = words_of(render(replace(story, fit=nothing)))
-    assert "The energy of a sample is not known." in words
+    nothing = replace(report, energy=estimate(content.network, NOTHING_KNOWN, activity, cores=3))
+    words = words_of(render(replace(content, fit=nothing)))
+    assert "The energy per sample is unknown." in words
 
 
-def test_ordinary_networks_are_drawn_on_a_logarithmic_axis(story):
-    drawn = ElementTree.fromstring(str(costs(story.fit.energy).comparison))
+def test_ordinary_networks_are_drawn_on_a_logarithmic_axis(content):
+    drawn = ElementTree.fromstring(str(costs(content.fit.energy).comparison))
     dots = [float(dot.get("cx")) for dot in drawn.findall("circle")]
-    energy = story.fit.energy
+    energy = content.fit.energy
     values = [energy.dynamic.total, energy.energy, *(item.total for item in energy.ordinary)]
     assert len(dots) == len(values)
     logarithms = np.log10([value.value for value in values])
@@ -1049,7 +1050,7 @@ def test_ordinary_networks_are_drawn_on_a_logarithmic_axis(story):
     assert dots == pytest.approx(dots[0] + slope * (logarithms - logarithms[0]), abs=0.1)
 
 
-def test_without_activity_there_is_no_energy(story):
-    shown = replace(story, fit=fit(story.network, LOIHI2))
+def test_without_activity_there_is_no_energy(content):
+    shown = replace(content, fit=fit(content.network, LOIHI2))
     assert 'id="energy"' not in render(shown)
     assert not {"energy", "time"} & {card.label for card in cards(shown)}

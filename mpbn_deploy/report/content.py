@@ -1,4 +1,4 @@
-"""All that the page shows, from the stages that came before."""
+"""Everything the report page shows: the results of all stages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ..verify import VerifyReport
 
 
 @record
-class Story:
-    """A network on its way to a chip; `trace` is the integer network's, on the verified samples.
+class ReportContent:
+    """The results of one deployment.
 
-    `folded` is the network before its numbers were rounded, and `trained_thresholds` are those of its
-    populations before the normalization was folded into them. `files` are those that hold the network, with
-    their bytes; the integers were read back, and are these. What is not given is not shown.
+    `trace` is the integer network's execution of the verified samples. `folded` is the network before
+    quantization, and `trained_thresholds` are the thresholds before folding, by population. `files` maps the
+    files that store the network to their sizes in bytes; reading them back gave the same integers. The page
+    omits sections whose optional content is missing.
     """
 
     title: str
@@ -35,11 +36,11 @@ class Story:
     files: Mapping[str, int] = field(default_factory=dict)
 
     def spiking(self) -> list[tuple[IntPopulation, Lif]]:
-        """The populations that fire, each with its neuron."""
+        """Return the spiking populations, each with its neuron."""
         return [(p, p.neuron) for p in self.network.populations if isinstance(p.neuron, Lif)]
 
     def firing_rate(self) -> float | None:
-        """Spikes per neuron and time step, over all neurons that can fire; None where none can."""
+        """Return the mean spikes per neuron and time step; None without spiking populations."""
         spikes = [self.trace.spikes[population.name] for population, _ in self.spiking()]
         count = sum(values.size for values in spikes)
         return sum(float(values.sum()) for values in spikes) / count if count else None
