@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import RESULT, Array, DataError, Rules, TrapError, refuse_traps
+from ..base import Array, DataError, PickleKind, PickleRules, UnsafePickleError, check_pickle
 from .reading import read_bytes
 
 BYTE_TYPES = ("u1", "|u1")
@@ -30,19 +30,19 @@ OPCODES = """
     EMPTY_LIST LIST APPEND APPENDS EMPTY_DICT DICT SETITEM SETITEMS GLOBAL STACK_GLOBAL REDUCE BUILD
 """
 # An array takes six calls.
-RULES = Rules(opcodes=frozenset(OPCODES.split()), builds=RESULT, most_calls=20)
+RULES = PickleRules(opcodes=frozenset(OPCODES.split()), builds=PickleKind.RESULT, most_calls=20)
 
 
 def read_plain_pickle(path: Path) -> dict[str, Any]:
     """The dictionary that a pickle holds; the strings of Python 2 become text, arrays are of bytes."""
     content = read_bytes(path)
     try:
-        refuse_traps(content, RULES)
+        check_pickle(content, RULES)
         value = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    except TrapError as error:
-        raise DataError(f"{path}: {error}; a data set needs no such thing. Refused.") from error
+    except UnsafePickleError as error:
+        raise DataError(f"{path}: {error}; data sets never need that, so it is not loaded.") from error
     except Exception as error:  # whatever a damaged or hostile pickle makes the library do
         raise DataError(f"{path}: not a readable pickle ({error}). Is it complete?") from error
     if not isinstance(value, dict):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base import OptionError, Outcome, announce, refuse_unwritable
+from ..base import OptionError, Outcome, announce, check_writable
 from ..checkpoint import load_model
 from ..data import DataSet, load_dataset
 from ..hardware import load_profile
@@ -32,7 +32,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     if not is_first_process():
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  one process speaks for all
     for file in files_beside(options.out):
-        refuse_unwritable(file)
+        check_writable(file)
     if options.mpbn == "none" and options.mpbn_gain == "positive":
         raise OptionError(f"--mpbn-gain {options.mpbn_gain} with --mpbn none: there is no gain to keep so.")
     device = own_device(options.device)

@@ -19,7 +19,7 @@ import torch
 from torch.optim import Optimizer
 
 from ..base import CheckpointError, record, write_atomically
-from ..checkpoint import read_plain, save_model
+from ..checkpoint import read_safely, save_model
 from ..nn import SpikingNetwork
 from .settings import Epoch
 
@@ -82,7 +82,7 @@ class TrainingFiles:
                 f"{path}: not there, so there is nothing to resume; the training of {self.model} has ended, "
                 "or its first epoch never did. Start anew without --resume."
             )
-        content = read_plain(path)
+        content = read_safely(path)
         if content.get("format") != FORMAT:
             raise CheckpointError(f"{path}: not the state of a training.")
         try:

@@ -457,7 +457,7 @@ def load_profile_path(name):
 
 
 def test_train_finds_out_first_whether_it_can_write(refused, tmp_path):
-    assert "is not a folder one may write to" in refused("train", "--out", tmp_path / "nowhere" / "model.pt")
+    assert "is not a writable folder" in refused("train", "--out", tmp_path / "nowhere" / "model.pt")
     assert "is a folder" in refused("train", "--out", tmp_path)
 
 

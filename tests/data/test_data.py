@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpbn_deploy.base import DataError, pickle_traps
+from mpbn_deploy.base import DataError, pickle_check
 from mpbn_deploy.data import DATASETS, events, folders, idx, load_dataset, reading
 from mpbn_deploy.data.events import CLASS_NAMES, read_recording
 
@@ -359,14 +359,14 @@ SHORT_ENCODE = b"h\x00X\x01\0\0\0aX\x06\0\0\0latin1\x86R"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (ENCODE + TEXT + b"N\x86q\x01R" + b"h\x00h\x01R" * 9 + b"eu.", "a tuple that is mentioned again"),
-        (ENCODE + TEXT + b"q\x02N\x86R" + b"h\x00h\x02N\x86R" * 9 + b"eu.", "a long text that is mentioned"),
+        (ENCODE + TEXT + b"N\x86q\x01R" + b"h\x00h\x01R" * 9 + b"eu.", "a tuple that is referenced twice"),
+        (ENCODE + TEXT + b"q\x02N\x86R" + b"h\x00h\x02N\x86R" * 9 + b"eu.", "a long text that is referenced"),
         (ENCODE + SHORT_ENCODE * 21 + b"eu.", "more than 20 calls"),
         (b"\x80\x04}(U\x01a](" + b"\x8f" * 9 + b"eu.", "opcode EMPTY_SET"),
         (b"\x80\x02}(N" + b"2\x86" * 60 + b"Nu.", "opcode DUP"),
         (
             b"\x80\x02}(N" + b"".join(b"q%ch%c\x86" % (i, i) for i in range(60)) + b"Nu.",
-            "tuple that is mentioned",
+            "tuple that is referenced",
         ),
         (pickle.dumps({"data": {1, 2}}), "opcode EMPTY_SET"),
         (
@@ -383,8 +383,8 @@ def test_few_bytes_do_not_fill_memory_or_time(tmp_path, content, message):
 
 def test_pickles_without_end_are_refused(tmp_path, monkeypatch):
     write_pickles10(tmp_path, python2_pickle)
-    monkeypatch.setattr(pickle_traps, "MOST_OPCODES", 30)
-    refuses(r"more than 30 opcodes; a data set needs no such thing\. Refused", "cifar10", tmp_path)
+    monkeypatch.setattr(pickle_check, "MOST_OPCODES", 30)
+    refuses(r"more than 30 opcodes; data sets never need that, so it is not loaded", "cifar10", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_a_checkpoint_of_neurons_that_look_at_numbers_while_they_are_made(snntor
         tmp_path / "model.pt",
         SpikingNetwork(build(), timesteps=3, input_format=input_format((4,)), card=card),
     )
-    message = r"model\.pt: snntorch\.\S*Leaky, of the network 'their_leaky:build', looks at numbers while"
+    message = r"model\.pt: snntorch\.\S*Leaky, of the network 'their_leaky:build', reads tensor values in its"
     with pytest.raises(CheckpointError, match=message) as caught:
         load_model(tmp_path / "model.pt", arch="their_leaky:build")
     assert "write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir')" in str(caught.value)
