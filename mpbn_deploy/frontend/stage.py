@@ -147,7 +147,7 @@ def _max_pool(module: nn.MaxPool2d) -> MaxPool:
     if module.return_indices:
         raise FrontendError("return_indices; only the values are known.")
     if module.ceil_mode:
-        raise FrontendError("ceil_mode; windows that leave the picture are not known. Use ceil_mode=False.")
+        raise FrontendError("ceil_mode; windows that leave the image are not known. Use ceil_mode=False.")
     return MaxPool(
         kernel=_pair(module.kernel_size),
         stride=_pair(module.stride),

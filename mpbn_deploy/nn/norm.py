@@ -1,6 +1,6 @@
 """Batch norm in the two granularities of the paper, forward and backward, on one machine or several.
 
-    mean, variance = over the batch (and the picture, channel-wise)
+    mean, variance = over the batch (and the image, channel-wise)
     hat            = (x - mean) / sqrt(variance + eps)
     y              = gain * hat + offset
 
@@ -122,8 +122,8 @@ def _moments(x: Tensor, norm: Norm) -> Moments:
 
 
 def _average(x: Tensor, norm: Norm) -> Tensor:
-    """Over the batch, [*shape] in the layout of x; or over batch and picture, [channels]."""
-    last = x.movedim(1, -1)  # the order in memory of channels_last pictures, where sums are quick
+    """Over the batch, [*shape] in the layout of x; or over batch and image, [channels]."""
+    last = x.movedim(1, -1)  # the order in memory of channels_last images, where sums are quick
     if norm.per_element:
         return last.flatten(1).mean(0).view(last.shape[1:]).movedim(-1, 0)
     return last.flatten(0, -2).mean(0)
@@ -133,11 +133,11 @@ def _like(x: Tensor, norm: Norm) -> Any:
     """A function that lays out one number per channel, or per element, to be broadcast over x."""
     sample = tuple(x.shape[1:])
     shape = sample if norm.per_element else (sample[0], *(1 for _ in sample[1:]))
-    picture = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    image = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
     def lay_out(values: Tensor) -> Tensor:
         wide = values.view(1, *shape) if values.is_contiguous() else values.unsqueeze(0)
-        return wide.contiguous(memory_format=torch.channels_last) if picture else wide
+        return wide.contiguous(memory_format=torch.channels_last) if image else wide
 
     return lay_out
 

@@ -15,8 +15,8 @@ from torch.nn.functional import pad
 from ..base import OptionError, did_you_mean
 
 DRAWS = 5  # two for the crop, one for the flip, two for the cutout
-PADDING = 4  # zeros around a picture that is cropped to its own size
-HOLE = 16  # pixels of a cutout, in either direction, of a picture of 32
+PADDING = 4  # zeros around an image that is cropped to its own size
+HOLE = 16  # pixels of a cutout, in either direction, of an image of 32
 ROLL = 5  # pixels by which event frames move at most
 
 
@@ -30,7 +30,7 @@ def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
 
 
 def _crop(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
-    """A window at random; pictures that are no larger than it get zeros around them first."""
+    """A window at random; images that are no larger than it get zeros around them first."""
     if samples.shape[-2:] == (height, width):
         samples = pad(samples, [PADDING] * 4)
     top = _choose(draws[:, 0], samples.shape[-2] - height + 1)
@@ -45,7 +45,7 @@ def _flip(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
 
 
 def _cutout(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
-    """A square of zeros around a pixel at random, partly outside of the picture where it falls so."""
+    """A square of zeros around a pixel at random, partly outside of the image where it falls so."""
     rows = _inside(_choose(draws[:, 3], height), height, HOLE * height // 32)
     columns = _inside(_choose(draws[:, 4], width), width, HOLE * width // 32)
     hole = rows[:, :, None] & columns[:, None, :]

@@ -1,4 +1,4 @@
-"""What pictures of trainings share: palette and style.
+"""What images of trainings share: palette and style.
 
 Only Figure objects are used, never pyplot: no window, no display, nothing left open.
 """

@@ -544,8 +544,8 @@ def test_checkpoints_of_the_papers_code(slim, theirs, arch, mpbn):
     network = paper_network(arch, mpbn=mpbn)
     torch.save(as_theirs(network, arch), theirs)
     loaded = load_model(theirs, arch=arch, timesteps=3)
-    pictures = torch.randint(0, 256, (2, 3, 32, 32))
-    assert torch.equal(network(pictures), loaded(pictures)) and not loaded.training
+    images = torch.randint(0, 256, (2, 3, 32, 32))
+    assert torch.equal(network(images), loaded(images)) and not loaded.training
     assert loaded.card.arguments["mpbn"] == mpbn and loaded.body.lif1.surrogate == "tanh"
 
 
@@ -566,15 +566,15 @@ def test_a_network_of_the_paper_becomes_our_file(paper_state, theirs, tmp_path):
     torch.save(paper_state, theirs)
     loaded = load_model(theirs, arch="paper:res20m", timesteps=2)
     save_model(tmp_path / "model.pt", loaded)
-    again, pictures = load_model(tmp_path / "model.pt"), torch.randint(0, 256, (2, 3, 32, 32))
-    assert again.card.architecture == "resnet20" and torch.equal(loaded(pictures), again(pictures))
+    again, images = load_model(tmp_path / "model.pt"), torch.randint(0, 256, (2, 3, 32, 32))
+    assert again.card.architecture == "resnet20" and torch.equal(loaded(images), again(images))
 
 
 def test_data_parallel_is_unwrapped(paper_state, theirs):
     torch.save({f"module.{name}": tensor for name, tensor in paper_state.items()}, theirs)
-    pictures = torch.randint(0, 256, (2, 3, 32, 32))
-    expected = paper_network("paper:res20m")(pictures)
-    assert torch.equal(load_model(theirs, arch="paper:res20m", timesteps=3)(pictures), expected)
+    images = torch.randint(0, 256, (2, 3, 32, 32))
+    expected = paper_network("paper:res20m")(images)
+    assert torch.equal(load_model(theirs, arch="paper:res20m", timesteps=3)(images), expected)
 
 
 @pytest.mark.parametrize("prefix", ["", "module."])

@@ -59,7 +59,7 @@ def test_statistics_are_those_of_one_time_step():
 
 # ---- the scan against the plain loop ------------------------------------------------------------
 
-SHAPES = {"dense": (6,), "picture": (3, 4, 5)}
+SHAPES = {"dense": (6,), "image": (3, 4, 5)}
 
 
 def soft_spike(membrane, surrogate):
@@ -208,11 +208,11 @@ def test_a_network_trains_alike_in_both_layouts():
     torch.manual_seed(0)
     body = nn.Sequential(nn.Conv2d(2, 4, 3), LIF(4), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4 * 9, 3))
     network = SpikingNetwork(body, timesteps=2, input_format=input_format((2, 8, 8))).double()
-    pictures = torch.randint(0, 255, (5, 2, 8, 8))
+    images = torch.randint(0, 255, (5, 2, 8, 8))
     layouts = []
     body[0].register_forward_hook(lambda _m, _i, out: layouts.append(out.is_contiguous()))
-    plain = body(network.normalize(pictures.double()).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
-    quick = network.to(memory_format=torch.channels_last).train()(pictures)
+    plain = body(network.normalize(images.double()).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
+    quick = network.to(memory_format=torch.channels_last).train()(images)
     assert layouts == [True, False]
     torch.testing.assert_close(quick, plain, rtol=1e-12, atol=1e-12)
 

@@ -20,15 +20,15 @@ def sequential(**layers: nn.Module) -> nn.Sequential:
     return nn.Sequential(OrderedDict(layers))
 
 
-def picture(input_shape: Shape) -> Shape:
-    """The input shape, if it is that of a picture."""
+def image(input_shape: Shape) -> Shape:
+    """The input shape, if it is that of an image."""
     if len(input_shape) != 3 or min(input_shape) < 1:
-        raise OptionError(f"input_shape {tuple(input_shape)}; it takes pictures, (channels, height, width).")
+        raise OptionError(f"input_shape {tuple(input_shape)}; it takes images, (channels, height, width).")
     return tuple(input_shape)
 
 
 def convolved(shape: Shape, channels: int, stride: int = 1) -> Shape:
-    """What is left of a picture after a convolution that is padded by half of its kernel."""
+    """What is left of an image after a convolution that is padded by half of its kernel."""
     _, height, width = shape
     return channels, -(-height // stride), -(-width // stride)
 
@@ -37,7 +37,7 @@ class Chain:
     """A network while it is built: its layers by name, and the shape that the last of them gives."""
 
     def __init__(self, input_shape: Shape, neuron: Neuron) -> None:
-        self.shape = picture(input_shape)
+        self.shape = image(input_shape)
         self.input_shape = self.shape
         self.neuron = neuron
         self.layers: dict[str, nn.Module] = {}
@@ -68,7 +68,7 @@ class Chain:
         self.add(name, nn.AvgPool2d(2), (channels, height // 2, width // 2))
 
     def read_out(self, classes: int, *, average: bool = True) -> nn.Sequential:
-        """The finished network: an average over the picture (or all of it), then a dense layer."""
+        """The finished network: an average over the image (or all of it), then a dense layer."""
         if average:
             self.add("average", nn.AdaptiveAvgPool2d(1), (self.shape[0], 1, 1))
         self.add("flatten", nn.Flatten(), (prod(self.shape),))

@@ -31,7 +31,7 @@ class _Architectures(UserDict[str, Any]):
 
 ARCHITECTURES = _Architectures(
     {
-        # small pictures
+        # small images
         "digits-cnn": ("small", "digits_cnn", {}),
         "digits-mlp": ("small", "digits_mlp", {}),
         "mnist-cnn": ("small", "mnist_cnn", {}),

@@ -17,7 +17,7 @@ class ResidualBlock(nn.Module):
     """spikes = lif2(norm2(conv2(lif1(norm1(conv1(x))))) + shortcut(x))
 
     The two paths are added before the neuron, so only spikes leave a block. conv1 strides; the
-    shortcut passes its input on where neither the channels nor the size of the picture change.
+    shortcut passes its input on where neither the channels nor the size of the image change.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def resnet34(input_shape: Shape, classes: int, *, width: int = 64, **neuron: Any
 
 
 def _imagenet_stem(input_shape: Shape, width: int, neuron: Neuron) -> Chain:
-    """A 7 x 7 convolution and an average pool (3 x 3, padded), both of which halve the picture."""
+    """A 7 x 7 convolution and an average pool (3 x 3, padded), both of which halve the image."""
     chain = Chain(input_shape, neuron)
     chain.convolve(width, kernel=7, stride=2)
     chain.add("pool1", nn.AvgPool2d(3, stride=2, padding=1), convolved(chain.shape, width, stride=2))
