@@ -193,7 +193,7 @@ def test_inputs_with_holes_in_memory():
 def test_a_sample_of_another_shape_is_refused(kind):
     lif = LIF((3, 4, 4), mpbn=kind)
     lif.timesteps = 1
-    with pytest.raises(OptionError, match=rf"\(2, 4, 4\); its {kind}-wise MPBN was made for \(3, 4, 4\)"):
+    with pytest.raises(OptionError, match=rf"\(2, 4, 4\); its {kind}-wise MPBN was built for \(3, 4, 4\)"):
         lif(torch.zeros(2, 2, 4, 4))
 
 
@@ -233,7 +233,7 @@ def test_a_single_value_cannot_be_normalized(kind):
     with pytest.raises(OptionError, match="cannot train on a single value"):
         lif(torch.zeros(1, 3))
     lif.timesteps = 2
-    with pytest.raises(OptionError, match="a batch of 3; 2 time steps"):
+    with pytest.raises(OptionError, match="a batch of 3; it must be a multiple of the 2 time steps"):
         lif(torch.zeros(3, 3))
     lif.mpbn.bn.momentum = None
     with pytest.raises(OptionError, match="needs running statistics and a momentum"):
