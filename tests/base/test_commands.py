@@ -326,7 +326,7 @@ def test_unknown_layer_in_a_users_module(refused, tmp_path):
     message = refused(
         "export", tmp_path / "own.pt", "--target", "loihi2", "--arch", "networks:body_with_relu"
     )
-    assert "relu" in message and "class ReLU is not known. Known are" in message
+    assert "relu" in message and "class ReLU is not supported. Supported layers:" in message
 
 
 @pytest.mark.parametrize("command", ["train", "export"])

@@ -126,7 +126,7 @@ def test_spikingjelly_if_and_parametric(neuron):
         ({"reset_mechanism": "subtract"}, "reset by 'subtract'"),
         ({"graded_spikes_factor": 2.0}, "graded spikes"),
         ({"beta": torch.tensor([0.1, 0.2])}, "2 values of beta"),
-        ({"threshold": -0.1, "reset_delay": False}, "thresholds below zero"),
+        ({"threshold": -0.1, "reset_delay": False}, "negative thresholds"),
     ],
 )
 def test_snntorch_neurons_without_an_exact_translation(snntorch, options, message):

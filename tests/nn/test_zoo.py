@@ -155,7 +155,11 @@ def test_arguments_reach_every_neuron():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("vgg16", {"input_shape": (1, 28, 28)}, r"'vgg16': input_shape \(1, 28, 28\) is too small.*reaches pool5"),
+        (
+            "vgg16",
+            {"input_shape": (1, 28, 28)},
+            r"'vgg16': input_shape \(1, 28, 28\) is too small.*reaches pool5",
+        ),
         ("dvs-cnn", {"input_shape": (2, 48, 15)}, "only 6 x 1 reaches pool4, which needs 2 x 2"),
         ("resnet20", {"input_shape": (3, 1, 1)}, "is too small"),
         ("resnet18", {"input_shape": (64,)}, r"input_shape \(64,\); the network takes images"),
