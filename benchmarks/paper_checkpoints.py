@@ -24,7 +24,7 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from mpbn_deploy.checkpoint import DATA, PAPER_ARCHITECTURES, load_model
+from mpbn_deploy.checkpoint import PAPER_ARCHITECTURES, PAPER_DATASETS, load_model
 from mpbn_deploy.nn import LIF
 
 LARGEST_DIFFERENCE = 1e-9
@@ -84,7 +84,7 @@ def raw_pictures(count):
 
 def normalized(raw, classes):
     """As ToTensor and Normalize do it."""
-    _, mean, deviation = DATA[classes]
+    _, mean, deviation = PAPER_DATASETS[classes]
     mean, deviation = (
         torch.tensor(v, dtype=torch.float64).view(3, 1, 1).to(raw.dtype) for v in (mean, deviation)
     )

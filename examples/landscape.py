@@ -17,7 +17,7 @@ import torch
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from mpbn_deploy.base import Command, Outcome, main, refuse_unwritable, track, whole_number, write_atomically
+from mpbn_deploy.base import Command, Outcome, check_writable, main, track, whole_number, write_atomically
 from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import Split, load_dataset
 from mpbn_deploy.train import COLORS, MUTED, STYLE, as_png, evaluate
@@ -103,7 +103,7 @@ def add_arguments(parser):
 
 
 def execute(options):
-    refuse_unwritable(options.out)
+    check_writable(options.out)
     dataset = load_dataset(options.data, options.data_dir).train
     split = Split(inputs=dataset.inputs[: options.samples], labels=dataset.labels[: options.samples])
     alphas = np.linspace(-1, 1, options.points | 1)  # odd, so that the network itself is among them

@@ -1,4 +1,15 @@
-"""To be described."""
+"""What every other room uses and nothing of the domain: errors, records, files, commands, progress.
+
+errors         the exception tree, and `did_you_mean`
+records        `@record`, the frozen dataclass that every data type here is
+files          atomic writes and JSON
+hdf5           HDF5 files as plain trees, with bounds on what is read
+pickle_check   rejects pickles that could exhaust memory, stack or time
+progress       progress bars and messages on standard error
+commands       runs a command: options, outcome, exit code, signals
+arguments      options that several commands share
+doors          lazy `__init__.py` files: each public name is imported on first use
+"""
 
 from typing import TYPE_CHECKING
 
@@ -23,19 +34,17 @@ if TYPE_CHECKING:
         did_you_mean as did_you_mean,
     )
     from .files import (
+        check_writable as check_writable,
         json_text as json_text,
-        refuse_unwritable as refuse_unwritable,
         write_atomically as write_atomically,
     )
     from .hdf5 import Tree as Tree, read_tree as read_tree, write_tree as write_tree
-    from .pickle_traps import (
-        CONTAINER as CONTAINER,
-        RESULT as RESULT,
-        TUPLE as TUPLE,
-        ForeignNameError as ForeignNameError,
-        Rules as Rules,
-        TrapError as TrapError,
-        refuse_traps as refuse_traps,
+    from .pickle_check import (
+        ForbiddenNameError as ForbiddenNameError,
+        PickleKind as PickleKind,
+        PickleRules as PickleRules,
+        UnsafePickleError as UnsafePickleError,
+        check_pickle as check_pickle,
     )
     from .progress import (
         Watch as Watch,

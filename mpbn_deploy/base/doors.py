@@ -1,4 +1,4 @@
-"""Doors: the public names of a package, each imported when somebody first asks for it.
+"""Doors: the public names of a package, each imported on first use (PEP 562).
 
 A room's `__init__.py` lists its names once, under `if TYPE_CHECKING`, where mypy and import-linter see them:
 
@@ -7,7 +7,7 @@ A room's `__init__.py` lists its names once, under `if TYPE_CHECKING`, where myp
 
     __getattr__, __dir__ = door(__name__, __file__)
 
-So `python -m mpbn_deploy.fit --help` need not import what only a fit needs (PEP 562).
+This keeps commands such as `python -m mpbn_deploy.fit --help` from importing torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 
 def door(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose `__init__.py` is `file`."""
+    """Return `__getattr__` and `__dir__` for the package whose `__init__.py` is `file`."""
     homes = listed_names(Path(file).read_text(encoding="utf-8"))
 
     def get(name: str) -> Any:
@@ -38,7 +38,7 @@ def door(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], li
 
 
 def listed_names(source: str) -> dict[str, str]:
-    """Each name that a door lists, and the module of the room that defines it."""
+    """Return the names that a door lists, each with the submodule that defines it."""
     imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
     return {
         alias.name: node.module for node in imports if node.level == 1 and node.module for alias in node.names

@@ -1,19 +1,19 @@
-"""Everything that can go wrong because of what a user gave us.
+"""The exceptions raised for invalid input.
 
-    DeployError              the commands print it, without a traceback, and exit with code 2
-    ├── OptionError          an option that cannot be: no such target, time steps below one
-    ├── CheckpointError      model.pt is not what it should be
-    ├── DataError            a data set that is absent, damaged or of another shape
-    ├── FrontendError        a layer of the user's module that we do not know
+    DeployError              commands print the message without a traceback and exit with code 2
+    ├── OptionError          an invalid option: an unknown target, fewer than one time step
+    ├── CheckpointError      an invalid or unreadable model.pt
+    ├── DataError            a data set that is missing, damaged or of the wrong shape
+    ├── FrontendError        an unsupported layer or operation in the user's module
     ├── FoldError            a layer that has no exact fold
-    ├── NetworkError         a network that contradicts itself; lists all that is wrong
-    ├── QuantizeError        numbers that the target's formats cannot hold
+    ├── NetworkError         an inconsistent network; lists every problem
+    ├── QuantizeError        numbers that do not fit the target's formats
     ├── FormatError          a NIR, netx or export-folder file that cannot be read
-    ├── ProfileError         a hardware profile with a wrong key or value
-    ├── SimulationError      inputs a network cannot take, or a state that left its width
-    └── MissingPackageError  an optional package is absent; says how to get it
+    ├── ProfileError         a hardware profile with an invalid key or value
+    ├── SimulationError      inputs that do not match the network, or a state that overflowed
+    └── MissingPackageError  an optional package is not installed; says how to install it
 
-A message says who, what was found, what is allowed, and what to do.
+A message names the object at fault, what was found, what is allowed, and what to do.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from difflib import get_close_matches
 
 
 class DeployError(Exception):
-    """A fault in what was given to us, told in words that help."""
+    """Base class of all errors that invalid input can cause."""
 
 
 class OptionError(DeployError):
-    """An option with an impossible value."""
+    """An option or argument with an invalid value."""
 
 
 class CheckpointError(DeployError):
-    """A file that is not a checkpoint we can read."""
+    """A checkpoint that is invalid or cannot be read."""
 
 
 class DataError(DeployError):
-    """A data set that is absent, damaged, or does not suit the network."""
+    """A data set that is missing, damaged, or does not match the network."""
 
 
 class FrontendError(DeployError):
-    """A module or operation that has no counterpart in a TrainedNetwork."""
+    """A module or operation that cannot be expressed in a TrainedNetwork."""
 
 
 class FoldError(DeployError):
@@ -47,7 +47,7 @@ class FoldError(DeployError):
 
 
 class NetworkError(DeployError):
-    """A network that contradicts itself: every problem on a line of its own."""
+    """An inconsistent network; the message lists every problem on its own line."""
 
     def __init__(self, kind: str, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -55,30 +55,30 @@ class NetworkError(DeployError):
 
 
 class QuantizeError(DeployError):
-    """Numbers that the target's formats cannot hold."""
+    """Numbers that do not fit the target's formats."""
 
 
 class FormatError(DeployError):
-    """A file of an exchange format that cannot be read or written."""
+    """An exchange file that cannot be read or written."""
 
 
 class ProfileError(DeployError):
-    """A hardware profile with a wrong key or value."""
+    """A hardware profile with an invalid key or value."""
 
 
 class SimulationError(DeployError):
-    """Inputs that do not suit the network, or a state that left its width."""
+    """Inputs that do not match the network, or a state that overflowed its width."""
 
 
 class MissingPackageError(DeployError):
     """An optional package is not installed."""
 
 
-MOST_NAMES = 40  # that a message lists
+MOST_NAMES = 40  # listed in one message
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """'Known: a, b.' with a suggestion in front when `word` looks like one of them."""
+    """Return 'Known: a, b.', preceded by a suggestion if `word` is close to one of them."""
     names = sorted(known)
     close = get_close_matches(word, names, n=1)
     suggestion = f"Did you mean {close[0]!r}? " if close else ""

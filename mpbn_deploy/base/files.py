@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all, and the same bytes for the same content."""
+"""Write files atomically and reproducibly."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .errors import OptionError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write the whole file or nothing, even if the power fails: under a temporary name, then renamed."""
-    path = path.resolve()  # a link stays a link; what it leads to is replaced
+    """Write to a temporary file, then rename it: even a power failure leaves no partial file."""
+    path = path.resolve()  # replace the target of a link, not the link
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
             with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())  # else the new name may reach the disk before the content does
+                os.fsync(file.fileno())  # otherwise the rename may reach the disk before the content
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -27,17 +27,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise OptionError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
-def refuse_unwritable(path: Path) -> None:
-    """Find out before hours of work whether a file could be written there."""
+def check_writable(path: Path) -> None:
+    """Raise OptionError if a file cannot be written to `path`; called before hours of work."""
     if path.is_dir():
         raise OptionError(f"{path}: is a folder; give the name of a file.")
     if path.exists() and not path.is_file():
         raise OptionError(f"{path}: is a device or a pipe; give the name of a file.")
     path = path.resolve()
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise OptionError(f"{path}: cannot be written; {path.parent} is not a folder one may write to.")
+        raise OptionError(f"{path}: cannot be written; {path.parent} is not a writable folder.")
 
 
 def json_text(data: Any) -> str:
-    """JSON as we write it everywhere: readable, keys in the order given, one newline at the end."""
+    """Return indented JSON with keys in the given order and a final newline."""
     return json.dumps(data, indent=2, allow_nan=False) + "\n"

@@ -1,6 +1,7 @@
-"""HDF5 files as trees of plain values, read with bounds and written to the same bytes each time.
+"""Read and write HDF5 files as trees: dictionaries of arrays, strings and trees.
 
-A tree is a dictionary whose values are arrays, strings or trees. The only file that imports h5py.
+Reading is bounded, so that a hostile file cannot exhaust memory. Writing is reproducible: the same tree
+gives the same bytes. No other file imports h5py.
 """
 
 from __future__ import annotations
@@ -17,17 +18,16 @@ from .files import write_atomically
 
 Tree = dict[str, Any]
 
-# Far more than any network we know needs, and little enough for any machine: a hostile file must
-# not fill the memory.
+# Well above the needs of any known network, and small enough for any machine.
 LARGEST_ARRAY = 2**27  # values of up to eight bytes
 LARGEST_TREE = 2**28
 MOST_ENTRIES = 100_000
 UNSUSPICIOUS_BYTES = 2**24
-LARGEST_EXPANSION = 1100  # of compressed values; those that were never written take no room at all
+LARGEST_EXPANSION = 1100  # bytes per stored byte: values that were never written occupy no space in a file
 
 
 def read_tree(path: Path) -> Tree:
-    """All of an HDF5 file; refuses links, virtual data and sizes beyond the bounds above."""
+    """Read a whole HDF5 file; reject links, virtual data and sizes beyond the bounds above."""
     if not path.is_file():
         raise FormatError(f"{path}: no such file.")
     try:
@@ -35,12 +35,14 @@ def read_tree(path: Path) -> Tree:
             return _Reader(path).group(file)
     except FormatError:
         raise
-    except Exception as error:  # whatever a damaged or hostile file makes the library do
-        raise FormatError(f"{path}: not a readable HDF5 file ({error}). Is it complete?") from error
+    except Exception as error:  # a damaged or hostile file can make h5py raise anything
+        raise FormatError(
+            f"{path}: not a readable HDF5 file ({error}). Check that it is complete."
+        ) from error
 
 
 def write_tree(path: Path, tree: Tree) -> None:
-    """Write a tree, whole or not at all; the same tree gives the same bytes."""
+    """Write a tree atomically; the same tree gives the same bytes."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", track_order=False) as file:
         _write(file, tree)
@@ -59,7 +61,7 @@ def _write(group: Any, tree: Tree) -> None:
 
 
 class _Reader:
-    """Reads one file and counts what it has read."""
+    """Reads one file and enforces the bounds on what it holds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +73,7 @@ class _Reader:
         for name in group:
             self._count(entries=1)
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise FormatError(f"{self.path}: {group.name}/{name} is a link; only plain data is read.")
+                raise FormatError(f"{self.path}: {group.name}/{name} is a link; links are not followed.")
             item = group[name]
             tree[name] = self.group(item) if isinstance(item, h5py.Group) else self.dataset(item)
         return tree
@@ -84,11 +86,11 @@ class _Reader:
         stored, claimed = dataset.id.get_storage_size(), int(dataset.nbytes or 0)
         if claimed > max(UNSUSPICIOUS_BYTES, LARGEST_EXPANSION * stored):
             raise FormatError(
-                f"{self.path}: {dataset.name} claims {claimed} bytes, of which the file holds {stored}."
+                f"{self.path}: {dataset.name} claims {claimed} bytes, but the file holds {stored}."
             )
         if dataset.is_virtual or dataset.external:
             raise FormatError(
-                f"{self.path}: {dataset.name} keeps its values in another file; that is not read."
+                f"{self.path}: {dataset.name} stores its values in another file; only one file is read."
             )
         value = dataset[()]
         if isinstance(value, bytes):
@@ -100,5 +102,5 @@ class _Reader:
         self.entries += entries
         if self.elements > LARGEST_TREE or self.entries > MOST_ENTRIES:
             raise FormatError(
-                f"{self.path}: more than {LARGEST_TREE} values or {MOST_ENTRIES} entries; not read further."
+                f"{self.path}: more than {LARGEST_TREE} values or {MOST_ENTRIES} entries, which is the limit."
             )

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, plain lines in a pipe, always on standard error."""
+"""Show progress on standard error: a bar on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rich.console import Console
 from rich.progress import track as rich_track
 
 Item = TypeVar("Item")
-LINES_IN_A_PIPE = 4  # how many lines one piece of work prints when nobody watches a bar
-LONGEST_SILENCE = 30.0  # seconds between lines, as far as the parts of the work allow
-QUIET_SECONDS = 2.0  # seconds that work in a pipe may take without a line
-Watch = Callable[[Iterable[int], int], Iterable[int]]  # sees the parts of some work go by, and how many
+LINES_IN_A_PIPE = 4  # lines that one task prints in a pipe
+LONGEST_SILENCE = 30.0  # seconds after which another line is printed, at the next item
+QUIET_SECONDS = 2.0  # a task shorter than this prints nothing in a pipe
+Watch = Callable[[Iterable[int], int], Iterable[int]]  # (items, total) -> the same items, progress shown
 
 
 def unwatched(parts: Iterable[int], total: int) -> Iterable[int]:
-    """A `Watch` that shows nothing."""
+    """Return the items without showing progress."""
     return parts
 
 
 def watched(label: str) -> Watch:
-    """A `Watch` that shows what takes long."""
+    """Return a `Watch` that shows progress under `label` if the task takes more than a moment."""
 
     def watch(parts: Iterable[int], total: int) -> Iterable[int]:
         return track(parts, label, total, quiet_seconds=QUIET_SECONDS)
@@ -32,7 +32,7 @@ def watched(label: str) -> Watch:
 
 
 def track(items: Iterable[Item], label: str, total: int, *, quiet_seconds: float = 0.0) -> Iterator[Item]:
-    """Yield the items and show how many of `total` are done; in a pipe, no line before `quiet_seconds`."""
+    """Yield the items and show how many of `total` are done; a pipe stays silent for `quiet_seconds`."""
     if sys.stderr.isatty():
         yield from rich_track(items, label, total, console=Console(stderr=True), transient=True)
         return
@@ -48,5 +48,5 @@ def track(items: Iterable[Item], label: str, total: int, *, quiet_seconds: float
 
 
 def announce(text: str) -> None:
-    """Say what begins now."""
+    """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""How every record of this package is made: frozen, slotted, keyword-only, arrays read-only."""
+"""Records: the frozen, slotted, keyword-only dataclasses of this package, with read-only arrays."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Class = TypeVar("Class")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
 def record(cls: type[Class]) -> type[Class]:
-    """A frozen dataclass; two records are equal only when they are the same object."""
+    """Make a class a record; records compare by identity (use `same_records` for content)."""
     return dataclass(frozen=True, slots=True, kw_only=True, eq=False)(cls)
 
 
 def freeze_arrays(instance: Any) -> None:
-    """Replace each array field by a read-only one, so that nobody changes a network in place."""
+    """Replace each array field by a read-only copy, so that a network cannot be changed in place."""
     for field in fields(instance):
         value = getattr(instance, field.name)
         if isinstance(value, np.ndarray) and value.flags.writeable:
@@ -30,7 +30,7 @@ def freeze_arrays(instance: Any) -> None:
 
 
 def same_records(left: Any, right: Any) -> bool:
-    """Whether two records (or tuples, mappings, arrays, plain values) hold the same content."""
+    """Return whether two records (or tuples, mappings, arrays, plain values) have equal content."""
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return bool(np.array_equal(left, right))
     if type(left) is not type(right):

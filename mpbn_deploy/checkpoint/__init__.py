@@ -1,16 +1,23 @@
-"""To be described."""
+"""model.pt: write a SpikingNetwork, and read it back without running code from the file.
+
+In goes a path, out comes a SpikingNetwork in evaluation mode, or the other way round. Checkpoints of the
+paper's own code are read as well.
+
+    model           the file format; `load_model` and `save_model`
+    safe_reading    reads torch.save files that hold only tensors and plain values
+    architectures   an architecture's name -> the module it stands for
+    state           builds a network and checks the file's tensors against it
+    paper           names and settings of the networks in the paper's code
+"""
 
 from typing import TYPE_CHECKING
 
 from ..base.doors import door
 
 if TYPE_CHECKING:
-    from .model import (
-        build_body as build_body,
-        load_model as load_model,
-        read_plain as read_plain,
-        save_model as save_model,
-    )
-    from .paper import DATA as DATA, PAPER_ARCHITECTURES as PAPER_ARCHITECTURES
+    from .architectures import build_body as build_body
+    from .model import load_model as load_model, save_model as save_model
+    from .paper import PAPER_ARCHITECTURES as PAPER_ARCHITECTURES, PAPER_DATASETS as PAPER_DATASETS
+    from .safe_reading import read_safely as read_safely
 
 __getattr__, __dir__ = door(__name__, __file__)

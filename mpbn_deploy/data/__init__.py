@@ -1,4 +1,15 @@
-"""Data sets: each a function (folder or None) -> DataSet. Values are raw integers, never normalized."""
+"""Data sets for training, calibration and verification: raw integers with labels, never normalized.
+
+A loader takes a folder (or None) and returns a DataSet with a training and a test split. Readers bound what
+they allocate and run no code from the files.
+
+    dataset        DataSet and Split
+    registry       the loaders by name, and `load_dataset`
+    selection      the samples that commands run: test samples of a data set, or random ones
+    digits, mnist, cifar, cifar10_dvs, imagenet    one loader each (mnist and cifar: two)
+    reading        what the loaders share: finding folders, bounded reading, checked labels
+    plain_pickle   reads the pickles of CIFAR without running them
+"""
 
 from typing import TYPE_CHECKING
 

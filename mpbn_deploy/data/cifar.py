@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100: 32 x 32 colour pictures, in the binary or in the Python layout of their page.
+"""CIFAR-10 and CIFAR-100: 32 x 32 color images, in the binary or the Python version of the official page.
 
-A binary record is the label (CIFAR-100: the coarse one, then the fine one, which is used), and then
-1024 bytes each of red, green and blue. The Python layout is a pickle of the same rows.
+A binary record is the label (CIFAR-100: the coarse label, then the fine one, which is used), followed by
+1024 bytes each of red, green and blue. The Python version is a pickle of the same rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from ..base import Array, DataError, announce, record
 from .dataset import DataSet, Split
 from .plain_pickle import as_text, read_plain_pickle
-from .reading import Place, as_labels, byte_format, check_names, find_folder, read_bytes, read_names
+from .reading import DatasetSource, as_labels, byte_format, check_names, find_folder, read_bytes, read_names
 
 SHAPE = (3, 32, 32)
 OFFICIAL_TRAIN, OFFICIAL_TEST = 50_000, 10_000
-# Mean and deviation of pixels in 0..1, as the paper's code has them: its checkpoints expect just these.
+# Mean and deviation of pixels scaled to 0..1, from the paper's code, so that its checkpoints agree.
 CIFAR10_PIXELS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 CIFAR100_PIXELS = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 PIXELS = 3 * 32 * 32
@@ -27,9 +27,9 @@ WEB_PAGE = "cs.toronto.edu/~kriz/cifar.html"
 
 @record
 class _Layout:
-    """The files and keys of one of the two data sets; binary files have the same names and end in .bin."""
+    """The files and keys of one of the two data sets; binary files have the same names plus .bin."""
 
-    place: Place
+    source: DatasetSource
     train: tuple[str, ...]
     test: str
     classes: int
@@ -41,9 +41,9 @@ class _Layout:
 
 
 CIFAR10 = _Layout(
-    place=Place(
+    source=DatasetSource(
         name="cifar10",
-        looked_for="data_batch_1.bin (binary version) or data_batch_1 (Python version)",
+        files="data_batch_1.bin (binary version) or data_batch_1 (Python version)",
         subfolders=("cifar-10-batches-bin", "cifar-10-batches-py"),
         origin=WEB_PAGE,
     ),
@@ -57,9 +57,9 @@ CIFAR10 = _Layout(
     names_key="label_names",
 )
 CIFAR100 = _Layout(
-    place=Place(
+    source=DatasetSource(
         name="cifar100",
-        looked_for="train.bin (binary version) or train (Python version)",
+        files="train.bin (binary version) or train (Python version)",
         subfolders=("cifar-100-binary", "cifar-100-python"),
         origin=WEB_PAGE,
     ),
@@ -74,16 +74,13 @@ CIFAR100 = _Layout(
 )
 
 
-# Mean and deviation are those of the paper's code, so that checkpoints agree.
-
-
 def load_cifar10(folder: Path | None = None) -> DataSet:
-    """50,000 pictures to train with and 10,000 to test with, of 10 classes."""
+    """Load 50,000 training and 10,000 test images of 10 classes."""
     return _load(CIFAR10, folder, *CIFAR10_PIXELS)
 
 
 def load_cifar100(folder: Path | None = None) -> DataSet:
-    """50,000 pictures to train with and 10,000 to test with, of 100 classes."""
+    """Load 50,000 training and 10,000 test images of 100 classes."""
     return _load(CIFAR100, folder, *CIFAR100_PIXELS)
 
 
@@ -92,12 +89,12 @@ def _load(
 ) -> DataSet:
     first = layout.train[0]
     found = find_folder(
-        layout.place, folder, lambda path: any((path / name).is_file() for name in (f"{first}.bin", first))
+        layout.source, folder, lambda path: any((path / name).is_file() for name in (f"{first}.bin", first))
     )
     is_binary = (found / f"{first}.bin").is_file()
     names = _binary_names(layout, found) if is_binary else _pickled_names(layout, found)
     return DataSet(
-        name=layout.place.name,
+        name=layout.source.name,
         train=_split(layout, found, layout.train, is_binary, OFFICIAL_TRAIN),
         test=_split(layout, found, (layout.test,), is_binary, OFFICIAL_TEST),
         input_format=byte_format(SHAPE, mean, deviation),
@@ -111,18 +108,22 @@ def _split(layout: _Layout, folder: Path, names: tuple[str, ...], is_binary: boo
         parts = [_read_binary(layout, folder / f"{name}.bin") for name in names]
     else:
         parts = [_read_pickle(layout, folder / name) for name in names]
-    pictures = np.concatenate([part for part, _ in parts]).reshape(-1, *SHAPE)
-    if len(pictures) != official:
-        announce(f"note: {folder}: {len(pictures):,} pictures; the official data set has {official:,} here.")
-    pictures.flags.writeable = False  # so that the record need not copy it
-    return Split(inputs=pictures, labels=np.concatenate([labels for _, labels in parts]))
+    images = np.concatenate([part for part, _ in parts]).reshape(-1, *SHAPE)
+    if len(images) != official:
+        announce(
+            f"note: {folder}: {len(images):,} images; this split has {official:,} in the official data set."
+        )
+    images.flags.writeable = False  # so that the record does not copy it
+    return Split(inputs=images, labels=np.concatenate([labels for _, labels in parts]))
 
 
 def _read_binary(layout: _Layout, path: Path) -> tuple[Array, Array]:
     content = read_bytes(path)
     size = layout.label_bytes + PIXELS
     if not content or len(content) % size:
-        raise DataError(f"{path}: {len(content)} bytes; a whole number of records of {size} bytes is needed.")
+        raise DataError(
+            f"{path}: {len(content)} bytes; a multiple of the record size, {size} bytes, is needed."
+        )
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     labels = as_labels(path, records[:, layout.label_bytes - 1], layout.classes)
     return records[:, layout.label_bytes :], labels
@@ -135,12 +136,12 @@ def _read_pickle(layout: _Layout, path: Path) -> tuple[Array, Array]:
         found = pixels.shape if isinstance(pixels, np.ndarray) else type(pixels).__name__
         raise DataError(f"{path}: 'data' is {found}; an array (count, {PIXELS}) of bytes is needed.")
     if not isinstance(labels, list) or len(labels) != len(pixels) or not all(map(_is_small, labels)):
-        raise DataError(f"{path}: '{layout.label_key}' is not a list of {len(pixels)} whole numbers.")
+        raise DataError(f"{path}: '{layout.label_key}' is not a list of {len(pixels)} integers.")
     return pixels, as_labels(path, labels, layout.classes)
 
 
 def _is_small(label: Any) -> bool:
-    """Whether a whole number fits an array; Python's have no bound."""
+    """Return whether a label is an integer that fits an array."""
     return type(label) is int and abs(label) < 2**31
 
 
@@ -152,5 +153,5 @@ def _pickled_names(layout: _Layout, folder: Path) -> tuple[str, ...]:
     path = folder / layout.names_pickle
     names = read_plain_pickle(path).get(layout.names_key)
     if not isinstance(names, list) or not all(isinstance(name, (str, bytes)) for name in names):
-        raise DataError(f"{path}: '{layout.names_key}' is not a list of names.")
+        raise DataError(f"{path}: '{layout.names_key}' is not a list of strings.")
     return check_names(path, [as_text(name) for name in names], layout.classes)

@@ -1,4 +1,4 @@
-"""What a data set is: two splits of raw integers with labels."""
+"""DataSet: a training and a test split of raw integers with labels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..ir import InputFormat
 
 
 class Inputs(Protocol):
-    """What can be read like an array of samples: an array, or pictures that are decoded when asked for.
+    """An array of samples, or images that are decoded when they are indexed.
 
-    [number], [slice] and [array of numbers] give arrays; what does not fit in memory is read in parts.
+    [integer], [slice] and [array of integers] return arrays.
     """
 
     @property
@@ -24,7 +24,7 @@ class Inputs(Protocol):
 
 @record
 class Split:
-    """Samples [count, *shape], or [count, frames, *shape], of raw integers, and the class of each."""
+    """Samples of raw integers, [count, *shape] or [count, frames, *shape], and the class of each."""
 
     inputs: Inputs
     labels: Array
@@ -38,10 +38,10 @@ class Split:
 
 @record
 class DataSet:
-    """A training and a test split; the input format carries range and normalization.
+    """A training and a test split; the input format holds value range and normalization.
 
-    `frames` is how many time steps a sample has (None: a still picture). `augmentation` names what
-    the paper does to samples while it trains: "none", "crop-flip", "crop-flip-cutout" or "roll-flip".
+    `frames` is the number of time steps per sample (None: a still image). `augmentation` is the paper's
+    augmentation for this data set: "none", "crop-flip", "crop-flip-cutout" or "roll-flip".
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The 1,797 handwritten digits, 8 x 8 pixels of 0..16, that scikit-learn carries inside."""
+"""The 1,797 handwritten digits that ship with scikit-learn: 8 x 8 pixels with values 0..16."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ SPLIT_SEED = 0
 
 
 def load_digits(folder: Path | None = None) -> DataSet:
-    """1,437 digits to train with and 360 to test with, always the same ones."""
+    """Load 1,437 training and 360 test digits; the split is fixed."""
     if folder is not None:
-        raise OptionError("digits lie inside scikit-learn; they take no --data-dir.")
+        raise OptionError("digits: the data set ships with scikit-learn; drop --data-dir.")
     from sklearn import datasets
 
     digits = datasets.load_digits()
-    pictures = digits.images.astype(np.uint8)[:, None]
+    images = digits.images.astype(np.uint8)[:, None]
     labels = digits.target.astype(np.int64)
     order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
     test, train = order[:TEST_SAMPLES], order[TEST_SAMPLES:]
     return DataSet(
         name="digits",
-        train=Split(inputs=pictures[train], labels=labels[train]),
-        test=Split(inputs=pictures[test], labels=labels[test]),
+        train=Split(inputs=images[train], labels=labels[train]),
+        test=Split(inputs=images[test], labels=labels[test]),
         input_format=InputFormat(
             shape=(1, 8, 8),
             minimum=0,
             maximum=16,
-            mean=pictures[train].mean(axis=(0, 2, 3), dtype=np.float64),
-            deviation=pictures[train].std(axis=(0, 2, 3), dtype=np.float64),
+            mean=images[train].mean(axis=(0, 2, 3), dtype=np.float64),
+            deviation=images[train].std(axis=(0, 2, 3), dtype=np.float64),
         ),
         class_names=tuple(str(digit) for digit in digits.target_names),
     )

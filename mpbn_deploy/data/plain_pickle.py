@@ -1,7 +1,7 @@
-"""Pickles of plain values and byte arrays, read without running anything that the file names.
+"""Read pickles of plain values and byte arrays without running code that the file names.
 
-A pickle is a program. Here it can call only the stand-ins below, which make arrays of bytes out of
-bytes that the file really holds. Anything else that it names is refused.
+A pickle is a program. Here it can call only the stand-ins below, which build byte arrays from bytes that
+the file holds; any other name raises DataError.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ..base import RESULT, Array, DataError, Rules, TrapError, refuse_traps
+from ..base import Array, DataError, PickleKind, PickleRules, UnsafePickleError, check_pickle
 from .reading import read_bytes
 
 BYTE_TYPES = ("u1", "|u1")
 MOST_DIMENSIONS, LARGEST_SIZE = 8, 2**31
-# What the picklers of Python 2 and 3 write for dictionaries, lists, texts, numbers and arrays.
+# The opcodes that Python 2 and 3 write for dictionaries, lists, strings, numbers and arrays.
 OPCODES = """
     PROTO FRAME STOP MARK PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET
     NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT
@@ -29,22 +29,22 @@ OPCODES = """
     BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3
     EMPTY_LIST LIST APPEND APPENDS EMPTY_DICT DICT SETITEM SETITEMS GLOBAL STACK_GLOBAL REDUCE BUILD
 """
-# An array takes six calls.
-RULES = Rules(opcodes=frozenset(OPCODES.split()), builds=RESULT, most_calls=20)
+# One array takes six calls.
+RULES = PickleRules(opcodes=frozenset(OPCODES.split()), builds=PickleKind.RESULT, most_calls=20)
 
 
 def read_plain_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary that a pickle holds; the strings of Python 2 become text, arrays are of bytes."""
+    """Read the dictionary in a pickle; Python 2 strings in its keys are decoded, arrays are of bytes."""
     content = read_bytes(path)
     try:
-        refuse_traps(content, RULES)
+        check_pickle(content, RULES)
         value = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    except TrapError as error:
-        raise DataError(f"{path}: {error}; a data set needs no such thing. Refused.") from error
-    except Exception as error:  # whatever a damaged or hostile pickle makes the library do
-        raise DataError(f"{path}: not a readable pickle ({error}). Is it complete?") from error
+    except UnsafePickleError as error:
+        raise DataError(f"{path}: {error}; data sets never need that, so it is not loaded.") from error
+    except Exception as error:  # a damaged or hostile pickle can make the library raise anything
+        raise DataError(f"{path}: not a readable pickle ({error}). Check that it is complete.") from error
     if not isinstance(value, dict):
         raise DataError(f"{path}: holds a {type(value).__name__}; a dictionary is needed.")
     named = {as_text(key): item for key, item in value.items() if isinstance(key, (str, bytes))}
@@ -52,7 +52,7 @@ def read_plain_pickle(path: Path) -> dict[str, Any]:
 
 
 def as_text(value: str | bytes) -> str:
-    """The strings of Python 2 are bytes."""
+    """Decode a string of Python 2, which arrives as bytes."""
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value
 
 
@@ -60,13 +60,13 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in STAND_INS:
             raise DataError(
-                f"names {module[:40]}.{name[:40]}; only arrays of bytes and plain values are read."
+                f"names {module[:40]}.{name[:40]}; only byte arrays and plain values are allowed."
             )
         return _StandIn(STAND_INS[module, name])
 
 
 class _StandIn:
-    """What a name in a pickle stands for: made anew each time, so a file cannot change it for others."""
+    """Replaces a function named in a pickle; a new object each time, so that a file cannot modify it."""
 
     __slots__ = ("_make",)
 
@@ -78,7 +78,7 @@ class _StandIn:
 
 
 class _ByteType:
-    """The element type of an array; its state (byte order and alignment) says nothing about bytes."""
+    """The element type of a byte array; its state (byte order and alignment) is ignored."""
 
     __slots__ = ()
 
@@ -87,7 +87,7 @@ class _ByteType:
 
 
 class _Bytes:
-    """An array of bytes, empty until its state comes."""
+    """An array of bytes, empty until __setstate__ is called."""
 
     __slots__ = ("values",)
 
@@ -100,34 +100,34 @@ class _Bytes:
 
 
 def _as_array(content: Any, kind: Any, shape: Any, order: Any) -> Array:
-    """The bytes themselves in that shape; nothing is allocated for what a shape claims."""
+    """View the bytes in the given shape; a false shape allocates nothing."""
     if not isinstance(content, (bytes, bytearray)) or not isinstance(kind, _ByteType):
-        raise DataError("an array that is not of bytes.")
+        raise DataError("an array whose elements are not bytes.")
     if not _is_shape(shape) or prod(shape) != len(content):
-        raise DataError(f"an array claims shape {reprlib.repr(shape)} and holds {len(content)} bytes.")
+        raise DataError(f"an array claims shape {reprlib.repr(shape)} but holds {len(content)} bytes.")
     return np.frombuffer(bytes(content), np.uint8).reshape(shape, order=order)
 
 
 def _is_shape(shape: Any) -> bool:
-    """Whether the product of the sizes, which in Python has no bound, is worth computing."""
+    """Return whether a shape is small enough to compute the product of its sizes."""
     small = isinstance(shape, tuple) and len(shape) <= MOST_DIMENSIONS
     return small and all(type(size) is int and 0 <= size < LARGEST_SIZE for size in shape)
 
 
 def _byte_type(name: Any, *_: Any) -> _ByteType:
     if as_text(name) not in BYTE_TYPES:
-        raise DataError(f"an array of {as_text(name)[:40]}; only bytes (u1) are read.")
+        raise DataError(f"an array of {as_text(name)[:40]}; only bytes (u1) are allowed.")
     return _ByteType()
 
 
 def _from_buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Bytes:
-    made = _Bytes()
-    made.values = _as_array(content, kind, shape, order)
-    return made
+    array = _Bytes()
+    array.values = _as_array(content, kind, shape, order)
+    return array
 
 
 def _encode(text: str, encoding: Any) -> bytes:
-    """How Python 3 writes bytes in the protocol of Python 2; any `encoding` is taken for latin1."""
+    """Return bytes that Python 3 wrote in a Python 2 protocol, where the encoding is always latin1."""
     return text.encode("latin1")
 
 
@@ -135,7 +135,7 @@ STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "ndarray"): _Bytes,
     ("numpy", "dtype"): _byte_type,
     ("_codecs", "encode"): _encode,
-    # numpy 2 moved its inside from core to _core
+    # numpy 2 renamed core to _core
     **{(f"numpy.{core}.multiarray", "_reconstruct"): lambda *_: _Bytes() for core in ("core", "_core")},
     **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},
 }

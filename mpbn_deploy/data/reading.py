@@ -1,4 +1,4 @@
-"""What all readers of data sets share: finding a folder, reading files with bounds, checking labels."""
+"""What the loaders share: finding folders, bounded reading, checked labels and class names."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ WHITE = 255
 
 
 @record
-class Place:
-    """Where a data set usually lies, and where it comes from."""
+class DatasetSource:
+    """Where the files of a data set usually are, and where to get them."""
 
     name: str
-    looked_for: str
+    files: str
     subfolders: tuple[str, ...]
     origin: str
     default: Path | None = None
 
 
-def find_folder(place: Place, folder: Path | None, holds: Callable[[Path], bool]) -> Path:
-    """The folder given (or the default one), or a usual sub-folder of it, whichever holds the data set."""
-    root = folder or place.default
+def find_folder(source: DatasetSource, folder: Path | None, holds: Callable[[Path], bool]) -> Path:
+    """Return the folder (or the default one), or the usual sub-folder of it, that holds the data set."""
+    root = folder or source.default
     if root is None:
-        raise missing(place, "no folder was given")
+        raise _missing(source, "no folder was given")
     try:
-        found = [path for path in (root, *(root / name for name in place.subfolders)) if holds(path)]
+        found = [path for path in (root, *(root / name for name in source.subfolders)) if holds(path)]
     except OSError as error:
-        raise missing(place, f"{root}: {error.strerror}") from error
+        raise _missing(source, f"{root}: {error.strerror}") from error
     if not found:
-        usual = f"{root} and its sub-folders {', '.join(place.subfolders)}"
-        raise missing(place, f"looked in {usual}" if root.is_dir() else f"{root} is no folder")
+        usual = f"{root} and its sub-folders {', '.join(source.subfolders)}"
+        raise _missing(source, f"looked in {usual}" if root.is_dir() else f"{root} is not a folder")
     return found[0]
 
 
-def missing(place: Place, reason: str) -> DataError:
-    """Says what was looked for and where, where it comes from, and what to type."""
+def _missing(source: DatasetSource, reason: str) -> DataError:
+    """Build the error for missing files: what is missing, where to get it, and what to type."""
     return DataError(
-        f"{place.name}: {place.looked_for} not found ({reason}). Get the data set from {place.origin}, "
-        f"and name its folder: --data {place.name} --data-dir FOLDER"
+        f"{source.name}: {source.files} not found ({reason}). Get the data set from {source.origin}, "
+        f"and give its folder: --data {source.name} --data-dir FOLDER"
     )
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file that belongs to a data set."""
+    """Read a whole file, up to LARGEST_FILE bytes."""
     size = file_size(path)
     if size > LARGEST_FILE:
         raise DataError(f"{path}: {size} bytes; at most {LARGEST_FILE} are read.")
@@ -65,14 +65,14 @@ def read_bytes(path: Path) -> bytes:
 
 
 def file_size(path: Path) -> int:
-    """In bytes, of a file that must be there."""
+    """Return the size in bytes of a file that must exist."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file; the data set is not complete.")
+        raise DataError(f"{path}: no such file; the data set is incomplete.")
     return path.stat().st_size
 
 
 def file_names(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
-    """The names in a folder, in order, that end so in small or capital letters; hidden ones are left out."""
+    """Return the sorted names in a folder with one of the suffixes (in any case), without hidden files."""
     try:
         names = sorted(entry.name for entry in os.scandir(folder))
     except OSError as error:
@@ -81,30 +81,31 @@ def file_names(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def as_labels(path: Path, values: ArrayLike, classes: int) -> Array:
-    """Labels as int64, each of them the number of a class."""
+    """Return labels as int64, checked to be in 0..classes - 1."""
     labels = np.asarray(values, np.int64)
     wrong = labels[(labels < 0) | (labels >= classes)]
     if wrong.size:
         raise DataError(
-            f"{path}: label {wrong[0]} ({wrong.size} such of {labels.size}); allowed are 0..{classes - 1}."
+            f"{path}: label {wrong[0]} ({wrong.size} of {labels.size} labels are invalid); "
+            f"allowed are 0..{classes - 1}."
         )
     return labels
 
 
 def read_names(path: Path, classes: int) -> tuple[str, ...]:
-    """The names of the classes, one on a line."""
+    """Read class names, one per line."""
     lines = read_bytes(path).decode("utf-8", errors="replace").split("\n")
     return check_names(path, [line.strip() for line in lines if line.strip()], classes)
 
 
 def check_names(path: Path, names: Sequence[str], classes: int) -> tuple[str, ...]:
     if len(names) != classes:
-        raise DataError(f"{path}: {len(names)} names of classes; {classes} are needed.")
+        raise DataError(f"{path}: {len(names)} class names; {classes} are needed.")
     return tuple(names)
 
 
 def byte_format(shape: tuple[int, ...], mean: Sequence[float], deviation: Sequence[float]) -> InputFormat:
-    """Bytes 0..255; mean and deviation are given, as papers print them, for values of 0..1."""
+    """Return the format of bytes 0..255; mean and deviation refer to values scaled to 0..1."""
     return InputFormat(
         shape=shape,
         minimum=0,
@@ -114,11 +115,10 @@ def byte_format(shape: tuple[int, ...], mean: Sequence[float], deviation: Sequen
     )
 
 
-def in_turns(groups: Sequence[Sequence[Item]]) -> tuple[list[Item], Array]:
-    """The first item of each class, then the second of each, and so on; and the class of each item.
+def interleave_classes(groups: Sequence[Sequence[Item]]) -> tuple[list[Item], Array]:
+    """Return the first item of each class, then the second of each, and so on, with their classes.
 
-    So that the first samples of a split, which is what verification and calibration take, are of
-    all classes.
+    Verification and calibration use the first samples of a split, which then cover all classes.
     """
     turns = [(turn, label, item) for label, items in enumerate(groups) for turn, item in enumerate(items)]
     turns.sort(key=lambda entry: entry[:2])

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ..base import OptionError, did_you_mean
 from .cifar import load_cifar10, load_cifar100
+from .cifar10_dvs import load_cifar10_dvs
 from .dataset import DataSet
 from .digits import load_digits
-from .events import load_cifar10_dvs
-from .folders import load_imagenet
-from .idx import load_fashion_mnist, load_mnist
+from .imagenet import load_imagenet
+from .mnist import load_fashion_mnist, load_mnist
 
 DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": load_digits,
@@ -25,7 +25,7 @@ DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
 
 
 def load_dataset(name: str, folder: Path | None = None) -> DataSet:
-    """The data set of that name, from `folder` where it needs one."""
+    """Load a data set by name; most need the folder of their files."""
     if name not in DATASETS:
         raise OptionError(f"no data set named {name!r}. {did_you_mean(name, DATASETS)}")
     return DATASETS[name](folder)

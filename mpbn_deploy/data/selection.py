@@ -1,4 +1,4 @@
-"""To be described."""
+"""Choose the samples that a command runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE_SEED = 0
 
 @record
 class Samples:
-    """Inputs to run; labels where there are some; the whole test split where there is one."""
+    """Inputs to run, with labels and the whole test split unless the inputs are random."""
 
     name: str
     inputs: Array
@@ -27,10 +27,10 @@ class Samples:
 def choose_samples(
     network: IntNetwork | FoldedNetwork, count: int | None, data: str | None, data_dir: Path | None
 ) -> Samples:
-    """The first `count` test samples of a data set, or random ones where no data set is named."""
+    """Return the first `count` test samples of a data set (None: all), or random inputs without one."""
     shape = network.input.shape
     if data is None:
-        announce("no data set is known for this model, so inputs are random; name one with --data")
+        announce("note: the model names no data set, so inputs are random; choose one with --data")
     if data is None or data == RANDOM:
         return _random_samples(network, count or 1)
     if data not in DATASETS:
@@ -38,7 +38,7 @@ def choose_samples(
     dataset = load_dataset(data, data_dir)
     if dataset.input_format.shape != shape:
         found = dataset.input_format.shape
-        raise DataError(f"{data}: its samples have shape {found}; the network takes {shape}.")
+        raise DataError(f"{data}: samples have shape {found}; the network takes {shape}.")
     chosen = slice(None, count)
     return Samples(
         name=data,
@@ -49,7 +49,7 @@ def choose_samples(
 
 
 def _random_samples(network: IntNetwork | FoldedNetwork, count: int) -> Samples:
-    """Pictures stand still; plain spikes come and go."""
+    """Return random inputs: spikes that vary over time for binary inputs, still images otherwise."""
     allowed = network.input_range
     spikes = (allowed.minimum, allowed.maximum) == (0, 1)
     size = (count, *((network.timesteps,) if spikes else ()), *network.input.shape)

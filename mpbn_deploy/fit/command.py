@@ -18,7 +18,7 @@ from ..base import (
 )
 from ..data import RANDOM, Samples
 from ..formats.folder import ExportFolder, NetworkFile, open_network
-from ..hardware import describe, load_profile, profile_names
+from ..hardware import load_profile, profile_names, summarize_profile
 from .advice import Advice, Question, advice_text, advise
 from .energy_text import energy_table
 from .measurement import measure
@@ -63,7 +63,7 @@ def execute(options: argparse.Namespace) -> Outcome:
 
 def _targets() -> Outcome:
     profiles = [load_profile(name) for name in profile_names()]
-    chips = [describe(profile) for profile in profiles]
+    chips = [summarize_profile(profile) for profile in profiles]
     known = [
         {"name": profile.name, "description": profile.description, **asdict(chip)}
         for profile, chip in zip(profiles, chips, strict=True)

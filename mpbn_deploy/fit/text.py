@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from ..hardware import Summary
+from ..hardware import ProfileSummary
 from ..hardware.place import RESOURCES
 from .energy_text import headline, sample_costs, spread
 from .stage import FitReport, LayerFit
@@ -78,7 +78,7 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     return Group(table, legend, *reasons)
 
 
-def targets_text(chips: Sequence[Summary]) -> RenderableType:
+def targets_text(chips: Sequence[ProfileSummary]) -> RenderableType:
     """What is known of each chip that comes with this package, as far as a terminal has room for it."""
     rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
     table = Table(box=SIMPLE_HEAD, collapse_padding=True)

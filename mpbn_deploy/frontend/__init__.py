@@ -1,4 +1,8 @@
-"""To be described."""
+"""Trace a torch module: nn.Module -> TrainedNetwork, the graph of its operations with float64 parameters.
+
+stage     `trace`: converters for torch's layers and ours, the torch.fx trace, shapes
+foreign   converters for neurons of snnTorch and SpikingJelly
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,14 +1,15 @@
-"""Neurons of other libraries, where what they compute is exactly what a folded neuron computes.
+"""Convert neurons of other libraries that a folded neuron reproduces exactly.
 
-| module                       | translated                                                          |
+| module                       | conversion                                                          |
 |------------------------------|---------------------------------------------------------------------|
-| snnTorch `Leaky`             | reset to zero; one beta; any thresholds (per feature too)           |
-| SpikingJelly `IFNode`,       | hard reset to 0; `decay_input` becomes a scale of the threshold;    |
-| `LIFNode`, `ParametricLIF..` | `>=` becomes `>` of the next smaller float64                        |
+| snnTorch `Leaky`             | reset to zero; one beta; any thresholds, also per feature           |
+| SpikingJelly `IFNode`,       | hard reset to 0; `decay_input` scales the threshold;                |
+| `LIFNode`, `ParametricLIF..` | `>=` becomes `>` with the next smaller float64                      |
 
-What has no exact translation is refused with the reason: reset by subtraction, SpikingJelly's MPBN
-(which carries the normalized membrane on, so no threshold replaces it), inhibition, quantized states.
-Nothing is imported here: who has such a module has imported its library.
+Neurons without an exact equivalent raise FrontendError with the reason: reset by subtraction, inhibition,
+quantized states, and SpikingJelly's MPBN, which carries the normalized membrane to the next step, so that
+no threshold can replace it. The libraries are not imported here: a module of theirs can only exist if the
+caller has imported them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Converter = Callable[[Any], Operation]
 
 
 def foreign_converters() -> dict[type[nn.Module], Converter]:
-    """Converters of the libraries that somebody has imported."""
+    """Return the converters for the libraries that are already imported."""
     found: dict[type[nn.Module], Converter] = {}
     if (snntorch := sys.modules.get("snntorch")) is not None:
         found[snntorch.Leaky] = leaky
@@ -44,21 +45,23 @@ def foreign_converters() -> dict[type[nn.Module], Converter]:
 
 def leaky(module: Any) -> Spike:
     """mem <- beta * mem + x; spike = mem > threshold; mem <- 0 where spike"""
-    _expect(module.init_hidden and not module.output, "returns its state; make it with init_hidden=True")
+    _expect(module.init_hidden and not module.output, "returns its state; create it with init_hidden=True")
     _expect(
         module.reset_mechanism == "zero",
-        f"reset by {module.reset_mechanism!r}; only a reset to zero can be deployed: reset_mechanism='zero'",
+        f"reset by {module.reset_mechanism!r}; only reset_mechanism='zero' is supported",
     )
-    _expect(not module.inhibition and not module.state_quant, "inhibition or quantized states are not known")
-    _expect(float(module.graded_spikes_factor) == 1, "graded spikes; a spike must be 1")
+    _expect(not module.inhibition and not module.state_quant, "inhibition and state_quant are not supported")
+    _expect(
+        float(module.graded_spikes_factor) == 1, "graded spikes; only graded_spikes_factor=1 is supported"
+    )
     threshold, beta = _numbers(module.threshold), np.clip(_numbers(module.beta), 0, 1)
-    _expect(beta.size == 1, f"{beta.size} values of beta; one for all its neurons is needed")
-    _expect(module.reset_delay or threshold.min() >= 0, "thresholds below zero need reset_delay=True")
+    _expect(beta.size == 1, f"{beta.size} values of beta; only one for all neurons of a layer is supported")
+    _expect(module.reset_delay or threshold.min() >= 0, "negative thresholds need reset_delay=True")
     return _spike(float(beta.item()), threshold)
 
 
 def _spike(leak: float, threshold: Array) -> Spike:
-    """A threshold per feature is said as a norm that subtracts it: v - threshold > 0."""
+    """Return the neuron; thresholds per feature become the offset of a norm: v - threshold > 0."""
     if threshold.size == 1:
         return Spike(leak=leak, threshold=float(threshold.item()), norm=None)
     ones, zeros = np.ones(threshold.size), np.zeros(threshold.size)
@@ -76,20 +79,20 @@ def if_node(module: Any) -> Spike:
 
 
 def lif_node(module: Any) -> Spike:
-    """v <- (1 - 1 / tau) v + x; with decay_input x / tau, and then tau * v obeys the same"""
+    """v <- (1 - 1 / tau) v + x; with decay_input, x / tau, which a threshold scaled by tau absorbs"""
     return _leaking(module, float(module.tau), module.decay_input)
 
 
 def parametric_node(module: Any) -> Spike:
-    """The same, with 1 / tau = sigmoid(w)."""
+    """v <- (1 - sigmoid(w)) v + x, or with decay_input, sigmoid(w) x"""
     return _leaking(module, 1 / float(_numbers(module.w.sigmoid()).item()), module.decay_input)
 
 
 def mpbn_node(module: Any) -> Spike:
-    """Refused: its membrane goes on normalized."""
+    """Raise FrontendError: this neuron has no exact equivalent."""
     raise FrontendError(
-        "carries the normalized membrane into the next step, so no threshold on the membrane replaces its "
-        "norm. Train with mpbn_deploy.nn.LIF, which normalizes a copy, as the paper does."
+        "carries the normalized membrane into the next step, so no threshold can replace its norm. "
+        "Train with mpbn_deploy.nn.LIF, which normalizes a copy as in the paper."
     )
 
 
@@ -102,14 +105,14 @@ def _leaking(module: Any, tau: float, decay_input: bool) -> Spike:
 def _expect_hard_reset(module: Any) -> None:
     _expect(
         module.v_reset == 0,
-        "reset by subtraction (v_reset=None); only a hard reset can be deployed: v_reset=0.0"
+        "reset by subtraction (v_reset=None); only v_reset=0.0 is supported"
         if module.v_reset is None
-        else f"resets to {module.v_reset}; only v_reset=0.0 is known",
+        else f"resets to {module.v_reset}; only v_reset=0.0 is supported",
     )
 
 
 def _at_least(threshold: float) -> float:
-    """v >= threshold is v > the next smaller number."""
+    """Return t such that v > t is v >= threshold: the next smaller float64."""
     return float(np.nextafter(float(threshold), -inf))
 
 

@@ -1,11 +1,11 @@
-"""torch module -> TrainedNetwork
+"""`trace`: torch module -> TrainedNetwork.
 
-A module is traced with torch.fx; what a leaf module means is looked up in a dictionary from
-module class to converter. Your own entries win over ours:
+torch.fx traces the module; a dictionary from module class to converter gives the meaning of each leaf
+module. Your own entries take precedence:
 
     trace(network, converters={MyNeuron: lambda module: Spike(leak=0.5, threshold=1.0, norm=None)})
 
-A converter may return None: the module passes its input on unchanged.
+A converter returns None for a module that passes its input on unchanged.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ def trace(
     *,
     converters: Mapping[type[nn.Module], Converter] | None = None,
 ) -> TrainedNetwork:
-    """What a module computes, operation by operation.
+    """Return the operations of a module as a TrainedNetwork.
 
-    A SpikingNetwork brings its own input shape and time steps. Any other module is taken as the
-    body of one: it maps [timesteps * batch, *input_shape] to outputs, of raw values 0..255.
+    A SpikingNetwork has its own input shape and time steps. Any other module is treated as the body of one:
+    it maps [timesteps * batch, *input_shape], raw values 0..255, to outputs.
     """
     if isinstance(module, SpikingNetwork):
         given, body = module.input_format, module.body
         timesteps = module.timesteps if timesteps is None else timesteps
     elif input_shape is None or timesteps is None:
         raise FrontendError(
-            f"{type(module).__name__}: say its input_shape and timesteps, or give a SpikingNetwork."
+            f"{type(module).__name__}: give input_shape and timesteps, or pass a SpikingNetwork."
         )
     else:
         given, body = _format_of_shape(input_shape), module
     if input_shape is not None and tuple(input_shape) != given.shape:
-        raise FrontendError(f"input_shape {tuple(input_shape)}; the network was made for {given.shape}.")
+        raise FrontendError(f"input_shape {tuple(input_shape)}; the network was built for {given.shape}.")
     known = {**CONVERTERS, **foreign_converters(), **(converters or {})}
     return TrainedNetwork(input=given, steps=_steps(body, given.shape, known), timesteps=timesteps)
 
@@ -82,7 +82,7 @@ def _format_of_shape(shape: Shape) -> InputFormat:
     )
 
 
-# ---- converters: what a module means ----------------------------------------------------------
+# ---- converters: module -> operation ----------------------------------------------------------
 
 
 def _linear(module: nn.Linear) -> Linear:
@@ -91,7 +91,9 @@ def _linear(module: nn.Linear) -> Linear:
 
 def _convolution(module: nn.Conv2d) -> Convolution:
     if module.padding_mode != "zeros" or isinstance(module.padding, str):
-        raise FrontendError(f"padding {module.padding!r}, {module.padding_mode!r}; give a number of zeros.")
+        raise FrontendError(
+            f"padding {module.padding!r}, mode {module.padding_mode!r}; only a number of zeros is supported."
+        )
     return Convolution(
         weight=_array(module.weight),
         bias=_bias(module.bias, module.out_channels),
@@ -104,7 +106,9 @@ def _convolution(module: nn.Conv2d) -> Convolution:
 
 def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = None) -> BatchNorm:
     if module.running_mean is None or module.running_var is None:
-        raise FrontendError("no running statistics, so no exact fold; train with track_running_stats=True.")
+        raise FrontendError(
+            "no running statistics, so it cannot be folded exactly; train with track_running_stats=True."
+        )
     count = module.num_features
     gain = module.weight if gain is None else gain
     return BatchNorm(
@@ -123,7 +127,9 @@ def _lif(module: LIF) -> Spike:
 
 def _flatten(module: nn.Flatten) -> Flatten:
     if (module.start_dim, module.end_dim) != (1, -1):
-        raise FrontendError(f"flattens dimensions {module.start_dim}..{module.end_dim}; known is 1..-1.")
+        raise FrontendError(
+            f"flattens dimensions {module.start_dim}..{module.end_dim}; only 1..-1 is supported."
+        )
     return Flatten()
 
 
@@ -145,9 +151,9 @@ def _adaptive_pool(module: nn.AdaptiveAvgPool2d) -> AdaptivePool:
 
 def _max_pool(module: nn.MaxPool2d) -> MaxPool:
     if module.return_indices:
-        raise FrontendError("return_indices; only the values are known.")
+        raise FrontendError("return_indices=True is not supported.")
     if module.ceil_mode:
-        raise FrontendError("ceil_mode; windows that leave the picture are not known. Use ceil_mode=False.")
+        raise FrontendError("ceil_mode=True is not supported: its windows extend beyond the image.")
     return MaxPool(
         kernel=_pair(module.kernel_size),
         stride=_pair(module.stride),
@@ -157,7 +163,7 @@ def _max_pool(module: nn.MaxPool2d) -> MaxPool:
 
 
 def _nothing(module: nn.Module) -> None:
-    """Dropout and identity do nothing after training."""
+    """Convert dropout and identity, which do nothing in evaluation mode."""
 
 
 CONVERTERS: dict[type[nn.Module], Converter] = {
@@ -175,7 +181,7 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     LIF: _lif,
 }
 
-# What forward may call without a module: a module that does the same, from the same arguments.
+# Functions that forward may call, each with the module that computes the same from the same arguments.
 FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
     torch.flatten: nn.Flatten,
     functional.avg_pool2d: nn.AvgPool2d,
@@ -203,7 +209,7 @@ def _pair(values: Any) -> Pair:
 
 
 class _Tracer(fx.Tracer):
-    """Stops at the modules that a converter knows, and at torch's own."""
+    """Treats modules with a converter, and torch's own, as leaves."""
 
     def __init__(self, known: Mapping[type[nn.Module], Converter]) -> None:
         super().__init__()
@@ -214,9 +220,9 @@ class _Tracer(fx.Tracer):
 
 
 def _converter(module: nn.Module, known: Mapping[type[nn.Module], Converter]) -> Converter | None:
-    """The converter of the module's class, or of a class from which it inherits what it computes.
+    """Return the converter of the module's class, or of the class whose `forward` it inherits.
 
-    A subclass with a `forward` of its own may compute anything; it needs a converter of its own.
+    A subclass with its own `forward` may compute something else and needs its own converter.
     """
     for kind in type(module).__mro__:
         if kind in known:
@@ -228,7 +234,7 @@ def _converter(module: nn.Module, known: Mapping[type[nn.Module], Converter]) ->
 def _steps(body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Converter]) -> tuple[Step, ...]:
     modules = dict(body.named_modules())
     shapes: dict[str, Shape] = {INPUT_NAME: shape}
-    names: dict[fx.Node, str] = {}  # what each node of the trace is called in the TrainedNetwork
+    names: dict[fx.Node, str] = {}  # name of each node in the TrainedNetwork
     steps: list[Step] = []
     for node in _graph(body, known).nodes:
         if node.op == "placeholder":
@@ -254,8 +260,8 @@ def _graph(body: nn.Module, known: Mapping[type[nn.Module], Converter]) -> fx.Gr
         return _Tracer(known).trace(body)
     except (TypeError, fx.proxy.TraceError, RuntimeError) as error:
         raise FrontendError(
-            f"{type(body).__name__}: torch.fx cannot trace it ({error}). Write forward without branches on "
-            "data, or give a converter for the module."
+            f"{type(body).__name__}: torch.fx cannot trace it ({error}). Write forward without branches that "
+            "depend on data, or pass a converter for the module to trace()."
         ) from error
 
 
@@ -267,13 +273,13 @@ def _operation(
         module = modules.get(path, modules[""])
         converter = _converter(module, known)
         if converter is None:
-            raise FrontendError(_unknown(path, f"layer of class {type(module).__name__}", known))
+            raise FrontendError(_unsupported(path, f"layer of class {type(module).__name__}", known))
         try:
             return path, converter(module)
         except FrontendError as error:
             raise FrontendError(f"{path} ({type(module).__name__}): {error}") from error
     if node.op == "get_attr":
-        raise FrontendError(_unknown(str(node.target), "a parameter that forward uses directly", known))
+        raise FrontendError(_unsupported(str(node.target), "a parameter that forward uses directly", known))
     name = _name_of_call(node)
     if _is_addition(node):
         return name, Add()
@@ -283,24 +289,24 @@ def _operation(
         except FrontendError as error:
             raise FrontendError(f"{name}: {error}") from error
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
-    raise FrontendError(_unknown(name, f"operation {target!r}", known))
+    raise FrontendError(_unsupported(name, f"operation {target!r}", known))
 
 
 def _name_of_call(node: fx.Node) -> str:
-    """Of what forward calls without a module: behind the path of the module whose forward it is."""
+    """Name a function call in `forward`: the path of the module, then the name of the node."""
     inside = list(node.meta.get("nn_module_stack", {}).values())  # (path, class), the innermost last
     path = inside[-1][0] if inside else ""
     return f"{path}.{node.name}" if path else node.name
 
 
 def _is_addition(node: fx.Node) -> bool:
-    """a + b, a += b, torch.add(a, b), a.add(b): of two values, and not of a value and a number"""
+    """Return whether a node adds two values, not a value and a number: a + b, a += b, a.add(b), torch.add."""
     called = node.target in ADDITIONS if node.op == "call_function" else node.target in ("add", "add_")
     return called and len(node.args) == 2 and not node.kwargs and len(_values(node)) == 2
 
 
 def _module_of_call(node: fx.Node) -> nn.Module | None:
-    """The module that does what a function or method does: x.flatten(1), functional.avg_pool2d(x, 2)"""
+    """Return the module equivalent to a function or method: x.flatten(1), functional.avg_pool2d(x, 2)."""
     function = torch.flatten if (node.op, node.target) == ("call_method", "flatten") else node.target
     if function not in FUNCTIONS or len(_values(node)) != 1:
         return None
@@ -308,42 +314,43 @@ def _module_of_call(node: fx.Node) -> nn.Module | None:
     return FUNCTIONS[function](*node.args[1:], **{**defaults, **node.kwargs})
 
 
-def _unknown(where: str, what: str, known: Mapping[type[nn.Module], Converter]) -> str:
+def _unsupported(where: str, what: str, known: Mapping[type[nn.Module], Converter]) -> str:
     names = ", ".join(sorted(kind.__name__ for kind in known))
     hint = " Use x.flatten(1)." if any(word in what for word in ("'size'", "'view'", "'reshape'")) else ""
     return (
-        f"{where}: {what} is not known.{hint} Known are {names}. Replace it, or give a converter to trace()."
+        f"{where}: {what} is not supported.{hint} Supported layers: {names}. Replace it, or pass a "
+        "converter to trace()."
     )
 
 
 def _values(node: fx.Node) -> list[fx.Node]:
-    """What a node reads, twice where it reads a value twice."""
+    """Return the values that a node reads, with repetition."""
     return [argument for argument in node.args if isinstance(argument, fx.Node)]
 
 
 def _inputs(label: str, node: fx.Node, operation: Operation | None) -> list[fx.Node]:
     values, wanted = _values(node), 2 if isinstance(operation, Add) else 1
     if len(values) != wanted or len(set(values)) != len(node.all_input_nodes):
-        raise FrontendError(f"{label}: takes {len(values)} values; {wanted} is known.")
+        raise FrontendError(f"{label}: takes {len(values)} values; only {wanted} is supported.")
     return values
 
 
 def _unique(label: str, taken: Mapping[str, Shape]) -> str:
-    """The label itself, or label@2, label@3 where a module is called again."""
+    """Return the label, or label@2, label@3 and so on if a module is called repeatedly."""
     names = [label, *(f"{label}@{count}" for count in range(2, len(taken) + 2))]
     return next(name for name in names if name not in taken)
 
 
 def _check_output(node: fx.Node, names: Mapping[fx.Node, str], steps: list[Step]) -> None:
     if not steps or not isinstance(node.args[0], fx.Node) or names[node.args[0]] != steps[-1].name:
-        raise FrontendError("the module must return one value, the result of its last layer.")
+        raise FrontendError("the module must return exactly one value, the output of its last layer.")
 
 
 # ---- shapes -----------------------------------------------------------------------------------
 
 
 def _shape(label: str, operation: Operation, sources: list[Shape]) -> Shape:
-    """The shape an operation gives, or a message when it cannot take its sources."""
+    """Return the output shape of an operation; raise FrontendError if it cannot take its inputs."""
     source = sources[0]
     match operation:
         case Linear(weight=weight):
@@ -353,7 +360,7 @@ def _shape(label: str, operation: Operation, sources: list[Shape]) -> Shape:
             channels = operation.groups * operation.weight.shape[1]
             _expect(label, source, len(source) == 3 and source[0] == channels, f"({channels}, height, width)")
             shape = output_shape(as_synapse(operation), source)
-            _expect(label, source, min(shape) > 0, "at least as large as the kernel")
+            _expect(label, source, min(shape) > 0, "an input at least as large as the kernel")
             return shape
         case BatchNorm(gain=gain):
             _expect(label, source, source[0] == len(gain), f"{len(gain)} channels")
@@ -363,10 +370,10 @@ def _shape(label: str, operation: Operation, sources: list[Shape]) -> Shape:
         case AveragePool() | AdaptivePool() | MaxPool():
             _expect(label, source, len(source) == 3, "(channels, height, width)")
             shape = pooled_shape(operation, source)
-            _expect(label, source, min(shape) > 0, "at least as large as the window")
+            _expect(label, source, min(shape) > 0, "an input at least as large as the window")
             return shape
         case Add():
-            _expect(label, sources[1], sources[1] == source, f"{source}, as its other input")
+            _expect(label, sources[1], sources[1] == source, f"{source}, the shape of its other input")
             return source
         case Spike(norm=norm):
             size = 0 if norm is None else len(norm.gain)

@@ -1,4 +1,12 @@
-"""To be described."""
+"""Hardware profiles: what a chip can hold, read from hw_profiles/*.toml, every number with its source.
+
+`load_profile("loihi2")`, or the path of a TOML file, gives a HardwareProfile.
+
+    profile    HardwareProfile, and a one-line summary of each
+    keys       the keys that a profile may hold, and the kind of number each is
+    problems   finds everything wrong with a profile's text
+    place/     assigns neurons to cores and cores to chips
+"""
 
 from typing import TYPE_CHECKING
 
@@ -11,10 +19,10 @@ if TYPE_CHECKING:
         Cost as Cost,
         HardwareProfile as HardwareProfile,
         Limit as Limit,
-        Summary as Summary,
-        describe as describe,
+        ProfileSummary as ProfileSummary,
         load_profile as load_profile,
         profile_names as profile_names,
+        summarize_profile as summarize_profile,
     )
 
 __getattr__, __dir__ = door(__name__, __file__)

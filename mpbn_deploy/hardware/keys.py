@@ -1,18 +1,18 @@
-"""The vocabulary of hardware profiles: every key a profile may hold, and what kind of number it is.
+"""The keys that a hardware profile may hold, and the kind of number each is.
 
-`formats` are numbers a neuron or synapse is made of, `layer` what a layer may look like, `network` what
-the whole network may have, `core` and `chip` how much there is of everything, `energy`, `power` and `time`
-what it costs. hw_profiles/README.md explains the same keys to people who write profiles.
+`formats` are the number formats of neurons and synapses; `layer` and `network` restrict layers and the whole
+network; `core` and `chip` are capacities; `energy`, `power` and `time` are costs. hw_profiles/README.md
+documents the keys for authors of profiles.
 """
 
 from __future__ import annotations
 
 SCHEMA = 1
 HEADINGS = ("name", "title", "description")
-PLACEMENT = "placement"  # the heading that says how cores are filled
+PLACEMENT = "placement"  # the heading that selects how cores are filled
 PLACEMENTS = ("words", "crossbar", "layers", "whole", "unknown")
-BASES = ("published", "measured", "fitted", "derived")  # how a source knows its number
-SYSTEMS = "systems"  # the table whose keys are names of boards, each with its number of chips
+BASES = ("published", "measured", "fitted", "derived")  # how a number was obtained
+SYSTEMS = "systems"  # the table of boards: name -> number of chips
 
 FORMATS: dict[str, str] = {
     "formats.weight_bits": "bits of a stored weight, sign included",
@@ -126,7 +126,7 @@ COSTS: dict[str, str] = {
 
 KEYS: dict[str, str] = {**FORMATS, **LAYERS, **NETWORKS, **CORES, **CHIPS, **COSTS}
 
-# Numbers that may lie below zero, each the least and the most of a range.
+# Ranges whose ends may be negative.
 RANGES = ("formats.weight_exponent", "formats.threshold", "network.input")
 SIGNED_KEYS = frozenset(f"{name}_{end}" for name in RANGES for end in ("minimum", "maximum"))
 FLAGS = frozenset(key for key, meaning in KEYS.items() if meaning.startswith("1 if "))
@@ -144,16 +144,16 @@ ZERO_KEYS = frozenset(
         "core.row_header_bits",
     }
 )
-# Without these a network cannot be quantized for a chip.
+# Required to quantize a network for a chip.
 EXPORT_KEYS = (
     "formats.weight_bits",
     "formats.threshold_maximum",
     "formats.bias_mantissa_bits",
     "formats.decay_bits",
 )
-# Several whole numbers: those allowed, or one for each core.
+# Lists of integers: allowed values, or one per core.
 CORE_LISTS = frozenset({"core.kernel_words", "core.neuron_words", "core.bias_words"})
 WIDTHS = frozenset({"core.stored_weight_bits", "core.stored_index_bits"})
 LIST_KEYS = frozenset({"layer.kernel_sizes", "layer.strides"}) | CORE_LISTS | WIDTHS
-# Measured quantities: zero or any number above it, perhaps with the range in which sources disagree.
+# Non-negative real numbers, optionally with the range over which sources disagree.
 COST_KEYS = frozenset(COSTS)

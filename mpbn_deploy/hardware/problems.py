@@ -1,4 +1,4 @@
-"""All that is wrong with the text of a hardware profile, each problem under the key that has it."""
+"""Find every problem in a hardware profile, each reported with its key."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from .keys import (
     ZERO_KEYS,
 )
 
-Content = Mapping[str, Any]  # a TOML file, read
+Content = Mapping[str, Any]  # a parsed TOML file
 
 
 def profile_problems(content: Content) -> list[str]:
-    """Every problem of headings, entries, and entries that contradict each other; empty when all is well."""
+    """Return the problems of headings, of entries, and between entries; an empty list if there are none."""
     entries = dict(profile_entries(content))
     problems = [*_heading_problems(content), *_table_problems(entries)]
     return [*problems, *_range_problems(entries), *_list_problems(entries)]
 
 
 def profile_entries(content: Content) -> Iterator[tuple[str, Any]]:
-    """Every entry of every table, under its dotted key."""
+    """Yield every entry of every table with its dotted key."""
     for table, entries in content.items():
         if isinstance(entries, dict):
             yield from ((f"{table}.{name}", entry) for name, entry in entries.items())
@@ -46,7 +46,7 @@ def _heading_problems(content: Content) -> Iterator[str]:
         yield f"schema {content.get('schema')!r}; this version reads schema = {SCHEMA}"
     for heading in HEADINGS:
         if not _is_text(content.get(heading)):
-            yield f"{heading}: missing; a text that is not empty is needed"
+            yield f"{heading}: missing; a non-empty string is needed"
     if content.get(PLACEMENT, PLACEMENTS[0]) not in PLACEMENTS:
         yield f"{PLACEMENT}: {content[PLACEMENT]!r}; allowed are {', '.join(PLACEMENTS)}"
     known = ("schema", *HEADINGS, PLACEMENT)
@@ -64,7 +64,7 @@ def _table_problems(entries: Content) -> Iterator[str]:
 
 
 def _suggestion(key: str) -> str:
-    """Close keys of all tables, but of all others only those of the same table: there are many."""
+    """Suggest close keys of any table, and list the keys of the same table only."""
     table = [known for known in KEYS if known.split(".")[0] == key.split(".")[0]]
     close = did_you_mean(key, KEYS).partition("Known: ")[0]
     return f"{close}Known: {', '.join(sorted(table or KEYS))}."
@@ -79,7 +79,7 @@ def _entry_problems(key: str, entry: Any) -> Iterator[str]:
         yield f"unknown {', '.join(sorted(unknown))}; an entry holds {', '.join(names)}"
     yield from _value_problems(key, entry)
     if not _is_text(entry.get("source")):
-        yield "no source; say where the number is from"
+        yield "no source; state where the number comes from"
     if entry.get("basis") not in BASES:
         yield f"basis {entry.get('basis')!r}; allowed are {', '.join(BASES)}"
 
@@ -94,25 +94,25 @@ def _value_problems(key: str, entry: Content) -> Iterator[str]:
         for number in value:
             yield from _number_problems(key, number)
     else:
-        yield f"value {value!r}; a list of whole numbers is needed"
+        yield f"value {value!r}; a list of integers is needed"
 
 
 def _number_problems(key: str, number: Any) -> Iterator[str]:
     least = 0 if key in ZERO_KEYS else 1
     if type(number) is not int:  # a TOML boolean is an int to isinstance
-        yield f"value {number!r}; a whole number is needed"
+        yield f"value {number!r}; an integer is needed"
     elif key in FLAGS and number not in (0, 1):
-        yield f"value {number}; 0 (no) or 1 (yes)"
+        yield f"value {number}; 0 (no) or 1 (yes) is needed"
     elif key not in SIGNED_KEYS and number < least:
-        yield f"value {number}; at least {least}"
+        yield f"value {number}; at least {least} is needed"
 
 
 def _cost_problems(value: Any, low: Any, high: Any) -> Iterator[str]:
     numbers = (low, value, high)
     if not all(type(n) in (int, float) and isfinite(n) and n >= 0 for n in numbers):
-        yield f"value {value!r}, low {low!r}, high {high!r}; zero or numbers above it are needed"
+        yield f"value {value!r}, low {low!r}, high {high!r}; non-negative numbers are needed"
     elif not low <= value <= high:
-        yield f"value {value} lies outside its range {low}..{high}"
+        yield f"value {value} is outside its range {low}..{high}"
 
 
 def _range_problems(entries: Content) -> Iterator[str]:
@@ -123,13 +123,13 @@ def _range_problems(entries: Content) -> Iterator[str]:
 
 
 def _list_problems(entries: Content) -> Iterator[str]:
-    """Cores that differ are listed one by one, so there are as many numbers as cores."""
+    """Check that lists of per-core numbers have one number per core."""
     lists = {key: value for key in sorted(CORE_LISTS) if isinstance(value := _value(entries, key), list)}
     stated = _value(entries, "chip.cores")
     cores = stated if type(stated) is int else max(map(len, lists.values()), default=0)
     for key, values in lists.items():
         if len(values) != cores:
-            yield f"{key}: {len(values)} numbers for {cores} cores; one for each is needed"
+            yield f"{key}: {len(values)} numbers for {cores} cores; one per core is needed"
 
 
 def _value(entries: Content, key: str) -> Any:

@@ -1,7 +1,7 @@
-"""What a chip can hold: profiles read from hw_profiles/*.toml, every number with its source.
+"""HardwareProfile: what a chip can hold, read from hw_profiles/*.toml, every number with its source.
 
-A limit that nobody published or measured is absent from its profile, and whoever asks for it gets
-None and reports the check as not made. A key outside the vocabulary (hardware_keys.py) is an error.
+A limit without a public source is absent from the profile: looking it up returns None, and checks that need
+it are reported as not checked. A key that keys.py does not list is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ else:
 
 @record
 class Limit:
-    """A number, who says so, and how they know."""
+    """A number with its source and how the source obtained it."""
 
     value: int
     source: str
@@ -32,7 +32,7 @@ class Limit:
 
 @record
 class Allowed:
-    """Several numbers: those allowed, or one for each core."""
+    """A list of numbers: the allowed values, or one per core."""
 
     values: tuple[int, ...]
     source: str
@@ -41,7 +41,7 @@ class Allowed:
 
 @record
 class Cost:
-    """What something takes of energy, power or time; `low` and `high` where sources disagree."""
+    """A cost in energy, power or time; `low` and `high` span the values of different sources."""
 
     value: float
     low: float
@@ -52,11 +52,10 @@ class Cost:
 
 @record
 class HardwareProfile:
-    """A chip, as far as it is known; keys are dotted, like "core.neurons".
+    """The known limits and costs of a chip, by dotted keys such as "core.neurons".
 
-    `placement` is how its cores are filled: memory `words` (Loihi), a `crossbar` of axons and neurons
-    (TrueNorth), whole `layers` on cores of their own (Speck), the `whole` network on one core (Xylo), or
-    `unknown`.
+    `placement` selects how cores are filled: memory `words` (Loihi), a `crossbar` of axons and neurons
+    (TrueNorth), one core per layer (`layers`, Speck), one core for the `whole` network (Xylo), or `unknown`.
     """
 
     name: str
@@ -66,76 +65,76 @@ class HardwareProfile:
     lists: Mapping[str, Allowed] = field(default_factory=dict)
     costs: Mapping[str, Cost] = field(default_factory=dict)
     placement: str = "words"
-    typed: str = ""  # how a command line names it: by its name, or by a path
+    typed: str = ""  # the --target that loads it: a name or a path
 
     def limit(self, key: str) -> Limit | None:
-        """The limit, or None where it is not known."""
-        assert key in KEYS.keys() - LIST_KEYS - COST_KEYS, key  # else no profile could ever hold it
+        """Return a limit, or None if it is unknown."""
+        assert key in KEYS.keys() - LIST_KEYS - COST_KEYS, key  # otherwise no profile could hold it
         return self.limits.get(key)
 
     def allowed(self, key: str) -> Allowed | None:
-        """The numbers of a key that has several, or None where they are not known."""
+        """Return the numbers of a list, or None if they are unknown."""
         assert key in LIST_KEYS, key
         return self.lists.get(key)
 
     def cost(self, key: str) -> Cost | None:
-        """What something costs, or None where there is no public figure."""
+        """Return a cost, or None if no figure is public."""
         assert key in COST_KEYS, key
         return self.costs.get(key)
 
     def value(self, key: str) -> int:
-        """The number alone, for those who cannot work without it."""
+        """Return a limit's number; raise ProfileError if it is unknown."""
         limit = self.limit(key)
         if limit is None:
             raise ProfileError(self._lack(key))
         return limit.value
 
     def _lack(self, key: str) -> str:
-        """What to do without a number; of those that quantization needs, all are named at once."""
+        """Explain how to proceed without a number; lists all that quantization needs at once."""
         if key not in EXPORT_KEYS:
-            return f"{self.name}: the profile lacks {key} ({KEYS[key]}). Add it there, with its source."
+            return f"{self.name}: the profile lacks {key} ({KEYS[key]}). Add it with its source."
         absent = ", ".join(k for k in EXPORT_KEYS if not self.knows(k))
-        others = ", ".join(summary.target for summary in describe_profiles() if summary.exportable)
+        others = ", ".join(name for name in profile_names() if load_profile(name).exportable)
         return (
-            f"{self.name}: no network can be quantized for it, since its profile lacks {absent}. Export for "
-            f"a target that has them ({others}), and put that folder to the rules of this chip: "
+            f"{self.name}: networks cannot be quantized for it, because its profile lacks {absent}. Export "
+            f"for a target that has them ({others}), then check that export against this chip: "
             f"python -m mpbn_deploy.fit FOLDER --target {self.name}."
         )
 
     def knows(self, key: str) -> bool:
-        """Whether the profile has the key at all, of whatever kind it is."""
+        """Return whether the profile has a limit, list or cost of this key."""
         assert key in KEYS, key
         return key in self.limits or key in self.lists or key in self.costs
 
     def says(self, key: str, value: int) -> bool:
-        """Whether the profile has the key with just this value; what is not known is not said."""
+        """Return whether the profile gives a key exactly this value; False if it is unknown."""
         limit = self.limit(key)
         return limit is not None and limit.value == value
 
     @property
     def exportable(self) -> bool:
-        """Whether it has all number formats that a network is quantized to."""
+        """Whether the profile has every number format that quantization needs."""
         return all(self.knows(key) for key in EXPORT_KEYS)
 
     @property
     def has_cores(self) -> bool:
-        """Whether it speaks of cores or chips at all; one that does not is no chip."""
+        """Whether the profile describes cores or chips; `unbounded`, for example, does not."""
         return any(key.startswith(("core.", "chip.")) for key in (*self.limits, *self.lists))
 
     @property
     def systems(self) -> dict[str, int]:
-        """Boards that carry this chip, and how many chips each has."""
+        """The boards that carry this chip, each with its number of chips."""
         prefix = f"{SYSTEMS}."
         return {k.removeprefix(prefix): v.value for k, v in self.limits.items() if k.startswith(prefix)}
 
 
 def profile_names() -> list[str]:
-    """The names of the profiles that come with this package."""
+    """Return the names of the profiles that ship with this package."""
     return sorted(path.stem for path in _profile_folder().glob("*.toml"))
 
 
 def load_profile(name_or_path: str | Path) -> HardwareProfile:
-    """A profile of ours by its name, or anybody's by the path of its TOML file."""
+    """Load a profile by name, or from the path of a TOML file."""
     if str(name_or_path) in profile_names():
         return replace(_read(_profile_folder() / f"{name_or_path}.toml"), typed=str(name_or_path))
     path = Path(name_or_path)
@@ -143,12 +142,12 @@ def load_profile(name_or_path: str | Path) -> HardwareProfile:
         return replace(_read(path), typed=str(path))
     raise OptionError(
         f"no hardware profile {str(name_or_path)!r}. {did_you_mean(str(name_or_path), profile_names())} "
-        f"Or give the path of a .toml file."
+        "The path of a .toml file works as well."
     )
 
 
 def _profile_folder() -> Path:
-    """Inside the package when installed from a wheel, beside it in a checkout."""
+    """Return the folder of profiles: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).parents[1]
     inside = package / "hw_profiles"
     return inside if inside.is_dir() else package.with_name("hw_profiles")
@@ -160,7 +159,8 @@ def _read(path: Path) -> HardwareProfile:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(f"{path}: cannot be read as TOML ({error}).") from error
     if problems := profile_problems(content):
-        raise ProfileError("\n".join([f"{path}: not a hardware profile:", *(f"  - {p}" for p in problems)]))
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ProfileError(f"{path}: not a valid hardware profile:{listed}")
     entries = dict(profile_entries(content))
     return HardwareProfile(
         **{heading: content[heading] for heading in HEADINGS},
@@ -176,7 +176,7 @@ def _allowed(value: list[int], source: str, basis: str) -> Allowed:
 
 
 def _cost(value: float, source: str, basis: str, low: float | None = None, high: float | None = None) -> Cost:
-    """A figure without a range is its own range."""
+    """Build a cost; without `low` or `high`, the range ends at the value."""
     return Cost(
         value=float(value),
         low=float(value if low is None else low),
@@ -186,18 +186,18 @@ def _cost(value: float, source: str, basis: str, low: float | None = None, high:
     )
 
 
-# ---- what is known, side by side ---------------------------------------------------------------
+# ---- profiles side by side ---------------------------------------------------------------------
 
 
 @record
-class Summary:
-    """A chip in one line of a table; None is what nobody published."""
+class ProfileSummary:
+    """A row of the table of chips; None marks unknown numbers."""
 
     target: str
     title: str
     placement: str
     cores: int | None
-    neurons: tuple[int, int] | None  # of the smallest and of the largest core
+    neurons: tuple[int, int] | None  # of the smallest and the largest core
     weights: str | None  # bits
     thresholds: str | None
     messages: str | None
@@ -205,7 +205,7 @@ class Summary:
     exportable: bool
 
     def cells(self) -> dict[str, str]:
-        """Heading and text of each column, with "?" for what is not known."""
+        """Return heading -> text of each column, with "?" for unknown numbers."""
         least, most = self.neurons or (None, None)
         energy = self.synaptic_operation
         found = {
@@ -222,10 +222,10 @@ class Summary:
         return {heading: "?" if text is None else str(text) for heading, text in found.items()}
 
 
-def describe(profile: HardwareProfile) -> Summary:
-    """What one profile knows of what people ask first."""
+def summarize_profile(profile: HardwareProfile) -> ProfileSummary:
+    """Return the summary of a profile."""
     cores = profile.limit("chip.cores")
-    return Summary(
+    return ProfileSummary(
         target=profile.name,
         title=profile.title,
         placement=profile.placement,
@@ -239,13 +239,8 @@ def describe(profile: HardwareProfile) -> Summary:
     )
 
 
-def describe_profiles() -> list[Summary]:
-    """All profiles that come with this package, in the order of their names."""
-    return [describe(load_profile(name)) for name in profile_names()]
-
-
 def _neurons(profile: HardwareProfile) -> tuple[int, int] | None:
-    """A word of state is a neuron, where cores differ in how many they have."""
+    """Return the neurons of the smallest and the largest core; one word of state holds one neuron."""
     if (same := profile.limit("core.neurons")) is not None:
         return same.value, same.value
     words = profile.allowed("core.neuron_words")
@@ -253,7 +248,7 @@ def _neurons(profile: HardwareProfile) -> tuple[int, int] | None:
 
 
 def _weights(profile: HardwareProfile) -> str | None:
-    """Bits of a weight, or how many a neuron of a crossbar has to choose from."""
+    """Return the bits of a weight and, for crossbars with axon types, the weights per neuron."""
     bits, types = profile.limit("formats.weight_bits"), profile.limit("core.axon_types")
     width = profile.limit("core.axon_weight_bits")
     if types is not None and width is not None:
@@ -270,7 +265,7 @@ def _thresholds(profile: HardwareProfile) -> str | None:
 
 
 def _messages(profile: HardwareProfile) -> str | None:
-    """What one spike can carry; for some chips only what an input may be is known."""
+    """Return what a spike carries, or the input range if only that is known."""
     bits = profile.limit("formats.message_bits")
     low, high = (profile.limit(f"network.input_{end}") for end in ("minimum", "maximum"))
     if bits is not None:

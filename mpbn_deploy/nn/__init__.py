@@ -1,4 +1,4 @@
-"""What you train with: the paper's neuron, its membrane-potential batch norm, and the network around them.
+"""Layers to train with: LIF neurons with membrane-potential batch norm, and the SpikingNetwork around them.
 
     body = torch.nn.Sequential(
         torch.nn.Conv2d(1, 16, 3), torch.nn.BatchNorm2d(16), LIF(16),
@@ -6,9 +6,15 @@
     )
     network = SpikingNetwork(body, timesteps=4, input_format=...)
 
-Inside the body, time steps lie in the batch: every layer sees [timesteps * batch, ...], time first.
-So all of torch's ordinary layers work as they are, batch norm after a convolution averages over
-batch and time together as the paper wants, and only LIF knows that there is time.
+Inside the body, time steps are part of the batch dimension: every layer sees [timesteps * batch, ...], time
+first. Ordinary torch layers therefore work unchanged, batch norm after a convolution averages over batch and
+time as in the paper, and only LIF separates the time steps.
+
+    neuron      LIF and MPBN                       network     SpikingNetwork and ModelCard
+    scan        all time steps of LIF, with        norm        batch norm, also across processes
+                a handwritten backward             surrogate   surrogate gradients
+    kinds       the options of LIF by name         timed       base class of layers that separate time steps
+    zoo/        network architectures
 """
 
 from typing import TYPE_CHECKING
@@ -21,6 +27,6 @@ if TYPE_CHECKING:
     from .neuron import LIF as LIF, MPBN as MPBN
     from .norm import synchronized_batch_norm as synchronized_batch_norm
     from .surrogate import SURROGATES as SURROGATES
-    from .timed import Timed as Timed
+    from .timed import TimedLayer as TimedLayer
 
 __getattr__, __dir__ = door(__name__, __file__)

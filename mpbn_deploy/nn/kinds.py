@@ -1,4 +1,4 @@
-"""The choices that a neuron offers, by name."""
+"""The options of a LIF neuron by name, importable without torch."""
 
 from __future__ import annotations
 

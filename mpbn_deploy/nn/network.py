@@ -1,4 +1,4 @@
-"""The network around a body of layers: raw inputs in, time steps made, outputs averaged over time."""
+"""SpikingNetwork: normalizes raw inputs, repeats them over time, and averages the body's outputs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from ..base import OptionError
 from ..ir import InputFormat, timestep_problems
-from .timed import Timed
+from .timed import TimedLayer
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """Who a network is: how its body is built, what its outputs mean, how it was trained."""
+    """How the body is built, what the outputs mean, and how the network was trained."""
 
     architecture: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -24,10 +24,10 @@ class ModelCard:
 
 
 class SpikingNetwork(nn.Module):
-    """Logits = mean over time steps of body(normalized inputs) (Eq. 3).
+    """logits = mean over time steps of body(normalized inputs) (Eq. 3).
 
-    Inputs are raw values, [batch, *shape] (held for all time steps) or [batch, timesteps, *shape];
-    they are normalized as (x - mean) / deviation per channel. The body sees [timesteps * batch, *shape].
+    Inputs are raw values, [batch, *shape] (constant over time) or [batch, timesteps, *shape], and are
+    normalized per channel: (x - mean) / deviation. The body sees [timesteps * batch, *shape].
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SpikingNetwork(nn.Module):
 
     @property
     def timesteps(self) -> int:
-        """How many time steps a sample has; all neurons are told."""
+        """The number of time steps per sample; setting it updates every layer of the body."""
         return self._timesteps
 
     @timesteps.setter
@@ -50,15 +50,16 @@ class SpikingNetwork(nn.Module):
             raise OptionError(f"{problems[0]}.")
         self._timesteps = timesteps
         for module in self.body.modules():
-            if isinstance(module, Timed):
+            if isinstance(module, TimedLayer):
                 module.timesteps = timesteps
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits, [batch, classes]."""
+        """Return logits, [batch, classes]."""
         given, shape = tuple(inputs.shape[1:]), self.input_format.shape
         if given not in (shape, (self.timesteps, *shape)):
             raise OptionError(
-                f"inputs [batch, {given}]; the network takes {shape}, or {self.timesteps} steps of it."
+                f"inputs of shape {given} per sample; the network takes {shape}, or "
+                f"{(self.timesteps, *shape)} for inputs that change over time."
             )
         if not inputs.is_floating_point():
             parameter = next(self.parameters(), None)
@@ -68,13 +69,13 @@ class SpikingNetwork(nn.Module):
         else:
             steps = self.normalize(inputs.transpose(0, 1))
         steps = steps.flatten(0, 1)
-        if self.training and steps.dim() == 4:  # the layout in which convolutions and norms train quickest
+        if self.training and steps.dim() == 4:  # convolutions and norms train fastest in this layout
             steps = steps.contiguous(memory_format=torch.channels_last)
         logits: Tensor = self.body(steps)
         return logits.view(self.timesteps, -1, *logits.shape[1:]).mean(0)
 
     def normalize(self, inputs: Tensor) -> Tensor:
-        """(x - mean) / deviation, per channel"""
+        """Return (x - mean) / deviation, per channel."""
         ones = [1] * (len(self.input_format.shape) - 1)
         mean = torch.tensor(self.input_format.mean, dtype=inputs.dtype, device=inputs.device)
         deviation = torch.tensor(self.input_format.deviation, dtype=inputs.dtype, device=inputs.device)

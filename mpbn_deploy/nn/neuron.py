@@ -1,4 +1,4 @@
-"""The paper's neuron: leaky integrate-and-fire, with batch norm on a copy of the membrane."""
+"""The paper's neuron: leaky integrate-and-fire, with batch norm applied to a copy of the membrane."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ..base import OptionError, did_you_mean
 from .kinds import MPBN_GAINS, MPBN_KINDS, SURROGATE_NAMES
 from .norm import Norm, norm_of
-from .scan import Neuron, scan
+from .scan import LIFParameters, scan
 from .surrogate import SURROGATES
-from .timed import Timed
+from .timed import TimedLayer
 
 LEAST_GAIN = 2.0**-10
 
@@ -20,12 +20,11 @@ LEAST_GAIN = 2.0**-10
 class MPBN(nn.Module):
     """Membrane-potential batch norm (Eq. 7): gain * (membrane - mean) / sqrt(variance + eps) + offset
 
-    `channel` has one gain, offset, mean and variance per channel; `element` one per neuron (Eq. 13).
-    Statistics are those of one time step; the running ones see all steps in turn.
+    `channel` has one gain, offset, mean and variance per channel; `element` has one per neuron (Eq. 13).
+    Each time step is normalized with its own statistics; the running statistics are updated at every step.
 
-    A gain below zero turns a neuron's comparison around. With `gain="positive"` the gain is
-    max(|weight|, 2^-10): the same network as long as all weights stay above that, and no neuron that
-    a chip without negated channels, or a shared kernel, could not hold.
+    A negative gain reverses a neuron's comparison, which some chips and shared kernels cannot express.
+    With `gain="positive"` the gain is max(|weight|, 2^-10), so that no comparison is reversed.
     """
 
     def __init__(self, shape: tuple[int, ...], kind: str, gain: str = "free") -> None:
@@ -38,20 +37,20 @@ class MPBN(nn.Module):
 
     @property
     def gain(self) -> Tensor:
-        """What multiplies the normalized membrane."""
+        """The factor of the normalized membrane."""
         weight: Tensor = self.bn.weight
         if not self.positive:
             return weight
-        # The gradient is +1 or -1 everywhere, also at zero and below the least gain: no weight is ever stuck.
+        # The gradient is +1 or -1 everywhere, also at zero and below LEAST_GAIN, so no weight gets stuck.
         magnitude = torch.where(weight < 0, -weight, weight)
         return magnitude + (magnitude.clamp_min(LEAST_GAIN) - magnitude).detach()
 
     def norm(self, sample: tuple[int, ...]) -> Norm:
-        """What `scan` needs of it, for samples of a shape."""
+        """Return the norm that `scan` applies to samples of this shape."""
         counted = prod(sample) if self.kind == "element" else sample[0]
         if counted != self.bn.num_features:
             raise OptionError(
-                f"LIF: samples of shape {sample}; its {self.kind}-wise MPBN was made for {self.shape}."
+                f"LIF: samples of shape {sample}; its {self.kind}-wise MPBN was built for {self.shape}."
             )
         return norm_of(
             self.bn,
@@ -64,15 +63,15 @@ class MPBN(nn.Module):
         return f"kind={self.kind!r}" + (", gain='positive'" if self.positive else "")
 
 
-class LIF(Timed):
+class LIF(TimedLayer):
     """Leaky integrate-and-fire neurons (Eq. 1, 2 and 8). In each time step:
 
         membrane <- leak * membrane + x
         spike     = MPBN(membrane) > threshold          (strictly)
-        membrane <- membrane * (1 - spike)              (the un-normalized membrane is reset)
+        membrane <- membrane * (1 - spike)              (resets the membrane before normalization)
 
-    `shape` is the number of channels or features, or (for `mpbn="element"`) the whole shape of a
-    sample. Takes and gives [timesteps * batch, ...]; SpikingNetwork sets `timesteps`.
+    `shape` is the number of channels or features or, for `mpbn="element"`, the shape of a sample. Input
+    and output are [timesteps * batch, ...]; SpikingNetwork sets `timesteps`.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class LIF(Timed):
         _expect("MPBN gain", mpbn_gain, MPBN_GAINS)
         _expect("surrogate", surrogate, SURROGATE_NAMES)
         if not 0 <= leak <= 1:
-            raise OptionError(f"LIF: leak {leak}; allowed are 0 (forget at once) to 1 (never forget).")
+            raise OptionError(f"LIF: leak {leak}; allowed are 0 (no memory) to 1 (no decay).")
         self.leak = leak
         self.threshold = threshold
         self.surrogate = surrogate
@@ -98,16 +97,16 @@ class LIF(Timed):
         self.mpbn: MPBN | None = MPBN(sizes, mpbn, mpbn_gain) if mpbn != "none" else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Spikes, [timesteps * batch, ...], of inputs of the same shape."""
+        """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
         if not self.timesteps:
             raise OptionError(
-                "LIF: how many time steps lie in the batch? Put the body into a SpikingNetwork."
+                "LIF: the number of time steps is not set; wrap the body in a SpikingNetwork, which sets it."
             )
         if len(x) % self.timesteps:
             raise OptionError(
-                f"LIF: a batch of {len(x)}; {self.timesteps} time steps of each sample are in it."
+                f"LIF: a batch of {len(x)}; it must be a multiple of the {self.timesteps} time steps."
             )
-        neuron = Neuron(
+        neuron = LIFParameters(
             timesteps=self.timesteps,
             leak=self.leak,
             threshold=self.threshold,

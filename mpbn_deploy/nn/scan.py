@@ -1,16 +1,16 @@
-"""The neuron over all its time steps at once, with a backward written by hand.
+"""LIF neurons over all time steps, as one autograd function with a handwritten backward.
 
-Only the membranes before reset are kept for backward (spikes are kept by the next layer anyway), and
-each step is a handful of passes over memory: that is where training a spiking network spends its time.
+Backward keeps only the membranes before reset (the next layer keeps the spikes anyway). Training a spiking
+network is bound by memory bandwidth, so each step makes as few passes over memory as possible.
 
-    forward     membrane      = leak * reset + x
-                spike         = MPBN(membrane) > threshold
-                reset         = membrane * (1 - spike)
+    forward     membrane        = leak * reset + x
+                spike           = MPBN(membrane) > threshold
+                reset           = membrane * (1 - spike)
 
-    backward    by_spike      = dL/dspike - leak * by_next * membrane
-    (from the   by_normalized = surrogate(by_spike, MPBN(membrane))
-    last step)  by_membrane   = dMPBN(by_normalized) + leak * by_next * (1 - spike)
-                dL/dx         = by_membrane, which is by_next of the step before
+    backward    grad_spike      = dL/dspike - leak * grad_next * membrane
+    (from the   grad_normalized = surrogate(grad_spike, MPBN(membrane))
+    last step)  grad_membrane   = dMPBN(grad_normalized) + leak * grad_next * (1 - spike)
+                dL/dx           = grad_membrane, the grad_next of the previous step
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..base import record
-from .norm import Moments, Norm, normalize, normalize_again, normalize_backward
+from .norm import Moments, Norm, normalize, normalize_backward, normalize_with
 from .surrogate import Surrogate
 
 
 @record
-class Neuron:
-    """What stays the same over the time steps."""
+class LIFParameters:
+    """The constants of LIF neurons over all time steps."""
 
     timesteps: int
     leak: float
@@ -37,75 +37,77 @@ class Neuron:
     norm: Norm | None
 
 
-def scan(x: Tensor, gain: Tensor | None, offset: Tensor | None, neuron: Neuron) -> Tensor:
-    """Spikes [timesteps * batch, ...] of inputs of the same shape."""
-    if gain is not None and x.dtype != gain.dtype:  # under autocast, convolutions give fewer bits
+def scan(x: Tensor, gain: Tensor | None, offset: Tensor | None, lif: LIFParameters) -> Tensor:
+    """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
+    if gain is not None and x.dtype != gain.dtype:  # under autocast, convolutions return half precision
         x = x.to(gain.dtype)
-    spikes: Tensor = _Scan.apply(x, gain, offset, neuron)  # type: ignore[no-untyped-call]
+    spikes: Tensor = _Scan.apply(x, gain, offset, lif)  # type: ignore[no-untyped-call]
     return spikes
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: Tensor | None, offset: Tensor | None, neuron: Neuron) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, gain: Tensor | None, offset: Tensor | None, lif: LIFParameters
+    ) -> Tensor:
         x = _dense(x)
         keep = any(ctx.needs_input_grad)
         spikes = torch.empty_like(x)
-        # Without a backward to come, one step's membranes are enough: the next overwrite them.
-        membranes = torch.empty_like(x if keep else x[: len(x) // neuron.timesteps])
+        # Without a backward pass, every step can overwrite the membranes of the last.
+        membranes = torch.empty_like(x if keep else x[: len(x) // lif.timesteps])
         moments: list[Moments | None] = []
-        membrane_steps = _steps(membranes, neuron.timesteps if keep else 1)
+        membrane_steps = _steps(membranes, lif.timesteps if keep else 1)
         reset: Tensor | None = None
         for step, (current, spike) in enumerate(
-            zip(_steps(x, neuron.timesteps), _steps(spikes, neuron.timesteps), strict=True)
+            zip(_steps(x, lif.timesteps), _steps(spikes, lif.timesteps), strict=True)
         ):
             membrane = membrane_steps[step if keep else 0]
             if reset is None:
                 membrane.copy_(current)
             else:
-                torch.add(current, reset, alpha=neuron.leak, out=membrane)
-            normalized, moment = _normalize(membrane, gain, offset, neuron.norm)
+                torch.add(current, reset, alpha=lif.leak, out=membrane)
+            normalized, moment = _normalize(membrane, gain, offset, lif.norm)
             moments.append(moment)
-            torch.gt(normalized, neuron.threshold, out=spike)
-            if step + 1 < neuron.timesteps:
+            torch.gt(normalized, lif.threshold, out=spike)
+            if step + 1 < lif.timesteps:
                 reset = torch.addcmul(membrane, membrane, spike, value=-1)
         if keep:
             ctx.save_for_backward(membranes, spikes, gain, offset)
-            ctx.moments, ctx.neuron = moments, neuron
+            ctx.moments, ctx.lif = moments, lif
         return spikes
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         membranes, spikes, gain, offset = ctx.saved_tensors
-        neuron: Neuron = ctx.neuron
-        by_x = torch.empty_like(membranes)
+        lif: LIFParameters = ctx.lif
+        grad_x = torch.empty_like(membranes)
         steps = [
-            _steps(values, neuron.timesteps)
-            for values in (_in_layout_of(membranes, gradients[0]), membranes, spikes, by_x)
+            _steps(values, lif.timesteps)
+            for values in (_in_layout_of(membranes, gradients[0]), membranes, spikes, grad_x)
         ]
-        by_parameters = [torch.zeros_like(each) for each in (gain, offset) if each is not None]
-        by_next: Tensor | None = None
-        for step in reversed(range(neuron.timesteps)):
-            by_spike, membrane, spike, by_membrane = (values[step] for values in steps)
-            if by_next is not None:
-                by_spike = torch.addcmul(by_spike, by_next, membrane, value=-neuron.leak)
-            if neuron.norm is None:
-                through_spike = neuron.surrogate(by_spike, membrane)
+        grad_parameters = [torch.zeros_like(each) for each in (gain, offset) if each is not None]
+        grad_next: Tensor | None = None
+        for step in reversed(range(lif.timesteps)):
+            grad_spike, membrane, spike, grad_membrane = (values[step] for values in steps)
+            if grad_next is not None:
+                grad_spike = torch.addcmul(grad_spike, grad_next, membrane, value=-lif.leak)
+            if lif.norm is None:
+                through_spike = lif.surrogate(grad_spike, membrane)
             else:
                 moments = ctx.moments[step]
-                normalized = normalize_again(membrane, gain, offset, moments, neuron.norm)
-                by_normalized = neuron.surrogate(by_spike, normalized)
-                through_spike, *now = normalize_backward(by_normalized, membrane, gain, moments, neuron.norm)
-                for total, new in zip(by_parameters, now, strict=True):
+                normalized = normalize_with(membrane, gain, offset, moments, lif.norm)
+                grad_normalized = lif.surrogate(grad_spike, normalized)
+                through_spike, *now = normalize_backward(grad_normalized, membrane, gain, moments, lif.norm)
+                for total, new in zip(grad_parameters, now, strict=True):
                     total += new
-            if by_next is None:
-                by_membrane.copy_(through_spike)
+            if grad_next is None:
+                grad_membrane.copy_(through_spike)
             else:
-                kept = torch.addcmul(by_next, by_next, spike, value=-1)
-                torch.add(through_spike, kept, alpha=neuron.leak, out=by_membrane)
-            by_next = by_membrane
-        return by_x, *(by_parameters or (None, None)), None
+                kept = torch.addcmul(grad_next, grad_next, spike, value=-1)
+                torch.add(through_spike, kept, alpha=lif.leak, out=grad_membrane)
+            grad_next = grad_membrane
+        return grad_x, *(grad_parameters or (None, None)), None
 
 
 def _normalize(
@@ -117,19 +119,19 @@ def _normalize(
 
 
 def _steps(values: Tensor, timesteps: int) -> Tensor:
-    """[timesteps * batch, ...] -> [timesteps, batch, ...], time first"""
+    """Reshape [timesteps * batch, ...] to [timesteps, batch, ...]."""
     return values.view(timesteps, -1, *values.shape[1:])
 
 
 def _dense(x: Tensor) -> Tensor:
-    """x without holes in memory, in whichever of torch's two layouts it has."""
+    """Return x contiguous, in whichever of torch's two memory formats it has."""
     if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
         return x
     return x.contiguous()
 
 
 def _in_layout_of(model: Tensor, values: Tensor) -> Tensor:
-    """The values in the layout of the model; a layer after us may send gradients in another one."""
+    """Copy values to the memory layout of `model`; the next layer may return gradients in another."""
     if values.stride() == model.stride():
         return values
     return torch.empty_like(model).copy_(values)

@@ -1,14 +1,11 @@
-"""Layers that know that there is time."""
+"""The base class of layers that separate the time steps in a batch."""
 
 from __future__ import annotations
 
 from torch import nn
 
 
-class Timed(nn.Module):
-    """A layer that sees [timesteps * batch, ...], time first, and must know how many steps that is.
+class TimedLayer(nn.Module):
+    """A layer that takes [timesteps * batch, ...], time first; SpikingNetwork sets `timesteps`."""
 
-    The network around it says so whenever its number of time steps is set.
-    """
-
-    timesteps: int = 0  # not told yet
+    timesteps: int = 0  # not set yet

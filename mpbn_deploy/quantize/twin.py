@@ -30,7 +30,7 @@ from torch.autograd.function import once_differentiable
 from ..base import Array, QuantizeError, record
 from ..execute.emulator import apply_weight, truncated_decay
 from ..ir import DECAY_ONE, STATE_EXPONENT, Connection, IntNetwork, IntPopulation, Lif, Readout, as_steps
-from ..nn import Timed
+from ..nn import TimedLayer
 from .rounding import overflow
 from .scales import Formats
 from .structure import describe_structure, read_structure
@@ -81,7 +81,7 @@ def _whole(values: Tensor) -> Array:
 # ---- one connection, one population -----------------------------------------------------------
 
 
-class QuantizedSynapse(Timed):
+class QuantizedSynapse(TimedLayer):
     """Currents in units of the state: 2**(6 + exponent) * sum of integer weights * what was sent."""
 
     quanta: Tensor
@@ -121,7 +121,7 @@ class QuantizedSynapse(Timed):
         return torch.cat([silence, steps[: -self.connection.delay]])[: self.timesteps].reshape(current.shape)
 
 
-class QuantizedNeurons(Timed):
+class QuantizedNeurons(TimedLayer):
     """A population: currents [timesteps * batch, *shape] to spikes, a readout's to what its voltage gains."""
 
     scale: Tensor

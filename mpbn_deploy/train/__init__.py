@@ -1,12 +1,28 @@
-"""To be described."""
+"""Train a spiking network: data set + architecture -> model.pt (`python -m mpbn_deploy.train`).
+
+stage          `train`: builds the network, checks it against the data, runs the epochs
+loop           epochs, optimizer, evaluation
+batching       shuffled, augmented batches            augmentation   crop, flip, cutout, roll
+files          checkpoint, log and curves after each epoch; resuming
+curves         the figure of loss and accuracy
+processes      one training on several processes (torchrun)
+quantized      the integer twin that quantization-aware training starts from
+settings       hyperparameters and their defaults
+command        what the command does with its options
+"""
 
 from typing import TYPE_CHECKING
 
 from ..base.doors import door
 
 if TYPE_CHECKING:
-    from .curves import COLORS as COLORS, as_png as as_png, training_curves as training_curves
-    from .drawing import MUTED as MUTED, STYLE as STYLE
+    from .curves import (
+        COLORS as COLORS,
+        MUTED as MUTED,
+        STYLE as STYLE,
+        as_png as as_png,
+        training_curves as training_curves,
+    )
     from .files import resume_file as resume_file
     from .loop import accuracy as accuracy, evaluate as evaluate
     from .quantized import quantized_rate as quantized_rate, quantized_twin as quantized_twin

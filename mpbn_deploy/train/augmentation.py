@@ -1,7 +1,7 @@
-"""What the paper does to training samples: random crop, flip, cutout; and roll for event frames.
+"""The paper's augmentation: random crop, flip and cutout of images, random roll of event frames.
 
-Each sample of each epoch has a row of DRAWS random numbers in 0..1 of its own, and what happens to it
-follows from that row alone: not from the batch it is in, nor from the process that computes it.
+Each sample of each epoch gets its own row of DRAWS random numbers in 0..1, which alone determine its
+augmentation: neither the batch nor the process that computes it matters.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch.nn.functional import pad
 from ..base import OptionError, did_you_mean
 
 DRAWS = 5  # two for the crop, one for the flip, two for the cutout
-PADDING = 4  # zeros around a picture that is cropped to its own size
-HOLE = 16  # pixels of a cutout, in either direction, of a picture of 32
-ROLL = 5  # pixels by which event frames move at most
+PADDING = 4  # zeros around an image before it is cropped to its original size
+HOLE = 16  # side of the cutout in pixels, for an image of 32 x 32
+ROLL = 5  # maximum shift of event frames in pixels
 
 
 def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
-    """Samples [batch, ..., channels, *, *] -> [batch, ..., channels, height, width], of that size."""
+    """Augment samples [batch, ..., channels, *, *] to [batch, ..., channels, height, width]."""
     if kind not in AUGMENTATIONS:
         raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, AUGMENTATIONS)}")
     for change in AUGMENTATIONS[kind]:
@@ -30,7 +30,7 @@ def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
 
 
 def _crop(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
-    """A window at random; pictures that are no larger than it get zeros around them first."""
+    """Crop a random window; images of the window's size are padded with zeros first."""
     if samples.shape[-2:] == (height, width):
         samples = pad(samples, [PADDING] * 4)
     top = _choose(draws[:, 0], samples.shape[-2] - height + 1)
@@ -39,13 +39,13 @@ def _crop(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
 
 
 def _flip(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
-    """Half of the samples, left to right."""
+    """Mirror half of the samples horizontally."""
     turned = (draws[:, 2] < 0.5).view(-1, *[1] * (samples.dim() - 1))
     return torch.where(turned, samples.flip(-1), samples)
 
 
 def _cutout(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
-    """A square of zeros around a pixel at random, partly outside of the picture where it falls so."""
+    """Zero a square around a random pixel; the square may extend beyond the image."""
     rows = _inside(_choose(draws[:, 3], height), height, HOLE * height // 32)
     columns = _inside(_choose(draws[:, 4], width), width, HOLE * width // 32)
     hole = rows[:, :, None] & columns[:, None, :]
@@ -53,7 +53,7 @@ def _cutout(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
 
 
 def _roll(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
-    """All frames of a sample moved alike by up to ROLL pixels; what leaves comes in at the other side."""
+    """Shift all frames of a sample cyclically by the same offset of up to ROLL pixels."""
     down = _choose(draws[:, 0], 2 * ROLL + 1) - ROLL
     right = _choose(draws[:, 1], 2 * ROLL + 1) - ROLL
     rows = (torch.arange(height) - down[:, None]) % height
@@ -70,18 +70,18 @@ AUGMENTATIONS: dict[str, tuple[Callable[[Tensor, Tensor, int, int], Tensor], ...
 
 
 def _choose(draws: Tensor, count: int) -> Tensor:
-    """0 .. count - 1, each as likely as the others"""
+    """Map draws in 0..1 to integers 0 .. count - 1, uniformly."""
     return (draws * count).long().clamp_(max=count - 1)
 
 
 def _inside(center: Tensor, size: int, hole: int) -> Tensor:
-    """[batch, size]: which pixels lie in center - hole / 2 .. center + hole / 2 - 1"""
+    """Return a mask [batch, size] of the pixels in center - hole / 2 .. center + hole / 2 - 1."""
     distance = torch.arange(size) - center[:, None]
     return (distance >= -(hole // 2)) & (distance < hole - hole // 2)
 
 
 def _gather(samples: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Each sample's own rows [batch, height] and columns [batch, width]."""
+    """Select rows [batch, height] and columns [batch, width], different for each sample."""
     batch = torch.arange(len(samples))
     middle = samples.flatten(1, -3)
     chosen = middle[

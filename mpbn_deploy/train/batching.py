@@ -1,4 +1,4 @@
-"""Batches of a training split: every epoch in an order of its own, augmented, shared out over processes."""
+"""Batches of a training split: shuffled for every epoch, augmented, and split over processes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .augmentation import DRAWS, augment
 def batches(
     dataset: DataSet, size: int, *, seed: int, epoch: int, augmented: bool, share: Callable[[Tensor], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Raw samples and labels of each batch of an epoch, or of this process's share of it.
+    """Yield raw samples and labels of each batch of an epoch, or this process's share of them.
 
-    Order and augmentation follow from seed and epoch alone. The rest that does not fill a batch is
-    left out; it is another one in the next epoch.
+    Seed and epoch determine order and augmentation. Samples that do not fill a batch are dropped; they
+    differ from epoch to epoch.
     """
     split, kind = dataset.train, dataset.augmentation if augmented else "none"
     random = np.random.default_rng([seed, epoch])
@@ -27,10 +27,10 @@ def batches(
     draws = torch.from_numpy(random.random((len(split), DRAWS), dtype=np.float32))
     for start in range(0, len(split) - size + 1, size):
         chosen = share(order[start : start + size])
-        inputs, labels = samples(split, chosen.numpy())
+        inputs, labels = read_samples(split, chosen.numpy())
         yield augment(kind, inputs, draws[chosen], *dataset.input_format.shape[1:]), labels
 
 
-def samples(split: Split, chosen: Any) -> tuple[Tensor, Tensor]:
-    """The samples and labels that a slice or an array of numbers chooses."""
+def read_samples(split: Split, chosen: Any) -> tuple[Tensor, Tensor]:
+    """Return the samples and labels that a slice or an array of indices selects."""
     return torch.from_numpy(np.array(split.inputs[chosen])), torch.from_numpy(np.array(split.labels[chosen]))

@@ -1,4 +1,4 @@
-"""What `python -m mpbn_deploy.train` does with its options."""
+"""Execute `python -m mpbn_deploy.train`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base import OptionError, Outcome, announce, refuse_unwritable
+from ..base import OptionError, Outcome, announce, check_writable
 from ..checkpoint import load_model
 from ..data import DataSet, load_dataset
 from ..hardware import load_profile
 from ..nn import SpikingNetwork
 from .files import files_beside, resume_file
-from .processes import is_first_process, own_device, started_by_torchrun
+from .processes import is_first_process, join_process_group, select_device
 from .quantized import quantized_rate, quantized_twin
 from .settings import (
     DEFAULT_ARCHITECTURE,
@@ -30,13 +30,15 @@ from .stage import train
 
 def execute(options: argparse.Namespace) -> Outcome:
     if not is_first_process():
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  one process speaks for all
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  only the first process prints
     for file in files_beside(options.out):
-        refuse_unwritable(file)
+        check_writable(file)
     if options.mpbn == "none" and options.mpbn_gain == "positive":
-        raise OptionError(f"--mpbn-gain {options.mpbn_gain} with --mpbn none: there is no gain to keep so.")
-    device = own_device(options.device)
-    rate = _usual_rate(options)
+        raise OptionError(
+            f"--mpbn-gain {options.mpbn_gain} has no effect with --mpbn none; drop one of them."
+        )
+    device = select_device(options.device)
+    rate = _default_learning_rate(options)
     training = Training(
         epochs=options.epochs,
         batch=options.batch,
@@ -47,7 +49,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     )
     dataset = load_dataset(options.data, options.data_dir)
     init = _initial_network(options, dataset)
-    with started_by_torchrun(device) as processes, _advice_when_interrupted(options.out):
+    with join_process_group(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
             options.arch or DEFAULT_ARCHITECTURE,
@@ -78,7 +80,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     return Outcome(data=data, text=text)
 
 
-def _usual_rate(options: argparse.Namespace) -> float:
+def _default_learning_rate(options: argparse.Namespace) -> float:
     if options.quantize is not None:
         profile = load_profile(options.quantize)
         return quantized_rate(options.weight_bits or profile.value("formats.weight_bits"))
@@ -86,20 +88,18 @@ def _usual_rate(options: argparse.Namespace) -> float:
 
 
 def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNetwork | None:
-    """The network that --init names, as the integers that --quantize asks for."""
+    """Load the network of --init and, with --quantize, convert it to its integer twin."""
     if options.init is None:
         if options.quantize is not None:
-            raise OptionError("--quantize starts from a trained network; name it with --init model.pt.")
+            raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
         if options.weight_bits is not None:
-            raise OptionError("--weight-bits is for --quantize; a network of real numbers has none.")
+            raise OptionError("--weight-bits has an effect only with --quantize; add --quantize TARGET.")
         return None
-    own = options.arch is not None and ":" in options.arch  # code that only the user may name
+    own = options.arch is not None and ":" in options.arch  # a file cannot name code to import
     for name in ("mpbn", "mpbn_gain", "surrogate", "timesteps", *(() if own else ("arch",))):
         if getattr(options, name) is not None:
             option = f"--{name.replace('_', '-')}"
-            raise OptionError(
-                f"{option} with --init: the network is in {options.init}, which says it itself."
-            )
+            raise OptionError(f"{option} with --init: {options.init} already defines it; drop {option}.")
     model = load_model(options.init, arch=options.arch)
     notes: dict[str, Any] = {"init": options.init.name}
     if options.quantize is not None:
@@ -117,5 +117,5 @@ def _advice_when_interrupted(out: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         if is_first_process() and resume_file(out).exists():
-            announce("interrupted: the same command with --resume goes on after the last finished epoch.")
+            announce("interrupted: the same command with --resume continues after the last complete epoch.")
         raise

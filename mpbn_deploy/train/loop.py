@@ -1,7 +1,7 @@
-"""The epochs of a training: one pass over the training split after another, each evaluated and kept.
+"""The epochs of a training: each is one pass over the training split, then evaluated and saved.
 
-One step: a batch of raw samples, augmented; all time steps of it at once through the network; cross
-entropy of the mean over time; SGD.
+One step augments a batch of raw samples, runs the network on all time steps at once, and applies SGD to
+the cross entropy of the logits, which are averaged over time.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from ..base import OptionError, announce, track
 from ..data import DataSet, Split
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
-from .batching import batches, samples
-from .files import Progress, TrainingFiles
-from .processes import ALONE, Processes, shared_out
+from .batching import batches, read_samples
+from .files import TrainingFiles, TrainingState
+from .processes import SINGLE_PROCESS, ProcessGroup, distributed_model
 from .settings import Epoch, Training
 
 EVALUATION_BATCH = 256
-KEPT_NOTES = ("quantize", "weight_bits", "init")  # what a training started from
-QUIET_SECONDS = 30.0  # between lines about one epoch, where nobody watches a bar
+KEPT_NOTES = ("quantize", "weight_bits", "init")  # entries of the card that describe the initial network
+QUIET_SECONDS = 30.0  # an epoch shorter than this prints no progress in a pipe
 
 
 def run_epochs(
-    progress: Progress,
+    state: TrainingState,
     dataset: DataSet,
     training: Training,
-    processes: Processes,
+    processes: ProcessGroup,
     files: TrainingFiles | None,
 ) -> None:
-    """Train until all epochs are in the history; after each, everything is on disk."""
-    with shared_out(progress.network, processes) as model:
-        for number in range(len(progress.history) + 1, training.epochs + 1):
+    """Run the remaining epochs; after each, save everything to disk."""
+    with distributed_model(state.network, processes) as model:
+        for number in range(len(state.history) + 1, training.epochs + 1):
             started = time.perf_counter()
             rate = _learning_rate(number - 1, training)
-            loss, right = _one_epoch(model, progress, dataset, training, processes, number)
-            if isinstance(progress.network.body, QuantizedBody):
-                progress.network.body.settle(progress.network.timesteps)
-            test_loss, test_right = evaluate(progress.network, dataset.test, processes)
+            loss, right = _one_epoch(model, state, dataset, training, processes, number)
+            if isinstance(state.network.body, QuantizedBody):
+                state.network.body.settle(state.network.timesteps)
+            test_loss, test_right = evaluate(state.network, dataset.test, processes)
             epoch = Epoch(
                 epoch=number,
                 learning_rate=rate,
@@ -57,14 +57,14 @@ def run_epochs(
                 test_accuracy=test_right,
                 seconds=round(time.perf_counter() - started, 3),
             )
-            progress.history.append(epoch)
-            note_on_card(progress, dataset, training)
+            state.history.append(epoch)
+            note_on_card(state, dataset, training)
             if processes.first:
                 if files is not None:
-                    files.keep(progress)
+                    files.save_epoch(state)
                 announce(_line(epoch, training))
     if processes.first and files is not None:
-        files.finish(progress.history)
+        files.finish(state.history)
 
 
 def _line(epoch: Epoch, training: Training) -> str:
@@ -72,9 +72,9 @@ def _line(epoch: Epoch, training: Training) -> str:
     return f"epoch {epoch.epoch}/{training.epochs}: {numbers}, {epoch.seconds:.1f} s"
 
 
-def note_on_card(progress: Progress, dataset: DataSet, training: Training) -> None:
-    """How the network was trained, as far as it was."""
-    card, last = progress.network.card, progress.history[-1]
+def note_on_card(state: TrainingState, dataset: DataSet, training: Training) -> None:
+    """Record on the network's card how it was trained so far."""
+    card, last = state.network.card, state.history[-1]
     assert card is not None
     notes = {
         **{name: card.training[name] for name in KEPT_NOTES if name in card.training},
@@ -83,20 +83,20 @@ def note_on_card(progress: Progress, dataset: DataSet, training: Training) -> No
         "epoch": last.epoch,
         "test_accuracy": last.test_accuracy,
     }
-    progress.network.card = replace(card, training=notes)
+    state.network.card = replace(card, training=notes)
 
 
 def _one_epoch(
     model: nn.Module,
-    progress: Progress,
+    state: TrainingState,
     dataset: DataSet,
     training: Training,
-    processes: Processes,
+    processes: ProcessGroup,
     number: int,
 ) -> tuple[float, float]:
-    """Mean loss and accuracy over the batches of an epoch, as they were before each step."""
-    progress.network.train()
-    # What a dropout draws follows from seed, epoch and process: resuming needs no state of a generator.
+    """Train one epoch; return mean loss and accuracy over its batches, each before its step."""
+    state.network.train()
+    # Seed, epoch and process determine what dropout draws, so that resuming needs no generator state.
     torch.manual_seed(
         int(np.random.SeedSequence([training.seed, number, processes.rank]).generate_state(1)[0])
     )
@@ -112,18 +112,18 @@ def _one_epoch(
     )
     if processes.first:
         taken = track(taken, f"epoch {number}/{training.epochs}", count, quiet_seconds=QUIET_SECONDS)
-    device = next(progress.network.parameters()).device
+    device = next(state.network.parameters()).device
     for step, (inputs, labels) in enumerate(taken):
-        for group in progress.optimizer.param_groups:
+        for group in state.optimizer.param_groups:
             group["lr"] = _learning_rate(number - 1 + step / count, training)
-        progress.optimizer.zero_grad()
+        state.optimizer.zero_grad()
         labels = labels.to(device)
         logits = model(inputs.to(device))
         loss = cross_entropy(logits, labels)
         if not loss.isfinite():
-            raise OptionError("the loss is no longer a number; train with a lower --learning-rate.")
+            raise OptionError("the loss is not finite; train with a lower --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
-        progress.optimizer.step()
+        state.optimizer.step()
         right = (logits.detach().argmax(1) == labels).double().mean()
         sums += torch.stack([loss.detach().double(), right]).cpu()
     loss_sum, right_sum = (processes.total(sums) / processes.count).tolist()
@@ -131,7 +131,7 @@ def _one_epoch(
 
 
 def _learning_rate(epochs_done: float, training: Training) -> float:
-    """learning_rate * (1 + cos(pi * share of the training that is done)) / 2"""
+    """learning_rate * (1 + cos(pi * fraction of the training that is done)) / 2"""
     return training.learning_rate * (1 + cos(pi * epochs_done / training.epochs)) / 2
 
 
@@ -151,15 +151,17 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
     )
 
 
-def evaluate(network: SpikingNetwork, split: Split, processes: Processes = ALONE) -> tuple[float, float]:
-    """The mean loss, and the share of samples whose largest logit is that of their class."""
+def evaluate(
+    network: SpikingNetwork, split: Split, processes: ProcessGroup = SINGLE_PROCESS
+) -> tuple[float, float]:
+    """Return the mean loss and the accuracy on a split."""
     network.eval()
     device = next(network.parameters()).device
     sums = torch.zeros(2, dtype=torch.float64)
     starts = range(0, len(split), EVALUATION_BATCH)[processes.rank :: processes.count]
     with torch.no_grad():
         for start in starts:
-            inputs, labels = samples(split, slice(start, start + EVALUATION_BATCH))
+            inputs, labels = read_samples(split, slice(start, start + EVALUATION_BATCH))
             logits, labels = network(inputs.to(device)).double(), labels.to(device)
             right = (logits.argmax(1) == labels).double().sum()
             sums += torch.stack([cross_entropy(logits, labels, reduction="sum"), right]).cpu()
@@ -168,7 +170,7 @@ def evaluate(network: SpikingNetwork, split: Split, processes: Processes = ALONE
 
 
 def accuracy(network: SpikingNetwork, split: Split) -> float:
-    """The share of samples whose largest logit is that of their class."""
+    """Return the fraction of samples whose largest logit belongs to their class."""
     return evaluate(network, split)[1]
 
 
@@ -177,7 +179,7 @@ def deterministic() -> Iterator[None]:
     memory: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
-    memory.fill_uninitialized_memory = False  # a costly safeguard; nothing here reads before it writes
+    memory.fill_uninitialized_memory = False  # slow, and nothing here reads uninitialized memory
     try:
         yield
     finally:

@@ -1,10 +1,10 @@
-"""One training shared out over processes, machines or GPUs, as torchrun starts them.
+"""One training on several processes, GPUs or machines, started by torchrun.
 
     torchrun --nproc-per-node 2 -m mpbn_deploy.train --data cifar10 ...
 
-Every process takes an equal share of each batch. Gradients are averaged by DistributedDataParallel,
-and all batch norms, those of membranes too, use the statistics of the whole batch: so the losses are
-those of one process with the same --batch, up to the rounding of sums. The first process writes.
+Every process takes an equal share of each batch. DistributedDataParallel averages the gradients, and every
+batch norm, including MPBN, uses the statistics of the whole batch. The losses therefore equal those of one
+process with the same --batch, up to rounding. Only the first process prints and writes files.
 """
 
 from __future__ import annotations
@@ -25,92 +25,92 @@ from ..nn import MPBN, SpikingNetwork, synchronized_batch_norm
 
 
 @record
-class Processes:
-    """Which of how many processes this is."""
+class ProcessGroup:
+    """The rank of this process and the number of processes."""
 
     rank: int = 0
     count: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that speaks and writes."""
+        """Whether this process prints and writes files."""
         return self.rank == 0
 
     def share(self, indices: Tensor) -> Tensor:
-        """This process's part of a batch."""
+        """Return this process's part of a batch."""
         size = len(indices) // self.count
         return indices[self.rank * size : (self.rank + 1) * size] if self.count > 1 else indices
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum over processes."""
+        """Return the sum over all processes."""
         if self.count > 1:
             distributed.all_reduce(values)
         return values
 
 
-ALONE = Processes()
-LONGEST_REASON = 100  # letters of what torch says about a device
+SINGLE_PROCESS = ProcessGroup()
+LONGEST_REASON = 100  # characters of torch's message about a device
 
 
 @contextmanager
-def started_by_torchrun(device: torch.device) -> Iterator[Processes]:
-    """Join the other processes that torchrun started; alone where it started none."""
-    if not _several():
-        yield ALONE
+def join_process_group(device: torch.device) -> Iterator[ProcessGroup]:
+    """Join the processes that torchrun started; without torchrun, yield SINGLE_PROCESS."""
+    if not _is_distributed():
+        yield SINGLE_PROCESS
         return
-    # The sums of a log are numbers of the CPU, also where the network is on GPUs.
+    # gloo sums the losses, which are on the CPU even if the network is on GPUs.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Processes(rank=distributed.get_rank(), count=distributed.get_world_size())
-        distributed.barrier()  # one that leaves while another still writes its files may crash on the way
+        yield ProcessGroup(rank=distributed.get_rank(), count=distributed.get_world_size())
+        distributed.barrier()  # a process that exits while another still writes files may crash
     finally:
         distributed.destroy_process_group()
 
 
-def _several() -> bool:
+def _is_distributed() -> bool:
     return distributed.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def is_first_process() -> bool:
-    """Whether this process may speak, also before it has joined the others."""
-    return not _several() or int(os.environ.get("RANK", "0")) == 0
+    """Return whether this process prints and writes files; works before join_process_group."""
+    return not _is_distributed() or int(os.environ.get("RANK", "0")) == 0
 
 
-def own_device(name: str) -> torch.device:
-    """The device that --device names; of several GPUs, each process takes its own."""
+def select_device(name: str) -> torch.device:
+    """Return the device of --device; with `cuda` and several processes, each takes its own GPU."""
     local = os.environ.get("LOCAL_RANK")
     name = f"cuda:{local}" if name == "cuda" and local is not None else name
-    # Without it, matrix products on GPUs are not the same twice, and older releases of torch refuse them.
+    # Makes matrix products on GPUs deterministic; older releases of torch raise an error without it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
         if device.type == "cuda":
             torch.cuda.set_device(device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # whatever a device of torch raises
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # depends on the kind of device
         reason = str(error).splitlines()[0][:LONGEST_REASON].rstrip(". ")
-        raise OptionError(f"device {name!r} cannot be used ({reason}); 'cpu' always can.") from error
+        raise OptionError(f"device {name!r} cannot be used ({reason}); use --device cpu.") from error
     return device
 
 
 @contextmanager
-def shared_out(network: SpikingNetwork, processes: Processes) -> Iterator[nn.Module]:
-    """What computes the loss in each process; parameters and buffers are those of the network."""
+def distributed_model(network: SpikingNetwork, processes: ProcessGroup) -> Iterator[nn.Module]:
+    """Yield the model to train in this process; it shares the network's parameters and buffers."""
     if processes.count == 1:
         yield network
         return
-    norms = _norms(network)
+    norms = _batch_norms(network)
     membrane_norms = [module for module in network.modules() if isinstance(module, MPBN)]
     for norm in norms:
         norm.forward = partial(synchronized_batch_norm, norm)  # type: ignore[method-assign]
     for membrane_norm in membrane_norms:
         membrane_norm.synchronized = True
     try:
-        # Statistics are equal in all processes as they are; nothing needs to be sent around.
+        # Statistics are already equal in all processes, so buffers need no broadcast.
         names = signature(DistributedDataParallel).parameters
         option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-        nothing_sent: dict[str, Any] = {option: False}
-        yield DistributedDataParallel(network, **nothing_sent)
+        no_broadcast: dict[str, Any] = {option: False}
+        yield DistributedDataParallel(network, **no_broadcast)
     finally:
         for norm in norms:
             del norm.forward
@@ -118,15 +118,21 @@ def shared_out(network: SpikingNetwork, processes: Processes) -> Iterator[nn.Mod
             membrane_norm.synchronized = False
 
 
-def _norms(network: SpikingNetwork) -> list[nn.BatchNorm1d | nn.BatchNorm2d]:
-    """Every batch norm outside of neurons."""
+def _batch_norms(network: SpikingNetwork) -> list[nn.BatchNorm1d | nn.BatchNorm2d]:
+    """Return every batch norm outside neurons."""
     norms = []
     inside = {module.bn for module in network.modules() if isinstance(module, MPBN)}
     for name, module in network.named_modules():
         if isinstance(module, nn.modules.batchnorm._NormBase) and module not in inside:
             if not module.affine or not module.track_running_stats or module.momentum is None:
-                raise OptionError(f"{name}: only a plain BatchNorm can be shared out over processes.")
+                raise OptionError(
+                    f"{name}: training on several processes supports only batch norms with affine=True, "
+                    "track_running_stats=True and a momentum."
+                )
             if not isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-                raise OptionError(f"{name}: a {type(module).__name__} cannot be shared out over processes.")
+                raise OptionError(
+                    f"{name}: {type(module).__name__} is not supported on several processes; "
+                    "use BatchNorm1d or BatchNorm2d."
+                )
             norms.append(module)
     return norms

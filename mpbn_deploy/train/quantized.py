@@ -1,7 +1,7 @@
-"""Quantization-aware training starts here: a trained network as its integer twin.
+"""Convert a trained network to its integer twin, from which quantization-aware training starts.
 
-The network is folded and quantized with calibration, as `export` would; the twin begins as exactly
-that integer network, and what training changes are its integers (nn/quantized.py).
+The network is folded and quantized with calibration, as `export` does. The twin starts as exactly that
+integer network, and training changes its integers (quantize/twin.py).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .settings import FULL_RATE_BITS, QUANTIZED_RATE
 
 
 def quantized_rate(weight_bits: int) -> float:
-    """rate * 2**(4 - bits) below 4 bits: an integer moves when the number behind it did by half a quantum."""
+    """rate * 2**(4 - bits) below 4 bits, where the latent weight must move further to change an integer"""
     return QUANTIZED_RATE * 2.0 ** max(FULL_RATE_BITS - weight_bits, 0)
 
 
 def quantized_twin(
     model: SpikingNetwork, profile: HardwareProfile, weight_bits: int | None, dataset: DataSet
 ) -> SpikingNetwork:
-    """The integer network of a trained one, calibrated on the first training samples, ready to be trained."""
+    """Return a trainable integer network, quantized with calibration on the first training samples."""
     if isinstance(model.body, QuantizedBody):
         raise OptionError("the network to start from is quantized already; start from the one before.")
     folded = fold(trace(model))

@@ -1,4 +1,4 @@
-"""What a training can be told, and what it does when it is not told."""
+"""The hyperparameters of a training and their defaults."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NEURON_DEFAULTS = {"mpbn_gain": "free", "surrogate": "rectangle"}
 
 @record
 class Training:
-    """How to train: SGD with momentum, a cosine from `learning_rate` to zero, as in the paper.
+    """SGD with momentum and a cosine schedule from `learning_rate` to zero, as in the paper.
 
-    Weights of convolutions and dense layers decay; norms and biases do not.
+    Weight decay applies to the weights of convolutions and dense layers, not to norms and biases.
     """
 
     epochs: int = 8
@@ -30,7 +30,7 @@ class Training:
 
 @record
 class Epoch:
-    """What one pass over the training split gave; a line of the log."""
+    """The results of one epoch: a line of the log."""
 
     epoch: int
     learning_rate: float

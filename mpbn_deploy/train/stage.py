@@ -1,8 +1,4 @@
-"""STAGE + COMMAND: data set + architecture -> model.pt
-
-The epochs are in train_loop.py, what lies beside model.pt in train_files.py, and how several
-processes share a training in train_distributed.py.
-"""
+"""`train`: data set + architecture -> trained SpikingNetwork."""
 
 from __future__ import annotations
 
@@ -21,10 +17,10 @@ from ..fold import fold
 from ..frontend import foreign_converters, trace
 from ..nn import ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
-from .batching import samples
-from .files import Progress, TrainingFiles
+from .batching import read_samples
+from .files import TrainingFiles, TrainingState
 from .loop import deterministic, make_optimizer, note_on_card, run_epochs
-from .processes import ALONE, Processes
+from .processes import SINGLE_PROCESS, ProcessGroup
 from .settings import DEFAULT_TIMESTEPS, NEURON_DEFAULTS, Training
 
 
@@ -40,40 +36,41 @@ def train(
     resume: bool = False,
     init: SpikingNetwork | None = None,
     device: torch.device | str = "cpu",
-    processes: Processes = ALONE,
+    processes: ProcessGroup = SINGLE_PROCESS,
 ) -> SpikingNetwork:
     """Train a network.
 
-    The same arguments give the same network, bit by bit, on one machine with as many threads.
-    `neuron` are further arguments of the zoo's LIF neurons. With `out`, checkpoints and a log are
-    written after every epoch, from which `resume` goes on to the same network as an unbroken training.
-    A network to start from (`init`, which is changed) is instead of one that the arguments describe.
+    Equal arguments give the same network bit by bit, on the same machine with the same number of threads.
+    `neuron` holds further arguments of the LIF neurons. With `out`, checkpoints and a log are written after
+    every epoch; `resume` continues from them and gives the same network as an uninterrupted training.
+    `init` is a network to start from, which is modified; it replaces `architecture`, `mpbn`, `neuron` and
+    `timesteps`.
     """
-    _check(training, dataset, processes)
+    _check_settings(training, dataset, processes)
     if init is None:
-        arguments = {"mpbn": mpbn, **_unusual(neuron or {})}
+        arguments = {"mpbn": mpbn, **_non_default(neuron or {})}
         network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
     else:
         network = _start_from(init, dataset)
     if processes.first:
-        _try_out(network, dataset)
+        _check_network(network, dataset)
     network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    progress = Progress(network=network, optimizer=make_optimizer(network, training), history=[])
+    state = TrainingState(network=network, optimizer=make_optimizer(network, training), history=[])
     files = None if out is None else TrainingFiles(model=out, settings=_settings(dataset, network, training))
     if files is not None and resume:
-        files.restore(progress)
-        note_on_card(progress, dataset, training)
+        files.restore(state)
+        note_on_card(state, dataset, training)
         if processes.first:
-            announce(f"resuming after epoch {len(progress.history)} of {training.epochs}")
+            announce(f"resuming after epoch {len(state.history)} of {training.epochs}")
     with deterministic():
-        run_epochs(progress, dataset, training, processes, files)
+        run_epochs(state, dataset, training, processes, files)
     return network.cpu()
 
 
 def _build(
     dataset: DataSet, architecture: str, neuron: dict[str, Any], timesteps: int, seed: int
 ) -> SpikingNetwork:
-    """A new network for a data set, with the card that will go into its checkpoints."""
+    """Build a new network for a data set, with the card for its checkpoints."""
     shape = dataset.input_format.shape
     arguments = {"input_shape": shape, "classes": len(dataset.class_names), **neuron}
     torch.manual_seed(seed)
@@ -87,27 +84,27 @@ def _build(
 
 
 def _start_from(init: SpikingNetwork, dataset: DataSet) -> SpikingNetwork:
-    """The network, where it takes such samples; what was noted of an earlier training is not of this one."""
+    """Check that the network takes the data set's samples, and put its class names on the card."""
     if init.card is None:
-        raise OptionError("the network to start from has no ModelCard, so its checkpoints could not be read.")
+        raise OptionError("the initial network has no ModelCard, so its checkpoints could not be read.")
     given, wanted = init.input_format, dataset.input_format
     if (given.shape, given.minimum, given.maximum) != (wanted.shape, wanted.minimum, wanted.maximum):
         raise OptionError(
-            f"the network takes inputs {given.shape} of {given.minimum}..{given.maximum}; samples of "
-            f"{dataset.name} are {wanted.shape} of {wanted.minimum}..{wanted.maximum}."
+            f"the network takes inputs of shape {given.shape} in {given.minimum}..{given.maximum}; samples "
+            f"of {dataset.name} have shape {wanted.shape} and are in {wanted.minimum}..{wanted.maximum}."
         )
     _timesteps(dataset, init.timesteps)
     init.card = replace(init.card, class_names=dataset.class_names)
     return init
 
 
-def _unusual(neuron: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs from the neuron's own defaults: a network of somebody else's may not know the rest."""
+def _non_default(neuron: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that differ from the defaults; a user's factory may not accept the others."""
     return {name: value for name, value in neuron.items() if NEURON_DEFAULTS.get(name) != value}
 
 
 def _timesteps(dataset: DataSet, asked: int | None) -> int:
-    """As asked; samples that are recordings have as many steps as frames."""
+    """Return the number of time steps; a recording has one per frame."""
     if dataset.frames is None:
         return DEFAULT_TIMESTEPS if asked is None else asked
     if asked not in (None, dataset.frames):
@@ -115,25 +112,25 @@ def _timesteps(dataset: DataSet, asked: int | None) -> int:
     return dataset.frames
 
 
-def _check(training: Training, dataset: DataSet, processes: Processes) -> None:
+def _check_settings(training: Training, dataset: DataSet, processes: ProcessGroup) -> None:
     if training.batch > len(dataset.train):
         raise OptionError(
-            f"batch {training.batch}; {dataset.name} has {len(dataset.train)} samples to train with."
+            f"batch {training.batch}; {dataset.name} has {len(dataset.train)} training samples."
         )
     if training.batch < 2:
         raise OptionError(f"batch {training.batch}; batch norm needs 2 samples or more.")
     if training.batch % processes.count or training.batch < 2 * processes.count:
         raise OptionError(
-            f"batch {training.batch} over {processes.count} processes; equal shares of 2 or more are needed."
+            f"batch {training.batch} over {processes.count} processes; each needs an equal share, at least 2."
         )
     if not (isfinite(training.learning_rate) and training.learning_rate > 0):
-        raise OptionError(f"learning rate {training.learning_rate}; a number above zero is needed.")
+        raise OptionError(f"learning rate {training.learning_rate}; a positive number is needed.")
     if not (isfinite(training.weight_decay) and training.weight_decay >= 0):
-        raise OptionError(f"weight decay {training.weight_decay}; zero or a number above it is needed.")
+        raise OptionError(f"weight decay {training.weight_decay}; zero or a positive number is needed.")
 
 
 def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> dict[str, Any]:
-    """All that the network to come depends on: what is trained on what, and how."""
+    """Return everything that determines the trained network; resuming compares it."""
     assert network.card is not None
     return {
         "data": dataset.name,
@@ -146,36 +143,36 @@ def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> 
     }
 
 
-def _try_out(network: SpikingNetwork, dataset: DataSet) -> None:
-    """Find out before training whether the network takes the data, and whether it could be exported."""
+def _check_network(network: SpikingNetwork, dataset: DataSet) -> None:
+    """Check before training that the network takes the data, and note if it could not be exported."""
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise OptionError("the network has no parameters to train.")
-    _refuse_foreign(network)
-    inputs, classes = samples(dataset.test, slice(2))[0], len(dataset.class_names)
+    _check_own_neurons(network)
+    inputs, classes = read_samples(dataset.test, slice(2))[0], len(dataset.class_names)
     try:
         with torch.no_grad():
             found = tuple(network.eval()(inputs).shape)
-    except Exception as error:  # whatever a network of somebody else does with inputs it cannot take
+    except Exception as error:  # a user's network can raise anything
         raise OptionError(f"the network cannot take samples of {dataset.name}: {error}") from error
     if found != (len(inputs), classes):
         raise OptionError(
-            f"the network gives outputs {found} for {len(inputs)} samples; {dataset.name} needs "
+            f"the network returns outputs {found} for {len(inputs)} samples; {dataset.name} needs "
             f"({len(inputs)}, {classes})."
         )
     if isinstance(network.body, QuantizedBody):
-        return  # it is what will be exported
+        return  # already in the form that is exported
     try:
         fold(trace(network))
     except DeployError as error:
-        announce(f"note: as it is, this network can be trained, but not exported: {error}")
+        announce(f"note: this network can be trained but not exported: {error}")
 
 
-def _refuse_foreign(network: SpikingNetwork) -> None:
-    """Neurons of other libraries take one time step per call; here all steps lie in the batch."""
+def _check_own_neurons(network: SpikingNetwork) -> None:
+    """Reject neurons of other libraries: they take one time step per call, not a batch of all steps."""
     kinds = tuple(foreign_converters())
     foreign = [name for name, module in network.named_modules() if isinstance(module, kinds)]
     if foreign:
         raise OptionError(
-            f"{foreign[0]}: a neuron of another library, which takes one time step per call. Train it there, "
-            "and fold it with fold(trace(module, input_shape, timesteps))."
+            f"{foreign[0]}: a neuron of another library, which takes one time step per call. Train with that "
+            "library, then fold the network with fold(trace(module, input_shape, timesteps))."
         )

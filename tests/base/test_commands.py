@@ -326,7 +326,7 @@ def test_unknown_layer_in_a_users_module(refused, tmp_path):
     message = refused(
         "export", tmp_path / "own.pt", "--target", "loihi2", "--arch", "networks:body_with_relu"
     )
-    assert "relu" in message and "class ReLU is not known. Known are" in message
+    assert "relu" in message and "class ReLU is not supported. Supported layers:" in message
 
 
 @pytest.mark.parametrize("command", ["train", "export"])
@@ -457,7 +457,7 @@ def load_profile_path(name):
 
 
 def test_train_finds_out_first_whether_it_can_write(refused, tmp_path):
-    assert "is not a folder one may write to" in refused("train", "--out", tmp_path / "nowhere" / "model.pt")
+    assert "is not a writable folder" in refused("train", "--out", tmp_path / "nowhere" / "model.pt")
     assert "is a folder" in refused("train", "--out", tmp_path)
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpbn_deploy.base import DataError, pickle_traps
-from mpbn_deploy.data import DATASETS, events, folders, idx, load_dataset, reading
-from mpbn_deploy.data.events import CLASS_NAMES, read_recording
+from mpbn_deploy.base import DataError, pickle_check
+from mpbn_deploy.data import DATASETS, cifar10_dvs, imagenet, load_dataset, mnist, reading
+from mpbn_deploy.data.cifar10_dvs import CLASS_NAMES, read_recording
 
 
 def random_bytes(*shape, seed=0, below=256):
@@ -37,16 +37,16 @@ def test_a_missing_data_set_says_where_it_comes_from_and_what_to_type(name, tmp_
     typed = f"Get the data set from .*--data {name} --data-dir FOLDER"
     refuses(rf"{name}: .* not found \(no folder was given\).*{typed}", name, None)
     refuses(rf"not found \(looked in {tmp_path} and its sub-folders .*{typed}", name, tmp_path)
-    refuses(rf"not found \({tmp_path}/absent is no folder\).*{typed}", name, tmp_path / "absent")
+    refuses(rf"not found \({tmp_path}/absent is not a folder\).*{typed}", name, tmp_path / "absent")
     refuses("not found", name, tmp_path / ("long" * 1000))
 
 
 def test_without_a_folder_fashion_mnist_is_looked_for_where_debian_puts_it(tmp_path, monkeypatch):
     write_mnist(tmp_path)
-    assert idx.FASHION_MNIST.default == Path("/usr/share/datasets/fashion-mnist")
-    monkeypatch.setattr(idx, "FASHION_MNIST", replace(idx.FASHION_MNIST, default=tmp_path))
+    assert mnist.FASHION_MNIST.default == Path("/usr/share/datasets/fashion-mnist")
+    monkeypatch.setattr(mnist, "FASHION_MNIST", replace(mnist.FASHION_MNIST, default=tmp_path))
     assert len(load_dataset("fashion-mnist").train) == 5
-    monkeypatch.setattr(idx, "FASHION_MNIST", replace(idx.FASHION_MNIST, default=tmp_path / "absent"))
+    monkeypatch.setattr(mnist, "FASHION_MNIST", replace(mnist.FASHION_MNIST, default=tmp_path / "absent"))
     refuses("apt-get install dataset-fashion-mnist", "fashion-mnist", None)
 
 
@@ -82,30 +82,30 @@ def test_idx_files_are_read_plain_or_compressed(tmp_path, name, subfolder, dot, 
     written = write_mnist(tmp_path / subfolder, dot, pack)
     dataset = load_dataset(name, tmp_path)
     for split, key in ((dataset.train, "train"), (dataset.test, "t10k")):
-        pictures, labels = written[key]
+        images, labels = written[key]
         assert split.inputs.dtype == np.uint8 and not split.inputs.flags.writeable
-        assert np.array_equal(split.inputs, pictures[:, None]) and np.array_equal(split.labels, labels)
+        assert np.array_equal(split.inputs, images[:, None]) and np.array_equal(split.labels, labels)
     assert dataset.input_format.shape == (1, 28, 28) and len(dataset.class_names) == 10
     assert (dataset.name, dataset.frames, dataset.augmentation) == (name, None, "none")
     mean = {"mnist": 0.1307, "fashion-mnist": 0.2860}[name]
     assert dataset.input_format.mean.tolist() == [255 * mean]
 
 
-PICTURES = random_bytes(5, 28, 28)
+IMAGES = random_bytes(5, 28, 28)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (idx_bytes(PICTURES, magic=b"\0\0\x0d"), "starts with 00000d03; an idx file .* 00000803"),
+        (idx_bytes(IMAGES, magic=b"\0\0\x0d"), "starts with 00000d03; an idx file .* 00000803"),
         (b"\0\0\x08\x03\0\0", "starts with 00000803; an idx file"),
-        (idx_bytes(PICTURES, sizes=(5, 14, 56)), r"claims sizes \(5, 14, 56\)"),
-        (idx_bytes(PICTURES, sizes=(0, 28, 28)), r"claims sizes \(0, 28, 28\)"),
-        (idx_bytes(PICTURES, sizes=(10**9, 28, 28)), r"claims sizes \(1000000000, 28, 28\)"),
-        (idx_bytes(PICTURES, sizes=(10**6, 28, 28)), "holds 3920 bytes where its header claims 784000000"),
-        (idx_bytes(PICTURES)[:-1], "holds 3919 bytes where its header claims 3920"),
-        (idx_bytes(PICTURES) + b"\0", "holds more bytes"),
-        (idx_bytes(PICTURES[:4]), "train-labels-idx1-ubyte: 5 labels for 4 pictures"),
+        (idx_bytes(IMAGES, sizes=(5, 14, 56)), r"claims sizes \(5, 14, 56\)"),
+        (idx_bytes(IMAGES, sizes=(0, 28, 28)), r"claims sizes \(0, 28, 28\)"),
+        (idx_bytes(IMAGES, sizes=(10**9, 28, 28)), r"claims sizes \(1000000000, 28, 28\)"),
+        (idx_bytes(IMAGES, sizes=(10**6, 28, 28)), "holds 3920 bytes, but its header claims 784000000"),
+        (idx_bytes(IMAGES)[:-1], "holds 3919 bytes, but its header claims 3920"),
+        (idx_bytes(IMAGES) + b"\0", "holds more bytes"),
+        (idx_bytes(IMAGES[:4]), "train-labels-idx1-ubyte: 5 labels for 4 images"),
     ],
 )
 def test_damaged_idx_files_are_refused(tmp_path, content, message):
@@ -117,12 +117,12 @@ def test_damaged_idx_files_are_refused(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda packed: packed[:-9], "damaged or cut off"),
-        (lambda packed: packed[:1000] + bytes(20) + packed[1020:], "damaged or cut off"),
-        (lambda packed: packed[:10] + b"\xff" * 20 + packed[30:], "damaged or cut off"),
-        (lambda packed: b"no gzip" + packed, "damaged or cut off"),
-        # a bomb: 64 MB of zeros behind the pictures are never unpacked
-        (lambda _: gzip.compress(idx_bytes(PICTURES) + bytes(2**26), 1), "holds more bytes"),
+        (lambda packed: packed[:-9], "damaged or truncated"),
+        (lambda packed: packed[:1000] + bytes(20) + packed[1020:], "damaged or truncated"),
+        (lambda packed: packed[:10] + b"\xff" * 20 + packed[30:], "damaged or truncated"),
+        (lambda packed: b"no gzip" + packed, "damaged or truncated"),
+        # a bomb: 64 MB of zeros behind the images are never unpacked
+        (lambda _: gzip.compress(idx_bytes(IMAGES) + bytes(2**26), 1), "holds more bytes"),
     ],
 )
 def test_damaged_compressed_files_are_refused(tmp_path, damage, message):
@@ -136,9 +136,11 @@ def test_wrong_labels_and_incomplete_data_sets_are_refused(tmp_path):
     write_mnist(tmp_path)
     labels = tmp_path / "t10k-labels-idx1-ubyte"
     labels.write_bytes(idx_bytes(np.array([3, 10, 11], np.uint8)))
-    refuses(r"t10k-labels-idx1-ubyte: label 10 \(2 such of 3\); allowed are 0..9", "mnist", tmp_path)
+    refuses(
+        r"t10k-labels-idx1-ubyte: label 10 \(2 of 3 labels are invalid\); allowed are 0..9", "mnist", tmp_path
+    )
     labels.unlink()
-    refuses("t10k-labels-idx1-ubyte: no such file; the data set is not complete", "mnist", tmp_path)
+    refuses("t10k-labels-idx1-ubyte: no such file; the data set is incomplete", "mnist", tmp_path)
 
 
 def test_files_beyond_the_bound_or_not_readable_are_refused(tmp_path, monkeypatch):
@@ -278,10 +280,14 @@ def test_cifar_in_its_python_layout(tmp_path, dumps):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("data_batch_3.bin", bytes(3072), "3072 bytes; a whole number of records of 3073"),
+        ("data_batch_3.bin", bytes(3072), "3072 bytes; a multiple of the record size, 3073"),
         ("test_batch.bin", b"", "test_batch.bin: 0 bytes"),
-        ("test_batch.bin", b"\x0a" + bytes(3072), r"label 10 \(1 such of 1\); allowed are 0..9"),
-        ("batches.meta.txt", b"cat\ndog\n", "2 names of classes; 10 are needed"),
+        (
+            "test_batch.bin",
+            b"\x0a" + bytes(3072),
+            r"label 10 \(1 of 1 labels are invalid\); allowed are 0..9",
+        ),
+        ("batches.meta.txt", b"cat\ndog\n", "2 class names; 10 are needed"),
         ("batches.meta.txt", None, "batches.meta.txt: no such file"),
         ("data_batch_5.bin", None, "data_batch_5.bin: no such file"),
     ],
@@ -308,7 +314,7 @@ def test_a_hostile_pickle_runs_nothing(tmp_path):
     write_pickles10(tmp_path, python2_pickle)
     for protocol in range(6):
         (tmp_path / "test_batch").write_bytes(pickle.dumps({"data": Hostile(tmp_path / "ran")}, protocol))
-        refuses(r"test_batch: names posix\.system; only arrays of bytes", "cifar10", tmp_path)
+        refuses(r"test_batch: names posix\.system; only byte arrays", "cifar10", tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
@@ -320,7 +326,7 @@ NESTED = b"\x80\x02}(N" + b"\x85" * 5000 + b"Nu."
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (python2_pickle({"data": PIXELS}, shape=(2**30, 3072)), "claims shape .* and holds 6144 bytes"),
+        (python2_pickle({"data": PIXELS}, shape=(2**30, 3072)), "claims shape .* but holds 6144 bytes"),
         (python2_pickle({"data": PIXELS}, shape=(-2, -3072)), r"claims shape \(-2, -3072\)"),
         (python2_pickle({"data": PIXELS}, kind=b"f8"), "an array of f8; only bytes"),
         (python2_pickle({"data": PIXELS})[:-9], "not a readable pickle"),
@@ -333,7 +339,7 @@ NESTED = b"\x80\x02}(N" + b"\x85" * 5000 + b"Nu."
             "a name where a result is needed",
         ),  # an attribute of numpy.ndarray
         (pickle.dumps({"data": np.zeros(3, "O")}), "an array of O8; only bytes"),
-        (python2_pickle({"data": PIXELS}).replace(RAW_PIXELS, b"N"), "an array that is not of bytes"),
+        (python2_pickle({"data": PIXELS}).replace(RAW_PIXELS, b"N"), "an array whose elements are not bytes"),
         (python2_pickle({"data": PIXELS.tolist()}), "'data' is list; an array"),
         (python2_pickle({"data": PIXELS[:, 1:]}), r"'data' is \(2, 3071\); an array"),
         (python2_pickle({"data": PIXELS[:0]}), r"'data' is \(0, 3072\); an array"),
@@ -359,19 +365,19 @@ SHORT_ENCODE = b"h\x00X\x01\0\0\0aX\x06\0\0\0latin1\x86R"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (ENCODE + TEXT + b"N\x86q\x01R" + b"h\x00h\x01R" * 9 + b"eu.", "a tuple that is mentioned again"),
-        (ENCODE + TEXT + b"q\x02N\x86R" + b"h\x00h\x02N\x86R" * 9 + b"eu.", "a long text that is mentioned"),
+        (ENCODE + TEXT + b"N\x86q\x01R" + b"h\x00h\x01R" * 9 + b"eu.", "a tuple that is referenced twice"),
+        (ENCODE + TEXT + b"q\x02N\x86R" + b"h\x00h\x02N\x86R" * 9 + b"eu.", "a long text that is referenced"),
         (ENCODE + SHORT_ENCODE * 21 + b"eu.", "more than 20 calls"),
         (b"\x80\x04}(U\x01a](" + b"\x8f" * 9 + b"eu.", "opcode EMPTY_SET"),
         (b"\x80\x02}(N" + b"2\x86" * 60 + b"Nu.", "opcode DUP"),
         (
             b"\x80\x02}(N" + b"".join(b"q%ch%c\x86" % (i, i) for i in range(60)) + b"Nu.",
-            "tuple that is mentioned",
+            "tuple that is referenced",
         ),
         (pickle.dumps({"data": {1, 2}}), "opcode EMPTY_SET"),
         (
             python2_pickle({"data": PIXELS}, shape=(2**30,) * 9),
-            r"claims shape \(\d+(, \d+){5}, \.\.\.\) and holds",
+            r"claims shape \(\d+(, \d+){5}, \.\.\.\) but holds",
         ),
     ],
 )
@@ -383,13 +389,13 @@ def test_few_bytes_do_not_fill_memory_or_time(tmp_path, content, message):
 
 def test_pickles_without_end_are_refused(tmp_path, monkeypatch):
     write_pickles10(tmp_path, python2_pickle)
-    monkeypatch.setattr(pickle_traps, "MOST_OPCODES", 30)
-    refuses(r"more than 30 opcodes; a data set needs no such thing\. Refused", "cifar10", tmp_path)
+    monkeypatch.setattr(pickle_check, "MOST_OPCODES", 30)
+    refuses(r"more than 30 opcodes; data sets never need that, so it is not loaded", "cifar10", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(["cat"], "1 names of classes; 10"), ([1] * 10, "not a list of names"), (7, "not a list of names")],
+    [(["cat"], "1 class names; 10"), ([1] * 10, "not a list of strings"), (7, "not a list of strings")],
 )
 def test_names_in_pickles_are_checked(tmp_path, names, message):
     write_pickles10(tmp_path, python2_pickle)
@@ -409,7 +415,7 @@ def aedat(addresses, header=HEADER):
 
 
 def address(column, row, channel):
-    """What the camera writes for an event that belongs there in the picture."""
+    """What the camera writes for an event that belongs there in the image."""
     return (127 - column) << 8 | (127 - row) << 1 | (1 - channel)
 
 
@@ -489,9 +495,9 @@ def test_damaged_recordings_are_refused(recording, content, message):
 
 
 def test_recordings_without_end_are_refused(recording, monkeypatch):
-    assert events.LARGEST_RECORDING == 64 * 2**20
-    monkeypatch.setattr(events, "LARGEST_RECORDING", 100)
-    with pytest.raises(DataError, match=r"one\.aedat: \d+ bytes; a recording has at most 100"):
+    assert cifar10_dvs.LARGEST_RECORDING == 64 * 2**20
+    monkeypatch.setattr(cifar10_dvs, "LARGEST_RECORDING", 100)
+    with pytest.raises(DataError, match=r"one\.aedat: \d+ bytes; a recording of CIFAR10-DVS has at most 100"):
         recording(aedat([0] * 10))
 
 
@@ -570,21 +576,21 @@ def test_two_that_convert_at_the_same_time_both_end_well(tmp_path, capfd, monkey
     monkeypatch.setattr(np, "save", save_while_another_does)
     first = load_dataset("cifar10-dvs", tmp_path)
     assert np.array_equal(first.train.inputs, seconds[0].train.inputs)
-    assert "not kept" not in capfd.readouterr().err and len(caches(tmp_path)) == 1
+    assert "not cached" not in capfd.readouterr().err and len(caches(tmp_path)) == 1
 
 
 def test_a_stale_cache_that_another_process_removed_is_no_fault(tmp_path, capfd, monkeypatch):
     write_dvs(tmp_path)
     monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "gone.npy"]))
     load_dataset("cifar10-dvs", tmp_path)
-    assert "not kept" not in capfd.readouterr().err and len(caches(tmp_path)) == 1
+    assert "not cached" not in capfd.readouterr().err and len(caches(tmp_path)) == 1
 
 
 def test_where_nothing_can_be_written_frames_stay_in_memory(tmp_path, capfd, monkeypatch):
     write_dvs(tmp_path)
-    monkeypatch.setattr(events, "CACHE_NAME", "absent/frames")
+    monkeypatch.setattr(cifar10_dvs, "CACHE_NAME", "absent/frames")
     dataset = load_dataset("cifar10-dvs", tmp_path)
-    assert "frames are not kept for next time" in capfd.readouterr().err and caches(tmp_path) == []
+    assert "frames are not cached" in capfd.readouterr().err and caches(tmp_path) == []
     assert type(dataset.train.inputs) is np.ndarray and dataset.train.inputs.sum() == 20 * 10
 
 
@@ -592,7 +598,7 @@ def test_incomplete_classes_are_refused(tmp_path):
     write_dvs(tmp_path)
     for path in (tmp_path / "truck").iterdir():
         path.rename(path.with_suffix(".zip"))
-    refuses("truck: 0 .aedat files; two are needed", "cifar10-dvs", tmp_path)
+    refuses("truck: 0 .aedat files; at least two are needed", "cifar10-dvs", tmp_path)
     for number in range(2):
         (tmp_path / "truck" / f"{number}.aedat").symlink_to(tmp_path / "absent")
     refuses("truck/0.aedat: no such file", "cifar10-dvs", tmp_path)
@@ -606,36 +612,36 @@ CLASSES = ("n01440764", "n01443537")
 
 
 def write_imagenet(folder, size=(30, 20)):
-    """Three pictures to train with and one to test with for each class, each of one colour."""
+    """Three images to train with and one to test with for each class, each of one colour."""
     for split, count in (("train", 3), ("val", 1)):
         for label, name in enumerate(CLASSES):
             (folder / split / name).mkdir(parents=True)
             for number in range(count):
-                picture = Image.new("RGB", size, (100 * label, 40 * number, 255))
-                picture.save(folder / split / name / f"{name}_{number}.JPEG", quality=100, subsampling=0)
+                image = Image.new("RGB", size, (100 * label, 40 * number, 255))
+                image.save(folder / split / name / f"{name}_{number}.JPEG", quality=100, subsampling=0)
 
 
 @pytest.mark.parametrize("subfolder", ["", "imagenet"])
 def test_imagenet_is_decoded_when_asked_for(tmp_path, subfolder):
     write_imagenet(tmp_path / subfolder)
     dataset = load_dataset("imagenet", tmp_path)
-    pictures = dataset.train.inputs
-    assert len(pictures) == len(dataset.train) == 6 and pictures.shape == (6, 3, 256, 256)
+    images = dataset.train.inputs
+    assert len(images) == len(dataset.train) == 6 and images.shape == (6, 3, 256, 256)
     assert dataset.test.inputs[:].shape == dataset.test.inputs.shape == (2, 3, 224, 224)
     assert dataset.train.labels.tolist() == [0, 1, 0, 1, 0, 1]  # in turns
-    whole = pictures[:]
+    whole = images[:]
     assert whole.dtype == np.uint8
     seen = whole.astype(int).mean(axis=(2, 3)).round().astype(int)
     expected = [[100 * label, 40 * number, 255] for number in range(3) for label in range(2)]
     assert np.abs(seen - expected).max() <= 2  # JPEG rounds
     for chosen in (4, -1, np.int64(2), slice(1, 5, 2), slice(0), [5, 0], np.array([[1, 1], [3, 2]])):
-        assert np.array_equal(pictures[chosen], whole[chosen])
-    assert np.array_equal(pictures[dataset.train.labels == 1], whole[1::2])
+        assert np.array_equal(images[chosen], whole[chosen])
+    assert np.array_equal(images[dataset.train.labels == 1], whole[1::2])
     assert dataset.class_names == CLASSES and dataset.augmentation == "crop-flip" and dataset.frames is None
     assert dataset.input_format.shape == (3, 224, 224)
     assert dataset.input_format.mean.tolist() == [255 * mean for mean in (0.485, 0.456, 0.406)]
     with pytest.raises(IndexError):
-        pictures[6]
+        images[6]
 
 
 def test_the_middle_is_taken_once_the_shorter_side_is_256(tmp_path):
@@ -643,16 +649,16 @@ def test_the_middle_is_taken_once_the_shorter_side_is_256(tmp_path):
     pixels = random_bytes(256, 300, 3)
     Image.fromarray(pixels).save(tmp_path / "wide.png")
     Image.fromarray(pixels.transpose(1, 0, 2)).save(tmp_path / "high.png")
-    wide = folders.decode_picture(str(tmp_path / "wide.png"), 224)
+    wide = imagenet.decode_image(str(tmp_path / "wide.png"), 224)
     assert np.array_equal(wide, pixels[16:240, 38:262].transpose(2, 0, 1))
-    high = folders.decode_picture(str(tmp_path / "high.png"), 256)
+    high = imagenet.decode_image(str(tmp_path / "high.png"), 256)
     assert np.array_equal(high, pixels[:, 22:278].transpose(2, 1, 0))
 
 
-def test_gray_pictures_have_three_channels(tmp_path):
+def test_gray_images_have_three_channels(tmp_path):
     Image.new("L", (300, 260), 7).save(tmp_path / "gray.png")
     assert np.array_equal(
-        folders.decode_picture(str(tmp_path / "gray.png"), 224), np.full((3, 224, 224), 7, np.uint8)
+        imagenet.decode_image(str(tmp_path / "gray.png"), 224), np.full((3, 224, 224), 7, np.uint8)
     )
 
 
@@ -665,17 +671,17 @@ def bomb(width, height):
     ("damage", "message"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-10]), "truncated"),
-        (lambda path: path.write_bytes(b"no picture"), "cannot identify"),
+        (lambda path: path.write_bytes(b"no image"), "cannot identify"),
         (bomb(20_000, 10_000), "exceeds limit"),  # Pillow's own guard
         (bomb(10_000, 9_000), "exceeds limit"),  # where it only warns
-        (bomb(10_000, 7_000), "10000 x 7000, so 70000000 pixels; at most 67108864"),
-        (bomb(1, 2_000), "1 x 2000, so 131072000 pixels"),
+        (bomb(10_000, 7_000), "10000 x 7000 gives 70000000 pixels; at most 67108864"),
+        (bomb(1, 2_000), "1 x 2000 gives 131072000 pixels"),
     ],
 )
-def test_damaged_and_huge_pictures_are_refused_by_name(tmp_path, damage, message):
+def test_damaged_and_huge_images_are_refused_by_name(tmp_path, damage, message):
     write_imagenet(tmp_path)
     damage(tmp_path / "val" / CLASSES[1] / f"{CLASSES[1]}_0.JPEG")
-    with pytest.raises(DataError, match=rf"{CLASSES[1]}_0.JPEG: not a picture .*{message}"):
+    with pytest.raises(DataError, match=rf"{CLASSES[1]}_0.JPEG: not a readable image .*{message}"):
         load_dataset("imagenet", tmp_path).test.inputs[:2]
 
 
@@ -684,8 +690,8 @@ def test_classes_must_be_the_same_and_not_empty(tmp_path):
     for split in ("train", "val"):
         (tmp_path / split / "n9").mkdir()
         if split == "train":
-            refuses("1 folders are in train or in val only, such as n9", "imagenet", tmp_path)
-    refuses("n9: no pictures in it", "imagenet", tmp_path)
+            refuses("1 class folders are only in train or only in val, such as n9", "imagenet", tmp_path)
+    refuses("n9: has no images", "imagenet", tmp_path)
     (tmp_path / "empty" / "train").mkdir(parents=True)
     (tmp_path / "empty" / "val").mkdir()
-    refuses("train: no folders of classes", "imagenet", tmp_path / "empty")
+    refuses("train: has no class folders", "imagenet", tmp_path / "empty")

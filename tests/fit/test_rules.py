@@ -567,7 +567,7 @@ def test_a_network_is_quantized_without_a_chip_and_then_put_to_the_rules_of_one(
     network = quantize(folded, load_profile("unbounded"))
     assert rules_of(network, "unbounded") == set()
     assert "voltages_may_leak" in rules_of(network, "truenorth")
-    with pytest.raises(ProfileError, match="truenorth: no network can be quantized for it"):
+    with pytest.raises(ProfileError, match="truenorth: networks cannot be quantized for it"):
         quantize(folded, load_profile("truenorth"))
 
 

@@ -197,7 +197,7 @@ def test_links_virtual_and_absurd_data_are_refused(netx_path):
         del file["layer/1/long"]
         del file["layer/1/shape"]
         file.create_dataset("layer/1/shape", shape=(10**8,), dtype="i8")
-    with pytest.raises(FormatError, match="shape claims 800000000 bytes, of which the file holds 0"):
+    with pytest.raises(FormatError, match="shape claims 800000000 bytes, but the file holds 0"):
         read_netx(netx_path)
     with h5py.File(netx_path, "a") as file:
         del file["layer/1/shape"]
@@ -210,7 +210,7 @@ def test_links_virtual_and_absurd_data_are_refused(netx_path):
 
 def test_too_many_entries_are_refused(netx_path, monkeypatch):
     monkeypatch.setattr("mpbn_deploy.base.hdf5.MOST_ENTRIES", 3)
-    with pytest.raises(FormatError, match="entries; not read further"):
+    with pytest.raises(FormatError, match="entries, which is the limit"):
         read_netx(netx_path)
 
 

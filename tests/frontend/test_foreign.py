@@ -126,7 +126,7 @@ def test_spikingjelly_if_and_parametric(neuron):
         ({"reset_mechanism": "subtract"}, "reset by 'subtract'"),
         ({"graded_spikes_factor": 2.0}, "graded spikes"),
         ({"beta": torch.tensor([0.1, 0.2])}, "2 values of beta"),
-        ({"threshold": -0.1, "reset_delay": False}, "thresholds below zero"),
+        ({"threshold": -0.1, "reset_delay": False}, "negative thresholds"),
     ],
 )
 def test_snntorch_neurons_without_an_exact_translation(snntorch, options, message):
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_neurons_that_look_at_numbers_while_they_are_made(snntor
         tmp_path / "model.pt",
         SpikingNetwork(build(), timesteps=3, input_format=input_format((4,)), card=card),
     )
-    message = r"model\.pt: snntorch\.\S*Leaky, of the network 'their_leaky:build', looks at numbers while"
+    message = r"model\.pt: snntorch\.\S*Leaky, of the network 'their_leaky:build', reads tensor values in its"
     with pytest.raises(CheckpointError, match=message) as caught:
         load_model(tmp_path / "model.pt", arch="their_leaky:build")
     assert "write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir')" in str(caught.value)

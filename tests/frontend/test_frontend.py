@@ -63,7 +63,7 @@ def test_a_plain_module_needs_shape_and_steps():
     assert trained.input.maximum == 255 and trained.timesteps == 3
     with pytest.raises(FrontendError, match="input_shape and timesteps"):
         trace(conv_body())
-    with pytest.raises(FrontendError, match="was made for"):
+    with pytest.raises(FrontendError, match="was built for"):
         trace(spiking_network(), (1, 2, 3))
 
 
@@ -161,7 +161,10 @@ def test_functions_are_read_as_the_modules_they_are():
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([nn.Conv2d(2, 2, 3), nn.ReLU()], r"1: layer of class ReLU is not known. Known are .*LIF, .*Linear"),
+        (
+            [nn.Conv2d(2, 2, 3), nn.ReLU()],
+            r"1: layer of class ReLU is not supported. Supported layers: .*LIF, .*Linear",
+        ),
         ([nn.Linear(3, 2)], r"0: its input has shape \(2, 5, 7\); it takes \(3,\)"),
         ([nn.Conv2d(3, 2, 3)], r"0: its input has shape .* \(3, height, width\)"),
         ([nn.Conv2d(2, 2, 9)], "at least as large as the kernel"),
@@ -174,21 +177,21 @@ def test_functions_are_read_as_the_modules_they_are():
         ([FlattensBatch()], r"0\.flatten: flattens dimensions 0\.\.1"),
         ([nn.Conv2d(2, 2, 3), nn.MaxPool2d(2, ceil_mode=True)], r"1 \(MaxPool2d\): ceil_mode"),
         ([nn.MaxPool2d(2, return_indices=True)], r"0 \(MaxPool2d\): return_indices"),
-        ([nn.AvgPool2d(9)], "it takes at least as large as the window"),
+        ([nn.AvgPool2d(9)], "it takes an input at least as large as the window"),
         (
             [nn.Flatten(), nn.AvgPool2d(2)],
             r"1: its input has shape \(70,\); it takes \(channels, height, width\)",
         ),
         (
             [AddsUnlike()],
-            r"0\.add: its input has shape \(2, 5, 7\); it takes \(3, 5, 7\), as its other input",
+            r"0\.add: its input has shape \(2, 5, 7\); it takes \(3, 5, 7\), the shape of its other input",
         ),
-        ([AddsANumber()], r"0\.add: operation 'add' is not known"),
+        ([AddsANumber()], r"0\.add: operation 'add' is not supported"),
         ([PoolsOddly()], r"0\.max_pool2d: ceil_mode"),
         ([Branches()], "cannot trace"),
-        ([Adds()], r"0\.relu: operation 'relu' is not known"),
+        ([Adds()], r"0\.relu: operation 'relu' is not supported"),
         ([nn.Conv2d(2, 2, 3), nn.Sequential(nn.Identity(), Adds())], r"1\.1\.relu: operation 'relu'"),
-        ([nn.Identity()], "must return one value"),
+        ([nn.Identity()], "must return exactly one value"),
     ],
 )
 def test_names_what_it_does_not_know(layers, message):

@@ -3,9 +3,8 @@
 import pytest
 
 from mpbn_deploy.base import OptionError, ProfileError
-from mpbn_deploy.hardware import KEYS, describe, load_profile, profile_names
+from mpbn_deploy.hardware import KEYS, load_profile, profile_names, summarize_profile
 from mpbn_deploy.hardware.keys import BASES, EXPORT_KEYS, PLACEMENTS
-from mpbn_deploy.hardware.profile import describe_profiles
 
 HEADINGS = 'schema = 1\nname = "mine"\ntitle = "My chip"\ndescription = "A chip."\n'
 NEURONS = 'neurons = { value = 8, source = "me", basis = "measured" }'
@@ -98,9 +97,9 @@ def test_without_formats_one_is_told_how_to_put_a_network_to_a_chip_nevertheless
     with pytest.raises(ProfileError) as caught:
         profile.value("formats.decay_bits")
     assert str(caught.value) == (
-        "mine: no network can be quantized for it, since its profile lacks formats.threshold_maximum, "
+        "mine: networks cannot be quantized for it, because its profile lacks formats.threshold_maximum, "
         "formats.bias_mantissa_bits, formats.decay_bits. Export for a target that has them (loihi1, loihi2, "
-        "unbounded), and put that folder to the rules of this chip: "
+        "unbounded), then check that export against this chip: "
         "python -m mpbn_deploy.fit FOLDER --target mine."
     )
 
@@ -128,24 +127,24 @@ def test_an_unknown_name_suggests_a_known_one(tmp_path):
             NEURONS.replace("neurons", "index_bits").replace("8", "-1"),
             "core.index_bits: value -1; at least 0",
         ),
-        (NEURONS.replace("8", "8.5"), "core.neurons: value 8.5; a whole number"),
-        (NEURONS.replace("8", "true"), "core.neurons: value True; a whole number"),
+        (NEURONS.replace("8", "8.5"), "core.neurons: value 8.5; an integer"),
+        (NEURONS.replace("8", "true"), "core.neurons: value True; an integer"),
         (NEURONS.replace('"me"', '" "'), "core.neurons: no source"),
         (NEURONS.replace("measured", "guessed"), "core.neurons: basis 'guessed'; allowed are published"),
         (NEURONS.replace(" }", ", note = 1 }"), "core.neurons: unknown note; an entry holds"),
         (NEURONS.replace(" }", ", low = 1 }"), "core.neurons: unknown low; an entry holds"),
         (NEURONS.replace('source = "me", ', ""), "core.neurons: no source"),
         (NEURONS.replace(', basis = "measured"', ""), "core.neurons: basis None"),
-        (NEURONS.replace("value = 8, ", ""), "core.neurons: value None; a whole number"),
-        (NEURONS.replace("8", "[8]"), "core.neurons: value [8]; a whole number"),
+        (NEURONS.replace("value = 8, ", ""), "core.neurons: value None; an integer"),
+        (NEURONS.replace("8", "[8]"), "core.neurons: value [8]; an integer"),
         (
             NEURONS.replace("neurons", "zero_weights_stored"),
             "zero_weights_stored: value 8; 0 (no) or 1 (yes)",
         ),
-        (NEURONS.replace("neurons", "kernel_words"), "core.kernel_words: value 8; a list of whole numbers"),
+        (NEURONS.replace("neurons", "kernel_words"), "core.kernel_words: value 8; a list of integers"),
         (
             NEURONS.replace("neurons", "kernel_words").replace("8", "[]"),
-            "core.kernel_words: value []; a list of whole numbers",
+            "core.kernel_words: value []; a list of integers",
         ),
         (
             NEURONS.replace("neurons", "kernel_words").replace("8", "[8, -8]"),
@@ -153,7 +152,7 @@ def test_an_unknown_name_suggests_a_known_one(tmp_path):
         ),
         (
             NEURONS.replace("neurons", "kernel_words").replace("8", "[8, 0.5]"),
-            "core.kernel_words: value 0.5; a whole number",
+            "core.kernel_words: value 0.5; an integer",
         ),
     ],
 )
@@ -167,13 +166,13 @@ COST = 'hop = {{ value = {}, source = "me", basis = "fitted" }}'
 @pytest.mark.parametrize(
     ("numbers", "problem"),
     [
-        ("-1.5", "energy.hop: value -1.5, low -1.5, high -1.5; zero or numbers above it"),
+        ("-1.5", "energy.hop: value -1.5, low -1.5, high -1.5; non-negative numbers"),
         ("inf", "energy.hop: value inf"),
         ("true", "energy.hop: value True"),
         ('"3"', "energy.hop: value '3'"),
-        ("3, low = -1", "energy.hop: value 3, low -1, high 3; zero or numbers above it"),
-        ("3, low = 4", "energy.hop: value 3 lies outside its range 4..3"),
-        ("3, low = 2, high = 2.5", "energy.hop: value 3 lies outside its range 2..2.5"),
+        ("3, low = -1", "energy.hop: value 3, low -1, high 3; non-negative numbers"),
+        ("3, low = 4", "energy.hop: value 3 is outside its range 4..3"),
+        ("3, low = 2, high = 2.5", "energy.hop: value 3 is outside its range 2..2.5"),
     ],
 )
 def test_a_faulty_cost_is_named(tmp_path, numbers, problem):
@@ -200,7 +199,7 @@ def test_cores_that_differ_are_listed_one_by_one(tmp_path):
         return f"{HEADINGS}[chip]\n{cores}\n[core]\n{biases}"
 
     assert read(tmp_path, text("[1, 2, 3]")).allowed("core.bias_words").values == (1, 2, 3)
-    assert "core.bias_words: 2 numbers for 3 cores; one for each" in problem_of(tmp_path, text("[1, 2]"))
+    assert "core.bias_words: 2 numbers for 3 cores; one per core" in problem_of(tmp_path, text("[1, 2]"))
     lists = [NEURONS.replace("neurons", f"{n}_words").replace("8", v) for n, v in LISTS]
     assert "core.neuron_words: 1 numbers for 2 cores" in problem_of(
         tmp_path, "\n".join([f"{HEADINGS}[core]", *lists])
@@ -262,7 +261,7 @@ def test_all_problems_of_a_file_come_in_one_message(tmp_path):
 
 
 def test_profiles_side_by_side(tmp_path):
-    summaries = {summary.target: summary for summary in describe_profiles()}
+    summaries = {s.target: s for s in map(summarize_profile, map(load_profile, profile_names()))}
     assert list(summaries) == profile_names()
     assert len({tuple(summary.cells()) for summary in summaries.values()}) == 1  # the same columns
     assert summaries["speck"].cells()["neurons per core"] == "16384..65536"
@@ -272,5 +271,5 @@ def test_profiles_side_by_side(tmp_path):
     assert summaries["loihi1"].cells()["messages"] == "plain"
     assert summaries["loihi2"].cells()["messages"] == "graded, 32 bits"
     assert summaries["xylo-a3"].cells()["messages"] == "inputs 0..15"
-    unknown = describe(read(tmp_path, f'{HEADINGS}placement = "unknown"'))
+    unknown = summarize_profile(read(tmp_path, f'{HEADINGS}placement = "unknown"'))
     assert list(unknown.cells().values()) == ["mine", "My chip", *["?"] * 7]

@@ -59,7 +59,7 @@ def test_statistics_are_those_of_one_time_step():
 
 # ---- the scan against the plain loop ------------------------------------------------------------
 
-SHAPES = {"dense": (6,), "picture": (3, 4, 5)}
+SHAPES = {"dense": (6,), "image": (3, 4, 5)}
 
 
 def soft_spike(membrane, surrogate):
@@ -193,7 +193,7 @@ def test_inputs_with_holes_in_memory():
 def test_a_sample_of_another_shape_is_refused(kind):
     lif = LIF((3, 4, 4), mpbn=kind)
     lif.timesteps = 1
-    with pytest.raises(OptionError, match=rf"\(2, 4, 4\); its {kind}-wise MPBN was made for \(3, 4, 4\)"):
+    with pytest.raises(OptionError, match=rf"\(2, 4, 4\); its {kind}-wise MPBN was built for \(3, 4, 4\)"):
         lif(torch.zeros(2, 2, 4, 4))
 
 
@@ -208,11 +208,11 @@ def test_a_network_trains_alike_in_both_layouts():
     torch.manual_seed(0)
     body = nn.Sequential(nn.Conv2d(2, 4, 3), LIF(4), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4 * 9, 3))
     network = SpikingNetwork(body, timesteps=2, input_format=input_format((2, 8, 8))).double()
-    pictures = torch.randint(0, 255, (5, 2, 8, 8))
+    images = torch.randint(0, 255, (5, 2, 8, 8))
     layouts = []
     body[0].register_forward_hook(lambda _m, _i, out: layouts.append(out.is_contiguous()))
-    plain = body(network.normalize(pictures.double()).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
-    quick = network.to(memory_format=torch.channels_last).train()(pictures)
+    plain = body(network.normalize(images.double()).repeat(2, 1, 1, 1)).view(2, 5, 3).mean(0)
+    quick = network.to(memory_format=torch.channels_last).train()(images)
     assert layouts == [True, False]
     torch.testing.assert_close(quick, plain, rtol=1e-12, atol=1e-12)
 
@@ -233,7 +233,7 @@ def test_a_single_value_cannot_be_normalized(kind):
     with pytest.raises(OptionError, match="cannot train on a single value"):
         lif(torch.zeros(1, 3))
     lif.timesteps = 2
-    with pytest.raises(OptionError, match="a batch of 3; 2 time steps"):
+    with pytest.raises(OptionError, match="a batch of 3; it must be a multiple of the 2 time steps"):
         lif(torch.zeros(3, 3))
     lif.mpbn.bn.momentum = None
     with pytest.raises(OptionError, match="needs running statistics and a momentum"):

@@ -91,7 +91,7 @@ def test_neurons_know_the_shape_of_their_samples(name, mpbn):
 
 @pytest.mark.parametrize("shape", [(2, 48, 48), (1, 37, 45)])
 @pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - {"digits-mlp"}))
-def test_pictures_of_other_sizes(name, shape):
+def test_images_of_other_sizes(name, shape):
     body = meta_body(name, shape, mpbn="element")
     logits, given = run_on_meta(body, shape)
     assert logits == (6, 10)
@@ -155,11 +155,15 @@ def test_arguments_reach_every_neuron():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("vgg16", {"input_shape": (1, 28, 28)}, r"'vgg16': input_shape \(1, 28, 28\) is too small.*at pool5"),
-        ("dvs-cnn", {"input_shape": (2, 48, 15)}, "only 6 x 1 of it is left at pool4, which needs 2 x 2"),
+        (
+            "vgg16",
+            {"input_shape": (1, 28, 28)},
+            r"'vgg16': input_shape \(1, 28, 28\) is too small.*reaches pool5",
+        ),
+        ("dvs-cnn", {"input_shape": (2, 48, 15)}, "only 6 x 1 reaches pool4, which needs 2 x 2"),
         ("resnet20", {"input_shape": (3, 1, 1)}, "is too small"),
-        ("resnet18", {"input_shape": (64,)}, r"input_shape \(64,\); it takes pictures"),
-        ("mnist-cnn", {"input_shape": (1, 0, 28)}, "it takes pictures"),
+        ("resnet18", {"input_shape": (64,)}, r"input_shape \(64,\); the network takes images"),
+        ("mnist-cnn", {"input_shape": (1, 0, 28)}, "the network takes images"),
         ("resnet20-slim", {"mpbn": "chanel"}, "'resnet20-slim': LIF: no MPBN of kind 'chanel'. Did you mean"),
         ("vgg16-slim", {"tau": 0.5}, "unexpected keyword argument 'tau'"),
     ],

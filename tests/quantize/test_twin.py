@@ -227,7 +227,7 @@ def test_a_scale_of_zero_in_a_checkpoint_is_refused(tmp_path):
     with torch.no_grad():
         model.body.all_neurons[0].width.zero_()
     save_model(tmp_path / "model.pt", model)
-    with pytest.raises(CheckpointError, match=r"neurons\.0\.width: a scale that is not above zero"):
+    with pytest.raises(CheckpointError, match=r"neurons\.0\.width: a scale that is not positive"):
         load_model(tmp_path / "model.pt")
 
 

@@ -9,7 +9,7 @@ from mpbn_deploy.train.augmentation import AUGMENTATIONS, DRAWS, HOLE, PADDING, 
 NO_FLIP = 0.9
 
 
-def pictures(count=6, size=(32, 32), frames=()):
+def images(count=6, size=(32, 32), frames=()):
     torch.manual_seed(0)
     return torch.randint(1, 256, (count, *frames, 3, *size), dtype=torch.uint8)
 
@@ -18,48 +18,48 @@ def draws(*rows):
     return torch.tensor(rows, dtype=torch.float32)
 
 
-def test_crop_is_a_window_of_the_padded_picture():
-    picture = pictures(1)
+def test_crop_is_a_window_of_the_padded_image():
+    image = images(1)
     center = (PADDING + 0.5) / (2 * PADDING + 1)
-    assert torch.equal(augment("crop-flip", picture, draws([center, center, NO_FLIP, 0, 0]), 32, 32), picture)
-    corner = augment("crop-flip", picture, draws([0, 0, NO_FLIP, 0, 0]), 32, 32)
-    assert torch.equal(corner[..., PADDING:, PADDING:], picture[..., :-PADDING, :-PADDING])
+    assert torch.equal(augment("crop-flip", image, draws([center, center, NO_FLIP, 0, 0]), 32, 32), image)
+    corner = augment("crop-flip", image, draws([0, 0, NO_FLIP, 0, 0]), 32, 32)
+    assert torch.equal(corner[..., PADDING:, PADDING:], image[..., :-PADDING, :-PADDING])
     assert not corner[..., :PADDING, :].any() and not corner[..., :PADDING].any()
 
 
-def test_a_larger_picture_is_cropped_without_padding():
-    picture = pictures(1, (40, 36))
-    last = augment("crop-flip", picture, draws([0.9999, 0.9999, NO_FLIP, 0, 0]), 32, 32)
-    assert torch.equal(last, picture[..., 8:, 4:])
+def test_a_larger_image_is_cropped_without_padding():
+    image = images(1, (40, 36))
+    last = augment("crop-flip", image, draws([0.9999, 0.9999, NO_FLIP, 0, 0]), 32, 32)
+    assert torch.equal(last, image[..., 8:, 4:])
 
 
 def test_half_of_the_samples_are_flipped():
-    picture = pictures(2)
+    image = images(2)
     center = (PADDING + 0.5) / (2 * PADDING + 1)
     numbers = draws([center, center, 0.49, 0, 0], [center, center, 0.5, 0, 0])
-    found = augment("crop-flip", picture, numbers, 32, 32)
-    assert torch.equal(found[0], picture[0].flip(-1)) and torch.equal(found[1], picture[1])
+    found = augment("crop-flip", image, numbers, 32, 32)
+    assert torch.equal(found[0], image[0].flip(-1)) and torch.equal(found[1], image[1])
 
 
 @pytest.mark.parametrize(("place", "side"), [(0.5, HOLE), (0.0, HOLE // 2)])
 def test_cutout_is_a_square_hole_that_may_lie_partly_outside(place, side):
-    picture = pictures(1)
+    image = images(1)
     center = (PADDING + 0.5) / (2 * PADDING + 1)
-    found = augment("crop-flip-cutout", picture, draws([center, center, NO_FLIP, place, place]), 32, 32)
+    found = augment("crop-flip-cutout", image, draws([center, center, NO_FLIP, place, place]), 32, 32)
     hole = found == 0
     assert hole.sum() == 3 * side * side
-    assert torch.equal(found[~hole], picture[~hole])
+    assert torch.equal(found[~hole], image[~hole])
 
 
 def test_frames_of_a_recording_roll_together():
-    recording = pictures(1, frames=(4,))
+    recording = images(1, frames=(4,))
     found = augment("roll-flip", recording, draws([0.0, 0.9999, NO_FLIP, 0, 0]), 32, 32)
     assert torch.equal(found, recording.roll((-ROLL, ROLL), (-2, -1)))
 
 
 @pytest.mark.parametrize("kind", AUGMENTATIONS)
 def test_a_sample_does_not_depend_on_its_batch(kind):
-    samples, numbers = pictures(6), torch.rand(6, DRAWS)
+    samples, numbers = images(6), torch.rand(6, DRAWS)
     together = augment(kind, samples, numbers, 32, 32)
     assert together.dtype == torch.uint8 and together.shape == samples.shape
     for one in range(6):
@@ -69,4 +69,4 @@ def test_a_sample_does_not_depend_on_its_batch(kind):
 
 def test_unknown_augmentations_are_refused():
     with pytest.raises(OptionError, match="Did you mean 'crop-flip'"):
-        augment("crop-flop", pictures(), torch.rand(6, DRAWS), 32, 32)
+        augment("crop-flop", images(), torch.rand(6, DRAWS), 32, 32)

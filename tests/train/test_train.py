@@ -24,9 +24,9 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.train import Epoch, Training, accuracy, evaluate, train
 from mpbn_deploy.train.batching import batches
-from mpbn_deploy.train.files import Progress, TrainingFiles
+from mpbn_deploy.train.files import TrainingFiles, TrainingState
 from mpbn_deploy.train.loop import make_optimizer
-from mpbn_deploy.train.processes import Processes, own_device, shared_out
+from mpbn_deploy.train.processes import ProcessGroup, distributed_model, select_device
 
 
 def tiny_network():
@@ -58,7 +58,7 @@ def test_recordings_have_as_many_time_steps_as_frames():
 
 def test_a_network_that_cannot_be_exported_is_trained_with_a_note(capfd):
     train_arch("networks:with_relu")
-    assert "not exported: 2: layer of class ReLU is not known" in capfd.readouterr().err
+    assert "not exported: 2: layer of class ReLU is not supported" in capfd.readouterr().err
 
 
 def test_raw_integers_are_inputs_too():
@@ -74,30 +74,30 @@ def test_raw_integers_are_inputs_too():
         (lambda: LIF(3, mpbn="layer"), "no MPBN of kind 'layer'"),
         (lambda: LIF(3, surrogate="rectangel"), "Did you mean 'rectangle'"),
         (lambda: LIF(3, leak=1.5), "leak 1.5"),
-        (lambda: LIF(3)(torch.zeros(2, 3)), "how many time steps"),
+        (lambda: LIF(3)(torch.zeros(2, 3)), "the number of time steps is not set"),
         (lambda: SpikingNetwork(nn.Identity(), timesteps=0, input_format=input_format()), "timesteps 0"),
         (lambda: load_dataset("digit"), "Did you mean 'digits'"),
         (lambda: tiny_network()(torch.zeros(2, 5, 4)), "the network takes"),
-        (lambda: train_digits(batch=2000), "batch 2000; digits has 1437 samples"),
+        (lambda: train_digits(batch=2000), "batch 2000; digits has 1437 training samples"),
         (lambda: train_digits(learning_rate=float("nan")), "learning rate nan"),
         (lambda: train_digits(learning_rate=-1.0), "learning rate -1.0"),
-        (lambda: train_digits(learning_rate=1e30), "the loss is no longer a number"),
+        (lambda: train_digits(learning_rate=1e30), "the loss is not finite"),
         (lambda: train_arch("networks:no_parameters"), "no parameters to train"),
         (
             lambda: train_arch("networks:five_outputs"),
             r"outputs \(2, 5\) for 2 samples; digits needs \(2, 10\)",
         ),
         (lambda: train_arch("networks:wrong_size"), "cannot take samples of digits"),
-        (lambda: load_dataset("digits", Path("folder")), "take no --data-dir"),
+        (lambda: load_dataset("digits", Path("folder")), "drop --data-dir"),
         (lambda: train_digits(weight_decay=-1.0), "weight decay -1.0"),
         (lambda: train_frames(timesteps=3), "3 time steps; a sample of frames has 2 frames"),
-        (lambda: own_device("cuda:77"), "device 'cuda:77' cannot be used"),
-        (lambda: own_device("abacus"), "device 'abacus' cannot be used"),
-        (lambda: own_device("meta"), "device 'meta' cannot be used"),
+        (lambda: select_device("cuda:77"), "device 'cuda:77' cannot be used"),
+        (lambda: select_device("abacus"), "device 'abacus' cannot be used"),
+        (lambda: select_device("meta"), "device 'meta' cannot be used"),
         (lambda: train_digits(batch=1), "batch 1; batch norm needs 2 samples"),
         (
             lambda: train_arch("paper:res20m"),
-            "reads a checkpoint of the paper's code; to train, say 'resnet20'",
+            "only reads checkpoints of the paper's code; train with --arch resnet20",
         ),
     ],
 )
@@ -190,7 +190,7 @@ def test_augmentation_can_be_left_out_and_does_not_depend_on_shares(digits):
     plain, same_labels = epoch_of(dataset)
     assert torch.equal(labels, same_labels) and not torch.equal(changed, plain)
     assert torch.equal(plain, epoch_of(digits, augmented=True)[0])
-    halves = [epoch_of(dataset, augmented=True, share=Processes(rank=r, count=2).share)[0] for r in (0, 1)]
+    halves = [epoch_of(dataset, augmented=True, share=ProcessGroup(rank=r, count=2).share)[0] for r in (0, 1)]
     together = torch.cat([torch.cat(pair) for pair in zip(*(h.split(50) for h in halves), strict=True)])
     assert torch.equal(together, changed)
 
@@ -212,7 +212,7 @@ def test_the_best_network_is_kept_and_not_the_last(digits, tmp_path):
     files = TrainingFiles(model=tmp_path / "kept.pt", settings={})
     for count in (1, 2, 3):
         network.card = replace(network.card, training={"epoch": count})
-        files.keep(Progress(network=network, optimizer=optimizer, history=history[:count]))
+        files.save_epoch(TrainingState(network=network, optimizer=optimizer, history=history[:count]))
     assert load_model(tmp_path / "kept.best.pt").card.training["epoch"] == 2
     assert load_model(tmp_path / "kept.pt").card.training["epoch"] == 3
 
@@ -310,14 +310,14 @@ def test_damaged_states_are_refused(digits, interrupted):
         for index, entry in content["optimizer"]["state"].items()
     }
     for damage, message in (
-        ({"format": "other"}, "not the state of a training"),
-        ({"network": {}}, "a damaged state of a training"),
-        ({"history": [{"epoch": 1}]}, "a damaged state of a training"),
-        ({"settings": 3}, "a damaged state of a training"),
+        ({"format": "other"}, "not a file to resume training from"),
+        ({"network": {}}, "damaged, so training cannot resume"),
+        ({"history": [{"epoch": 1}]}, "damaged, so training cannot resume"),
+        ({"settings": 3}, "damaged, so training cannot resume"),
         ({"history": content["history"][1:]}, "epochs are missing"),
         ({"history": []}, "epochs are missing"),
-        ({"optimizer": {"state": {}}}, "a damaged state of a training"),
-        ({"optimizer": {"state": spoiled}}, "momentum of another shape, or not finite"),
+        ({"optimizer": {"state": {}}}, "damaged, so training cannot resume"),
+        ({"optimizer": {"state": spoiled}}, "momentum of the wrong shape, or not finite"),
     ):
         torch.save({**content, **damage}, path)
         with pytest.raises(CheckpointError, match=message):
@@ -337,7 +337,7 @@ def test_ctrl_c_loses_at_most_an_epoch_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command with --resume goes on" in message and "Traceback" not in message
+    assert "the same command with --resume continues" in message and "Traceback" not in message
     assert load_model(model).card.training["epoch"] >= 1
 
 
@@ -378,14 +378,14 @@ def test_two_processes_give_the_losses_of_one(tmp_path, kind):
 
 def test_a_batch_must_be_shared_out_equally(digits):
     with pytest.raises(OptionError, match="batch 33 over 2 processes"):
-        train(digits, "digits-mlp", training=Training(batch=33), processes=Processes(rank=0, count=2))
+        train(digits, "digits-mlp", training=Training(batch=33), processes=ProcessGroup(rank=0, count=2))
 
 
 def test_a_norm_that_cannot_be_shared_out_is_named():
     body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False))
     network = SpikingNetwork(body, timesteps=1, input_format=input_format((4,)))
     with (
-        pytest.raises(OptionError, match=r"body\.1: only a plain BatchNorm"),
-        shared_out(network, Processes(rank=0, count=2)),
+        pytest.raises(OptionError, match=r"body\.1: training on several processes supports only batch norms"),
+        distributed_model(network, ProcessGroup(rank=0, count=2)),
     ):
         pass

@@ -1,8 +1,12 @@
-"""Network architectures: each a function (input_shape, classes, **neuron) -> body of a SpikingNetwork.
+"""Network architectures: functions (input_shape, classes, **neuron) -> body of a SpikingNetwork.
 
-`neuron` are the keyword arguments of every LIF: mpbn, mpbn_gain, leak, threshold, surrogate. The
-networks of the paper also take `width`, the channels of their first layer; slim ones have a
-quarter of the paper's channels or less, so that a laptop can train them.
+`neuron` holds the keyword arguments of every LIF: mpbn, mpbn_gain, leak, threshold, surrogate. The paper's
+networks also take `width`, the number of channels of the first layer; the slim variants have at most a
+quarter of the paper's channels, so that a laptop can train them.
+
+    registry   the architectures by name          small    for small images
+    layers     ChainBuilder, weight initialization
+    resnet     the paper's ResNets                vgg      the paper's VGG16, and a network for event cameras
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What the networks of the zoo are made from: a chain of layers that knows its shape; initial weights."""
+"""Building blocks of the zoo: a builder for chains of layers, and weight initialization."""
 
 from __future__ import annotations
 
@@ -12,63 +12,65 @@ from ...base import OptionError
 from .. import LIF
 
 Shape = tuple[int, ...]
-Neuron = dict[str, Any]  # keyword arguments of LIF
+NeuronArguments = dict[str, Any]  # keyword arguments of LIF
 
 
 def sequential(**layers: nn.Module) -> nn.Sequential:
-    """Layers one after another, under names that messages and reports can use."""
+    """Return an nn.Sequential with named layers; messages and reports use the names."""
     return nn.Sequential(OrderedDict(layers))
 
 
-def picture(input_shape: Shape) -> Shape:
-    """The input shape, if it is that of a picture."""
+def image_shape(input_shape: Shape) -> Shape:
+    """Return the input shape, checked to be (channels, height, width)."""
     if len(input_shape) != 3 or min(input_shape) < 1:
-        raise OptionError(f"input_shape {tuple(input_shape)}; it takes pictures, (channels, height, width).")
+        raise OptionError(
+            f"input_shape {tuple(input_shape)}; the network takes images, (channels, height, width)."
+        )
     return tuple(input_shape)
 
 
-def convolved(shape: Shape, channels: int, stride: int = 1) -> Shape:
-    """What is left of a picture after a convolution that is padded by half of its kernel."""
+def convolved_shape(shape: Shape, channels: int, stride: int = 1) -> Shape:
+    """Return the shape after a convolution with `same` padding."""
     _, height, width = shape
     return channels, -(-height // stride), -(-width // stride)
 
 
-class Chain:
-    """A network while it is built: its layers by name, and the shape that the last of them gives."""
+class ChainBuilder:
+    """Builds a chain of named layers and tracks the shape after the last one."""
 
-    def __init__(self, input_shape: Shape, neuron: Neuron) -> None:
-        self.shape = picture(input_shape)
+    def __init__(self, input_shape: Shape, neuron: NeuronArguments) -> None:
+        self.shape = image_shape(input_shape)
         self.input_shape = self.shape
         self.neuron = neuron
         self.layers: dict[str, nn.Module] = {}
 
     def add(self, name: str, layer: nn.Module, shape: Shape) -> None:
-        """One more layer, which gives `shape`."""
+        """Add a layer with outputs of `shape`."""
         self.layers[name] = layer
         self.shape = shape
 
-    def convolve(self, channels: int, *, kernel: int = 3, stride: int = 1, bias: bool = False) -> None:
-        """A convolution, its batch norm and its neurons; with a bias only where the paper's code has one."""
+    def add_convolution(self, channels: int, *, kernel: int = 3, stride: int = 1, bias: bool = False) -> None:
+        """Add a convolution, its batch norm and its neurons."""
         number = self._next("conv")
-        shape = convolved(self.shape, channels, stride)
+        shape = convolved_shape(self.shape, channels, stride)
         convolution = nn.Conv2d(self.shape[0], channels, kernel, stride, kernel // 2, bias=bias)
         self.add(f"conv{number}", convolution, shape)
         self.add(f"norm{number}", nn.BatchNorm2d(channels), shape)
         self.add(f"lif{number}", LIF(shape, **self.neuron), shape)
 
-    def halve(self) -> None:
-        """The average of each two by two neurons; an odd last row or column is left out."""
+    def add_pool(self) -> None:
+        """Add 2 x 2 average pooling; an odd last row or column is dropped."""
         channels, height, width = self.shape
         name = f"pool{self._next('pool')}"
         if min(height, width) < 2:
             raise OptionError(
-                f"input_shape {self.input_shape} is too small: only {height} x {width} of it is left "
-                f"at {name}, which needs 2 x 2."
+                f"input_shape {self.input_shape} is too small: only {height} x {width} reaches {name}, "
+                "which needs 2 x 2."
             )
         self.add(name, nn.AvgPool2d(2), (channels, height // 2, width // 2))
 
-    def read_out(self, classes: int, *, average: bool = True) -> nn.Sequential:
-        """The finished network: an average over the picture (or all of it), then a dense layer."""
+    def add_readout(self, classes: int, *, average: bool = True) -> nn.Sequential:
+        """Add global average pooling (optional) and a dense layer; return the finished network."""
         if average:
             self.add("average", nn.AdaptiveAvgPool2d(1), (self.shape[0], 1, 1))
         self.add("flatten", nn.Flatten(), (prod(self.shape),))
@@ -80,11 +82,11 @@ class Chain:
 
 
 def initialize(body: nn.Module, readout_deviation: float) -> nn.Module:
-    """Weights as the paper's code draws them before training; biases are zero.
+    """Initialize weights as the paper's code does; biases are zero.
 
-    Convolutions: normal, of variance 2 / (kernel area * output channels). Gains stay as torch makes
-    them, one: the zeros that the paper's code writes into the last gain of each residual block are
-    lost when it turns the network into a spiking one.
+    Convolutions: normal with variance 2 / (kernel area * output channels). Gains stay at 1: the paper's code
+    sets the last gain of each residual block to zero, but loses that when it converts the network to a
+    spiking one.
     """
     for module in body.modules():
         if isinstance(module, nn.Conv2d):

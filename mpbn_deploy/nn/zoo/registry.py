@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from torch import nn
 
 Architecture = Callable[..., "nn.Module"]
-SLIM = {"width": 16}  # channels of the first layer, a quarter of the paper's
+SLIM = {"width": 16}  # channels of the first layer, at most a quarter of the paper's
 
-Home = tuple[str, str, dict[str, Any]]  # a module of this package, a function there, arguments that are fixed
+Entry = tuple[str, str, dict[str, Any]]  # module of this package, function in it, fixed arguments
 
 
 class _Architectures(UserDict[str, Any]):
-    """Imports the module of a network when the network is asked for, so that names alone need no torch."""
+    """Imports an architecture's module on first access, so that listing names does not import torch."""
 
     def __getitem__(self, name: str) -> Architecture:
-        found: Home | Architecture = self.data[name]
+        found: Entry | Architecture = self.data[name]
         if not isinstance(found, tuple):
             return found
         module, function, fixed = found
@@ -31,7 +31,7 @@ class _Architectures(UserDict[str, Any]):
 
 ARCHITECTURES = _Architectures(
     {
-        # small pictures
+        # small images
         "digits-cnn": ("small", "digits_cnn", {}),
         "digits-mlp": ("small", "digits_mlp", {}),
         "mnist-cnn": ("small", "mnist_cnn", {}),

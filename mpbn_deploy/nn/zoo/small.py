@@ -1,4 +1,4 @@
-"""Small networks for small pictures."""
+"""Small networks for small images."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 from torch import nn
 
 from .. import LIF
-from .layers import Shape, convolved, picture, sequential
+from .layers import Shape, convolved_shape, image_shape, sequential
 
 
 def digits_cnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
-    """Two convolutions (16 and 32 channels, the second halves the picture), a dense layer, a readout."""
+    """Build two convolutions (16 and 32 channels, the second with stride 2), a dense layer, a readout."""
     return _two_convolutions(input_shape, classes, first_stride=1, features=64, neuron=neuron)
 
 
 def mnist_cnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
-    """Two convolutions (16 and 32 channels, each halves the picture), a dense layer of 128, a readout."""
+    """Build two convolutions (16 and 32 channels, both with stride 2), a dense layer of 128, a readout."""
     return _two_convolutions(input_shape, classes, first_stride=2, features=128, neuron=neuron)
 
 
 def digits_mlp(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
-    """One dense layer of 64 neurons and a readout."""
+    """Build a dense layer of 64 neurons and a readout."""
     return sequential(
         flatten=nn.Flatten(),
         dense1=nn.Linear(prod(input_shape), 64, bias=False),
@@ -35,8 +35,8 @@ def digits_mlp(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
 def _two_convolutions(
     input_shape: Shape, classes: int, *, first_stride: int, features: int, neuron: dict[str, Any]
 ) -> nn.Module:
-    shape1 = convolved(picture(input_shape), 16, first_stride)
-    shape2 = convolved(shape1, 32, stride=2)
+    shape1 = convolved_shape(image_shape(input_shape), 16, first_stride)
+    shape2 = convolved_shape(shape1, 32, stride=2)
     return sequential(
         conv1=nn.Conv2d(input_shape[0], 16, 3, stride=first_stride, padding=1, bias=False),
         norm1=nn.BatchNorm2d(16),

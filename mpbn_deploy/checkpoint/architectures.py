@@ -1,0 +1,90 @@
+"""Build the module that an architecture's name stands for.
+
+A name is a network of the zoo, "quantized", or "package.module:factory" for a user's own code.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..base import CheckpointError, OptionError, did_you_mean
+from ..nn.zoo import ARCHITECTURES, Architecture
+from ..quantize import QUANTIZED, QuantizedBody
+from . import paper
+
+
+def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
+    """Build the body of a network from its architecture's name and keyword arguments."""
+    factory = own_factory(architecture) or _import_factory(architecture)
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(arguments) or "no arguments"
+        raise OptionError(
+            f"architecture {architecture!r}: {error}; it is called with {given} and must accept them."
+        ) from error
+    try:
+        body = factory(**arguments)
+    except OptionError as error:
+        raise OptionError(f"architecture {architecture!r}: {error}") from error
+    except (Exception, SystemExit) as error:  # a user's factory can raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise OptionError(
+            f"architecture {architecture!r} cannot be built with {arguments}: {reason}"
+        ) from error
+    if not isinstance(body, nn.Module):
+        raise OptionError(
+            f"architecture {architecture!r} returned a {type(body).__name__}; a torch.nn.Module is needed."
+        )
+    return body
+
+
+def own_factory(architecture: str) -> Architecture | None:
+    """Return this package's factory of that name, or None if it has none."""
+    return QuantizedBody if architecture == QUANTIZED else ARCHITECTURES.get(architecture)
+
+
+def _import_factory(name: str) -> Architecture:
+    """Import the function `package.module:factory`, which runs that package's code."""
+    if name.startswith(paper.PREFIX):
+        ours = paper.PAPER_ARCHITECTURES.get(name, "resnet20")
+        raise OptionError(
+            f"architecture {name!r} only reads checkpoints of the paper's code; train with --arch {ours}."
+        )
+    module_name, separator, attribute = name.partition(":")
+    if not separator:
+        known = did_you_mean(name, ARCHITECTURES)
+        raise OptionError(
+            f"no architecture named {name!r}. {known} For your own, give package.module:factory."
+        )
+    try:
+        factory = getattr(import_module(module_name), attribute)
+    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
+        reason = f"{type(error).__name__}: {error}"
+        raise OptionError(f"architecture {name!r} cannot be imported ({reason}).") from error
+    if not callable(factory):
+        raise OptionError(f"architecture {name!r} is not a function, but a {type(factory).__name__}.")
+    return factory  # type: ignore[no-any-return]
+
+
+def allowed_architecture(path: str | Path, in_file: str, arch: str | None) -> str:
+    """Return the architecture to build; a file alone cannot make other packages' code run."""
+    if in_file == QUANTIZED:
+        return in_file  # its integers are complete, so the factory of the original network is not needed
+    if arch is not None:
+        return arch
+    if own_factory(in_file) is not None:
+        return in_file
+    if ":" in in_file:
+        raise CheckpointError(
+            f"{path}: its network is built by {in_file!r}, which is not part of this package. Importing it "
+            f"runs its code; if you trust it, add --arch {in_file}"
+        )
+    raise CheckpointError(
+        f"{path}: no architecture named {in_file!r}. {did_you_mean(in_file, ARCHITECTURES)}"
+    )

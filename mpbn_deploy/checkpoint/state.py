@@ -1,0 +1,103 @@
+"""Build a network and load a file's tensors into it, once they are checked."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..base import CheckpointError, OptionError
+from ..nn import ModelCard
+from .architectures import build_body
+
+MOST_PROBLEMS = 12  # listed in one message
+
+
+def _same_names(body: nn.Module) -> dict[str, str]:
+    return {name: name for name in body.state_dict()}
+
+
+def build_with_state(
+    path: str | Path,
+    card: ModelCard,
+    state: dict[str, Any],
+    names: Callable[[nn.Module], dict[str, str]] = _same_names,
+) -> nn.Module:
+    """Build the card's network with the file's tensors.
+
+    `names` maps the body's tensor names to those in the file; messages use the names in the file.
+    """
+    not_tensors = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if not_tensors:
+        raise CheckpointError(f"{path}: state_dict entries {not_tensors[:5]} are not tensors.")
+    hollow = [name for name, tensor in state.items() if _is_hollow(tensor)]
+    if hollow:
+        raise CheckpointError(
+            f"{path}: state_dict entries {hollow[:5]} claim more numbers than the file holds."
+        )
+    body = _build_on_meta_device(path, card)
+    in_file = names(body)
+    problems = _state_problems({in_file[name]: value for name, value in body.state_dict().items()}, state)
+    if problems:
+        omitted = len(problems) - MOST_PROBLEMS
+        more = [f"and {omitted} more"] if omitted > 0 else []
+        listed = "\n  - ".join([*problems[:MOST_PROBLEMS], *more])
+        raise CheckpointError(f"{path}: does not match the network {card.architecture!r}:\n  - {listed}")
+    body.load_state_dict({name: state[found] for name, found in in_file.items()}, assign=True)
+    return body
+
+
+def _build_on_meta_device(path: str | Path, card: ModelCard) -> nn.Module:
+    """Build a network without allocating memory, so that a file cannot ask for an enormous one."""
+    try:
+        with torch.device("meta"):
+            return build_body(card.architecture, card.arguments)
+    except OptionError as error:
+        if error.__cause__ is None or "meta tensor" not in str(error.__cause__):
+            raise
+        raise CheckpointError(
+            f"{path}: {_failing_module(error.__cause__)}, of the network {card.architecture!r}, reads tensor "
+            "values in its constructor; networks are built on torch's meta device here, where tensors have "
+            "none. Fold the network in Python and export the result: "
+            "write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir') (docs/folding.md)."
+        ) from error
+
+
+def _failing_module(error: BaseException) -> str:
+    """Return the innermost module whose constructor raised the error."""
+    frames = [
+        frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "__init__"
+    ]
+    classes = [type(frame.f_locals.get("self")) for frame in frames]
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in classes if issubclass(kind, nn.Module)]
+    return names[-1] if names else "a function"
+
+
+def _is_hollow(tensor: Tensor) -> bool:
+    """Return whether a tensor has more elements than it stores, which strides of zero allow."""
+    return (
+        tensor.layout != torch.strided
+        or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
+    )
+
+
+def _state_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> list[str]:
+    problems = [f"missing {name}" for name in expected if name not in state]
+    problems += [f"unknown {name}" for name in state if name not in expected]
+    for name in expected.keys() & state.keys():
+        found, wanted = state[name], expected[name]
+        if found.shape != wanted.shape or found.dtype != wanted.dtype:
+            problems.append(
+                f"{name}: {found.dtype} {tuple(found.shape)}; {wanted.dtype} {tuple(wanted.shape)} is needed"
+            )
+        elif bad := int((~torch.isfinite(found)).sum()):
+            problems.append(f"{name}: {bad} of {found.numel()} values are NaN or infinite")
+        elif name.endswith("running_var") and found.min() < 0:
+            problems.append(f"{name}: a negative variance")
+        elif name.endswith((".scale", ".width", ".quanta")) and found.min() <= 0:
+            problems.append(f"{name}: a scale that is not positive")
+    return sorted(problems)
