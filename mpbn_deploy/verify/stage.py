@@ -20,6 +20,7 @@ from torch import nn
 from ..base import Array, announce, record, watched
 from ..base.arguments import HANG_SECONDS
 from ..data import Split
+from ..execute import ExecutionOptions
 from ..execute.cluster import Cluster
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
@@ -32,14 +33,14 @@ from .comparison import (
     Compared,
     Comparison,
     Executions,
-    Mismatch as Mismatch,
-    compare as compare,
+    chosen_executors,
     compare_executions,
     compare_shard,
     join_comparisons,
 )
 from .drift import Drift, measure_drift
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
+from .twin import TwinExecutor
 
 
 @record
@@ -141,12 +142,11 @@ def verify(
     """
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
+    listed = chosen_executors(stock=stock, netx=netx is not None and obstacle is None)
     executions = Executions(
         network=network,
-        netx=netx if obstacle is None else None,
-        twin=twin,
-        stock=stock,
-        patience=patience,
+        executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
+        options=ExecutionOptions(netx=netx, patience=patience),
     )
     compared = _compare(executions, inputs, cluster)
     return VerifyReport(

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from .accuracy import accuracy_text
-from .comparison import COUNTS, Comparison, Mismatch as Mismatch, compare as compare
+from .comparison import COUNTS, Comparison
 from .drift import drift_table, drift_text
 from .stage import VerifyReport
 
@@ -29,7 +29,9 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     if report.stock_reader_obstacle is not None:
         lines.append(f"stock netx reader: not run, {report.stock_reader_obstacle}")
-    lines += [_mismatch_text(c) for c in report.comparisons if c.first_mismatch]
+    lines += [
+        f"{c.execution}: first difference: {c.first_mismatch}" for c in report.comparisons if c.first_mismatch
+    ]
     if report.fold is not None:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
         counts = f"{changed} of {compared}" if compared else "not compared, it has no LIF of ours"
@@ -48,11 +50,3 @@ def _cells(comparison: Comparison) -> Iterator[str]:
     for compared, mismatched in zip(COUNTS[::2], COUNTS[1::2], strict=True):
         shown = getattr(comparison, compared)
         yield from (str(shown), str(getattr(comparison, mismatched))) if shown else ("not shown", "")
-
-
-def _mismatch_text(comparison: Comparison) -> str:
-    first = comparison.first_mismatch
-    assert first is not None
-    step = "" if first.time_step is None else f", step {first.time_step}"
-    where = f"{first.quantity} of {first.population}, sample {first.sample}{step}, neuron {list(first.index)}"
-    return f"{comparison.execution}: first difference: {where}: expected {first.expected}, got {first.got}"
