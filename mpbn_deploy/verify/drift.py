@@ -12,8 +12,9 @@ follow from *earlier* ones, upstream or of the neuron itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..base import Array, SimulationError, announce, freeze_arrays, record, track
-from ..execute.emulator import emulate
+from ..execute.emulator import Emulator
 from ..ir import (
     Connection,
     FloatLif,
@@ -32,6 +33,7 @@ from ..ir import (
     IntPopulation,
     Lif,
     Readout,
+    Trace,
     as_steps,
     incoming,
     per_channel,
@@ -199,9 +201,16 @@ class _Run:
 
 
 def measure_drift(
-    folded: FoldedNetwork, network: IntNetwork, inputs: Array, labels: Array | None = None
+    folded: FoldedNetwork,
+    network: IntNetwork,
+    inputs: Array,
+    labels: Array | None = None,
+    trace: Trace | None = None,
 ) -> Drift:
-    """Compare both networks on all inputs, as many samples at once as their traces allow."""
+    """Compare both networks on all inputs, as many samples at once as their traces allow.
+
+    `trace` is that of the integer network, where it was executed before.
+    """
     check_pair(folded, network)
     as_steps(inputs, network.input.shape, network.timesteps)
     announce(f"verify: float against integer, {len(inputs)} samples")
@@ -211,8 +220,10 @@ def measure_drift(
     populations: dict[str, list[dict[str, Array]]] = {p.name: [] for p in network.populations[1:]}
     flips = {name: Counter(dict.fromkeys((*CAUSES, SEVERAL, EARLIER), 0)) for name in populations}
     firsts, predictions = [], []
+    emulator, executed = Emulator(folded), _executed(network, inputs, trace)
     for start in track(starts, "verify: drift", len(starts), quiet_seconds=QUIET_SECONDS):
-        run, predicted = _run(folded, network, inputs[start : start + size])
+        part = slice(start, start + size)
+        run, predicted = _run(folded, network, inputs[part], emulator.run(inputs[part]), executed(part))
         predictions.append(predicted)
         firsts.append(_first_flip(run, start))
         for population in network.populations[1:]:
@@ -252,9 +263,23 @@ def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
         )
 
 
-def _run(folded: FoldedNetwork, network: IntNetwork, inputs: Array) -> tuple[_Run, Array]:
+def _executed(network: IntNetwork, inputs: Array, trace: Trace | None) -> Callable[[slice], Trace]:
+    """Return what gives the trace of some samples: cut out of that of all, or emulated."""
+    if trace is not None:
+        return partial(_part, trace)
+    emulator = Emulator(network)
+    return lambda part: emulator.run(inputs[part])
+
+
+def _part(trace: Trace, samples: slice) -> Trace:
+    spikes = {name: values[samples] for name, values in trace.spikes.items()}
+    return replace(trace, spikes=spikes, voltages={}, outputs=trace.outputs[samples])
+
+
+def _run(
+    folded: FoldedNetwork, network: IntNetwork, inputs: Array, real: Trace, integer: Trace
+) -> tuple[_Run, Array]:
     """What both networks send, and their predictions [float and integer, samples]."""
-    real, integer = emulate(folded, inputs), emulate(network, inputs)
     given = {network.input.name: as_steps(inputs, network.input.shape, network.timesteps)}
     different = {name: spikes != integer.spikes[name] for name, spikes in real.spikes.items()}
     run = _Run(
