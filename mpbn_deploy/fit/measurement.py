@@ -1,4 +1,4 @@
-"""To be described."""
+"""Activity, measured: how often each neuron fires on some samples."""
 
 from __future__ import annotations
 

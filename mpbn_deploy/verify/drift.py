@@ -18,8 +18,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from ..base import Array, SimulationError, announce, freeze_arrays, record, track
 from ..execute.emulator import Emulator
@@ -418,43 +416,3 @@ def _root_mean_square(values: Array) -> float:
 
 def _json_number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-# ---- text -------------------------------------------------------------------------------------
-
-
-def drift_table(drift: Drift) -> Table:
-    """One row per population: what became of its spikes and voltages."""
-    table = Table(title="float against integer", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("population", overflow="fold")
-    for heading in ("rate", "equal", "error", "near"):
-        table.add_column(heading, justify="right")
-    table.add_column("flips by cause")
-    for population in drift.populations:
-        table.add_row(population.name, *_cells(population))
-    return table
-
-
-def _cells(population: PopulationDrift) -> list[str]:
-    whole, fires = population.over_steps(), population.fires
-    relative, near = population.relative_error, whole["near_threshold"]
-    causes = ", ".join(f"{cause} {count}" for cause, count in population.flips.items() if count)
-    return [
-        f"{100 * whole['rate_float']:.2f}/{whole['rate_integer']:.2%}" if fires else "",
-        f"{whole['spike_agreement']:.2%}" if fires else "",
-        f"{relative:.2%}" if np.isfinite(relative) else f"{whole['voltage_error_rms']:.3g}",
-        f"{near:.2%}" if np.isfinite(near) else "",
-        causes or ("none" if fires else ""),
-    ]
-
-
-def drift_text(drift: Drift) -> list[str]:
-    """Lines for people."""
-    first = "none" if drift.first_flip is None else str(drift.first_flip)
-    predictions = drift.predictions
-    return [
-        "rate: of firing, float/integer; equal: spikes; error: root mean square of the voltage's, in percent "
-        "of its distance from the threshold where it has one; near: within a unit of weight of the threshold",
-        f"first spike that differs: {first}",
-        f"predictions equal to the float network: {predictions.agreement:.2%}; changed: {predictions}",
-    ]

@@ -1,7 +1,7 @@
-"""STAGE + COMMAND: executions compared bit by bit, and float against integer.
+"""STAGE: executions compared bit by bit, and float against integer.
 
-The reference simulator is the definition. The emulator, Lava and lava-dl's stock reader of
-network.net are held against it in every spike, every voltage they show and every output.
+The reference simulator is the definition. Every other executor is compared with it, with equality, in every
+spike and voltage that it shows and in every output.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
     return spikes, logits
 
 
-# ---- JSON and text ----------------------------------------------------------------------------
+# ---- JSON -------------------------------------------------------------------------------------
 
 
 def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:

@@ -1,16 +1,17 @@
-"""To be described."""
+"""The report of `verify` as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from .accuracy import accuracy_text
 from .comparison import COUNTS, Comparison
-from .drift import drift_table, drift_text
+from .drift import Drift, PopulationDrift
 from .stage import VerifyReport
 
 
@@ -50,3 +51,40 @@ def _cells(comparison: Comparison) -> Iterator[str]:
     for compared, mismatched in zip(COUNTS[::2], COUNTS[1::2], strict=True):
         shown = getattr(comparison, compared)
         yield from (str(shown), str(getattr(comparison, mismatched))) if shown else ("not shown", "")
+
+
+def drift_table(drift: Drift) -> Table:
+    """One row per population: what became of its spikes and voltages."""
+    table = Table(title="float against integer", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("population", overflow="fold")
+    for heading in ("rate", "equal", "error", "near"):
+        table.add_column(heading, justify="right")
+    table.add_column("flips by cause")
+    for population in drift.populations:
+        table.add_row(population.name, *_drift_cells(population))
+    return table
+
+
+def _drift_cells(population: PopulationDrift) -> list[str]:
+    whole, fires = population.over_steps(), population.fires
+    relative, near = population.relative_error, whole["near_threshold"]
+    causes = ", ".join(f"{cause} {count}" for cause, count in population.flips.items() if count)
+    return [
+        f"{100 * whole['rate_float']:.2f}/{whole['rate_integer']:.2%}" if fires else "",
+        f"{whole['spike_agreement']:.2%}" if fires else "",
+        f"{relative:.2%}" if np.isfinite(relative) else f"{whole['voltage_error_rms']:.3g}",
+        f"{near:.2%}" if np.isfinite(near) else "",
+        causes or ("none" if fires else ""),
+    ]
+
+
+def drift_text(drift: Drift) -> list[str]:
+    """Lines for people."""
+    first = "none" if drift.first_flip is None else str(drift.first_flip)
+    predictions = drift.predictions
+    return [
+        "rate: of firing, float/integer; equal: spikes; error: root mean square of the voltage's, in percent "
+        "of its distance from the threshold where it has one; near: within a unit of weight of the threshold",
+        f"first spike that differs: {first}",
+        f"predictions equal to the float network: {predictions.agreement:.2%}; changed: {predictions}",
+    ]
