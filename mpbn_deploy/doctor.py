@@ -19,8 +19,7 @@ from rich.table import Table
 
 from . import __version__
 from .base import Command, Outcome, main, record
-from .execute.lava import INSTALL_LAVA, load_netx
-from .ir import Connection, Dense, Input, IntNetwork, Lif, Neuron, Population
+from .execute import EXECUTORS
 
 OLDEST, NEWEST = (3, 10), (3, 12)
 
@@ -46,24 +45,9 @@ class Finding:
     mend: str | None
 
 
-def one_neuron() -> IntNetwork:
-    """A neuron that fires when its input of 0..7, times two, exceeds nine."""
-    source: Neuron = Input(minimum=0, maximum=7)
-    neuron: Neuron = Lif(threshold=np.array([9]), bias=np.array([0]), decay_voltage=3072)
-    return IntNetwork(
-        populations=(
-            Population(name="input", shape=(1,), neuron=source),
-            Population(name="neuron", shape=(1,), neuron=neuron),
-        ),
-        connections=(Connection(source="input", target="neuron", synapse=Dense(weight=np.array([[2]]))),),
-        timesteps=2,
-        scales={"neuron": np.ones(1)},
-    )
-
-
 def examine() -> list[Finding]:
     """Run all checks; none of them stops another."""
-    return [_examine(check) for check in CHECKS]
+    return [_examine(check) for check in (*CHECKS, *_executors())]
 
 
 def _examine(check: Check) -> Finding:
@@ -112,6 +96,7 @@ def _nir() -> str:
 
 
 def _hdf5() -> str:
+    from .execute import one_neuron
     from .formats.netx import read_netx, write_netx
 
     with tempfile.TemporaryDirectory() as folder:
@@ -119,24 +104,6 @@ def _hdf5() -> str:
         write_netx(one_neuron(), path)
         populations = len(read_netx(path).populations)
     return f"{metadata.version('h5py')}, wrote and read {populations} populations"
-
-
-def _lava() -> str:
-    """Three samples, of which the second and third fire: 2 * 5 > 9, 2 * 4 + 8 // 4 > 9."""
-    from .execute import lava as lava_sim
-    from .execute.reference import simulate
-
-    inputs = np.array([[[1], [1]], [[5], [0]], [[4], [4]]])
-    expected, got = simulate(one_neuron(), inputs), lava_sim.run(one_neuron(), inputs)
-    if not np.array_equal(expected.spikes["neuron"], got.spikes["neuron"]):
-        raise RuntimeError("one neuron in Lava fired other spikes than the reference")
-    count = int(got.spikes["neuron"].sum())
-    return f"{metadata.version('lava-nc')}, one neuron fired {count} spikes as it should"
-
-
-def _netx() -> str:
-    reader = load_netx().Network
-    return f"{metadata.version('lava-dl')}, {reader.__module__}.{reader.__name__}"
 
 
 INSTALL = "pip install --upgrade mpbn_deploy"
@@ -147,9 +114,16 @@ CHECKS = (
     Check(name="h5py", needed=True, works=_hdf5, mend=INSTALL),
     Check(name="data", needed=True, works=_data, mend=INSTALL),
     Check(name="report", needed=True, works=_report, mend=INSTALL),
-    Check(name="Lava", needed=False, works=_lava, mend=INSTALL_LAVA),
-    Check(name="lava-dl netx", needed=False, works=_netx, mend=INSTALL_LAVA),
 )
+
+
+def _executors() -> list[Check]:
+    """Return a check for each executor that needs packages of its own."""
+    return [
+        Check(name=executor.name, needed=False, works=executor.check, mend=executor.install)
+        for executor in EXECUTORS.values()
+        if executor.install is not None
+    ]
 
 
 def _text(findings: list[Finding]) -> RenderableType:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from .errors import OptionError
+
 LOCAL = "local:"  # --cluster local:2
 SCHEMES = ("tcp", "tls")
 MOST_WORKERS = 1024  # on one machine: more are a slip of the keyboard
@@ -100,6 +102,14 @@ def _address(text: str) -> str:
     elif host_and_port(text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address; give tcp://host:8786, or local:2")
     return text
+
+
+def local_workers(address: str) -> int:
+    """Return N for local:N."""
+    try:
+        return whole_number(1, MOST_WORKERS)(address.removeprefix(LOCAL))
+    except argparse.ArgumentTypeError as error:
+        raise OptionError(f"cluster {address}: {error}.") from error
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:

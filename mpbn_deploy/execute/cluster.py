@@ -11,7 +11,6 @@ sample is counted once. Networks know no other samples than their own, so result
 
 from __future__ import annotations
 
-import argparse
 import logging
 import signal
 import socket
@@ -37,7 +36,7 @@ from ..base import (
     record,
     watched,
 )
-from ..base.arguments import LOCAL, MOST_WORKERS, host_and_port, whole_number
+from ..base.arguments import LOCAL, host_and_port, local_workers
 from ..data import Inputs
 from .lava import signals_kept_for_later
 
@@ -281,7 +280,7 @@ def connected(address: str) -> Iterator[Cluster]:
         place: Any = address
         least = 1
         if address.startswith(LOCAL):
-            least = _own_count(address)
+            least = local_workers(address)
             place = stack.enter_context(_own_workers(least))
         cluster = Cluster(stack.enter_context(_client(place, address)), address, least)
         try:
@@ -394,10 +393,3 @@ def _no_worker() -> str:
         f"the scheduler has no worker, and none came within {SECONDS_TO_FIND:g} s. Start some where "
         "mpbn_deploy is installed: `dask worker SCHEDULER --nworkers auto --nthreads 1`."
     )
-
-
-def _own_count(address: str) -> int:
-    try:
-        return whole_number(1, MOST_WORKERS)(address.removeprefix(LOCAL))
-    except argparse.ArgumentTypeError as error:
-        raise OptionError(f"cluster {address}: {error}.") from error

@@ -53,6 +53,7 @@ from ..ir import (
     value_range,
     window,
 )
+from .options import ExecutionOptions
 from .spike_convolution import spike_convolution
 
 EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every integer
@@ -492,3 +493,11 @@ def _join(traces: list[Trace]) -> Trace:
         voltages={name: np.concatenate([trace.voltages[name] for trace in traces]) for name in names},
         outputs=np.concatenate([trace.outputs for trace in traces]),
     )
+
+
+# ---- as an executor ---------------------------------------------------------------------------
+
+
+def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
+    """As `emulate`."""
+    return emulate(network, inputs, keep_trace=options.keep_trace, watch=options.watch)

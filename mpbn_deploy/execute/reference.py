@@ -33,6 +33,7 @@ from ..ir import (
     check_input_values,
     incoming,
 )
+from .options import ExecutionOptions
 
 NeuronT = TypeVar("NeuronT")
 ROUNDING = 64 * np.finfo(np.float64).eps  # of a sum of many terms, relative to it
@@ -210,3 +211,19 @@ def _check_width(name: str, current: Array, voltage: Array) -> None:
                 f"{name}: a {label} of magnitude {largest} leaves the 24-bit state (at most {STATE_LIMIT}); "
                 "quantize it for inputs and steps like these."
             )
+
+
+# ---- as an executor ---------------------------------------------------------------------------
+
+CHUNK = 16  # samples of which outputs alone are wanted, simulated at once
+
+
+def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
+    """As `simulate`; where outputs alone are wanted, chunk by chunk, which bounds the memory."""
+    if options.keep_trace:
+        return simulate(network, inputs)
+    as_steps(inputs[:1], network.input.shape, network.timesteps)
+    starts = range(0, len(inputs), CHUNK)
+    chunks = options.watch(starts, len(starts))
+    outputs = [simulate(network, inputs[start : start + CHUNK]).outputs for start in chunks]
+    return Trace(spikes={}, voltages={}, outputs=np.concatenate(outputs))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from .. import __version__
 from ..base import Array, FormatError, OptionError, announce, json_text, record, same_records
 from ..checkpoint import load_model
 from ..data import DATASETS, Samples, choose_samples
-from ..execute.emulator import emulate
 from ..execute.lava import installed_version
 from ..fit import measure, stage as fit
 from ..fold import fold
@@ -129,10 +127,8 @@ def export(
             data_name=chosen.name,
             model=model,
         )
-        if model is not None and not isinstance(model.body, QuantizedBody):
-            verified = replace(verified, fold=verify.check_fold(model, folded, chosen.inputs))
         announce(f"fit: on {profile.title}")
-        fitted = fit.fit(network, profile, measure(network, chosen.inputs), chips=chips)
+        fitted = fit.fit(network, profile, measure(network, chosen.inputs, trace=verified.trace), chips=chips)
         result = ExportResult(folder=folder, verified=verified, fitted=fitted, notes=tuple(remarks))
         facts = _facts(model_path, model, profile, chosen, options)
         _write_reports(staging, result, network, profile, described, facts, chosen, folded, model)
@@ -244,6 +240,8 @@ def _write_reports(
 ) -> None:
     (staging / FIT_FILE).write_text(json_text(result.fitted.to_json()), encoding="utf-8")
     (staging / VERIFY_FILE).write_text(json_text(result.verified.to_json()), encoding="utf-8")
+    trace = result.verified.trace
+    assert trace is not None  # no cluster compared
     content = ReportContent(
         title=f"{facts['model']['name']} on {profile.title}",
         network=network,
@@ -251,7 +249,7 @@ def _write_reports(
         verify=result.verified,
         fit=result.fitted,
         quantization=described,
-        trace=emulate(network, chosen.inputs),
+        trace=trace,
         facts=_flat(facts),
         folded=folded,
         trained_thresholds=trained_thresholds(model),

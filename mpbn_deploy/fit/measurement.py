@@ -1,32 +1,33 @@
-"""To be described."""
+"""Activity, measured: how often each neuron fires on some samples."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from ..base import Array, Watch, unwatched
 from ..execute.emulator import CHUNK, Emulator
-from ..ir import IntNetwork, as_steps
+from ..ir import IntNetwork, Trace, as_steps
 from .activity import Activity
 
 TRACE_BYTES = 2**30  # that the trace of one chunk of samples may take
 BYTES_PER_STATE = 15  # of a neuron in one step: its spike, and its voltage in two types
 
 
-def measure(network: IntNetwork, inputs: Array, watch: Watch = unwatched) -> Activity:
-    """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] held for all steps.
+def measure(
+    network: IntNetwork, inputs: Array, watch: Watch = unwatched, trace: Trace | None = None
+) -> Activity:
+    """Count the spikes of a network on inputs [samples, timesteps, *shape], or [samples, *shape].
 
-    Samples run in chunks whose traces stay within `TRACE_BYTES` (one sample, where that is larger), and
-    only sums are kept. `watch` sees the chunks go by.
+    `trace` is what the network did on them, where it was executed before. Where not, samples run in chunks
+    whose traces stay within `TRACE_BYTES` (one sample, where that is larger), and only sums are kept;
+    `watch` sees the chunks go by.
     """
     inputs = np.asarray(inputs)
     as_steps(inputs[:1], network.input.shape, network.timesteps)
-    emulator, size = Emulator(network), _samples_at_once(network)
     counts = {p.name: np.zeros(p.shape, np.int64) for p in network.populations}
-    starts = range(0, len(inputs), size)
-    for start in watch(starts, len(starts)):
-        chunk = inputs[start : start + size]
-        spikes = emulator.run(chunk).spikes
+    for chunk, spikes in _executed(network, inputs, watch) if trace is None else [(inputs, trace.spikes)]:
         for name in spikes:
             counts[name] += spikes[name].sum(axis=(0, 1))
         steps = as_steps(chunk, network.input.shape, network.timesteps)
@@ -36,6 +37,17 @@ def measure(network: IntNetwork, inputs: Array, watch: Watch = unwatched) -> Act
         timesteps=network.timesteps,
         spikes={name: total / len(inputs) for name, total in counts.items()},
     )
+
+
+def _executed(
+    network: IntNetwork, inputs: Array, watch: Watch
+) -> Iterator[tuple[Array, Mapping[str, Array]]]:
+    """Yield chunks of the inputs, each with the spikes that it caused."""
+    emulator, size = Emulator(network), _samples_at_once(network)
+    starts = range(0, len(inputs), size)
+    for start in watch(starts, len(starts)):
+        chunk = inputs[start : start + size]
+        yield chunk, emulator.run(chunk).spikes
 
 
 def _samples_at_once(network: IntNetwork) -> int:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from ..base import write_atomically
 from ..fit import FitReport, LayerFit, column, shown_resources
 from ..ir import STATE_LIMIT
-from ..verify import LAVA_CLAIM, Mismatch, VerifyReport
+from ..verify import LAVA_CLAIM, VerifyReport
 from .content import ReportContent
 from .core_map import core_map
 from .costs import costs
@@ -94,17 +94,8 @@ def _lava_claim(report: VerifyReport) -> str | None:
 
 
 def _differences(report: VerifyReport) -> list[tuple[str, str]]:
-    """Return the first mismatch of each execution that has one."""
-    found = [(c.execution, c.first_mismatch) for c in report.comparisons]
-    return [(execution, _place(mismatch)) for execution, mismatch in found if mismatch is not None]
-
-
-def _place(mismatch: Mismatch) -> str:
-    step = "" if mismatch.time_step is None else f", time step {mismatch.time_step}"
-    return (
-        f"{mismatch.quantity} of {mismatch.population}, sample {mismatch.sample}{step}, "
-        f"neuron {list(mismatch.index)}: expected {mismatch.expected}, got {mismatch.got}"
-    )
+    """Return the first difference of each execution that has one."""
+    return [(c.execution, str(c.first_mismatch)) for c in report.comparisons if c.first_mismatch]
 
 
 def _drifts(report: VerifyReport) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""To be described."""
+"""COMMAND: run an exported network, or a .net file, in any of the executors, alone or on a cluster."""
 
 from typing import TYPE_CHECKING
 

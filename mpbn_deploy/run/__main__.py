@@ -12,12 +12,13 @@ from ..base.arguments import (
 )
 from ..base.commands import Command, Outcome, main
 from ..data import DATASETS, RANDOM
+from ..execute import EXECUTORS
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_arguments(parser)
     add_sample_arguments(parser, (*DATASETS, RANDOM))
-    parser.add_argument("--backend", choices=("lava", "emulator"), default="lava", help="default: lava")
+    parser.add_argument("--backend", choices=tuple(EXECUTORS), default="lava", help="default: lava")
     parser.add_argument("--stock", action="store_true", help="Lava's own process models, which are slow")
     add_execution_arguments(parser)
 

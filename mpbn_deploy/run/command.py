@@ -21,6 +21,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             samples,
             options.backend,
             stock=options.stock,
+            netx=opened.netx,
             patience=options.patience,
             cluster=cluster,
         )

@@ -1,23 +1,22 @@
-"""COMMAND: run an exported network, or a .net file, in Lava's simulator or in the emulator."""
+"""STAGE: run an integer network in one of the executors."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..base import Array, OptionError, announce, watched
+from ..base import Array, OptionError, announce, did_you_mean, watched
 from ..base.arguments import HANG_SECONDS
 from ..data import Samples
-from ..execute import lava as lava_sim
+from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor
 from ..execute.cluster import Cluster
-from ..execute.emulator import emulate
-from ..ir import IntNetwork, Trace, as_steps
+from ..ir import IntNetwork, as_steps
 
-PARTS = {"lava": "blocks of steps", "emulator": "chunks of samples"}  # of a run, as progress shows them
+WITH_STOCK = {"lava": "lava-stock"}  # the executor that --stock chooses instead
 
 
 def run(
@@ -26,22 +25,23 @@ def run(
     backend: str,
     *,
     stock: bool = False,
+    netx: Path | None = None,
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
 ) -> dict[str, Any]:
     """Run the samples; predictions, and where labels are known the accuracy.
 
-    Lava is taken to hang when a block of steps takes longer than `patience` seconds. Workers of a `cluster`
+    `backend` is a key of `EXECUTORS`; `netx` is the file that holds the network, for those that read it. Lava
+    is taken to hang when a block of steps takes longer than `patience` seconds. Workers of a `cluster`
     share the samples out among them; the predictions are the same.
     """
-    if stock and backend != "lava":
-        raise OptionError(f"--stock chooses Lava's own process models; --backend {backend} has none.")
+    executor = _executor(backend, stock)
+    if (obstacle := executor.obstacle(network)) is not None:
+        raise OptionError(f"--backend {backend} cannot run this network: {obstacle}.")
+    file = netx if executor.reads_file else None
+    options = ExecutionOptions(keep_trace=False, netx=file, patience=patience)
     started = time.perf_counter()
-    if backend == "lava":
-        execute = partial(lava_sim.run, probe=(), stock=stock, patience=patience)
-    else:
-        execute = partial(emulate, keep_trace=False)
-    predictions = _predict(network, samples, backend, execute, cluster)
+    predictions = _predict(network, samples.inputs, backend, executor, options, cluster)
     seconds = time.perf_counter() - started
     accuracy = None if samples.labels is None else float(np.mean(predictions == samples.labels))
     return {
@@ -54,18 +54,33 @@ def run(
     }
 
 
+def _executor(backend: str, stock: bool) -> ListedExecutor:
+    if stock and backend not in WITH_STOCK:
+        raise OptionError(f"--stock chooses Lava's own process models; --backend {backend} has none.")
+    if backend not in EXECUTORS:
+        raise OptionError(f"no backend {backend!r}. {did_you_mean(backend, list(EXECUTORS))}")
+    return EXECUTORS[WITH_STOCK[backend] if stock else backend]
+
+
 def _predict(
     network: IntNetwork,
-    samples: Samples,
+    inputs: Array,
     backend: str,
-    execute: Callable[..., Trace],
+    executor: ListedExecutor,
+    options: ExecutionOptions,
     cluster: Cluster | None,
 ) -> Array:
-    inputs = samples.inputs
     announce(f"{backend}: {len(inputs)} samples of {network.timesteps} steps")
     if cluster is None:
-        return execute(network, inputs, watch=watched(f"{backend}, {PARTS[backend]}")).predictions
+        watch = watched(f"{backend}, {executor.parts}")
+        return executor.run(network, inputs, replace(options, watch=watch)).predictions
     announce(f"cluster: {cluster}")
     as_steps(inputs[:1], network.input.shape, network.timesteps)  # refuses another shape before it is sent
-    parts = cluster.share_out(execute, network, inputs, f"{backend}, shards of samples")
-    return np.concatenate([trace.predictions for _, trace in parts])
+    common = executor, network, options.portable()
+    parts = cluster.share_out(_predict_shard, common, inputs, f"{backend}, shards of samples")
+    return np.concatenate([predictions for _, predictions in parts])
+
+
+def _predict_shard(common: tuple[ListedExecutor, IntNetwork, ExecutionOptions], inputs: Array) -> Array:
+    executor, network, options = common
+    return executor.run(network, inputs, options).predictions

@@ -1,4 +1,16 @@
-"""To be described."""
+"""COMMAND: executions compared bit by bit, and the float network against its integers.
+
+integer network, samples, perhaps the folded network and the PyTorch model  ->  VerifyReport
+
+stage         verify: all of the below, in one report
+comparison    every executor against the reference simulator
+twin          a model that was trained quantization-aware, as one more executor
+drift, flips  how far integers are from the float network, and which rounding flipped a spike
+floating      the folded network in Lava's floating-point models
+accuracy      predictions and accuracies on a whole test split
+certificate   verify.json, reproduced by `verify FOLDER --check`
+text          the report as text
+"""
 
 from typing import TYPE_CHECKING
 

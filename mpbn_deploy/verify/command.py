@@ -14,7 +14,6 @@ from ..base import (
 from ..execute.cluster import chosen_cluster
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from .certificate import check, read_certificate
-from .comparison import Mismatch as Mismatch, compare as compare
 from .stage import verify
 from .text import verify_text
 

@@ -6,25 +6,18 @@ Samples do not touch each other, so they may be compared in parts: what all part
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import torch
 
-from ..base import Array, MissingPackageError, SimulationError, Watch, announce, record, unwatched, watched
-from ..base.arguments import HANG_SECONDS
-from ..execute import lava as lava_sim
-from ..execute.emulator import emulate
+from ..base import Array, MissingPackageError, SimulationError, announce, record, unwatched, watched
+from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
+from ..execute.lava import LavaFailedError
 from ..execute.reference import simulate
-from ..ir import IntNetwork, Trace, as_steps
-from ..nn import SpikingNetwork
-from ..quantize import QuantizedBody
+from ..ir import IntNetwork, Trace
 
-EMULATOR = "emulator"
+REFERENCE, EMULATOR = "reference", "emulator"
 QUANTITIES = ("spike", "voltage", "output")
 COUNTS = (
     "spikes_compared",
@@ -48,6 +41,14 @@ class Mismatch:
     expected: int
     got: int
 
+    def __str__(self) -> str:
+        """'spike of lif1, sample 0, time step 2, neuron [3, 1, 0]: expected 1, got 0'"""
+        step = "" if self.time_step is None else f", time step {self.time_step}"
+        return (
+            f"{self.quantity} of {self.population}, sample {self.sample}{step}, "
+            f"neuron {list(self.index)}: expected {self.expected}, got {self.got}"
+        )
+
 
 @record
 class Comparison:
@@ -70,29 +71,36 @@ class Comparison:
 
 @record
 class Compared:
-    """All executions on some samples; `failed` names those that broke off in the middle."""
+    """All executions on some samples; `failed` names those that broke off in the middle.
+
+    `trace` is the reference's, without its voltages; None where the samples were compared in parts.
+    """
 
     comparisons: tuple[Comparison, ...]
     failed: tuple[str, ...] = ()
+    trace: Trace | None = None
 
 
 @record
 class Executions:
-    """What is held against the reference: the emulator, Lava, and what else there is.
-
-    `netx` is the file network.net that lava-dl's stock reader runs, or what it holds; `twin` the PyTorch
-    model of a network that was trained quantization-aware. With `stock`, Lava's own process models run too.
-    """
+    """What is held against the reference, and what executors are told."""
 
     network: IntNetwork
-    netx: Path | bytes | None = None
-    twin: SpikingNetwork | None = None
-    stock: bool = False
-    patience: float = HANG_SECONDS  # seconds, after which Lava is taken to hang
+    executors: tuple[Executor, ...]
+    options: ExecutionOptions
 
     def portable(self) -> Executions:
-        """The same for another machine, which has no such file."""
-        return replace(self, netx=self.netx.read_bytes()) if isinstance(self.netx, Path) else self
+        """The same for another machine."""
+        return replace(self, options=self.options.portable())
+
+
+def chosen_executors(*, stock: bool, netx: bool) -> tuple[ListedExecutor, ...]:
+    """All executors but the reference: slow ones only with `stock`, readers of files only with `netx`."""
+    return tuple(
+        executor
+        for key, executor in EXECUTORS.items()
+        if key != REFERENCE and (stock or not executor.slow) and (netx or not executor.reads_file)
+    )
 
 
 def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) -> Compared:
@@ -104,78 +112,31 @@ def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) 
     tell(f"verify: the reference, {len(inputs)} samples of {given.network.timesteps} steps")
     reference = simulate(given.network, inputs)
     comparisons, failed = [], []
-    with _as_file(given.netx) as netx:
-        for name, execute in _executions(replace(given, netx=netx), inputs, shown).items():
-            tell(f"verify: reference against {name}, {len(inputs)} samples")
-            try:
-                comparisons.append(compare(name, reference, execute()))
-            except (MissingPackageError, SimulationError) as error:
-                if name == EMULATOR:  # it runs whatever the reference runs
-                    raise
-                comparisons.append(Comparison(execution=name, not_run=str(error)))
-                failed += [name] if isinstance(error, lava_sim.LavaFailedError) else []
-    return Compared(comparisons=tuple(comparisons), failed=tuple(failed))
+    for executor in given.executors:
+        tell(f"verify: reference against {executor.name}, {len(inputs)} samples")
+        try:
+            comparisons.append(compare(executor.name, reference, _run(executor, given, inputs, shown)))
+        except (MissingPackageError, SimulationError) as error:
+            if executor is EXECUTORS[EMULATOR]:  # it runs whatever the reference runs
+                raise
+            comparisons.append(Comparison(execution=executor.name, not_run=str(error)))
+            failed += [executor.name] if isinstance(error, LavaFailedError) else []
+    return Compared(
+        comparisons=tuple(comparisons), failed=tuple(failed), trace=replace(reference, voltages={})
+    )
 
 
 def compare_shard(given: Executions, inputs: Array) -> Compared:
-    """The same, in silence: by a worker of a cluster."""
-    return compare_executions(given, inputs, shown=False)
+    """The same, in silence and without the trace: by a worker of a cluster."""
+    return replace(compare_executions(given, inputs, shown=False), trace=None)
 
 
-@contextmanager
-def _as_file(netx: Path | bytes | None) -> Iterator[Path | None]:
-    if not isinstance(netx, bytes):
-        yield netx
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "network.net"
-        file.write_bytes(netx)
-        yield file
-
-
-def _executions(given: Executions, inputs: Array, shown: bool) -> dict[str, Callable[[], Trace]]:
-    """What is held against the reference; Lava takes long for large networks, so it shows how far it is."""
-    network, netx, twin, patience = given.network, given.netx, given.twin, given.patience
-
-    def watch(label: str) -> Watch:
-        return watched(label) if shown else unwatched
-
-    executions: dict[str, Callable[[], Trace]] = {
-        EMULATOR: lambda: emulate(network, inputs),
-        "Lava": lambda: lava_sim.run(
-            network, inputs, patience=patience, watch=watch("Lava, blocks of steps")
-        ),
-    }
-    if given.stock:
-        executions["Lava (stock)"] = lambda: lava_sim.run(
-            network, inputs, stock=True, patience=patience, watch=watch("Lava (stock), blocks of steps")
-        )
-    if isinstance(netx, Path):
-        executions["lava-dl netx"] = lambda: lava_sim.run_stock_netx(
-            netx, network, inputs, patience=patience, watch=watch("lava-dl netx, samples")
-        )
-    if twin is not None:
-        executions["PyTorch, as trained"] = lambda: run_twin(twin, inputs)
-    return executions
-
-
-def run_twin(model: SpikingNetwork, inputs: Array) -> Trace:
-    """What the forward pass of a network that was trained quantization-aware does, in its integers.
-
-    It shows spikes and outputs; voltages stay inside its passage over the time steps.
-    """
-    body = model.body
-    assert isinstance(body, QuantizedBody)
-    stepped = as_steps(np.asarray(inputs, np.float32), model.input_format.shape, model.timesteps)
-    with torch.no_grad():
-        sent = body.run(torch.from_numpy(stepped.swapaxes(0, 1).copy()).flatten(0, 1))
-    arrays = {
-        name: values.view(model.timesteps, -1, *values.shape[1:]).transpose(0, 1).numpy()
-        for name, values in sent.items()
-    }
-    *firing, readout = (neurons.population.name for neurons in body.all_neurons)
-    spikes = {name: arrays[name].astype(bool) for name in firing}
-    return Trace(spikes=spikes, voltages={}, outputs=arrays[readout].sum(axis=1).astype(np.int64))
+def _run(executor: Executor, given: Executions, inputs: Array, shown: bool) -> Trace:
+    """Run an executor, which shows how far it is; a network that it cannot express is an error."""
+    if (obstacle := executor.obstacle(given.network)) is not None:
+        raise SimulationError(obstacle)
+    watch = watched(f"{executor.name}, {executor.parts}") if shown else unwatched
+    return executor.run(given.network, inputs, replace(given.options, watch=watch))
 
 
 # ---- two traces -------------------------------------------------------------------------------

@@ -12,16 +12,15 @@ follow from *earlier* ones, upstream or of the neuron itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from ..base import Array, SimulationError, announce, freeze_arrays, record, track
-from ..execute.emulator import emulate
+from ..execute.emulator import Emulator
 from ..ir import (
     Connection,
     FloatLif,
@@ -32,6 +31,7 @@ from ..ir import (
     IntPopulation,
     Lif,
     Readout,
+    Trace,
     as_steps,
     incoming,
     per_channel,
@@ -199,9 +199,16 @@ class _Run:
 
 
 def measure_drift(
-    folded: FoldedNetwork, network: IntNetwork, inputs: Array, labels: Array | None = None
+    folded: FoldedNetwork,
+    network: IntNetwork,
+    inputs: Array,
+    labels: Array | None = None,
+    trace: Trace | None = None,
 ) -> Drift:
-    """Compare both networks on all inputs, as many samples at once as their traces allow."""
+    """Compare both networks on all inputs, as many samples at once as their traces allow.
+
+    `trace` is that of the integer network, where it was executed before.
+    """
     check_pair(folded, network)
     as_steps(inputs, network.input.shape, network.timesteps)
     announce(f"verify: float against integer, {len(inputs)} samples")
@@ -211,8 +218,10 @@ def measure_drift(
     populations: dict[str, list[dict[str, Array]]] = {p.name: [] for p in network.populations[1:]}
     flips = {name: Counter(dict.fromkeys((*CAUSES, SEVERAL, EARLIER), 0)) for name in populations}
     firsts, predictions = [], []
+    emulator, executed = Emulator(folded), _executed(network, inputs, trace)
     for start in track(starts, "verify: drift", len(starts), quiet_seconds=QUIET_SECONDS):
-        run, predicted = _run(folded, network, inputs[start : start + size])
+        part = slice(start, start + size)
+        run, predicted = _run(folded, network, inputs[part], emulator.run(inputs[part]), executed(part))
         predictions.append(predicted)
         firsts.append(_first_flip(run, start))
         for population in network.populations[1:]:
@@ -252,9 +261,23 @@ def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
         )
 
 
-def _run(folded: FoldedNetwork, network: IntNetwork, inputs: Array) -> tuple[_Run, Array]:
+def _executed(network: IntNetwork, inputs: Array, trace: Trace | None) -> Callable[[slice], Trace]:
+    """Return what gives the trace of some samples: cut out of that of all, or emulated."""
+    if trace is not None:
+        return partial(_part, trace)
+    emulator = Emulator(network)
+    return lambda part: emulator.run(inputs[part])
+
+
+def _part(trace: Trace, samples: slice) -> Trace:
+    spikes = {name: values[samples] for name, values in trace.spikes.items()}
+    return replace(trace, spikes=spikes, voltages={}, outputs=trace.outputs[samples])
+
+
+def _run(
+    folded: FoldedNetwork, network: IntNetwork, inputs: Array, real: Trace, integer: Trace
+) -> tuple[_Run, Array]:
     """What both networks send, and their predictions [float and integer, samples]."""
-    real, integer = emulate(folded, inputs), emulate(network, inputs)
     given = {network.input.name: as_steps(inputs, network.input.shape, network.timesteps)}
     different = {name: spikes != integer.spikes[name] for name, spikes in real.spikes.items()}
     run = _Run(
@@ -393,43 +416,3 @@ def _root_mean_square(values: Array) -> float:
 
 def _json_number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-# ---- text -------------------------------------------------------------------------------------
-
-
-def drift_table(drift: Drift) -> Table:
-    """One row per population: what became of its spikes and voltages."""
-    table = Table(title="float against integer", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("population", overflow="fold")
-    for heading in ("rate", "equal", "error", "near"):
-        table.add_column(heading, justify="right")
-    table.add_column("flips by cause")
-    for population in drift.populations:
-        table.add_row(population.name, *_cells(population))
-    return table
-
-
-def _cells(population: PopulationDrift) -> list[str]:
-    whole, fires = population.over_steps(), population.fires
-    relative, near = population.relative_error, whole["near_threshold"]
-    causes = ", ".join(f"{cause} {count}" for cause, count in population.flips.items() if count)
-    return [
-        f"{100 * whole['rate_float']:.2f}/{whole['rate_integer']:.2%}" if fires else "",
-        f"{whole['spike_agreement']:.2%}" if fires else "",
-        f"{relative:.2%}" if np.isfinite(relative) else f"{whole['voltage_error_rms']:.3g}",
-        f"{near:.2%}" if np.isfinite(near) else "",
-        causes or ("none" if fires else ""),
-    ]
-
-
-def drift_text(drift: Drift) -> list[str]:
-    """Lines for people."""
-    first = "none" if drift.first_flip is None else str(drift.first_flip)
-    predictions = drift.predictions
-    return [
-        "rate: of firing, float/integer; equal: spikes; error: root mean square of the voltage's, in percent "
-        "of its distance from the threshold where it has one; near: within a unit of weight of the threshold",
-        f"first spike that differs: {first}",
-        f"predictions equal to the float network: {predictions.agreement:.2%}; changed: {predictions}",
-    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ..base import Array, MissingPackageError, SimulationError, Watch, record, u
 from ..base.arguments import HANG_SECONDS
 from ..execute import lava as lava_sim
 from ..execute.reference import close_calls, simulate
-from ..ir import FoldedNetwork
+from ..ir import FoldedNetwork, Trace
 
 COUNTS = ("spikes_compared", "spikes_mismatched", "spikes_mismatched_in_doubt", "close_calls")
 
@@ -45,22 +45,35 @@ class FloatingCheck:
 
 
 def check_floating_point(
-    folded: FoldedNetwork, inputs: Array, *, patience: float = HANG_SECONDS, watch: Watch = unwatched
+    folded: FoldedNetwork,
+    inputs: Array,
+    *,
+    patience: float = HANG_SECONDS,
+    watch: Watch = unwatched,
+    expected: Callable[[], Trace] | None = None,
 ) -> FloatingCheck:
-    """Count the spikes in which Lava's floating-point models differ from `simulate`."""
+    """Count the spikes in which Lava's floating-point models differ from `simulate`.
+
+    `expected` gives the trace of `simulate`, where somebody else needs it too.
+    """
     try:
-        got = lava_sim.run(folded, inputs, patience=patience, watch=watch)
+        spikes = lava_sim.run(folded, inputs, patience=patience, watch=watch).spikes
     except (MissingPackageError, SimulationError) as error:
         return FloatingCheck(not_run=str(error))
-    expected = simulate(folded, inputs)
+    return _compare(folded, inputs, simulate(folded, inputs) if expected is None else expected(), spikes)
+
+
+def _compare(
+    folded: FoldedNetwork, inputs: Array, expected: Trace, got: Mapping[str, Array]
+) -> FloatingCheck:
     close = close_calls(folded, inputs, expected)
     samples = len(expected.outputs)
     doubtful = np.zeros(samples, np.bool_)
     for where in close.values():
         doubtful |= where.reshape(samples, -1).any(axis=1)
-    different = {name: expected.spikes[name] != spikes for name, spikes in got.spikes.items()}
+    different = {name: expected.spikes[name] != spikes for name, spikes in got.items()}
     return FloatingCheck(
-        spikes_compared=sum(spikes.size for spikes in got.spikes.values()),
+        spikes_compared=sum(spikes.size for spikes in got.values()),
         spikes_mismatched=sum(int(np.count_nonzero(where[~doubtful])) for where in different.values()),
         spikes_mismatched_in_doubt=sum(
             int(np.count_nonzero(where[doubtful])) for where in different.values()

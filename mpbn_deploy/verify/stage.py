@@ -1,15 +1,15 @@
-"""STAGE + COMMAND: executions compared bit by bit, and float against integer.
+"""STAGE: executions compared bit by bit, and float against integer.
 
-The reference simulator is the definition. The emulator, Lava and lava-dl's stock reader of
-network.net are held against it in every spike, every voltage they show and every output.
+The reference simulator is the definition. Every other executor is compared with it, with equality, in every
+spike and voltage that it shows and in every output.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from torch import nn
 from ..base import Array, announce, record, watched
 from ..base.arguments import HANG_SECONDS
 from ..data import Split
+from ..execute import ExecutionOptions
 from ..execute.cluster import Cluster
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
-from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, as_steps, bounds
+from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, Trace, as_steps, bounds
 from ..nn import LIF, SpikingNetwork
 from ..quantize import QuantizedBody
 from .accuracy import Accuracy, measure_accuracy
@@ -32,14 +33,14 @@ from .comparison import (
     Compared,
     Comparison,
     Executions,
-    Mismatch as Mismatch,
-    compare as compare,
+    chosen_executors,
     compare_executions,
     compare_shard,
     join_comparisons,
 )
 from .drift import Drift, measure_drift
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
+from .twin import TwinExecutor
 
 
 @record
@@ -64,6 +65,7 @@ class VerifyReport:
     accuracy: Accuracy | None = None
     fold: FoldCheck | None = None
     floating: FloatingCheck | None = None
+    trace: Trace | None = None  # the reference's, without voltages; None where a cluster compared
 
     @property
     def bit_exact(self) -> bool:
@@ -133,33 +135,42 @@ def verify(
     """Compare all executions of a network on some samples.
 
     With `folded`, also integer against float, and which changed predictions the `labels` of the samples call
-    right; with the file `netx`, also lava-dl's stock reader of it, if it is a chain; with a labelled split,
-    also the accuracies on all of it, and that of the PyTorch `model`. With `stock`, Lava also runs its own
-    process models, which takes long; with `folded`, it also runs that, in its floating-point models. Lava is
-    taken to hang when a block of steps takes longer than `patience` seconds. Workers of a `cluster` share
-    the samples out among them; the report is the same.
+    right; it also runs in Lava's floating-point models. With the file `netx`, also lava-dl's stock reader of
+    it, if it is a chain; with a labelled split `test`, also the accuracies on all of it. With the PyTorch
+    `model` that was folded, also the spikes that folding changed, and its accuracy; with one that was trained
+    quantization-aware, also what it computes. With `stock`, Lava also runs its own process models, which
+    takes long. Lava is taken to hang when a block of steps takes longer than `patience` seconds. Workers of a
+    `cluster` share the samples out among them; the report is the same.
     """
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
+    listed = chosen_executors(stock=stock, netx=netx is not None and obstacle is None)
     executions = Executions(
         network=network,
-        netx=netx if obstacle is None else None,
-        twin=twin,
-        stock=stock,
-        patience=patience,
+        executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
+        options=ExecutionOptions(netx=netx, patience=patience),
     )
     compared = _compare(executions, inputs, cluster)
-    return VerifyReport(
+    report = VerifyReport(
         samples=len(inputs),
         comparisons=compared.comparisons,
         failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
         stock_reader_obstacle=obstacle,
-        drift=None if folded is None else measure_drift(folded, network, inputs, labels),
+        trace=compared.trace,
+    )
+    if folded is None:
+        return report
+    trained = None if twin else model
+    real = cache(lambda: simulate(folded, inputs))  # for both checks below, if one of them gets so far
+    return replace(
+        report,
+        drift=measure_drift(folded, network, inputs, labels, compared.trace),
         accuracy=None
-        if folded is None or test is None
-        else measure_accuracy(folded, network, test, data_name, None if twin else model, cluster),
-        floating=None if folded is None else _check_floating_point(folded, inputs, patience, cluster),
+        if test is None
+        else measure_accuracy(folded, network, test, data_name, trained, cluster),
+        fold=None if trained is None else check_fold(trained, folded, inputs, real),
+        floating=_check_floating_point(folded, inputs, patience, cluster, real),
     )
 
 
@@ -174,24 +185,32 @@ def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> 
 
 
 def _check_floating_point(
-    folded: FoldedNetwork, inputs: Array, patience: float, cluster: Cluster | None
+    folded: FoldedNetwork,
+    inputs: Array,
+    patience: float,
+    cluster: Cluster | None,
+    expected: Callable[[], Trace],
 ) -> FloatingCheck:
     announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
     check = partial(check_floating_point, patience=patience)
     if cluster is None:
-        return check(folded, inputs, watch=watched("Lava (floating point), blocks of steps"))
+        watch = watched("Lava (floating point), blocks of steps")
+        return check(folded, inputs, watch=watch, expected=expected)
     parts = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
     return join_floating_checks([part for _, part in parts])
 
 
-def check_fold(model: SpikingNetwork, folded: FoldedNetwork, inputs: Array) -> FoldCheck:
+def check_fold(
+    model: SpikingNetwork, folded: FoldedNetwork, inputs: Array, real: Callable[[], Trace] | None = None
+) -> FoldCheck:
     """Count the spikes in which the folded network differs from the PyTorch module.
 
-    Modules are known by their paths; one that is called twice shows its last call, and is left out.
+    Modules are known by their paths; one that is called twice shows its last call, and is left out. `real`
+    gives the trace of the folded network, where somebody else needs it too.
     """
     announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
     spikes, logits = trained_spikes(model, inputs)
-    got = simulate(folded, inputs)
+    got = simulate(folded, inputs) if real is None else real()
     names = [name for name in spikes if name in got.spikes and f"{name}@2" not in got.spikes]
     return FoldCheck(
         spikes_compared=sum(spikes[name].size for name in names),
@@ -220,7 +239,7 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
     return spikes, logits
 
 
-# ---- JSON and text ----------------------------------------------------------------------------
+# ---- JSON -------------------------------------------------------------------------------------
 
 
 def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:

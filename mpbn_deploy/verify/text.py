@@ -1,16 +1,17 @@
-"""To be described."""
+"""The report of `verify` as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from .accuracy import accuracy_text
-from .comparison import COUNTS, Comparison, Mismatch as Mismatch, compare as compare
-from .drift import drift_table, drift_text
+from .comparison import COUNTS, Comparison
+from .drift import Drift, PopulationDrift
 from .stage import VerifyReport
 
 
@@ -29,7 +30,9 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     if report.stock_reader_obstacle is not None:
         lines.append(f"stock netx reader: not run, {report.stock_reader_obstacle}")
-    lines += [_mismatch_text(c) for c in report.comparisons if c.first_mismatch]
+    lines += [
+        f"{c.execution}: first difference: {c.first_mismatch}" for c in report.comparisons if c.first_mismatch
+    ]
     if report.fold is not None:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
         counts = f"{changed} of {compared}" if compared else "not compared, it has no LIF of ours"
@@ -50,9 +53,38 @@ def _cells(comparison: Comparison) -> Iterator[str]:
         yield from (str(shown), str(getattr(comparison, mismatched))) if shown else ("not shown", "")
 
 
-def _mismatch_text(comparison: Comparison) -> str:
-    first = comparison.first_mismatch
-    assert first is not None
-    step = "" if first.time_step is None else f", step {first.time_step}"
-    where = f"{first.quantity} of {first.population}, sample {first.sample}{step}, neuron {list(first.index)}"
-    return f"{comparison.execution}: first difference: {where}: expected {first.expected}, got {first.got}"
+def drift_table(drift: Drift) -> Table:
+    """One row per population: what became of its spikes and voltages."""
+    table = Table(title="float against integer", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("population", overflow="fold")
+    for heading in ("rate", "equal", "error", "near"):
+        table.add_column(heading, justify="right")
+    table.add_column("flips by cause")
+    for population in drift.populations:
+        table.add_row(population.name, *_drift_cells(population))
+    return table
+
+
+def _drift_cells(population: PopulationDrift) -> list[str]:
+    whole, fires = population.over_steps(), population.fires
+    relative, near = population.relative_error, whole["near_threshold"]
+    causes = ", ".join(f"{cause} {count}" for cause, count in population.flips.items() if count)
+    return [
+        f"{100 * whole['rate_float']:.2f}/{whole['rate_integer']:.2%}" if fires else "",
+        f"{whole['spike_agreement']:.2%}" if fires else "",
+        f"{relative:.2%}" if np.isfinite(relative) else f"{whole['voltage_error_rms']:.3g}",
+        f"{near:.2%}" if np.isfinite(near) else "",
+        causes or ("none" if fires else ""),
+    ]
+
+
+def drift_text(drift: Drift) -> list[str]:
+    """Lines for people."""
+    first = "none" if drift.first_flip is None else str(drift.first_flip)
+    predictions = drift.predictions
+    return [
+        "rate: of firing, float/integer; equal: spikes; error: root mean square of the voltage's, in percent "
+        "of its distance from the threshold where it has one; near: within a unit of weight of the threshold",
+        f"first spike that differs: {first}",
+        f"predictions equal to the float network: {predictions.agreement:.2%}; changed: {predictions}",
+    ]

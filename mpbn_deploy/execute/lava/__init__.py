@@ -10,8 +10,9 @@
     graph         network -> connected processes
     execute       start, run, stop
     session       Session: compiled once, run many times
-    floating      the folded network in Lava's floating-point models, against the reference
+    simulator     the same for a single run
     stock_netx    run network.net in lava-dl's own reader instead
+    ours, stock, netx   the executors: our process models, Lava's own, lava-dl's reader
 
 Importing this package imports no Lava; entering a `Session` does.
 """

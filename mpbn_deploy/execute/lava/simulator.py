@@ -8,21 +8,8 @@ from pathlib import Path
 from ...base import Array, Watch, unwatched
 from ...base.arguments import HANG_SECONDS
 from ...ir import IntNetwork, Trace
-from .compat import (
-    installed_version as installed_version,
-    load_netx as load_netx,
-    signals_kept_for_later as signals_kept_for_later,
-)
-from .fast_layers import Current as Current
-from .neurons import Neurons as Neurons
-from .plans import (
-    AnyNetwork,
-    largest_sum as largest_sum,
-    pipeline_depths as pipeline_depths,
-    plan_layer as plan_layer,
-    sufficient_type as sufficient_type,
-)
-from .session import MOST_LANES as MOST_LANES, Session, best_lanes, checked_steps
+from .plans import AnyNetwork
+from .session import Session, best_lanes, checked_steps
 
 
 def run(

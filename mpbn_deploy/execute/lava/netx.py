@@ -1,0 +1,44 @@
+"""EXECUTOR: the file network.net in lava-dl's own reader; its trace has no voltages."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from ...base import Array
+from ...formats.netx import stock_reader_obstacle, write_netx
+from ...ir import IntNetwork, Trace
+from .. import lava
+from ..options import ExecutionOptions
+
+
+def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
+    with _file(network, options.netx) as path:
+        return lava.run_stock_netx(path, network, inputs, patience=options.patience, watch=options.watch)
+
+
+def obstacle(network: IntNetwork) -> str | None:
+    return stock_reader_obstacle(network)
+
+
+def check() -> str:
+    reader = lava.load_netx().Network
+    return f"{metadata.version('lava-dl')}, {reader.__module__}.{reader.__name__}"
+
+
+@contextmanager
+def _file(network: IntNetwork, given: Path | bytes | None) -> Iterator[Path]:
+    """The file that was given, or one with the content that was given, or one that is written here."""
+    if isinstance(given, Path):
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.net"
+        if given is None:
+            write_netx(network, path)
+        else:
+            path.write_bytes(given)
+        yield path

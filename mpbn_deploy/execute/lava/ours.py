@@ -1,0 +1,21 @@
+"""EXECUTOR: Lava's simulator with our process models."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from ...base import Array
+from ...ir import IntNetwork, Trace
+from .. import lava
+from ..options import ExecutionOptions
+from ..trial import one_neuron_fires
+
+
+def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
+    probe = None if options.keep_trace else ()
+    return lava.run(network, inputs, probe=probe, patience=options.patience, watch=options.watch)
+
+
+def check() -> str:
+    fired = one_neuron_fires("Lava", run)
+    return f"{metadata.version('lava-nc')}, {fired}"

@@ -1,0 +1,40 @@
+"""EXECUTOR: the forward pass of a network that was trained quantization-aware."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..base import Array, record
+from ..execute import ExecutionOptions
+from ..ir import IntNetwork, Trace, as_steps
+from ..nn import SpikingNetwork
+from ..quantize import QuantizedBody
+
+
+@record
+class TwinExecutor:
+    """The PyTorch model whose integers a network is; it shows spikes and outputs, and no voltages."""
+
+    model: SpikingNetwork
+    name: str = "PyTorch, as trained"
+    parts: str = "all samples at once"
+
+    def obstacle(self, network: IntNetwork) -> str | None:
+        """Nothing stands in its way: the model was made to be this network."""
+        return None
+
+    def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
+        """Run the model; voltages stay inside its passage over the time steps."""
+        model, body = self.model, self.model.body
+        assert isinstance(body, QuantizedBody)
+        stepped = as_steps(np.asarray(inputs, np.float32), model.input_format.shape, model.timesteps)
+        with torch.no_grad():
+            sent = body.run(torch.from_numpy(stepped.swapaxes(0, 1).copy()).flatten(0, 1))
+        arrays = {
+            name: values.view(model.timesteps, -1, *values.shape[1:]).transpose(0, 1).numpy()
+            for name, values in sent.items()
+        }
+        *firing, readout = (neurons.population.name for neurons in body.all_neurons)
+        spikes = {name: arrays[name].astype(bool) for name in firing}
+        return Trace(spikes=spikes, voltages={}, outputs=arrays[readout].sum(axis=1).astype(np.int64))
