@@ -36,9 +36,11 @@ def accuracy_row(dataset, mpbn, seed):
         predictions = emulate(network, dataset.test.inputs, keep_trace=False).predictions
         return 100 * np.mean(predictions == dataset.test.labels)
 
-    plain = [measure(quantize(folded, profile, weight_bits=bits)) for bits in WEIGHT_BITS]
+    plain = [measure(quantize(folded, profile, weight_bits=bits).network) for bits in WEIGHT_BITS]
     calibration = dataset.train.inputs[:CALIBRATION]
-    calibrated = [measure(quantize(folded, profile, calibration, weight_bits=bits)) for bits in WEIGHT_BITS]
+    calibrated = [
+        measure(quantize(folded, profile, calibration, weight_bits=bits).network) for bits in WEIGHT_BITS
+    ]
     return folded, measure(folded), plain, calibrated
 
 
@@ -61,7 +63,7 @@ def print_accuracies(dataset, seeds):
 
 def print_executions(dataset, folded):
     """Each execution on the same samples: what differs, and how long it takes beside the reference."""
-    network = quantize(folded, load_profile("loihi2"))
+    network = quantize(folded, load_profile("loihi2")).network
     inputs = dataset.test.inputs[:COMPARED_SAMPLES]
     executions = {"reference": simulate, "emulator": emulate, "Lava": lava_sim.run}
     print("\n| execution | spikes compared | different | voltages | different | seconds | of the reference |")

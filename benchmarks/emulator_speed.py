@@ -100,7 +100,7 @@ def print_stock_table(options):
     print("|---" * 7 + "|", flush=True)
     for architecture in options.arch:
         model, _ = float_runner(architecture, options)
-        network = quantize(fold(trace(model)), load_profile("loihi2"))
+        network = quantize(fold(trace(model)), load_profile("loihi2")).network
         run = emulator_runner(network, options)
         before = seconds({"emulator": run})["emulator"]
         inputs, outputs = batch(network.input.shape, options), run().outputs
@@ -134,7 +134,7 @@ def print_table(options):
     print("|---|---|---|---|---|---|---|")
     for architecture in options.arch:
         model, float_model = float_runner(architecture, options)
-        network = quantize(fold(trace(model)), load_profile("loihi2"))
+        network = quantize(fold(trace(model)), load_profile("loihi2")).network
         functions = {"float": float_model, "emulator": emulator_runner(network, options)}
         expected = simulate(network, batch(network.input.shape, options)[:COMPARED]).outputs
         assert np.array_equal(expected, functions["emulator"]().outputs[:COMPARED])

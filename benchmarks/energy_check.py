@@ -133,7 +133,7 @@ def print_zoo(architecture, samples, timesteps):
 
     torch.manual_seed(0)
     folded = fold(trace(lively_network(architecture, "channel", timesteps)))
-    network = quantize(folded, load_profile("loihi2"))
+    network = quantize(folded, load_profile("loihi2")).network
     inputs = np.random.default_rng(0).integers(0, 256, (samples, *network.input.shape))
     before, started = gigabytes(), time.perf_counter()
     activity = measure(network, inputs)

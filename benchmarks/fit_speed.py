@@ -40,7 +40,7 @@ def main():
           f"{torch.__version__}, {torch.get_num_threads()} threads, {options.arch}\n")  # fmt: skip
     torch.manual_seed(0)
     folded = fold(trace(lively_network(options.arch, "channel", options.timesteps)))
-    network = quantize(folded, load_profile("loihi2"))
+    network = quantize(folded, load_profile("loihi2")).network
     generator = np.random.default_rng(0)
     started = time.perf_counter()
     activity = measure(network, generator.integers(0, 256, size=(options.samples, *folded.input.shape)))

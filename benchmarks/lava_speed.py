@@ -98,7 +98,7 @@ def digits():
     """Stock Lava, built, run and stopped for each sample, and ours in one stream."""
     dataset = load_dataset("digits")
     model = train(dataset, "digits-cnn", training=Training(epochs=2))
-    network = quantize(fold(trace(model)), load_profile("loihi2"), dataset.train.inputs[:256])
+    network = quantize(fold(trace(model)), load_profile("loihi2"), dataset.train.inputs[:256]).network
     inputs = dataset.test.inputs[:DIGITS]
     lava_sim.run(network, inputs[:1])  # imports
     ours, stock, got, alone = side_by_side(

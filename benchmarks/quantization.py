@@ -76,9 +76,9 @@ def quantized(method, folded, model, dataset, bits, path, options):
     if method == "one scale":
         return with_one_scale(folded, bits)
     if method == "data-free":
-        return quantize(folded, PROFILE, weight_bits=bits)
+        return quantize(folded, PROFILE, weight_bits=bits).network
     if method == "calibrated":
-        return quantize(folded, PROFILE, dataset.train.inputs[:CALIBRATION_SAMPLES], weight_bits=bits)
+        return quantize(folded, PROFILE, dataset.train.inputs[:CALIBRATION_SAMPLES], weight_bits=bits).network
     return trained(model, dataset, bits, options, options.out / f"{path.stem}-{options.data}-{bits}.pt")
 
 

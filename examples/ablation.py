@@ -145,7 +145,7 @@ COMMAND = Command(
     summary=SUMMARY,
     details=DETAILS,
     add_arguments=add_arguments,
-    execute=execute,
+    load=lambda: execute,
 )
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ print(f"float accuracy    {accuracy(model, digits.test):.2%}")
 
 folded = fold(trace(model))  # MPBN and batch norm become thresholds
 loihi2 = load_profile("loihi2")
-network = quantize(folded, loihi2)  # integers
+network = quantize(folded, loihi2).network  # integers
 predictions = emulate(network, digits.test.inputs).predictions
 print(f"integer accuracy  {(predictions == digits.test.labels).mean():.2%}")
 

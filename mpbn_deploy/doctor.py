@@ -156,7 +156,7 @@ COMMAND = Command(
     summary="Say what of this machine works, and how to mend what does not.",
     details="Runs a real neuron in Lava. Exit code 0: all works. 1: something optional or needed does not.",
     add_arguments=lambda parser: None,
-    execute=_execute,
+    load=lambda: _execute,
 )
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ hdf5           HDF5 files as plain trees, with bounds on what is read
 pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
+interrupts     Ctrl-C, while a command starts and while it runs
 arguments      options that several commands share
 doors          lazy `__init__.py` files: each public name is imported on first use
 """
@@ -16,8 +17,20 @@ from typing import TYPE_CHECKING
 from .doors import door
 
 if TYPE_CHECKING:
-    from .arguments import whole_number as whole_number
-    from .commands import Command as Command, Outcome as Outcome, main as main
+    from .arguments import (
+        add_execution_arguments as add_execution_arguments,
+        add_network_arguments as add_network_arguments,
+        add_sample_arguments as add_sample_arguments,
+        count_or_all as count_or_all,
+        whole_number as whole_number,
+    )
+    from .commands import (
+        Command as Command,
+        Execute as Execute,
+        Outcome as Outcome,
+        execute as execute,
+        main as main,
+    )
     from .errors import (
         CheckpointError as CheckpointError,
         DataError as DataError,
@@ -39,6 +52,7 @@ if TYPE_CHECKING:
         write_atomically as write_atomically,
     )
     from .hdf5 import Tree as Tree, read_tree as read_tree, write_tree as write_tree
+    from .interrupts import exit_when_interrupted as exit_when_interrupted
     from .pickle_check import (
         ForbiddenNameError as ForbiddenNameError,
         PickleKind as PickleKind,

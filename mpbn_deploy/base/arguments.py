@@ -14,6 +14,7 @@ SCHEMES = ("tcp", "tls")
 MOST_WORKERS = 1024  # on one machine: more are a slip of the keyboard
 HANG_SECONDS = 1800.0  # after which a block of Lava's time steps is taken to hang
 WIDEST_INPUT = 2**23
+USUAL_SAMPLES = 16
 
 
 def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -33,59 +34,77 @@ def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return parse
 
 
-def count_or_all(text: str) -> int | None:
-    """Parse a number of samples, or `all` as None."""
-    return None if text == "all" else whole_number(1)(text)
+def count_or_all(least: int = 1) -> Callable[[str], int | None]:
+    """Return an argparse type for a number of samples, or `all`, which is None."""
+
+    def parse(text: str) -> int | None:
+        return None if text == "all" else whole_number(least)(text)
+
+    return parse
 
 
 def add_network_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the network to open, and what a .net file of other writers may leave out."""
-    parser.add_argument(
+    """Add the network to open, and what a .net file of another tool may leave out."""
+    network = parser.add_argument_group("network")
+    network.add_argument(
         "folder",
         type=Path,
         nargs="?" if optional else None,
-        help="an export folder, or a .net file of lava-dl",
+        help="a folder that `export` wrote, or a .net file of lava-dl (netx)",
     )
-    missing = parser.add_argument_group("what a .net file may not say itself")
-    missing.add_argument("--timesteps", type=whole_number(1), help="time steps per sample")
+    missing = parser.add_argument_group("network files", "What a .net file does not state itself.")
+    missing.add_argument("--timesteps", type=whole_number(1), metavar="N", help="time steps per sample")
     missing.add_argument(
         "--input-range",
         type=whole_number(-WIDEST_INPUT),
         nargs=2,
         metavar=("LOWEST", "HIGHEST"),
-        help="range of the input values (default: spikes, 0 1)",
+        help="range of the integer input values (default: 0 1, spikes)",
     )
     missing.add_argument(
         "--input-shape",
         type=whole_number(1),
         nargs="+",
         metavar="SIZE",
-        help="shape of the input, where there is no input layer: channels height width, or features",
+        help="shape of the input, if the file has no input layer: channels height width, or features",
     )
 
 
-def add_sample_arguments(parser: argparse._ActionsContainer, datasets: Iterable[str]) -> None:
+def add_sample_arguments(
+    group: argparse._ArgumentGroup, datasets: Iterable[str], purpose: str, *, least: int = 1
+) -> None:
     """Add --samples, --data and --data-dir."""
-    parser.add_argument(
-        "--samples", type=count_or_all, default=16, help="number of samples, or `all` (default 16)"
+    group.add_argument(
+        "--samples",
+        type=count_or_all(least),
+        default=USUAL_SAMPLES,
+        metavar="N",
+        help=f"number of test samples, or `all`, {purpose} (default %(default)s)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--data",
-        help=f"data set of the samples: {', '.join(datasets)}; default: the one the model was trained on",
+        metavar="NAME",
+        help=f"data set of these samples: {', '.join(datasets)} (default: the one the model was trained on)",
     )
-    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
+    group.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the files of the data set, if it needs one",
+    )
 
 
 def add_execution_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --cluster and --patience."""
-    parser.add_argument(
+    group = parser.add_argument_group("execution")
+    group.add_argument(
         "--cluster",
         type=_address,
         metavar="ADDRESS",
         help="distribute the samples over Dask workers: the address of a scheduler (tcp://host:8786), or "
         "local:2 for two workers on this machine",
     )
-    parser.add_argument(
+    group.add_argument(
         "--patience",
         type=whole_number(1),
         default=HANG_SECONDS,

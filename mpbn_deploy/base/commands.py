@@ -4,7 +4,7 @@ Exit codes: 0 done; 1 done, but the network does not fit or is not bit-exact; 2 
 on standard error (with --json also as {"error": ...}); 130 interrupted, 143 terminated.
 
 Only the standard library is imported here, so options are parsed before anything that takes long to
-import: a command's `execute` imports the rest.
+import: a command's `load` imports the rest.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import DeployError
+from .interrupts import EXIT_INTERRUPTED, MESSAGE, Interrupts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 
@@ -37,15 +37,18 @@ class Outcome:
     exit_code: int = 0
 
 
+Execute = Callable[[argparse.Namespace], Outcome]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command; `execute` gets the parsed options."""
+    """A command: its options, and how to import the function that executes it."""
 
     name: str
     summary: str
     details: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    execute: Callable[[argparse.Namespace], Outcome]
+    load: Callable[[], Execute]
 
     def complete(self, parser: argparse.ArgumentParser) -> None:
         """Add everything that this command has to a parser."""
@@ -69,10 +72,12 @@ def main(
 def execute(command: Command, options: argparse.Namespace) -> int:
     """Execute a command with parsed options and show its outcome; return the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
-    interrupts = _Interrupts()
+    interrupts = Interrupts()
     try:
-        with _quiet_stdout(options.json), interrupts.noticed():
-            outcome = command.execute(options)
+        with _quiet_stdout(options.json):
+            run = command.load()
+            with interrupts.noticed():
+                outcome = run(options)
     except KeyboardInterrupt:
         return _interrupted()
     except DeployError as error:
@@ -80,32 +85,10 @@ def execute(command: Command, options: argparse.Namespace) -> int:
     except PermissionError as error:
         return _bad_input(f"{error.filename}: may not be read ({error.strerror}).", options.json)
     except Exception:
-        if interrupts.arrived:  # a library that was being imported may turn an interrupt into any error
+        if interrupts.arrived:  # a library may turn an interrupt into any error
             return _interrupted()
         raise
     return _show(outcome, options.json)
-
-
-class _Interrupts:
-    """Notices an interrupt even where a library swallows the KeyboardInterrupt."""
-
-    arrived = False
-
-    @contextmanager
-    def noticed(self) -> Iterator[None]:
-        before = signal.getsignal(signal.SIGINT)
-        if before is not signal.default_int_handler:  # ignored, or somebody else's: theirs to handle
-            yield
-            return
-        signal.signal(signal.SIGINT, self._arrive)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _arrive(self, number: int, frame: Any) -> None:
-        self.arrived = True
-        signal.default_int_handler(number, frame)
 
 
 def _terminate(number: int, frame: Any) -> None:
@@ -114,7 +97,7 @@ def _terminate(number: int, frame: Any) -> None:
 
 
 def _interrupted() -> int:
-    print("interrupted", file=sys.stderr)
+    print(MESSAGE, end="", file=sys.stderr)
     return EXIT_INTERRUPTED
 
 

@@ -1,4 +1,9 @@
-"""To be described."""
+"""The whole pipeline: a trained model and a target -> an export folder, verified and fitted.
+
+stage      export: the list of stages            command    what `python -m mpbn_deploy.export` does
+model      what is exported: checkpoint or NIR file, folded, with its integers where training chose them
+facts      where an export comes from, for the manifest and the report
+"""
 
 from typing import TYPE_CHECKING
 

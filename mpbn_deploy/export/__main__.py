@@ -2,82 +2,152 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take a moment
+    from ..base import exit_when_interrupted
+
+    exit_when_interrupted()
+
 import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
-from ..base.arguments import (
-    count_or_all,
-    whole_number,
-)
-from ..base.commands import Command, Outcome, main
-from ..formats.nir import DIALECTS, FAITHFUL
-from ..quantize import OVERFLOW_CHOICES, THRESHOLD_CHOICES
+from ..base import Command, Execute, count_or_all, main, whole_number
+from ..data import DATASETS, RANDOM
+from ..formats.options import Dialect, ExportOptions, Overflow, Thresholds
+from ..quantize import CALIBRATION_SAMPLES
+
+USUAL = ExportOptions()
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="a checkpoint that `train` wrote, or a .nir file")
-    parser.add_argument(
-        "--target", required=True, help="profile name or .toml file; `fit --targets` lists them"
+    _add_input_arguments(parser.add_argument_group("input"))
+    _add_quantization_arguments(parser.add_argument_group("quantization"))
+    _add_verification_arguments(parser.add_argument_group("verification"))
+    _add_target_arguments(parser.add_argument_group("target and output"))
+
+
+def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "model",
+        type=Path,
+        help="the trained network: a checkpoint (model.pt) that `train` wrote, or a NIR file (.nir) of "
+        "any tool",
     )
-    parser.add_argument("--out", type=Path, help="folder to write (default: MODEL.TARGET beside the model)")
-    parser.add_argument("--weight-bits", type=whole_number(1), help="default: as many as the target holds")
-    parser.add_argument(
-        "--thresholds",
-        choices=THRESHOLD_CHOICES,
-        default="own",
-        help="one per channel or neuron, as far as the target holds them, or one shared by each population "
-        "(default own)",
+    group.add_argument(
+        "--arch",
+        metavar="NAME",
+        help="how to build the network of a checkpoint that is not from our zoo: package.module:factory, a "
+        "function of your own code (which is imported and runs); or, for a checkpoint of the paper's code, "
+        "paper:res20m, paper:res19, paper:res20 or paper:VGG16, together with --timesteps",
     )
-    parser.add_argument(
-        "--overflow",
-        choices=OVERFLOW_CHOICES,
-        default="proved",
-        help="proved: no state can overflow, whatever the input; measured: larger scales, a margin above "
-        "what the calibration samples reach (default %(default)s)",
+    group.add_argument(
+        "--timesteps",
+        type=whole_number(1),
+        metavar="N",
+        help="time steps per sample (default: as many as in training, or as the .nir file states)",
     )
-    parser.add_argument(
-        "--calibration", help="round by the fewest spike flips on training samples of this data set"
-    )
-    parser.add_argument(
-        "--chips", type=whole_number(1), default=1, help="that the network may take (default 1)"
-    )
-    parser.add_argument(
-        "--samples", type=count_or_all, default=16, help="to verify with; or `all` (default 16)"
-    )
-    parser.add_argument("--data", help="data set to verify with; default: the one the model was trained on")
-    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
-    parser.add_argument(
-        "--timesteps", type=whole_number(1), help="default: as trained, or as a .nir file says"
-    )
-    parser.add_argument(
+    group.add_argument(
         "--input-range",
         type=whole_number(-(2**23), 2**23),
         nargs=2,
         metavar=("LOWEST", "HIGHEST"),
-        help="of a .nir file that does not say it (default: spikes, 0 1)",
+        help="range of the integer input values, if a .nir file does not state it (default: 0 1, spikes)",
     )
-    parser.add_argument(
-        "--dt", type=float, help="seconds per time step of a .nir file that does not say it (default 1e-4)"
+    group.add_argument(
+        "--dt",
+        type=float,
+        metavar="SECONDS",
+        help="duration of one time step, if a .nir file does not state it (default: 1e-4)",
     )
-    parser.add_argument(
+
+
+def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--weight-bits",
+        type=whole_number(1),
+        metavar="N",
+        help="bits per weight, with the sign (default: as many as the target holds); fewer bits take less "
+        "memory and change more spikes",
+    )
+    group.add_argument(
+        "--calibration",
+        metavar="NAME",
+        help=f"choose the integers that change the fewest spikes on {CALIBRATION_SAMPLES} training "
+        f"samples of this data set: {', '.join(DATASETS)} (default: round to the nearest integers, "
+        "without data)",
+    )
+    group.add_argument(
+        "--thresholds",
+        choices=get_args(Thresholds),
+        default=USUAL.thresholds,
+        help="own: every channel or neuron keeps its own threshold, as far as the target can hold them; "
+        "shared: one threshold per population, for chips and tools that know no other (default %(default)s)",
+    )
+    group.add_argument(
+        "--overflow",
+        choices=get_args(Overflow),
+        default=USUAL.overflow,
+        help="proved: no input can make a membrane voltage overflow; measured: finer integers, which "
+        "leave only a margin above the voltages that calibration samples reach, so --calibration is needed "
+        "(default %(default)s)",
+    )
+
+
+def _add_verification_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--samples",
+        type=count_or_all(),
+        default=USUAL.samples,
+        metavar="N",
+        help="number of test samples, or `all`: on these, all executions are compared bit by bit, and energy "
+        "and time are estimated (default %(default)s)",
+    )
+    group.add_argument(
+        "--data",
+        metavar="NAME",
+        help=f"data set of these samples: {', '.join((*DATASETS, RANDOM))} (default: the one the model was "
+        f"trained on, else {RANDOM})",
+    )
+    group.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the files of the data set, if it needs one; also for --calibration",
+    )
+
+
+def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--target",
+        required=True,
+        metavar="NAME",
+        help="the chip to export for: the name of a profile (`fit --targets` lists them), or a .toml file",
+    )
+    group.add_argument(
+        "--chips",
+        type=whole_number(1),
+        default=USUAL.chips,
+        metavar="N",
+        help="number of chips that the network may occupy (default %(default)s)",
+    )
+    group.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder to write (default: MODEL.TARGET beside the model)"
+    )
+    group.add_argument(
         "--nir-dialect",
-        choices=DIALECTS,
-        default=FAITHFUL,
-        help="of network.nir: thresholds as they are, or one for all, which snnTorch and SpikingJelly need "
-        f"and not every network allows (default {FAITHFUL})",
-    )
-    parser.add_argument(
-        "--arch",
-        help="build the network with package.module:factory (imported, so its code runs); or read a "
-        "checkpoint of the paper's code: paper:res20m, paper:res19, paper:res20, paper:VGG16; --timesteps",
+        choices=get_args(Dialect),
+        default=USUAL.nir_dialect,
+        help="thresholds in network.nir: faithful, each as it is; portable, rescaled to one threshold "
+        "for all neurons, which snnTorch and SpikingJelly need and not every network allows (default "
+        "%(default)s)",
     )
 
 
-def _execute(options: argparse.Namespace) -> Outcome:
+def _load() -> Execute:
     from .command import execute
 
-    return execute(options)
+    return execute
 
 
 COMMAND = Command(
@@ -86,12 +156,14 @@ COMMAND = Command(
     details=(
         "The folder holds the folded network (network.nir), the integer network (network.net), fit.json,\n"
         "verify.json, report.html and manifest.json. The same model and options give the same bytes.\n"
-        "Exit code 0: fits and is bit-exact. 1: does not; everything is still written.\n\n"
+        "Exit code 0: the network fits the chip, and all executions agree bit by bit. 1: otherwise; all "
+        "files\nare still written.\n\n"
         "example: python -m mpbn_deploy.export model.pt --target loihi2\n"
+        "         python -m mpbn_deploy.export model.pt --target loihi2 --weight-bits 4\n"
         "         python -m mpbn_deploy.export theirs.nir --target loihi2 --timesteps 16"
     ),
     add_arguments=_add_arguments,
-    execute=_execute,
+    load=_load,
 )
 
 

@@ -9,29 +9,13 @@ from rich.console import Group
 from ..base import Outcome
 from ..fit import fit_text
 from ..formats.folder import FILES, MANIFEST_FILE
+from ..formats.options import ExportOptions
 from ..verify import verify_text
 from .stage import export
 
 
 def execute(options: argparse.Namespace) -> Outcome:
-    result = export(
-        options.model,
-        options.target,
-        options.out,
-        weight_bits=options.weight_bits,
-        thresholds=options.thresholds,
-        overflow=options.overflow,
-        calibration=options.calibration,
-        samples=options.samples,
-        data=options.data,
-        data_dir=options.data_dir,
-        arch=options.arch,
-        timesteps=options.timesteps,
-        input_range=options.input_range and tuple(options.input_range),
-        dt=options.dt,
-        nir_dialect=options.nir_dialect,
-        chips=options.chips,
-    )
+    result = export(options.model, options.target, options.out, ExportOptions.from_arguments(vars(options)))
     text = Group(
         verify_text(result.verified),
         fit_text(result.fitted),

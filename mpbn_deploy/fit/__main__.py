@@ -2,66 +2,90 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take a moment
+    from ..base import exit_when_interrupted
+
+    exit_when_interrupted()
+
 import argparse
 import sys
 from typing import get_args
 
-from ..base.arguments import (
-    add_network_arguments,
-    add_sample_arguments,
-    whole_number,
-)
-from ..base.commands import Command, Outcome, main
+from ..base import Command, Execute, add_network_arguments, add_sample_arguments, main, whole_number
 from ..data import DATASETS, RANDOM
 from ..hardware.place import Tiling
-from .host_layer import PLACES
+from .host_layer import FirstLayer
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_arguments(parser, optional=True)
-    parser.add_argument(
+    _add_target_arguments(parser.add_argument_group("target"))
+    activity = parser.add_argument_group(
+        "activity", "Energy and time are estimated from how often neurons fire."
+    )
+    purpose = "to count spikes on; with 0, energy and time are not estimated"
+    add_sample_arguments(activity, (*DATASETS, RANDOM), purpose, least=0)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--energy", action="store_true", help="show how energy and time were estimated, term by term"
+    )
+    output.add_argument(
+        "--advise",
+        action="store_true",
+        help="if the network does not fit, try changes (fewer bits, shared thresholds, more chips, ...), "
+        "and print the commands of those that make it fit",
+    )
+
+
+def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--target",
         action="append",
-        help="profile name or .toml file; again for each chip to compare (default: what the folder is for)",
+        metavar="NAME",
+        help="the chip: the name of a profile, or a .toml file; repeat it to compare chips (default: the one "
+        "the folder was exported for)",
     )
-    parser.add_argument("--chips", type=whole_number(1), default=1, help="how many there are (default 1)")
-    parser.add_argument(
+    group.add_argument("--targets", action="store_true", help="list the known targets and stop")
+    group.add_argument(
+        "--chips",
+        type=whole_number(1),
+        default=1,
+        metavar="N",
+        help="number of chips that the network may occupy (default %(default)s)",
+    )
+    group.add_argument(
         "--tiling",
         choices=get_args(Tiling),
         default="compiler",
-        help="cut layers as the chip's own tools do, or search for fewer cores (default %(default)s)",
+        help="how layers are cut into cores: compiler, as the chip's own tools cut them; best, the "
+        "fewest cores that a search finds (default %(default)s)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--first-layer",
-        choices=PLACES,
+        choices=get_args(FirstLayer),
         default="chip",
-        help="where it runs; on the host, its spikes are what the chip is sent (default %(default)s)",
+        help="where the first layer runs: chip; or host, which sends its spikes to the chip, for chips "
+        "that take no graded input (default %(default)s)",
     )
-    parser.add_argument("--energy", action="store_true", help="show how energy and time were estimated")
-    parser.add_argument(
-        "--advise", action="store_true", help="search what makes it fit, try each, and print its command"
-    )
-    parser.add_argument("--targets", action="store_true", help="list the known targets and stop")
-    add_sample_arguments(parser, (*DATASETS, RANDOM))
 
 
-def _execute(options: argparse.Namespace) -> Outcome:
+def _load() -> Execute:
     from .command import execute
 
-    return execute(options)
+    return execute
 
 
 COMMAND = Command(
     name="fit",
     summary="Check an exported network against chips: formats, memory, cores, energy and time.",
     details=(
-        "Exit code 0: it fits. 1: it does not, and every reason is listed.\n\n"
+        "Exit code 0: the network fits. 1: it does not, and every reason is listed.\n\n"
         "example: python -m mpbn_deploy.fit model.loihi2 --target loihi1 --target loihi2 --target speck\n"
         "         python -m mpbn_deploy.fit model.loihi2 --target loihi1 --advise\n"
         "         python -m mpbn_deploy.fit network.net --target loihi2 --data random"
     ),
     add_arguments=_add_arguments,
-    execute=_execute,
+    load=_load,
 )
 
 

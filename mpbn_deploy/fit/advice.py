@@ -9,75 +9,38 @@ fewest errors is shown with what remains.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Group, RenderableType
 
 from ..base import Array, DataError, DeployError, announce, record
-from ..data import Samples
 from ..execute.emulator import emulate
-from ..formats.folder import NIR_SUFFIX, ExportFolder, NetworkFile
-from ..formats.nir import FAITHFUL
-from ..hardware import HardwareProfile, load_profile
+from ..formats.folder import NIR_SUFFIX, ExportFolder
+from ..formats.options import ExportOptions
+from ..hardware import load_profile
 from ..hardware.place import Tiling
 from ..ir import IntNetwork
-from ..quantize import QUANTIZED, calibration_inputs, quantize
-from .activity import Activity
-from .host_layer import activity_behind, behind_first_layer
-from .stage import FitReport, fit
+from ..quantize import QUANTIZED, load_calibration, quantize
+from .question import Question
+from .stage import FitReport
 
 FEWEST_BITS = 2
-MANY_CHANGED = 0.1  # of all predictions
+PLAIN_SPIKES = (0, 1)  # the input range that a NIR file has where nothing else is said
 NOBODY = "unbounded"  # whom to quantize for, where a chip's number formats are not known
-SHARED = {"thresholds": "shared"}
 # A plan that changes more is not tried after one that changes less fitted, on no more chips than there are.
 NEEDLESS_AFTER = {"thresholds": ("chip",), "bits": ("chip",), "both": ("chip", "thresholds", "bits")}
 
 
 @record
-class Question:
-    """A network that should fit a chip, as the command line names both."""
-
-    opened: ExportFolder | NetworkFile
-    target: str
-    profile: HardwareProfile
-    chips: int = 1
-    tiling: Tiling = "compiler"
-    first_layer: str = "chip"
-    samples: Samples | None = None
-    data_dir: Path | None = None
-    file_options: str = ""  # what was typed about a .net file that does not say it itself
-
-    def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
-        """Whether a network fits so."""
-        if self.first_layer == "host":
-            activity = None if activity is None else activity_behind(network, activity)
-            network = behind_first_layer(network)
-        report = fit(network, self.profile, activity, chips=self.chips, tiling=self.tiling)
-        return replace(report, first_layer=self.first_layer)
-
-    def command(self, folder: Path) -> str:
-        """What to type."""
-        typed = (
-            f"python -m mpbn_deploy.fit {_typed(folder)} --target {_typed(self.target)}{self.file_options}"
-        )
-        typed += f" --chips {self.chips}" if self.chips > 1 else ""
-        typed += " --tiling best" if self.tiling == "best" else ""
-        return typed + (" --first-layer host" if self.first_layer == "host" else "")
-
-
-@record
 class Plan:
-    """Options of `quantize`, in words too; of each `kind` one is enough."""
+    """Another export, in words and as options; one plan of each `kind` is enough."""
 
     kind: str
     description: str
-    options: Mapping[str, Any]
+    options: ExportOptions
 
 
 @record
@@ -127,33 +90,6 @@ def advise(question: Question, report: FitReport) -> list[Advice]:
     return sorted(tried, key=lambda one: len(one.report.found("error")))[:1]
 
 
-def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
-    """Commands that make it fit, each with what it changes; or what remains after the best of them."""
-    if report.fits is not False:
-        return f"{report.target}: no error was found, so there is nothing to advise."
-    if not tried:
-        return (
-            f"{report.target}: nothing can be tried. Quantizing anew needs an export of real numbers; "
-            f"trained integers are trained again for another chip (train --quantize {report.target})."
-        )
-    if tried[0].report.fits:
-        return Group(f"{report.target}: to make it fit, one of", *map(_advice_lines, tried))
-    remaining = [f"  {finding.message}" for finding in tried[0].report.found("error")]
-    nearest = tried[0].description
-    return Group(f"{report.target}: nothing tried makes it fit. With {nearest} there remain:", *remaining)
-
-
-def _advice_lines(one: Advice) -> str:
-    cores = "" if one.report.cores is None else f"; cores {one.report.cores}, chips {one.report.chips}"
-    changed = "" if one.changed is None else f"; {one.changed} of {one.samples} predictions change"
-    lines = [f"  {one.description}{cores}{changed}", *(f"    {command}" for command in one.commands)]
-    if one.plan is not None and one.way:
-        lines.append("    (the export says that it does not fit; so asked, it does)")
-    if one.changed is not None and one.changed > MANY_CHANGED * one.samples:
-        lines.append("    (much is lost: try --calibration with the export, or train --quantize)")
-    return "\n".join(lines)
-
-
 class _Search:
     """Tries changes of one network for one chip."""
 
@@ -161,10 +97,8 @@ class _Search:
         self.question, self.opened = question, question.opened
         profile = question.profile
         self.quantized_for = profile if profile.exportable else load_profile(NOBODY)
-        self.manifest = self.opened.manifest if isinstance(self.opened, ExportFolder) else None
-        self.trained_integers = (
-            self.manifest is not None and self.manifest["model"]["architecture"] == QUANTIZED
-        )
+        self.folder = self.opened if isinstance(self.opened, ExportFolder) else None
+        self.trained_integers = self.folder is not None and self.folder.architecture == QUANTIZED
         self.predictions = None if question.samples is None else self._predict(self.opened.network)
 
     def is_enough(self, one: Advice) -> bool:
@@ -218,18 +152,21 @@ class _Search:
 
     def _plans(self) -> Iterator[Plan]:
         """From the smallest change to the largest; none for integers that were trained or came alone."""
-        if self.manifest is None or self.trained_integers:
+        if self.folder is None or self.trained_integers:
             return
         fewer = range(self.quantized_for.value("formats.weight_bits") - 1, FEWEST_BITS - 1, -1)
-        yield Plan(kind="chip", description=f"quantized for {self.quantized_for.name}", options={})
-        yield Plan(kind="thresholds", description="one threshold per layer", options=SHARED)
-        for bits in fewer:
-            yield Plan(kind="bits", description=f"weights of {bits} bits", options={"weight_bits": bits})
-        for bits in fewer:
-            both = {"weight_bits": bits, **SHARED}
-            yield Plan(
-                kind="both", description=f"weights of {bits} bits, one threshold per layer", options=both
-            )
+        plain = replace(self.folder.options, weight_bits=None, thresholds="own")
+        shared = replace(plain, thresholds="shared")
+        name, one = self.quantized_for.name, "one threshold per layer"
+        yield Plan(kind="chip", description=f"quantized for {name}", options=plain)
+        yield Plan(kind="thresholds", description=one, options=shared)
+        for kind, options, more in (("bits", plain, ""), ("both", shared, f", {one}")):
+            for bits in fewer:
+                yield Plan(
+                    kind=kind,
+                    description=f"weights of {bits} bits{more}",
+                    options=replace(options, weight_bits=bits),
+                )
 
     def _attempt(self, plan: Plan) -> list[Advice]:
         """The plan in its best way; nothing where the network cannot be had so."""
@@ -264,21 +201,22 @@ class _Search:
             samples=0 if self.predictions is None else len(self.predictions),
         )
 
-    def _quantize(self, options: Mapping[str, Any]) -> IntNetwork:
-        assert self.manifest is not None and self.opened.folded is not None
-        calibration, name = None, self.manifest["options"]["calibration"]
+    def _quantize(self, options: ExportOptions) -> IntNetwork:
+        assert self.opened.folded is not None
+        calibration, name = None, options.calibration
         if name is not None:
             try:
-                calibration, _ = calibration_inputs(self.opened.folded, name, self.question.data_dir)
+                calibration = load_calibration(self.opened.folded, name, self.question.data_dir).inputs
             except DataError as error:
                 raise DataError(f"it was calibrated on {name}, which must be there again: {error}") from error
         return quantize(
             self.opened.folded,
             self.quantized_for,
             calibration,
-            overflow=self.manifest["options"]["overflow"],
-            **options,
-        )
+            weight_bits=options.weight_bits,
+            thresholds=options.thresholds,
+            overflow=options.overflow,
+        ).network
 
     def _predict(self, network: IntNetwork) -> Array:
         assert self.question.samples is not None
@@ -286,42 +224,27 @@ class _Search:
 
     def _commands(self, question: Question, plan: Plan | None) -> Iterator[str]:
         """What to type: a fit of the same folder; or an export, and a fit of what it writes."""
-        opened = self.opened
         if plan is None:
-            yield question.command(opened.path if isinstance(opened, ExportFolder) else opened.netx)
+            yield question.command(self.opened.netx if self.folder is None else self.folder.path)
             return
-        assert isinstance(opened, ExportFolder)
-        beside = opened.path.parent / opened.manifest["model"]["name"]  # where `export` writes by default
+        assert self.folder is not None
+        beside = self.folder.path.parent / self.folder.manifest["model"]["name"]  # where `export` writes
         model = beside if beside.is_file() else Path(beside.name)
         target = question.target if self.quantized_for is question.profile else NOBODY
-        options = self._export_options(model, plan)
-        yield f"python -m mpbn_deploy.export {_typed(model)} --target {_typed(target)}{options}"
+        yield self._typed(plan.options, model).command(model, target)
         yield question.command(model.with_name(f"{model.stem}.{self.quantized_for.name}"))
 
-    def _export_options(self, model: Path, plan: Plan) -> str:
-        """What the plan changes, and what the export was told before."""
-        assert self.manifest is not None
-        told, allowed = self.manifest["options"], self.opened.network.input_range
-        options: dict[str, Any] = {"calibration": told["calibration"], **plan.options}
-        if told["overflow"] != "proved":
-            options["overflow"] = told["overflow"]
-        if told["nir_dialect"] != FAITHFUL:
-            options["nir-dialect"] = told["nir_dialect"]
-        if told["calibration"] is not None:
-            options["data-dir"] = self.question.data_dir
-        architecture = self.manifest["model"]["architecture"] or ""
-        if ":" in architecture:  # somebody's own factory, which only the user may name
-            options["arch"] = architecture
-        if model.suffix == NIR_SUFFIX:
-            options["timesteps"] = told["timesteps"]
-        given = {name.replace("_", "-"): value for name, value in options.items() if value is not None}
-        typed = "".join(f" --{name} {_typed(value)}" for name, value in given.items())
-        spikes = (allowed.minimum, allowed.maximum) == (0, 1)
-        if model.suffix == NIR_SUFFIX and not spikes:
-            typed += f" --input-range {allowed.minimum} {allowed.maximum}"
-        return typed
-
-
-def _typed(value: object) -> str:
-    """As a shell wants it."""
-    return shlex.quote(str(value))
+    def _typed(self, options: ExportOptions, model: Path) -> ExportOptions:
+        """Add to a plan's options what the model does not say itself."""
+        assert self.folder is not None
+        own_code = ":" in (architecture := self.folder.architecture or "")  # which only the user may name
+        from_nir = model.suffix == NIR_SUFFIX
+        allowed = self.opened.network.input_range
+        values = (allowed.minimum, allowed.maximum)
+        return replace(
+            options,
+            arch=architecture if own_code else None,
+            timesteps=options.timesteps if from_nir else None,
+            input_range=values if from_nir and values != PLAIN_SPIKES else None,
+            data_dir=None if options.calibration is None else self.question.data_dir,
+        )

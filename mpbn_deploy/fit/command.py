@@ -1,29 +1,27 @@
-"""What `python -m mpbn_deploy.fit` does with its options."""
+"""What `python -m mpbn_deploy.fit` does with its options.
+
+torch is imported only where samples are executed: `fit --targets` and `fit FOLDER --samples 0` do without it.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 
-from ..base import (
-    DataError,
-    OptionError,
-    Outcome,
-    announce,
-    watched,
-)
-from ..data import RANDOM, Samples
-from ..formats.folder import ExportFolder, NetworkFile, open_network
+from ..base import DataError, OptionError, Outcome, announce, watched
 from ..hardware import load_profile, profile_names, summarize_profile
-from .advice import Advice, Question, advice_text, advise
-from .energy_text import energy_table
-from .measurement import measure
-from .stage import FitReport
 from .text import comparison_text, fit_text, targets_text
+
+if TYPE_CHECKING:
+    from ..data import Samples
+    from ..formats.folder import ExportFolder, NetworkFile
+    from .advice import Advice
+    from .question import Question
+    from .stage import FitReport
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -31,32 +29,12 @@ def execute(options: argparse.Namespace) -> Outcome:
         return _targets()
     if options.folder is None:
         raise OptionError("no folder given. Name a folder that `export` wrote, or ask for --targets.")
-    opened = open_network(options)
-    targets = options.target or [_own_target(opened, options)]
-    samples = _samples(opened, options)
-    if samples is None and options.energy:
-        raise OptionError("--energy: of what activity? Name a data set with --data.")
-    watch = watched("activity, chunks of samples")
-    activity = None if samples is None else measure(opened.network, samples.inputs, watch=watch)
-    questions = [
-        Question(
-            opened=opened,
-            target=target,
-            profile=load_profile(target),
-            chips=options.chips,
-            tiling=options.tiling,
-            first_layer=options.first_layer,
-            samples=samples,
-            data_dir=options.data_dir,
-            file_options=_file_options(options),
-        )
-        for target in targets
-    ]
-    reports = [question.ask(opened.network, activity) for question in questions]
-    advice = [advise(*asked) for asked in zip(questions, reports, strict=True)] if options.advise else []
+    questions = _questions(options)
+    reports = _ask(questions)
+    advice = _advise(questions, reports) if options.advise else []
     return Outcome(
         data=_data(reports, advice),
-        text=_text(reports, advice, options.energy),
+        text=_text(reports, advice, options),
         exit_code=0 if all(report.fits for report in reports) else 1,
     )
 
@@ -71,31 +49,33 @@ def _targets() -> Outcome:
     return Outcome(data={"targets": known}, text=targets_text(chips))
 
 
-def _data(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]]) -> dict[str, Any]:
-    """One report as it is; several as a list."""
-    found = [report.to_json() for report in reports]
-    for report, tried in zip(found, advice, strict=False):
-        report["advice"] = [one.to_json() for one in tried]
-    return found[0] if len(found) == 1 else {"targets": found}
+# ---- the questions ------------------------------------------------------------------------------
 
 
-def _text(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]], energy: bool) -> RenderableType:
-    parts = [fit_text(reports[0]) if len(reports) == 1 else comparison_text(reports)]
-    if energy:
-        parts += [energy_table(report.energy) for report in reports if report.energy is not None]
-    parts += [advice_text(report, tried) for report, tried in zip(reports, advice, strict=False)]
-    return Group(*parts)
+def _questions(options: argparse.Namespace) -> list[Question]:
+    """One question for each target."""
+    from ..formats.folder import open_network
+    from .question import Question
 
-
-def _file_options(options: argparse.Namespace) -> str:
-    """What was typed about a .net file, to be typed again."""
-    given = {
-        "timesteps": options.timesteps,
-        "input-range": options.input_range,
-        "input-shape": options.input_shape,
-    }
-    typed = {name: value if isinstance(value, list) else [value] for name, value in given.items() if value}
-    return "".join(f" --{name} {' '.join(map(str, value))}" for name, value in typed.items())
+    opened = open_network(options)
+    targets = options.target or [_own_target(opened, options)]
+    samples = _samples(opened, options)
+    if samples is None and options.energy:
+        raise OptionError(_energy_obstacle(options))
+    return [
+        Question(
+            opened=opened,
+            target=target,
+            profile=load_profile(target),
+            chips=options.chips,
+            tiling=options.tiling,
+            first_layer=options.first_layer,
+            samples=samples,
+            data_dir=options.data_dir,
+            file_options=_file_options(options),
+        )
+        for target in targets
+    ]
 
 
 def _own_target(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> str:
@@ -109,7 +89,13 @@ def _own_target(opened: ExportFolder | NetworkFile, options: argparse.Namespace)
 
 
 def _samples(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> Samples | None:
-    """Those to measure activity with; what the user names must be there, what the folder names may be."""
+    """Samples to measure activity with; a data set that the user names must exist."""
+    from ..data import RANDOM
+    from ..formats.folder import ExportFolder
+
+    if options.samples == 0:
+        announce("note: --samples 0 measures no activity, so energy and time are not estimated")
+        return None
     known = opened.manifest["data"] if isinstance(opened, ExportFolder) else RANDOM
     if options.data is None and known == RANDOM:
         announce("note: no data set is known, so energy and time are not estimated; name one with --data")
@@ -121,3 +107,63 @@ def _samples(opened: ExportFolder | NetworkFile, options: argparse.Namespace) ->
             raise
         announce(f"note: energy and time are not estimated, since {known} cannot be read: {error}")
         return None
+
+
+def _energy_obstacle(options: argparse.Namespace) -> str:
+    if options.samples == 0:
+        return "--energy needs the activity of samples: choose another number than --samples 0."
+    return "--energy needs the activity of samples: name their data set with --data."
+
+
+def _file_options(options: argparse.Namespace) -> str:
+    """What was typed about a .net file, to be typed again."""
+    given = {
+        "timesteps": options.timesteps,
+        "input-range": options.input_range,
+        "input-shape": options.input_shape,
+    }
+    typed = {name: value if isinstance(value, list) else [value] for name, value in given.items() if value}
+    return "".join(f" --{name} {' '.join(map(str, value))}" for name, value in typed.items())
+
+
+# ---- the answers --------------------------------------------------------------------------------
+
+
+def _ask(questions: Sequence[Question]) -> list[FitReport]:
+    """Check the network against each chip; its activity is measured once."""
+    first, activity = questions[0], None
+    if first.samples is not None:
+        from .measurement import measure
+
+        watch = watched("activity, chunks of samples")
+        activity = measure(first.opened.network, first.samples.inputs, watch=watch)
+    return [question.ask(question.opened.network, activity) for question in questions]
+
+
+def _advise(questions: Sequence[Question], reports: Sequence[FitReport]) -> list[list[Advice]]:
+    from .advice import advise
+
+    return [advise(*asked) for asked in zip(questions, reports, strict=True)]
+
+
+def _data(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]]) -> dict[str, Any]:
+    """One report as it is; several as a list."""
+    found = [report.to_json() for report in reports]
+    for report, tried in zip(found, advice, strict=False):
+        report["advice"] = [one.to_json() for one in tried]
+    return found[0] if len(found) == 1 else {"targets": found}
+
+
+def _text(
+    reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]], options: argparse.Namespace
+) -> RenderableType:
+    parts = [fit_text(reports[0]) if len(reports) == 1 else comparison_text(reports)]
+    if options.energy:
+        from .energy_text import energy_table
+
+        parts += [energy_table(report.energy) for report in reports if report.energy is not None]
+    if advice:
+        from .advice_text import advice_text
+
+        parts += [advice_text(report, tried) for report, tried in zip(reports, advice, strict=True)]
+    return Group(*parts)

@@ -7,12 +7,13 @@ is left for the chip begins with these spikes as its input. Nothing changes but 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from ..base import OptionError
 from ..ir import Input, IntNetwork, Lif
 from .activity import Activity
 
-PLACES = ("chip", "host")  # of the first layer
+FirstLayer = Literal["chip", "host"]  # where it runs
 PLAIN_SPIKES = Input(minimum=0, maximum=1)
 
 

@@ -73,7 +73,7 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
         )
     reasons = [f"{r.target}: {line}" for r in reports for line in _finding_lines(r, ("error", "warning"))]
     legend = (
-        "energy and time of a sample; >: something is left out; one target alone shows what is not checked"
+        'energy and time per sample; ">" marks a lower bound; a single --target lists the unchecked limits'
     )
     return Group(table, legend, *reasons)
 
@@ -87,7 +87,7 @@ def targets_text(chips: Sequence[ProfileSummary]) -> RenderableType:
     for row in rows:
         table.add_row(*row.values())
     return Group(
-        table, "?: nobody published it, so it is not checked; more of each: --json, hw_profiles/README.md"
+        table, "?: not published, so not checked; for more about each target: --json, hw_profiles/README.md"
     )
 
 

@@ -26,6 +26,7 @@ from ..data import Samples, choose_samples
 from ..ir import FoldedNetwork, IntNetwork
 from .netx import read_netx
 from .nir import read_folded
+from .options import ExportOptions
 
 FORMAT = "mpbn_deploy.export"
 VERSION = 1
@@ -52,6 +53,17 @@ class ExportFolder:
     @property
     def target(self) -> str | None:
         return str(self.manifest["target"]["name"])
+
+    @property
+    def options(self) -> ExportOptions:
+        """The options of the export, as far as the manifest records them."""
+        return ExportOptions.from_manifest(self.manifest.get("options"), str(self.path / MANIFEST_FILE))
+
+    @property
+    def architecture(self) -> str | None:
+        """The architecture that the checkpoint named; None for a NIR file."""
+        name = self.manifest["model"]["architecture"]
+        return None if name is None else str(name)
 
     @property
     def class_names(self) -> list[str]:

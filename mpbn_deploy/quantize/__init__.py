@@ -1,19 +1,29 @@
-"""To be described."""
+"""FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: integers, and what they cost.
+
+stage              quantize: the steps below, in order
+thresholds         thresholds under the limits of a chip, chosen by `evidence`
+scales, rounding   the grid of the integers; rounding to it, with the proof that nothing overflows
+calibrate          with data: the rounding that flips the fewest spikes (`joint_rounding`)
+samples            calibration inputs from a data set
+cost               Quantized, and what each population paid
+twin               the integer network as a torch module that can be trained (`structure`)
+"""
 
 from typing import TYPE_CHECKING
 
 from ..base.doors import door
 
 if TYPE_CHECKING:
-    from .calibrate import calibration_inputs as calibration_inputs
-    from .options import (
-        CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
-        OVERFLOW_CHOICES as OVERFLOW_CHOICES,
-        THRESHOLD_CHOICES as THRESHOLD_CHOICES,
-    )
+    from .cost import PopulationCost as PopulationCost, Quantized as Quantized
     from .rounding import real_network as real_network, round_without_overflow as round_without_overflow
+    from .samples import (
+        CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
+        CalibrationData as CalibrationData,
+        calibration_data as calibration_data,
+        load_calibration as load_calibration,
+    )
     from .scales import Formats as Formats, choose_grid as choose_grid
-    from .stage import describe as describe, quantize as quantize
+    from .stage import quantize as quantize, trained_integers as trained_integers
     from .thresholds import ThresholdLimits as ThresholdLimits
     from .twin import (
         QUANTIZED as QUANTIZED,

@@ -32,14 +32,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..base import Array, OptionError, announce, record, track
-from ..data import load_dataset
+from ..base import Array, record, track
 from ..execute.emulator import emulate, respond
 from ..ir import (
     STATE_EXPONENT,
@@ -71,7 +69,6 @@ from .joint_rounding import (
     round_jointly,
     voltages,
 )
-from .options import CALIBRATION_SAMPLES
 from .rounding import as_held, overflow, round_population
 from .scales import Formats, Grid, Held, scale_limits
 
@@ -373,23 +370,3 @@ def _mixed(network: IntNetwork, trial: IntNetwork, name: str, better: Array) -> 
         connections=tuple(map(connection, network.connections, trial.connections)),
         scales={**network.scales, name: pick(trial.scales[name], network.scales[name])},
     )
-
-
-def calibration_inputs(
-    folded: FoldedNetwork, name: str | None, data_dir: Path | None
-) -> tuple[Array | None, list[str]]:
-    """The first training samples of a data set, and what is odd about them."""
-    if name is None:
-        return None, []
-    dataset = load_dataset(name, data_dir)
-    if dataset.input_format.shape != folded.input.shape:
-        raise OptionError(
-            f"calibration: samples of {name} have shape {dataset.input_format.shape}; "
-            f"the network takes {folded.input.shape}."
-        )
-    inputs, labels = (values[:CALIBRATION_SAMPLES] for values in (dataset.train.inputs, dataset.train.labels))
-    if len(np.unique(labels)) > 1:
-        return inputs, []
-    note = f"calibration: all {len(inputs)} samples of {name} are of class {labels[0]}; shuffle the data set."
-    announce(f"note: {note}")
-    return inputs, [note]

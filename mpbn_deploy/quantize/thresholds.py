@@ -27,12 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import get_args
 
 import numpy as np
 import torch
 
 from ..base import Array, OptionError, record
+from ..formats.options import Thresholds
 from ..hardware import HardwareProfile
 from ..hardware.place import place
 from ..ir import (
@@ -45,10 +46,8 @@ from ..ir import (
     compact,
     incoming,
     per_channel,
-    scale_channels,
 )
 from .evidence import Evidence, threshold_range
-from .options import THRESHOLD_CHOICES
 from .rounding import lowered, round_without_overflow
 from .scales import (
     Formats,
@@ -79,8 +78,8 @@ class ThresholdLimits:
 
     @classmethod
     def of(cls, profile: HardwareProfile, thresholds: str, formats: Formats) -> ThresholdLimits:
-        if thresholds not in THRESHOLD_CHOICES:
-            raise OptionError(f"thresholds {thresholds!r}; allowed are {', '.join(THRESHOLD_CHOICES)}.")
+        if thresholds not in get_args(Thresholds):
+            raise OptionError(f"thresholds {thresholds!r}; allowed are {', '.join(get_args(Thresholds))}.")
         shared, per_core = thresholds == "shared", profile.limit("core.thresholds")
         few = None if shared or per_core is None else per_core.value
         lowest = formats.lowest_threshold if few is None and not shared else max(1, formats.lowest_threshold)
@@ -526,42 +525,3 @@ def _exponents(
     return tuple(
         min(old, int(np.ceil(np.log2(need) - 1e-9))) for old, need in zip(grid.exponents, needed, strict=True)
     )
-
-
-# ---- what was done ----------------------------------------------------------------------------
-
-
-def describe_thresholds(
-    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, limits: ThresholdLimits
-) -> dict[str, Any]:
-    """How many channels got their threshold in which way.
-
-    scaled: exactly, by the scale; moved: exactly, into the bias of neurons without memory; approximated: by
-    a bias, in neurons with memory. Without limits all are scaled, but for what calibration cuts.
-    """
-    neuron = next(p.neuron for p in network.populations if p.name == population.name)
-    assert isinstance(neuron, Lif) and isinstance(population.neuron, FloatLif)
-    never, always = constant_channels(folded, population)
-    low, high = (
-        scale_channels(end, network.scales[population.name]) for end in threshold_range(folded, population)
-    )
-    threshold = np.broadcast_to(neuron.threshold, population.shape)
-    slack = 1e-6 * np.maximum(1.0, np.abs(threshold))
-    off = (threshold > high + slack) | (threshold <= low - 1)
-    exact = np.isneginf(low) | forgets(folded, population.neuron)
-    ordinary = limits.bind & ~never & ~always
-    moved, approximated = (
-        which.reshape(len(never), -1).any(axis=1) & ordinary for which in (off & exact, off & ~exact)
-    )
-    return {
-        "rule": limits.words,
-        "distinct": len(np.unique(neuron.threshold)),
-        "smallest": int(neuron.threshold.min()),
-        "largest": int(neuron.threshold.max()),
-        "channels": population.shape[0],
-        "channels_never_firing": int(never.sum()),
-        "channels_always_firing": int(always.sum()),
-        "channels_scaled": int((~moved & ~approximated & ~never & ~always).sum()),
-        "channels_moved": int((moved & ~approximated).sum()),
-        "channels_approximated": int(approximated.sum()),
-    }

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take a moment
+    from ..base import exit_when_interrupted
+
+    exit_when_interrupted()
+
 import argparse
 import sys
 
-from ..base.arguments import (
+from ..base import (
+    Command,
+    Execute,
     add_execution_arguments,
     add_network_arguments,
     add_sample_arguments,
+    main,
 )
-from ..base.commands import Command, Outcome, main
 from ..data import DATASETS, RANDOM
 from ..execute import EXECUTORS
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_arguments(parser)
-    add_sample_arguments(parser, (*DATASETS, RANDOM))
-    parser.add_argument("--backend", choices=tuple(EXECUTORS), default="lava", help="default: lava")
-    parser.add_argument("--stock", action="store_true", help="Lava's own process models, which are slow")
+    add_sample_arguments(parser.add_argument_group("samples"), (*DATASETS, RANDOM), "to run")
+    backend = parser.add_argument_group("backend")
+    backend.add_argument(
+        "--backend",
+        choices=tuple(EXECUTORS),
+        default="lava",
+        help="what runs the network: Lava's CPU simulator, or our emulator in torch (default %(default)s)",
+    )
+    backend.add_argument(
+        "--stock",
+        action="store_true",
+        help="with lava: run Lava's own process models, which are slow, instead of our fast ones",
+    )
     add_execution_arguments(parser)
 
 
-def _execute(options: argparse.Namespace) -> Outcome:
+def _load() -> Execute:
     from .command import execute
 
-    return execute(options)
+    return execute
 
 
 COMMAND = Command(
@@ -39,7 +56,7 @@ COMMAND = Command(
         "         python -m mpbn_deploy.run model.loihi2 --samples all --cluster local:4"
     ),
     add_arguments=_add_arguments,
-    execute=_execute,
+    load=_load,
 )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take a moment
+    from ..base import exit_when_interrupted
+
+    exit_when_interrupted()
+
 import argparse
 import sys
 from pathlib import Path
 
-from ..base.arguments import (
-    whole_number,
-)
-from ..base.commands import Command, Outcome, main
+from ..base import Command, Execute, main, whole_number
 from ..data import DATASETS
 from ..nn import MPBN_GAINS, MPBN_KINDS, SURROGATE_NAMES
 from ..nn.zoo import ARCHITECTURES
@@ -18,118 +20,167 @@ from .settings import (
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
     FULL_RATE_BITS,
+    NEURON_DEFAULTS,
     QUANTIZED_RATE,
     Training,
 )
 
+USUAL = Training()
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", default="digits", help=f"data set: {', '.join(DATASETS)} (default %(default)s)"
+    _add_data_arguments(parser.add_argument_group("data"))
+    _add_network_arguments(parser.add_argument_group("network"))
+    _add_optimization_arguments(parser.add_argument_group("optimization"))
+    _add_start_arguments(parser.add_argument_group("start from a trained network"))
+    _add_output_arguments(parser.add_argument_group("output"))
+
+
+def _add_data_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--data",
+        default="digits",
+        metavar="NAME",
+        help=f"data set to train on: {', '.join(DATASETS)} (default %(default)s)",
     )
-    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
-    parser.add_argument(
+    group.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the files of the data set, if it needs one",
+    )
+    group.add_argument(
+        "--no-augmentation",
+        action="store_true",
+        help="train on the samples as they are, without random crops and flips",
+    )
+
+
+def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--arch",
-        help=f"network: {', '.join(ARCHITECTURES)}; or package.module:factory (imported, so its code runs);"
-        " it is called with input_shape, classes, mpbn, and mpbn_gain and surrogate where you choose them"
-        f" (default {DEFAULT_ARCHITECTURE})",
+        metavar="NAME",
+        help=f"network to build: {', '.join(ARCHITECTURES)}; or package.module:factory, a function of "
+        "your own code (which is imported and runs), called with input_shape, classes and mpbn, and with "
+        f"mpbn_gain and surrogate if you set them (default {DEFAULT_ARCHITECTURE})",
     )
-    _add_neuron_arguments(parser)
-    _add_optimization_arguments(parser)
-    parser.add_argument("--init", type=Path, help="a checkpoint to start from, instead of a new network")
-    parser.add_argument(
+    group.add_argument(
+        "--timesteps",
+        type=whole_number(1),
+        metavar="N",
+        help=f"time steps per sample (default {DEFAULT_TIMESTEPS}; for recordings, their number of frames)",
+    )
+    group.add_argument(
+        "--mpbn",
+        choices=MPBN_KINDS,
+        help="membrane-potential batch norm: one gain and shift per channel, one per element (neuron), "
+        "or none (default channel)",
+    )
+    group.add_argument(
+        "--mpbn-gain",
+        choices=MPBN_GAINS,
+        help="positive: keep all gains above zero, so that thresholds can be folded for every chip; "
+        f"free: as in the paper (default {NEURON_DEFAULTS['mpbn_gain']})",
+    )
+    group.add_argument(
+        "--surrogate",
+        choices=SURROGATE_NAMES,
+        help="gradient that stands in for that of a spike: rectangle, as the paper prints it, or tanh, "
+        f"as its code computes it (default {NEURON_DEFAULTS['surrogate']})",
+    )
+
+
+def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--epochs",
+        type=whole_number(1),
+        default=USUAL.epochs,
+        metavar="N",
+        help="passes over the training samples (default %(default)s)",
+    )
+    group.add_argument(
+        "--batch",
+        type=whole_number(2),
+        default=USUAL.batch,
+        metavar="N",
+        help="samples per step of SGD (default %(default)s)",
+    )
+    group.add_argument(
+        "--learning-rate",
+        type=float,
+        metavar="RATE",
+        help="learning rate of the first epoch, from which it falls to zero along a cosine "
+        f"(default {USUAL.learning_rate}; with --init {FINE_TUNING_RATE}; with --quantize {QUANTIZED_RATE}, "
+        f"and more below {FULL_RATE_BITS} bits)",
+    )
+    group.add_argument(
+        "--weight-decay",
+        type=float,
+        default=USUAL.weight_decay,
+        metavar="RATE",
+        help="weight decay of SGD, for weights only, not for norms and biases (default %(default)s)",
+    )
+    group.add_argument(
+        "--seed",
+        type=whole_number(0),
+        default=USUAL.seed,
+        metavar="N",
+        help="seed of all random numbers: the same seed gives the same network (default %(default)s)",
+    )
+    group.add_argument(
+        "--device", default="cpu", help="torch device: cpu, cuda, cuda:1, ... (default %(default)s)"
+    )
+
+
+def _add_start_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--init", type=Path, metavar="MODEL", help="a checkpoint to start from, instead of a new network"
+    )
+    group.add_argument(
         "--quantize",
         metavar="TARGET",
-        help="train the integers of the --init network for this profile (quantization-aware training)",
+        help="quantization-aware training: turn the --init network into the integers of this target, and "
+        "train the integers; `export` writes them as they are",
     )
-    parser.add_argument(
-        "--weight-bits", type=whole_number(1), help="of --quantize; default: as many as the target holds"
+    group.add_argument(
+        "--weight-bits",
+        type=whole_number(1),
+        metavar="N",
+        help="with --quantize: bits per weight, with the sign (default: as many as the target holds)",
     )
-    parser.add_argument(
+
+
+def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--out",
         type=Path,
         default=Path("model.pt"),
-        help="the checkpoint to write; log, curves and best checkpoint go beside it (default %(default)s)",
+        metavar="MODEL",
+        help="checkpoint to write; the best checkpoint, the log and the curves go beside it "
+        "(default %(default)s)",
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="go on after an interruption, with otherwise the same options"
-    )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default %(default)s)")
-
-
-def _add_neuron_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--mpbn",
-        choices=MPBN_KINDS,
-        help="membrane-potential batch norm (default channel)",
-    )
-    parser.add_argument(
-        "--mpbn-gain",
-        choices=MPBN_GAINS,
-        help="positive: gains above zero by construction, so that thresholds fold for every chip "
-        "(default free)",
-    )
-    parser.add_argument(
-        "--surrogate",
-        choices=SURROGATE_NAMES,
-        help="gradient of a spike: as the paper prints, or as its code does (default rectangle)",
-    )
-    parser.add_argument(
-        "--timesteps",
-        type=whole_number(1),
-        help=f"per sample (default {DEFAULT_TIMESTEPS}, or as many as a recording has frames)",
-    )
-
-
-def _add_optimization_arguments(parser: argparse.ArgumentParser) -> None:
-    usual = Training()
-    parser.add_argument(
-        "--epochs",
-        type=whole_number(1),
-        default=usual.epochs,
-        help="passes over the data (default %(default)s)",
-    )
-    parser.add_argument(
-        "--batch",
-        type=whole_number(2),
-        default=usual.batch,
-        help="samples per step of SGD (default %(default)s)",
-    )
-    parser.add_argument(
-        "--learning-rate",
-        type=float,
-        help="of SGD, falling to zero in a cosine "
-        f"(default {usual.learning_rate}; with --init {FINE_TUNING_RATE}, with --quantize {QUANTIZED_RATE}, "
-        f"more below {FULL_RATE_BITS} bits)",
-    )
-    parser.add_argument(
-        "--weight-decay", type=float, default=usual.weight_decay, help="of weights (default %(default)s)"
-    )
-    parser.add_argument(
-        "--no-augmentation",
+    group.add_argument(
+        "--resume",
         action="store_true",
-        help="train on the samples as they are, not cropped or flipped",
-    )
-    parser.add_argument(
-        "--seed",
-        type=whole_number(0),
-        default=usual.seed,
-        help="same seed, same network (default %(default)s)",
+        help="continue an interrupted training after its last epoch; give the same options as before",
     )
 
 
-def _execute(options: argparse.Namespace) -> Outcome:
+def _load() -> Execute:
     from .command import execute
 
-    return execute(options)
+    return execute
 
 
 COMMAND = Command(
     name="train",
     summary="Train a spiking network and write model.pt.",
-    details="example: python -m mpbn_deploy.train --data digits --arch digits-cnn --epochs 8 --out model.pt",
+    details=(
+        "example: python -m mpbn_deploy.train --data digits --arch digits-cnn --epochs 8 --out model.pt\n"
+        "         python -m mpbn_deploy.train --init model.pt --quantize loihi2 --out integers.pt"
+    ),
     add_arguments=_add_arguments,
-    execute=_execute,
+    load=_load,
 )
 
 

@@ -15,7 +15,7 @@ from ..frontend import trace
 from ..hardware import HardwareProfile
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
-from ..quantize import CALIBRATION_SAMPLES, QUANTIZED, Formats, QuantizedBody, ThresholdLimits, quantize
+from ..quantize import QUANTIZED, Formats, QuantizedBody, ThresholdLimits, calibration_data, quantize
 from .settings import FULL_RATE_BITS, QUANTIZED_RATE
 
 
@@ -31,15 +31,10 @@ def quantized_twin(
     if isinstance(model.body, QuantizedBody):
         raise OptionError("the network to start from is quantized already; start from the one before.")
     folded = fold(trace(model))
-    if dataset.input_format.shape != folded.input.shape:
-        raise OptionError(
-            f"samples of {dataset.name} have shape {dataset.input_format.shape}; "
-            f"the network takes {folded.input.shape}."
-        )
+    inputs = calibration_data(folded, dataset).inputs
     announce(f"quantize: to the formats of {profile.name}")
-    inputs = dataset.train.inputs[:CALIBRATION_SAMPLES]
     formats = Formats.of(profile, weight_bits)
-    network = quantize(folded, profile, inputs, weight_bits=weight_bits)
+    network = quantize(folded, profile, inputs, weight_bits=weight_bits).network
     body = QuantizedBody.of(network, formats, inputs)
     if ThresholdLimits.of(profile, "own", formats).bind:
         body.hold_thresholds()  # few per core, or none below one: what quantization chose must stay

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take a moment
+    from ..base import exit_when_interrupted
+
+    exit_when_interrupted()
+
 import argparse
 import sys
 
-from ..base.arguments import (
+from ..base import (
+    Command,
+    Execute,
     add_execution_arguments,
     add_network_arguments,
     add_sample_arguments,
+    main,
 )
-from ..base.commands import Command, Outcome, main
 from ..data import DATASETS, RANDOM
 from .certificate import LAVA_CLAIM
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_arguments(parser)
-    add_sample_arguments(parser, (*DATASETS, RANDOM))
-    parser.add_argument(
-        "--stock", action="store_true", help="also run Lava's own process models, which takes long"
+    add_sample_arguments(parser.add_argument_group("samples"), (*DATASETS, RANDOM), "to compare on")
+    comparison = parser.add_argument_group("comparison")
+    comparison.add_argument(
+        "--stock", action="store_true", help="also run Lava's own process models, which are slow"
     )
-    parser.add_argument(
+    comparison.add_argument(
         "--check",
         action="store_true",
-        help="find again, on the same samples, what verify.json of the folder says; exit code 1 if it is not",
+        help="repeat the verification that the folder's verify.json reports, on the same samples; exit "
+        "code 1 if any number differs",
     )
     add_execution_arguments(parser)
 
 
-def _execute(options: argparse.Namespace) -> Outcome:
+def _load() -> Execute:
     from .command import execute
 
-    return execute(options)
+    return execute
 
 
 COMMAND = Command(
@@ -41,15 +50,15 @@ COMMAND = Command(
     details=(
         "The NumPy reference is the definition; the torch emulator, Lava's CPU simulator and lava-dl's\n"
         f"stock netx reader must equal it in every spike, voltage and output ({LAVA_CLAIM}).\n"
-        "Exit code 0: bit-exact. 1: not, and the first difference is shown with all its coordinates; or\n"
-        "Lava broke off in the middle.\n\n"
+        "Exit code 0: bit-exact. 1: not bit-exact, and the first difference is shown with its coordinates;\n"
+        "or Lava failed in the middle of a run.\n\n"
         "example: python -m mpbn_deploy.verify model.loihi2 --samples 16\n"
         "         python -m mpbn_deploy.verify network.net --samples 2\n"
         "         python -m mpbn_deploy.verify model.loihi2 --check\n"
         "         python -m mpbn_deploy.verify model.loihi2 --samples all --cluster local:4"
     ),
     add_arguments=_add_arguments,
-    execute=_execute,
+    load=_load,
 )
 
 

@@ -248,9 +248,9 @@ def test_an_interrupt_ends_with_one_word(monkeypatch, capfd):
     def interrupted(options):
         raise KeyboardInterrupt
 
-    from mpbn_deploy.__main__ import COMMANDS
+    from mpbn_deploy import doctor
 
-    monkeypatch.setitem(COMMANDS, "doctor", replace(COMMANDS["doctor"], execute=interrupted))
+    monkeypatch.setattr(doctor, "COMMAND", replace(doctor.COMMAND, load=lambda: interrupted))
     assert call("doctor") == 130
     assert capfd.readouterr().err == "interrupted\n"
 
@@ -462,7 +462,7 @@ def test_train_finds_out_first_whether_it_can_write(refused, tmp_path):
 
 
 def test_doctor_runs_where_other_commands_could_not(monkeypatch, capfd):
-    monkeypatch.setitem(sys.modules, "mpbn_deploy.export", None)  # importing it raises
+    monkeypatch.setitem(sys.modules, "mpbn_deploy.export.stage", None)  # importing it raises
     assert call("doctor") in (0, 1)
     assert "torch" in capfd.readouterr().out
 
@@ -520,7 +520,7 @@ def test_what_may_not_be_read_is_one_message(capsys):
         raise PermissionError(13, "Permission denied", "locked/manifest.json")
 
     command = cli.Command(
-        name="fit", summary="", details="", add_arguments=lambda parser: None, execute=execute
+        name="fit", summary="", details="", add_arguments=lambda parser: None, load=lambda: execute
     )
     assert cli.main(command, []) == 2
     assert capsys.readouterr().err == "error: locked/manifest.json: may not be read (Permission denied).\n"

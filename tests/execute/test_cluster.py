@@ -180,7 +180,7 @@ def test_run_gives_the_predictions_of_one_process_though_a_worker_is_killed(work
 @needs_lava
 def test_verify_reports_what_one_process_reports_though_a_worker_is_killed(workers, tmp_path):
     folded = fold(trace(spiking_network(gains="positive")))
-    network = quantize(folded, load_profile("loihi2"))
+    network = quantize(folded, load_profile("loihi2")).network
     write_netx(network, tmp_path / "network.net")
     inputs = inputs_for(network, samples=4)
     test = Split(

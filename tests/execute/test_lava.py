@@ -58,7 +58,7 @@ def folded_residual(pool):
 
 
 def or_pooling():
-    return quantize(folded_residual(nn.MaxPool2d(2)), load_profile("loihi2"))
+    return quantize(folded_residual(nn.MaxPool2d(2)), load_profile("loihi2")).network
 
 
 STRUCTURES = {

@@ -119,7 +119,7 @@ def test_fewer_bits_are_advised_where_synapses_overflow(exported):
 def _most_words(opened, bits):
     from mpbn_deploy.quantize import quantize
 
-    network = quantize(opened.folded, load_profile("loihi2"), weight_bits=bits)
+    network = quantize(opened.folded, load_profile("loihi2"), weight_bits=bits).network
     report = fit.fit(network, load_profile("loihi2"))
     return max(layer.use["synapse_words"].used for layer in report.layers)
 
@@ -197,7 +197,9 @@ def test_activity_of_another_network_is_refused(exported):
 def test_energy_without_data_is_an_error_and_a_plain_fit_says_so(exported, capsys):
     arguments = [str(exported / "network.net"), "--target", "loihi2"]
     assert main(FIT, [*arguments, "--energy"]) == 2
-    assert "error: --energy: of what activity? Name a data set with --data." in capsys.readouterr().err
+    assert "error: --energy needs the activity of samples: name their data set with --data." in (
+        capsys.readouterr().err
+    )
     assert main(FIT, arguments) == 0
     assert "energy and time are not estimated; name one with --data" in capsys.readouterr().err
 

@@ -564,7 +564,7 @@ def test_any_network_within_the_formats_of_lava_is_fine_where_nothing_bounds_it(
 
 def test_a_network_is_quantized_without_a_chip_and_then_put_to_the_rules_of_one():
     folded = fold(trace(spiking_network()))
-    network = quantize(folded, load_profile("unbounded"))
+    network = quantize(folded, load_profile("unbounded")).network
     assert rules_of(network, "unbounded") == set()
     assert "voltages_may_leak" in rules_of(network, "truenorth")
     with pytest.raises(ProfileError, match="truenorth: networks cannot be quantized for it"):

@@ -38,7 +38,7 @@ from mpbn_deploy.ir import (
     incoming,
 )
 from mpbn_deploy.ir.intervals import synapse_interval
-from mpbn_deploy.quantize import describe, quantize
+from mpbn_deploy.quantize import quantize
 
 LOIHI2 = load_profile("loihi2")
 
@@ -65,7 +65,7 @@ def layer(weight, threshold, bias=None, maximum=1, timesteps=2, leak=0.25, curre
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**31), bits=st.integers(2, 8))
 def test_everything_is_in_format_and_no_state_can_overflow(seed, bits):
-    network = quantize(folded_network(seed), LOIHI2, weight_bits=bits)
+    network = quantize(folded_network(seed), LOIHI2, weight_bits=bits).network
     assert all(bound.magnitude <= STATE_LIMIT for bound in bounds(network).values())
     for connection in network.connections:
         assert weight_bits(connection.synapse.weight) <= bits
@@ -78,7 +78,7 @@ def test_everything_is_in_format_and_no_state_can_overflow(seed, bits):
 
 def test_integers_are_the_rounded_reals_and_thresholds_round_down():
     folded = folded_network()
-    network = quantize(folded, LOIHI2)
+    network = quantize(folded, LOIHI2).network
     for real, integer in zip(folded.connections, network.connections, strict=True):
         weight = real.synapse.weight
         scaled = weight * network.scales[real.target].reshape(-1, *(1,) * (weight.ndim - 1))
@@ -96,30 +96,32 @@ def test_exact_integers_stay_exact():
     weight[:, 0] = 127
     folded = layer(weight, generator.uniform(-200, 400, 6), maximum=3, timesteps=1)
     inputs = generator.integers(0, 4, size=(200, 8))
-    real, integer = simulate(folded, inputs), simulate(quantize(folded, LOIHI2), inputs)
+    real, integer = simulate(folded, inputs), simulate(quantize(folded, LOIHI2).network, inputs)
     np.testing.assert_array_equal(real.spikes["layer"], integer.spikes["layer"])
 
 
 def test_readout_channels_share_one_scale():
-    network = quantize(folded_network(), LOIHI2)
+    network = quantize(folded_network(), LOIHI2).network
     assert len(set(network.scales["output"])) == 1
     assert len(set(network.scales["lif2"])) > 1
 
 
 def test_large_inputs_lower_the_scale_instead_of_overflowing():
     folded = layer(np.ones((1, 27)), 5.0, maximum=255)
-    network = quantize(folded, LOIHI2)
+    quantized = quantize(folded, LOIHI2)
+    network = quantized.network
     assert network.connections[0].synapse.weight.max() < 127
-    described = describe(folded, network, LOIHI2)[0]
+    described = quantized.costs[0].to_json()
     assert described["channels_limited_by"]["state"] == 1
     assert 0.75 * STATE_LIMIT < bounds(network)["layer"].magnitude <= STATE_LIMIT
 
 
 def test_large_biases_lower_the_scale_instead_of_being_clipped():
     folded = layer([[1.0, -0.5]], 100.2, bias=100.0)
-    network = quantize(folded, LOIHI2)
+    quantized = quantize(folded, LOIHI2)
+    network = quantized.network
     assert network.populations[1].neuron.bias.item() == 4095
-    assert describe(folded, network, LOIHI2)[0]["channels_limited_by"]["bias"] == 1
+    assert quantized.costs[0].to_json()["channels_limited_by"]["bias"] == 1
 
 
 @pytest.mark.parametrize(
@@ -127,15 +129,16 @@ def test_large_biases_lower_the_scale_instead_of_being_clipped():
 )
 def test_channels_with_thresholds_out_of_reach_need_no_weights(threshold, fires):
     folded = layer([[1.0, -1.0]], threshold)
-    network = quantize(folded, LOIHI2)
+    quantized = quantize(folded, LOIHI2)
+    network = quantized.network
     assert not network.connections[0].synapse.weight.any()
-    assert describe(folded, network, LOIHI2)[0]["thresholds_beyond_reach"] == 1
+    assert quantized.costs[0].to_json()["thresholds_beyond_reach"] == 1
     spikes = simulate(network, np.array([[0, 1], [1, 0], [1, 1], [0, 0]])).spikes["layer"]
     assert spikes.all() if fires else not spikes.any()
 
 
 def test_an_all_zero_channel_is_held():
-    network = quantize(layer([[0.0, 0.0], [1.0, 1.0]], [0.0, 1.0]), LOIHI2)
+    network = quantize(layer([[0.0, 0.0], [1.0, 1.0]], [0.0, 1.0]), LOIHI2).network
     assert network.connections[0].synapse.weight[0].tolist() == [0, 0]
     assert np.isfinite(network.scales["layer"]).all()
 
@@ -144,7 +147,7 @@ def test_many_large_inputs_are_held():
     """A perceptron on 8-bit pictures: rounding adds up, so the scale settles below what reals would allow."""
     generator = np.random.default_rng(0)
     folded = layer(generator.normal(size=(8, 784)), np.full(8, 5.0), maximum=255, timesteps=4)
-    network = quantize(folded, LOIHI2)
+    network = quantize(folded, LOIHI2).network
     assert 0.9 * STATE_LIMIT < bounds(network)["layer"].magnitude <= STATE_LIMIT
     assert np.abs(network.connections[0].synapse.weight).max() > 1
 
@@ -152,7 +155,7 @@ def test_many_large_inputs_are_held():
 @pytest.mark.parametrize("leak", [0.9999, 0.33, 0.0])
 def test_leaks_that_the_register_rounds_up_do_not_overflow(leak):
     folded = layer([[1.0, -1.0, 0.5]], 1e6, maximum=20, timesteps=500, leak=leak)
-    assert bounds(quantize(folded, LOIHI2))["layer"].fits
+    assert bounds(quantize(folded, LOIHI2).network)["layer"].fits
 
 
 def test_what_no_scale_can_hold_is_refused():
@@ -162,18 +165,19 @@ def test_what_no_scale_can_hold_is_refused():
     folded = layer([[1.0]], 1.0, maximum=10**6, timesteps=300)
     readout = replace(folded.populations[1], neuron=FloatReadout(bias=np.zeros(1)))
     endless = replace(folded, populations=(folded.populations[0], readout))
-    silent = quantize(endless, LOIHI2)  # the weight is rounded away, and that is counted
+    quantized = quantize(endless, LOIHI2)  # the weight is rounded away, and that is counted
+    silent = quantized.network
     assert silent.connections[0].synapse.weight.item() == 0
-    assert describe(endless, silent, LOIHI2)[0]["weight_error_rms"] > 0
+    assert quantized.costs[0].to_json()["weight_error_rms"] > 0
 
 
 def test_a_neuron_that_never_fires_in_float_never_fires_in_integers():
     """Rounding can add up: a thousand weights of 0.6 become 1."""
     weight = np.array([[127.0, *[0.6] * 1000]])
     folded = layer(weight, np.inf, timesteps=1)
-    network = quantize(folded, LOIHI2)
+    network = quantize(folded, LOIHI2).network
     assert not simulate(network, np.ones((1, 1001), int)).spikes["layer"].any()
-    coarse = quantize(layer([[1.0, 0.6, 0.6, 0.6, 0.6]], 10.0), LOIHI2, weight_bits=2)
+    coarse = quantize(layer([[1.0, 0.6, 0.6, 0.6, 0.6]], 10.0), LOIHI2, weight_bits=2).network
     assert not simulate(coarse, np.ones((1, 5), int)).spikes["layer"].any()
 
 
@@ -183,7 +187,7 @@ def test_constant_neurons_stay_constant_over_many_steps(sign):
     weight = sign * np.array([[1.0, 0.6, 0.6, 0.6, 0.6]])
     reach = 3.4 * sum(0.9**step for step in range(10))
     folded = layer(weight, sign * 1.0001 * reach, timesteps=10, leak=0.9)
-    network = quantize(folded, LOIHI2, weight_bits=2)
+    network = quantize(folded, LOIHI2, weight_bits=2).network
     spikes = simulate(network, np.ones((1, 5), int)).spikes["layer"]
     assert spikes.all() if sign < 0 else not spikes.any()
     assert bounds(network)["layer"].fits
@@ -192,7 +196,7 @@ def test_constant_neurons_stay_constant_over_many_steps(sign):
 @settings(max_examples=30, deadline=None)
 @given(threshold=st.floats(-1e4, 1e4), scale=st.floats(0.01, 100))
 def test_thresholds_stay_in_format(threshold, scale):
-    network = quantize(layer([[scale, -scale]], threshold), LOIHI2)
+    network = quantize(layer([[scale, -scale]], threshold), LOIHI2).network
     assert abs(network.populations[1].neuron.threshold.item()) <= 131071
 
 
@@ -207,7 +211,7 @@ def test_a_dense_layer_onto_a_picture():
         connections=(Connection(source="input", target="picture", synapse=Dense(weight=weight)),),
         timesteps=2,
     )
-    network = quantize(folded, LOIHI2)
+    network = quantize(folded, LOIHI2).network
     rows = network.connections[0].synapse.weight.reshape(3, -1)
     assert (np.abs(rows).max(axis=1) == 127).all()
 
@@ -223,13 +227,13 @@ def test_calibration_removes_the_mean_error_of_coarse_weights():
             [abs(spikes[n].mean((0, 1)) - wanted[n].mean((0, 1))).mean() for n in ("lif1", "lif2")]
         )
 
-    plain = quantize(folded, LOIHI2, weight_bits=2)
-    corrected = quantize(folded, LOIHI2, inputs, weight_bits=2)
+    plain = quantize(folded, LOIHI2, weight_bits=2).network
+    corrected = quantize(folded, LOIHI2, inputs, weight_bits=2).network
     assert mean_rate_error(corrected) < mean_rate_error(plain)
 
 
 def test_the_same_twice():
-    first, second = (quantize(folded_network(), LOIHI2) for _ in range(2))
+    first, second = (quantize(folded_network(), LOIHI2).network for _ in range(2))
     assert all(np.array_equal(a.synapse.weight, b.synapse.weight)
                for a, b in zip(first.connections, second.connections, strict=True))  # fmt: skip
 
@@ -241,15 +245,16 @@ def test_refuses_bits_that_the_target_does_not_hold(bits):
 
 
 def test_a_leak_of_zero_is_the_largest_decay_that_the_register_holds():
-    network = quantize(layer([[1.0]], 0.5, leak=0.0), LOIHI2)
+    quantized = quantize(layer([[1.0]], 0.5, leak=0.0), LOIHI2)
+    network = quantized.network
     assert network.populations[1].neuron.decay_voltage == 4095
-    described = describe(layer([[1.0]], 0.5, leak=0.0), network, LOIHI2)[0]
+    described = quantized.costs[0].to_json()
     assert described["leak_error"] == pytest.approx(1 / 4096)
 
 
 def test_bounds_hold_for_every_input_and_are_reached():
     """The bound of a neuron that sees the worst input in its first step is that voltage."""
-    network = quantize(layer([[1.0, -1.0]], 2.5, maximum=3, timesteps=1), LOIHI2)
+    network = quantize(layer([[1.0, -1.0]], 2.5, maximum=3, timesteps=1), LOIHI2).network
     deaf = replace(network.populations[1].neuron, threshold=np.array([100_000]))
     network = replace(
         network, populations=(network.populations[0], replace(network.populations[1], neuron=deaf))
@@ -276,7 +281,7 @@ def test_bounds_count_each_window_for_its_own_neurons():
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**31))
 def test_no_voltage_is_ever_outside_its_bound(seed):
-    network = quantize(folded_network(seed, timesteps=5), LOIHI2)
+    network = quantize(folded_network(seed, timesteps=5), LOIHI2).network
     result = simulate(network, inputs_for(network, samples=10, seed=seed, steps=True))
     for name, bound in bounds(network).items():
         low, high = bound.voltage
@@ -286,7 +291,7 @@ def test_no_voltage_is_ever_outside_its_bound(seed):
 def test_corrections_that_could_overflow_are_not_made():
     """A channel that fills the state already keeps its bias."""
     folded = layer(np.ones((1, 27)), 5.0, maximum=255)
-    network = quantize(folded, LOIHI2, np.full((4, 27), 255))
+    network = quantize(folded, LOIHI2, np.full((4, 27), 255)).network
     assert bounds(network)["layer"].fits
 
 
@@ -300,7 +305,7 @@ def test_scales_that_never_settle_are_refused(monkeypatch):
 
 def test_bounds_know_that_delayed_input_starts_with_nothing():
     folded = layer([[1.0, -1.0]], 5.0, maximum=9)
-    network = quantize(folded, LOIHI2)
+    network = quantize(folded, LOIHI2).network
     source = replace(network.populations[0], neuron=Input(minimum=5, maximum=9))
     delayed = replace(
         network,
@@ -320,7 +325,7 @@ def test_currents_that_leak_fit_and_fire_as_in_float(seed, current_leak):
     weight[:, 0] = 127  # so that every scale is one, or lower where states would overflow
     threshold = generator.integers(50, 900, size=6) + 0.4
     folded = layer(weight, threshold, timesteps=5, leak=0.5, current_leak=current_leak)
-    network = quantize(folded, LOIHI2, weight_bits=8)
+    network = quantize(folded, LOIHI2, weight_bits=8).network
     neuron = network.output.neuron
     assert abs(neuron.decay_current - (1 - current_leak) * 4096) <= 1
     assert all(bound.fits for bound in bounds(network).values())
@@ -336,8 +341,8 @@ def test_calibration_counts_what_a_current_keeps():
     generator = np.random.default_rng(0)
     folded = layer(generator.normal(size=(8, 30)), np.full(8, 9.0), timesteps=8, leak=0.9, current_leak=0.8)
     inputs = generator.integers(0, 2, size=(64, 30))
-    plain = quantize(folded, LOIHI2, weight_bits=3)
-    corrected = quantize(folded, LOIHI2, inputs, weight_bits=3)
+    plain = quantize(folded, LOIHI2, weight_bits=3).network
+    corrected = quantize(folded, LOIHI2, inputs, weight_bits=3).network
     wanted = emulate(folded, inputs).spikes["layer"].mean(axis=(0, 1))
     errors = [
         np.abs(emulate(n, inputs).spikes["layer"].mean(axis=(0, 1)) - wanted).mean()
@@ -353,7 +358,7 @@ def test_calibration_of_a_matrix_onto_a_picture():
     body = Residual((2, 7, 8), pool=pool, shortcut="average", stride=1, mpbn="channel")
     folded = fold(trace(enlivened(body, shape=(2, 7, 8))))
     inputs = inputs_for(folded, samples=8)
-    network = quantize(folded, load_profile("loihi2"), inputs)
+    network = quantize(folded, load_profile("loihi2"), inputs).network
     assert any(isinstance(c.synapse, Dense) and c.target == "lif3" for c in network.connections)
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
 
@@ -363,16 +368,16 @@ def test_states_that_are_only_measured_allow_larger_scales_and_are_named():
     generator = np.random.default_rng(0)
     folded = layer(generator.normal(size=(8, 784)), np.full(8, 500.0), maximum=255, timesteps=4)
     inputs = generator.integers(0, 256, size=(64, 784)) * (generator.random((64, 784)) < 0.004)
-    proved = quantize(folded, LOIHI2, inputs)
-    measured = quantize(folded, LOIHI2, inputs, overflow="measured")
+    results = quantize(folded, LOIHI2, inputs), quantize(folded, LOIHI2, inputs, overflow="measured")
+    proved, measured = (result.network for result in results)
+    believed, told = (result.costs[0].to_json() for result in results)
     assert (measured.scales["layer"] > 1.5 * proved.scales["layer"]).all()
     assert bounds(proved)["layer"].fits and not bounds(measured)["layer"].fits
     assert_same_trace(simulate(measured, inputs), emulate(measured, inputs))
-    told = describe(folded, measured, LOIHI2, measured=inputs)[0]
     assert told["channels_limited_by"]["weight"] > 0
-    assert describe(folded, proved, LOIHI2)[0]["channels_limited_by"]["state"] == 8
+    assert believed["channels_limited_by"]["state"] == 8
     assert not told["overflow_proved_absent"] and any("is not proved" in note for note in told["notes"])
-    assert describe(folded, proved, LOIHI2)[0]["overflow_proved_absent"]
+    assert believed["overflow_proved_absent"]
     errors = [
         np.mean(simulate(folded, inputs).spikes["layer"] != simulate(network, inputs).spikes["layer"])
         for network in (proved, measured)

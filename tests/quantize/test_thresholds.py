@@ -22,7 +22,7 @@ from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import FloatLif, Lif, bounds
-from mpbn_deploy.quantize import calibrate as calibrate_module, calibration_inputs, describe, quantize
+from mpbn_deploy.quantize import load_calibration, quantize, samples as samples_module
 from mpbn_deploy.quantize.evidence import gather_evidence, imagine
 from mpbn_deploy.quantize.thresholds import choose_values, silence_constants
 
@@ -52,8 +52,8 @@ def flips(folded, network, inputs):
     return {name: np.mean(real[name] != integer[name]) for name in fires}
 
 
-def told(folded, network, profile, thresholds="own", index=0):
-    return describe(folded, network, profile, thresholds=thresholds)[index]["thresholds"]
+def told(quantized, index=0):
+    return quantized.costs[index].to_json()["thresholds"]
 
 
 # ---- exact ways -------------------------------------------------------------------------------
@@ -74,10 +74,11 @@ def test_without_memory_thresholds_move_into_biases_spike_by_spike(seed, limit):
         timesteps=1,
     )
     profile, thresholds = LIMITS[limit]
-    network = quantize(folded, profile, thresholds=thresholds)
+    quantized = quantize(folded, profile, thresholds=thresholds)
+    network = quantized.network
     inputs = generator.integers(0, 4, size=(300, 8))
     spikes = simulate(network, inputs).spikes["layer"]
-    rounded = simulate(quantize(folded, LOIHI2), inputs).spikes["layer"]
+    rounded = simulate(quantize(folded, LOIHI2).network, inputs).spikes["layer"]
     real = simulate(folded, inputs).spikes["layer"]
     # Biases and thresholds are rounded once, together; where each keeps its own, they are rounded twice.
     if limit == "only positive":
@@ -85,7 +86,7 @@ def test_without_memory_thresholds_move_into_biases_spike_by_spike(seed, limit):
     else:
         np.testing.assert_array_equal(spikes, real)
     assert min(lifs(network)[0].threshold) >= 1
-    assert told(folded, network, profile, thresholds)["channels_approximated"] == 0
+    assert told(quantized)["channels_approximated"] == 0
 
 
 def test_a_leak_of_zero_is_no_memory():
@@ -93,8 +94,9 @@ def test_a_leak_of_zero_is_no_memory():
     weight = generator.integers(-20, 21, size=(6, 8)).astype(float)
     weight[:, 0] = 127
     folded = layer(weight, generator.integers(-90, 90, 6) + 0.5, timesteps=4, leak=0.0)
-    network = quantize(folded, LOIHI2, thresholds="shared")
-    assert told(folded, network, LOIHI2, "shared")["channels_approximated"] == 0
+    quantized = quantize(folded, LOIHI2, thresholds="shared")
+    network = quantized.network
+    assert told(quantized)["channels_approximated"] == 0
     inputs = generator.integers(0, 2, size=(200, 4, 8))
     real, integer = (simulate(n, inputs).spikes["layer"] for n in (folded, network))
     np.testing.assert_array_equal(real, integer)
@@ -110,9 +112,10 @@ def test_positive_thresholds_are_shared_by_the_scale_alone(seed, share):
     threshold = share * 127 + 0.5  # whole after scaling by two
     factors = generator.uniform(0.1, 9, 4)
     folded = layer(weight * factors[:, None], threshold * factors, timesteps=3)
-    network = quantize(folded, LOIHI2, thresholds="shared")
+    quantized = quantize(folded, LOIHI2, thresholds="shared")
+    network = quantized.network
     assert len(np.unique(lifs(network)[0].threshold)) == 1
-    described = told(folded, network, LOIHI2, "shared")
+    described = told(quantized)
     assert described["channels_scaled"] == 4 and described["rule"] == "shared by the population"
 
 
@@ -132,7 +135,7 @@ def test_constant_channels_lose_their_weights_and_no_spike(seed, leak):
     never, always = (~np.isfinite(threshold) & (np.sign(threshold) == sign) for sign in (1, -1))
     assert not silent.connections[0].synapse.weight[never | always].any()
     for profile, thresholds in LIMITS.values():
-        spikes = simulate(quantize(folded, profile, thresholds=thresholds), inputs).spikes["layer"]
+        spikes = simulate(quantize(folded, profile, thresholds=thresholds).network, inputs).spikes["layer"]
         assert not spikes[..., never].any() and spikes[..., always].all()
 
 
@@ -143,8 +146,8 @@ def test_a_network_without_constant_channels_stays_as_it_is():
 
 def test_constant_channels_are_told():
     folded = layer(np.ones((3, 2)), [np.inf, 1.5, -5.0])
-    network = quantize(folded, LOIHI2)
-    described = describe(folded, network, LOIHI2)[0]
+    quantized = quantize(folded, LOIHI2)
+    described = quantized.costs[0].to_json()
     assert described["thresholds"]["channels_never_firing"] == 1
     assert described["thresholds"]["channels_always_firing"] == 1
     assert described["notes"] == [
@@ -167,7 +170,7 @@ def test_limits_hold_for_every_network(seed, limit, bits, mpbn):
     """Gains of both signs give thresholds of both signs; element-wise ones differ within a channel."""
     folded = folded_network(seed, mpbn=mpbn, gains="mixed" if mpbn == "channel" else "positive")
     profile, thresholds = LIMITS[limit]
-    network = quantize(folded, profile, weight_bits=bits, thresholds=thresholds)
+    network = quantize(folded, profile, weight_bits=bits, thresholds=thresholds).network
     assert all(bound.fits for bound in bounds(network).values())
     assert all(neuron.threshold.min() >= 1 for neuron in lifs(network))
     assert not threshold_findings(fit(network, profile))
@@ -183,8 +186,8 @@ def test_limits_hold_for_every_network(seed, limit, bits, mpbn):
 def test_spikes_stay_close_to_the_float_network(profile, thresholds, bits, seed):
     folded = folded_network(seed, gains="positive")
     inputs = inputs_for(folded, samples=300)
-    held = quantize(folded, profile, inputs[:200], weight_bits=bits, thresholds=thresholds)
-    own = quantize(folded, LOIHI2, inputs[:200], weight_bits=bits)
+    held = quantize(folded, profile, inputs[:200], weight_bits=bits, thresholds=thresholds).network
+    own = quantize(folded, LOIHI2, inputs[:200], weight_bits=bits).network
     found, least = (flips(folded, n, inputs[200:]) for n in (held, own))
     for name in found:
         assert found[name] <= 2 * least[name] + (0.03 if bits == 8 else 0.06)
@@ -195,7 +198,7 @@ def test_calibration_keeps_the_limits(profile, thresholds):
     folded = folded_network(1)
     inputs = inputs_for(folded, samples=100)
     for bits in (3, 8):
-        network = quantize(folded, profile, inputs, weight_bits=bits, thresholds=thresholds)
+        network = quantize(folded, profile, inputs, weight_bits=bits, thresholds=thresholds).network
         assert not threshold_findings(fit(network, profile))
         assert all(neuron.threshold.min() >= 1 for neuron in lifs(network))
         assert thresholds == "own" or all(len(np.unique(n.threshold)) == 1 for n in lifs(network))
@@ -206,7 +209,7 @@ def test_calibration_puts_the_cut_into_biases():
     folded = folded_network(gains="positive")
     inputs = inputs_for(folded, samples=200)
     plain, fitted = (
-        quantize(folded, LOIHI2, data, weight_bits=3, thresholds="shared") for data in (None, inputs)
+        quantize(folded, LOIHI2, data, weight_bits=3, thresholds="shared").network for data in (None, inputs)
     )
     assert sum(flips(folded, fitted, inputs).values()) < sum(flips(folded, plain, inputs).values())
 
@@ -216,11 +219,12 @@ def test_few_thresholds_on_each_of_several_cores():
     generator = np.random.default_rng(0)
     folded = layer(generator.normal(size=(40, 12)), generator.uniform(0.1, 5, 40), timesteps=4)
     profile = with_limit(with_limit(LOIHI1, "core.neurons", 10), "core.thresholds", 2)
-    network = quantize(folded, profile)
+    quantized = quantize(folded, profile)
+    network = quantized.network
     per_core = [len(np.unique(part)) for part in lifs(network)[0].threshold.reshape(4, 10)]
     assert max(per_core) == 2 and len(np.unique(lifs(network)[0].threshold)) > 2
-    assert told(folded, network, profile)["rule"] == "at most 2 per core"
-    many = quantize(folded, with_limit(profile, "core.thresholds", 10))
+    assert told(quantized)["rule"] == "at most 2 per core"
+    many = quantize(folded, with_limit(profile, "core.thresholds", 10)).network
     inputs = generator.integers(0, 2, size=(400, 12))
     assert flips(folded, many, inputs)["layer"] <= flips(folded, network, inputs)["layer"] < 0.03
 
@@ -230,15 +234,16 @@ def test_a_placement_that_never_settles_ends_with_few_for_all(monkeypatch):
 
     tries = []
     monkeypatch.setattr(module, "few_enough", lambda *_: tries.append(1) is not None)
-    network = quantize(folded_network(), LOIHI1)
+    network = quantize(folded_network(), LOIHI1).network
     assert len(tries) == 3
     assert all(len(np.unique(neuron.threshold)) <= 7 for neuron in lifs(network))
 
 
 def test_negative_thresholds_of_neurons_with_memory_are_approximated_and_told():
     folded = layer([[1.0, -1.0, 0.5], [1.0, 0.5, -0.7]], [-0.4, 0.6], timesteps=4)
-    network = quantize(folded, ONLY_POSITIVE)
-    described = describe(folded, network, ONLY_POSITIVE)[0]
+    quantized = quantize(folded, ONLY_POSITIVE)
+    network = quantized.network
+    described = quantized.costs[0].to_json()
     assert described["thresholds"]["channels_approximated"] == 1
     (note,) = described["notes"]
     assert note == (
@@ -254,7 +259,7 @@ def test_a_bias_takes_over_more_where_data_says_so():
     generator = np.random.default_rng(0)
     folded = layer(generator.normal(size=(16, 10)), generator.uniform(-1, 0.3, 16), timesteps=8, leak=0.9)
     inputs = generator.integers(0, 2, size=(400, 10))
-    plain, fitted = (quantize(folded, ONLY_POSITIVE, data) for data in (None, inputs))
+    plain, fitted = (quantize(folded, ONLY_POSITIVE, data).network for data in (None, inputs))
     assert flips(folded, fitted, inputs)["layer"] < flips(folded, plain, inputs)["layer"]
 
 
@@ -262,7 +267,7 @@ def test_states_that_could_overflow_lower_the_shared_threshold():
     """A perceptron on 8-bit pictures fills the state; rounding adds up."""
     generator = np.random.default_rng(0)
     folded = layer(generator.normal(size=(8, 784)), generator.uniform(100, 900, 8), maximum=255, timesteps=4)
-    network = quantize(folded, LOIHI2, thresholds="shared")
+    network = quantize(folded, LOIHI2, thresholds="shared").network
     assert bounds(network)["layer"].fits
     assert len(np.unique(lifs(network)[0].threshold)) == 1
 
@@ -324,7 +329,7 @@ def test_a_matrix_onto_a_picture_shares_too():
     body = Residual((2, 7, 8), pool=pool, shortcut="average", stride=1, mpbn="channel")
     folded = fold(trace(enlivened(body, shape=(2, 7, 8))))
     inputs = inputs_for(folded, samples=8)
-    network = quantize(folded, LOIHI2, inputs, thresholds="shared")
+    network = quantize(folded, LOIHI2, inputs, thresholds="shared").network
     assert all(len(np.unique(neuron.threshold)) == 1 for neuron in lifs(network))
 
 
@@ -340,7 +345,7 @@ def test_weights_that_are_no_numbers_are_refused(wrong):
 @under_limits
 def test_a_channel_without_weights_is_constant_or_held(profile, thresholds):
     folded = layer([[0.0, 0.0], [1.0, 1.0]], [0.5, 1.0], bias=[0.2, 0.0], timesteps=4, leak=0.9)
-    network = quantize(folded, profile, thresholds=thresholds)
+    network = quantize(folded, profile, thresholds=thresholds).network
     inputs = np.zeros((1, 2), int)
     real, integer = (simulate(n, inputs).spikes["layer"] for n in (folded, network))
     assert network.connections[0].synapse.weight[0].tolist() == [0, 0]
@@ -351,13 +356,15 @@ def test_a_channel_without_weights_is_constant_or_held(profile, thresholds):
 def test_a_threshold_far_beyond_its_weights(profile, thresholds):
     """Out of reach, the channel is silent; within reach of a bias, its weights are lost, and that is told."""
     folded = layer([[1.0, -1.0], [1e-6, -1e-6]], [0.5, 1.0], bias=[0.0, 0.999999], timesteps=1)
-    network = quantize(folded, profile, thresholds=thresholds)
-    described = describe(folded, network, profile, thresholds=thresholds)[0]
+    quantized = quantize(folded, profile, thresholds=thresholds)
+    network = quantized.network
+    described = quantized.costs[0].to_json()
     assert described["thresholds"]["channels_never_firing"] == 1
     near = layer([[1.0, -1.0], [1e-6, -1e-6]], [0.5, 1.0], bias=[0.0, 0.9999995], timesteps=1)
-    network = quantize(near, profile, thresholds=thresholds)
+    quantized = quantize(near, profile, thresholds=thresholds)
+    network = quantized.network
     assert bounds(network)["layer"].fits and np.abs(lifs(network)[0].bias).max() <= 4095
-    described = describe(near, network, profile, thresholds=thresholds)[0]
+    described = quantized.costs[0].to_json()
     assert described["channels_without_weights"] == 1
     assert "layer: all weights of 1 channels were rounded to zero" in described["notes"][0]
 
@@ -380,13 +387,14 @@ def test_calibration_data_that_the_network_cannot_take(inputs, why):
 
 def test_calibration_on_one_class_is_told(monkeypatch, digits, capsys):
     one = replace(digits, train=replace(digits.train, labels=np.full_like(digits.train.labels, 7)))
-    monkeypatch.setattr(calibrate_module, "load_dataset", lambda name, folder: one)
+    monkeypatch.setattr(samples_module, "load_dataset", lambda name, folder: one)
     folded = fold(trace(spiking_network(shape=digits.input_format.shape)))
-    inputs, (note,) = calibration_inputs(folded, "digits", None)
-    assert len(inputs) == 256 and note in capsys.readouterr().err
+    found = load_calibration(folded, "digits", None)
+    (note,) = found.notes
+    assert len(found.inputs) == 256 and note in capsys.readouterr().err
     assert note == "calibration: all 256 samples of digits are of class 7; shuffle the data set."
-    monkeypatch.setattr(calibrate_module, "load_dataset", lambda name, folder: digits)
-    assert calibration_inputs(folded, "digits", None)[1] == []
+    monkeypatch.setattr(samples_module, "load_dataset", lambda name, folder: digits)
+    assert load_calibration(folded, "digits", None).notes == ()
 
 
 # ---- exports ----------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ LOIHI2 = load_profile("loihi2")
 def twin_of(folded, bits=4, samples=16):
     """An integer network, its twin in a SpikingNetwork, and inputs for both."""
     inputs = inputs_for(folded, samples=samples)
-    network = quantize(folded, LOIHI2, weight_bits=bits)
+    network = quantize(folded, LOIHI2, weight_bits=bits).network
     body = QuantizedBody.of(network, Formats.of(LOIHI2, bits), inputs)
     source = network.input_range
     input_format = InputFormat(

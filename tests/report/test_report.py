@@ -48,7 +48,7 @@ from mpbn_deploy.ir import (
     Readout,
 )
 from mpbn_deploy.nn import LIF, SpikingNetwork
-from mpbn_deploy.quantize import describe, quantize
+from mpbn_deploy.quantize import quantize
 from mpbn_deploy.report import ReportContent, write_html
 from mpbn_deploy.report.core_map import Grid, core_map, cores_of, grid_of
 from mpbn_deploy.report.costs import costs
@@ -105,7 +105,8 @@ def folded():
 @pytest.fixture(scope="module")
 def content(folded):
     """A network of two populations that fire, through the whole pipeline."""
-    network = quantize(folded, LOIHI2)
+    quantized = quantize(folded, LOIHI2)
+    network = quantized.network
     inputs = np.random.default_rng(0).integers(0, 17, size=(2, 1, 4, 4))
     test = Split(inputs=inputs, labels=np.array([0, 1]))
     return ReportContent(
@@ -114,7 +115,7 @@ def content(folded):
         profile=LOIHI2,
         verify=verify(network, inputs, folded=folded, test=test, data_name="noise"),
         fit=fit(network, LOIHI2, measure(network, inputs)),
-        quantization=describe(folded, network, LOIHI2),
+        quantization=[cost.to_json() for cost in quantized.costs],
         trace=emulate(network, inputs),
         facts={"model sha256": "abc123", "python": "3.x"},
         folded=folded,

@@ -296,7 +296,7 @@ NETWORKS = {
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 4, 8]), st.sampled_from(list(NETWORKS)))
 def test_against_two_plain_runs(seed, bits, kind):
     folded = fold(trace(NETWORKS[kind](seed)))
-    network = quantize(folded, LOIHI2, weight_bits=bits)
+    network = quantize(folded, LOIHI2, weight_bits=bits).network
     inputs = inputs_for(network, samples=5, seed=seed)
     drift = measure_drift(folded, network, inputs)
     real, integer = simulate(folded, inputs), simulate(network, inputs)
@@ -331,7 +331,7 @@ def test_against_two_plain_runs(seed, bits, kind):
 
 def test_parts_give_what_the_whole_gives(monkeypatch):
     folded = fold(trace(spiking_network(4)))
-    network = quantize(folded, LOIHI2, weight_bits=3)
+    network = quantize(folded, LOIHI2, weight_bits=3).network
     inputs, labels = inputs_for(network, samples=7), np.zeros(7, int)
     whole = measure_drift(folded, network, inputs, labels)
     monkeypatch.setattr(drift_module, "VALUES_AT_ONCE", 1)
@@ -363,7 +363,7 @@ def test_predictions_that_changed():
 def labelled(bits=2):
     model = spiking_network(1)
     folded = fold(trace(model))
-    network = quantize(folded, LOIHI2, weight_bits=bits)
+    network = quantize(folded, LOIHI2, weight_bits=bits).network
     inputs = inputs_for(network, samples=11)
     labels = simulate(folded, inputs).predictions
     return model, folded, network, Split(inputs=inputs, labels=labels)

@@ -123,7 +123,7 @@ def test_a_part_that_was_not_run_leaves_the_whole_not_run():
 
 def small_networks():
     folded = fold(trace(spiking_network(gains="positive")))
-    return folded, quantize(folded, load_profile("loihi2"))
+    return folded, quantize(folded, load_profile("loihi2")).network
 
 
 def test_all_executions_agree_and_drift_is_measured(tmp_path):

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from typing_extensions import assert_never
@@ -41,13 +41,13 @@ from ...ir import (
     Shape,
     per_channel,
 )
+from ..options import Dialect
 
 DT = 1e-4  # seconds per time step; snntorch knows no other
 NO_LEAK = 2.0**80  # time constant, in steps, of a neuron that does not leak but has biases of its own
 KEY = "mpbn_deploy"
 VERSION = 2
-FAITHFUL, PORTABLE = "faithful", "portable"
-DIALECTS = (FAITHFUL, PORTABLE)
+FAITHFUL, PORTABLE = DIALECTS = get_args(Dialect)
 PORTABLE_THRESHOLD = 1.0
 
 

@@ -1,0 +1,48 @@
+"""The question that `fit` asks: does this network fit this chip, cut and placed in this way?"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from ..base import record
+from ..data import Samples
+from ..formats.folder import ExportFolder, NetworkFile
+from ..hardware import HardwareProfile
+from ..hardware.place import Tiling
+from ..ir import IntNetwork
+from .activity import Activity
+from .host_layer import FirstLayer, activity_behind, behind_first_layer
+from .stage import FitReport, fit
+
+
+@record
+class Question:
+    """A network that should fit a chip, as the command line names both."""
+
+    opened: ExportFolder | NetworkFile
+    target: str
+    profile: HardwareProfile
+    chips: int = 1
+    tiling: Tiling = "compiler"
+    first_layer: FirstLayer = "chip"
+    samples: Samples | None = None
+    data_dir: Path | None = None
+    file_options: str = ""  # what was typed about a .net file that does not say it itself
+
+    def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
+        """Check a network against the chip."""
+        if self.first_layer == "host":
+            activity = None if activity is None else activity_behind(network, activity)
+            network = behind_first_layer(network)
+        report = fit(network, self.profile, activity, chips=self.chips, tiling=self.tiling)
+        return replace(report, first_layer=self.first_layer)
+
+    def command(self, folder: Path) -> str:
+        """Return the shell command that asks the same of the network in `folder`."""
+        typed = shlex.join(["python", "-m", "mpbn_deploy.fit", str(folder), "--target", self.target])
+        typed += self.file_options
+        typed += f" --chips {self.chips}" if self.chips > 1 else ""
+        typed += f" --tiling {self.tiling}" if self.tiling != "compiler" else ""
+        return typed + (f" --first-layer {self.first_layer}" if self.first_layer != "chip" else "")

@@ -1,0 +1,89 @@
+"""The options of an export, stated once.
+
+    export model.pt --target loihi2 --weight-bits 4      defaults and choices of the command line
+    export("model.pt", "loihi2", weight_bits=4)          keyword arguments of the Python call
+    "options": {"weight_bits": 4, ...}                   what manifest.json records
+    fit --advise                                         prints `ExportOptions.command`
+
+Only the standard library and `record` are imported here, so that a command line is parsed at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from ..base import FormatError, record
+
+Thresholds = Literal["own", "shared"]
+Overflow = Literal["proved", "measured"]
+Dialect = Literal["faithful", "portable"]
+
+RECORDED = ("weight_bits", "calibration", "timesteps", "nir_dialect", "thresholds", "overflow")
+
+
+@record
+class ExportOptions:
+    """How to export a model; `RECORDED` are those that decide the bytes of the networks."""
+
+    # How to read the model. A checkpoint needs none of these; a NIR file may leave them out.
+    timesteps: int | None = None
+    input_range: tuple[int, int] | None = None
+    dt: float | None = None
+    arch: str | None = None
+    # How to choose the integers.
+    calibration: str | None = None
+    weight_bits: int | None = None  # None: as many as the target holds
+    thresholds: Thresholds = "own"
+    overflow: Overflow = "proved"
+    # Which samples to verify with.
+    samples: int | None = 16  # None: all
+    data: str | None = None
+    data_dir: Path | None = None
+    # What to write, and for how many chips.
+    nir_dialect: Dialect = "faithful"
+    chips: int = 1
+
+    @classmethod
+    def from_arguments(cls, parsed: Mapping[str, Any]) -> ExportOptions:
+        """Build the record from parsed arguments, ignoring those that are no options of it."""
+        given: dict[str, Any] = {field.name: parsed[field.name] for field in fields(cls)}
+        if given["input_range"] is not None:
+            given["input_range"] = tuple(given["input_range"])
+        return cls(**given)
+
+    @classmethod
+    def from_manifest(cls, recorded: Any, where: str) -> ExportOptions:
+        """Read back what `recorded` wrote; an option that is absent has its default."""
+        hints = get_type_hints(cls)
+        if not isinstance(recorded, dict) or not recorded.keys() <= set(RECORDED):
+            raise FormatError(f"{where}: damaged; the options must be {', '.join(RECORDED)}.")
+        for name, value in recorded.items():
+            if not _is_a(value, hints[name]):
+                raise FormatError(f"{where}: damaged; the option {name} is {value!r}.")
+        return cls(**recorded)
+
+    def recorded(self) -> dict[str, Any]:
+        """Return what the manifest keeps."""
+        return {name: getattr(self, name) for name in RECORDED}
+
+    def command(self, model: Path, target: str) -> str:
+        """Return the shell command that exports a model with these options."""
+        words: list[object] = ["python", "-m", "mpbn_deploy.export", model, "--target", target]
+        usual = ExportOptions()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != getattr(usual, field.name):
+                words.append(f"--{field.name.replace('_', '-')}")
+                words += value if isinstance(value, tuple) else ["all" if value is None else value]
+        return shlex.join(map(str, words))
+
+
+def _is_a(value: object, hint: Any) -> bool:
+    """Whether a value of JSON has the type of a field: a literal, a plain type, or a union of these."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    return any(type(value) is kind for kind in get_args(hint) or (hint,))

@@ -1,0 +1,229 @@
+"""What quantization cost: per population, the scales, what limited them, and what rounding did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..base import record
+from ..ir import (
+    DECAY_ONE,
+    FloatLif,
+    FloatPopulation,
+    FloatReadout,
+    FoldedNetwork,
+    Input,
+    IntNetwork,
+    Lif,
+    bounds,
+    incoming,
+    scale_channels,
+)
+from .evidence import threshold_range
+from .rounding import scaled_weight
+from .scales import Formats, constant_neurons, scale_limits, weight_limits
+from .thresholds import ThresholdLimits, forgets
+
+
+@record
+class ThresholdCost:
+    """How many channels of a population got their threshold in which way.
+
+    scaled: exactly, by the scale; moved: exactly, into the bias of neurons without memory; approximated: by
+    a bias, in neurons with memory. Without limits all are scaled, except for those that calibration shifts.
+    """
+
+    rule: str
+    distinct: int
+    smallest: int
+    largest: int
+    channels: int
+    channels_never_firing: int
+    channels_always_firing: int
+    channels_scaled: int
+    channels_moved: int
+    channels_approximated: int
+
+
+@record
+class PopulationCost:
+    """The scales of a population, how many channels each limit keeps from a larger one, and rounding errors.
+
+    A readout has no thresholds. `channels_without_weights` had weights, all of which were rounded to zero.
+    """
+
+    name: str
+    scale_minimum: float
+    scale_maximum: float
+    weight_exponents: tuple[int, ...]
+    channels_limited_by: Mapping[str, int]
+    weight_error_rms: float
+    channels_without_weights: int
+    overflow_proved_absent: bool
+    leak_error: float
+    thresholds_beyond_reach: int | None = None
+    thresholds: ThresholdCost | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know besides the numbers, a sentence each."""
+        return tuple(f"{self.name}: {note}" for note in _notes(self))
+
+    def to_json(self) -> dict[str, Any]:
+        known = {key: value for key, value in asdict(self).items() if value is not None}
+        return {**known, "notes": list(self.notes)}
+
+
+@record
+class Quantized:
+    """The result of quantization: the integer network, and what its integers cost per population."""
+
+    network: IntNetwork
+    costs: tuple[PopulationCost, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(note for cost in self.costs for note in cost.notes)
+
+
+def with_costs(
+    network: IntNetwork, folded: FoldedNetwork, limits: ThresholdLimits, formats: Formats
+) -> Quantized:
+    """Compare the integers with the real numbers they stand for, under the limits they were chosen for."""
+    return Quantized(
+        network=network,
+        costs=tuple(_population_cost(folded, network, p, limits, formats) for p in folded.populations[1:]),
+    )
+
+
+def _population_cost(
+    folded: FoldedNetwork,
+    network: IntNetwork,
+    population: FloatPopulation,
+    limits: ThresholdLimits,
+    formats: Formats,
+) -> PopulationCost:
+    name, neuron = population.name, population.neuron
+    rounded = next(p.neuron for p in network.populations if p.name == name)
+    assert not isinstance(neuron, Input) and not isinstance(rounded, Input)
+    scales = network.scales[name]
+    fires = isinstance(neuron, FloatLif)
+    return PopulationCost(
+        name=name,
+        scale_minimum=float(scales.min()),
+        scale_maximum=float(scales.max()),
+        weight_exponents=tuple(c.synapse.exponent for c in incoming(network.connections, name)),
+        channels_limited_by=_binding_limits(folded, network, population, formats),
+        weight_error_rms=_weight_error(folded, network, name),
+        channels_without_weights=_lost_channels(folded, network, population),
+        overflow_proved_absent=bounds(network, (name,))[name].fits,
+        leak_error=(1 - rounded.decay_voltage / DECAY_ONE) - neuron.leak,
+        thresholds_beyond_reach=_beyond_reach(folded, population) if fires else None,
+        thresholds=_threshold_cost(folded, network, population, limits) if fires else None,
+    )
+
+
+def _binding_limits(
+    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: Formats
+) -> dict[str, int]:
+    """Count the channels that each limit keeps from a larger scale."""
+    exponents = [c.synapse.exponent for c in incoming(network.connections, population.name)]
+    limits = {"weight": weight_limits(folded, population, exponents, formats)}
+    limits |= scale_limits(folded, population, formats)
+    table = np.array(list(limits.values()))
+    if isinstance(population.neuron, FloatReadout):  # its channels share the smallest scale
+        table = np.repeat(table.min(axis=1, keepdims=True), table.shape[1], axis=1)
+    binding = np.where(np.isfinite(table.min(axis=0)), table.argmin(axis=0), -1)
+    return {key: int((binding == index).sum()) for index, key in enumerate(limits)}
+
+
+def _weight_error(folded: FoldedNetwork, network: IntNetwork, name: str) -> float:
+    """The root mean square of integer * 2**exponent - scale * weight, over all synapses of a population."""
+    pairs = zip(incoming(folded.connections, name), incoming(network.connections, name), strict=True)
+    errors = [
+        (got.synapse.weight * 2.0**got.synapse.exponent - scaled_weight(real, network.scales[name])).ravel()
+        for real, got in pairs
+    ]
+    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+
+
+def _lost_channels(folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation) -> int:
+    """Count the channels that had weights, all of which were rounded to zero."""
+    channels = population.shape[0]
+    real, integer = (
+        sum(
+            np.abs(c.synapse.weight).reshape(channels, -1).sum(axis=1)
+            for c in incoming(entering, population.name)
+        )
+        for entering in (folded.connections, network.connections)
+    )
+    return int(np.sum((np.asarray(real) > 0) & (np.asarray(integer) == 0)))
+
+
+def _beyond_reach(folded: FoldedNetwork, population: FloatPopulation) -> int:
+    """Count the neurons that never, or always, fire."""
+    return int(np.sum(np.logical_or(*constant_neurons(folded, population))))
+
+
+def _threshold_cost(
+    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, limits: ThresholdLimits
+) -> ThresholdCost:
+    neuron = next(p.neuron for p in network.populations if p.name == population.name)
+    assert isinstance(neuron, Lif) and isinstance(population.neuron, FloatLif)
+    channels = population.shape[0]
+    never, always = (
+        which.reshape(channels, -1).all(axis=1) for which in constant_neurons(folded, population)
+    )
+    low, high = (
+        scale_channels(end, network.scales[population.name]) for end in threshold_range(folded, population)
+    )
+    threshold = np.broadcast_to(neuron.threshold, population.shape)
+    slack = 1e-6 * np.maximum(1.0, np.abs(threshold))
+    off = (threshold > high + slack) | (threshold <= low - 1)
+    exact = np.isneginf(low) | forgets(folded, population.neuron)
+    ordinary = limits.bind & ~never & ~always
+    moved, approximated = (
+        which.reshape(channels, -1).any(axis=1) & ordinary for which in (off & exact, off & ~exact)
+    )
+    return ThresholdCost(
+        rule=limits.words,
+        distinct=len(np.unique(neuron.threshold)),
+        smallest=int(neuron.threshold.min()),
+        largest=int(neuron.threshold.max()),
+        channels=channels,
+        channels_never_firing=int(never.sum()),
+        channels_always_firing=int(always.sum()),
+        channels_scaled=int((~moved & ~approximated & ~never & ~always).sum()),
+        channels_moved=int((moved & ~approximated).sum()),
+        channels_approximated=int(approximated.sum()),
+    )
+
+
+def _notes(cost: PopulationCost) -> Iterator[str]:
+    if lost := cost.channels_without_weights:
+        yield (
+            f"all weights of {lost} channels were rounded to zero; "
+            "their thresholds, biases or states are too large beside them."
+        )
+    if not cost.overflow_proved_absent:
+        yield (
+            "that none of its states can overflow is not proved, only made likely by calibration inputs "
+            "(--overflow measured)."
+        )
+    if (thresholds := cost.thresholds) is None:
+        return
+    constant = {"never": thresholds.channels_never_firing, "always": thresholds.channels_always_firing}
+    for how, count in constant.items():
+        if count:
+            yield (
+                f"{count} of {thresholds.channels} channels {how} fire, whatever the input; "
+                "they need no weights and have none."
+            )
+    if count := thresholds.channels_approximated:
+        yield (
+            f"thresholds of {count} of {thresholds.channels} channels approximated by biases, to be "
+            f"{thresholds.rule}; `verify` counts the spikes that differ."
+        )
