@@ -6,6 +6,7 @@ A name is a network of the zoo, "quantized", or "package.module:factory" for a u
 from __future__ import annotations
 
 import inspect
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ def _import_factory(name: str) -> Architecture:
         raise OptionError(
             f"no architecture named {name!r}. {known} For your own, give package.module:factory."
         )
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.insert(0, "")  # as `python -m` has it; only here, so that no library is shadowed elsewhere
     try:
         factory = getattr(import_module(module_name), attribute)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import

@@ -1,0 +1,108 @@
+"""The options of an export: the same on the command line, in the call, in the manifest and in advice."""
+
+import argparse
+import json
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mpbn_deploy.base import FormatError, OptionError, same_records
+from mpbn_deploy.export import export
+from mpbn_deploy.export.__main__ import COMMAND
+from mpbn_deploy.formats.folder import open_folder
+from mpbn_deploy.formats.options import RECORDED, ExportOptions
+
+NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "Zs", "P"]), min_size=1).filter(
+    lambda text: not text.startswith("-")
+)
+COUNTS = st.integers(1, 1000)
+OPTIONS = st.builds(
+    ExportOptions,
+    timesteps=st.none() | COUNTS,
+    input_range=st.none() | st.tuples(st.integers(-50, 0), st.integers(1, 50)),
+    dt=st.none() | st.floats(1e-6, 1.0),
+    arch=st.none() | NAMES,
+    calibration=st.none() | NAMES,
+    weight_bits=st.none() | st.integers(2, 8),
+    thresholds=st.sampled_from(("own", "shared")),
+    overflow=st.sampled_from(("proved", "measured")),
+    samples=st.none() | COUNTS,
+    data=st.none() | NAMES,
+    data_dir=st.none() | NAMES.map(Path),
+    nir_dialect=st.sampled_from(("faithful", "portable")),
+    chips=COUNTS,
+)
+
+
+def parsed(arguments):
+    parser = argparse.ArgumentParser()
+    COMMAND.complete(parser)
+    return parser.parse_args(arguments)
+
+
+def test_every_option_of_the_command_line_is_a_field():
+    found = vars(parsed(["model.pt", "--target", "loihi2"]))
+    assert found.keys() == {field.name for field in fields(ExportOptions)} | {
+        "model",
+        "target",
+        "out",
+        "json",
+    }
+    assert same_records(ExportOptions.from_arguments(found), ExportOptions())
+
+
+@given(options=OPTIONS, model=NAMES, target=NAMES)
+def test_the_command_of_options_is_read_as_these_options(options, model, target):
+    python, flag, module, *arguments = shlex.split(options.command(Path(model), target))
+    assert (python, flag, module) == ("python", "-m", "mpbn_deploy.export")
+    found = parsed(arguments)
+    assert (found.model, found.target) == (Path(model), target)
+    assert same_records(ExportOptions.from_arguments(vars(found)), options)
+
+
+@given(options=OPTIONS)
+def test_a_manifest_gives_its_options_back(options):
+    recorded = json.loads(json.dumps(options.recorded()))
+    again = ExportOptions.from_manifest(recorded, "manifest.json")
+    assert again.recorded() == options.recorded()
+    others = {field.name for field in fields(ExportOptions)} - set(RECORDED)
+    assert all(getattr(again, name) == getattr(ExportOptions(), name) for name in others)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "message"),
+    [
+        (None, "the options must be weight_bits, "),
+        ([], "the options must be weight_bits, "),
+        ({"arch": "os:system"}, "the options must be weight_bits, "),
+        ({"weight_bits": "4"}, "the option weight_bits is '4'"),
+        ({"weight_bits": True}, "the option weight_bits is True"),
+        ({"overflow": "hoped"}, "the option overflow is 'hoped'"),
+        ({"calibration": ["digits"]}, "the option calibration is "),
+    ],
+)
+def test_damaged_options_are_rejected(recorded, message):
+    with pytest.raises(FormatError, match=f"manifest.json: damaged; {message}"):
+        ExportOptions.from_manifest(recorded, "manifest.json")
+
+
+def test_an_export_folder_knows_its_options(export_folder):
+    opened = open_folder(export_folder)
+    assert same_records(opened.options, ExportOptions(timesteps=opened.network.timesteps))
+    assert opened.options.recorded() == opened.manifest["options"]
+
+
+def test_a_call_takes_the_record_or_keywords(tmp_path):
+    """Keywords change what the record says."""
+    options = ExportOptions(weight_bits=12)
+    with pytest.raises(OptionError, match="weight bits 12"):
+        export(tmp_path / "model.pt", "loihi2", options=options)
+    with pytest.raises(OptionError, match="weight bits 13"):
+        export(tmp_path / "model.pt", "loihi2", options=options, weight_bits=13)
+    with pytest.raises(TypeError, match="bits"):
+        export(tmp_path / "model.pt", "loihi2", bits=4)
+    with pytest.raises(OptionError, match="--overflow measured needs calibration data"):
+        export(tmp_path / "model.pt", "loihi2", options=replace(options, weight_bits=4), overflow="measured")
