@@ -30,13 +30,14 @@ from .fold import fold
 from .formats.folder import open_folder
 from .formats.netx import read_netx, write_netx
 from .formats.nir import read_nir, write_nir
+from .formats.options import ExportOptions
 from .frontend import trace
 from .hardware import HardwareProfile, load_profile, profile_names
 from .hardware.place import Placement, place
 from .ir import FoldedNetwork, InputFormat, IntNetwork, Trace, TrainedNetwork
 from .nn import LIF, MPBN, ModelCard, SpikingNetwork
 from .nn.zoo import ARCHITECTURES
-from .quantize import quantize
+from .quantize import Quantized, quantize
 from .run import run
 from .train import Training, accuracy, train
 from .verify import VerifyReport, compare, verify
@@ -52,6 +53,7 @@ __all__ = [
     "DataSet",
     "DeployError",
     "Emulator",
+    "ExportOptions",
     "ExportResult",
     "FitReport",
     "FoldError",
@@ -69,6 +71,7 @@ __all__ = [
     "Placement",
     "ProfileError",
     "QuantizeError",
+    "Quantized",
     "SimulationError",
     "SpikingNetwork",
     "Split",

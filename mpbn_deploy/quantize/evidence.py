@@ -21,13 +21,12 @@ from ..ir import (
     FloatPopulation,
     FoldedNetwork,
     Input,
-    float_intervals,
     incoming,
     value_range,
 )
 from .calibrate import forget, recurrent_spikes
 from .joint_rounding import Places, at_places, current, draw_places, growth, inputs_at, voltages
-from .scales import SPIKE_POWER, constant_neurons
+from .scales import SPIKE_POWER, constant_neurons, reachable
 
 ROWS = 1024  # voltages per channel
 SAMPLES = 64  # of the calibration data
@@ -66,7 +65,7 @@ def threshold_range(folded: FoldedNetwork, population: FloatPopulation) -> tuple
     assert isinstance(neuron, FloatLif)
     own = np.broadcast_to(neuron.threshold, population.shape)
     never, always = constant_neurons(folded, population)
-    (low, _), (lowest, reached) = float_intervals(folded, population)
+    (low, _), (lowest, reached) = reachable(folded, population)
     least = low + neuron.bias if neuron.current_leak == 0 else lowest
     below = np.nextafter(least, -np.inf)  # strictly: at its threshold, none fires
     return (

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -37,6 +38,8 @@ from ..ir import (
     per_channel,
     value_range,
 )
+
+Interval = tuple[Array, Array]
 
 SPIKE_POWER = 0.25  # the mean square of a spike train, where no data says it: a spike every fourth step
 LARGEST_SNAP = 1.1  # a scale is lowered at most this much for the sake of an exact shortcut
@@ -134,11 +137,17 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: For
     return snapped(grid(best), entering, population, formats)
 
 
+@lru_cache(maxsize=1)  # several questions about one population follow each other
+def reachable(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Interval, Interval]:
+    """Return the intervals of the current and of the voltage of every neuron."""
+    return float_intervals(folded, population)
+
+
 def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> dict[str, Array]:
     """For each limit but that of weights, the largest scale per channel that keeps it; infinite for none."""
     neuron = population.neuron
     assert not isinstance(neuron, Input)
-    (low, high), (lowest, highest) = float_intervals(folded, population)
+    (low, high), (lowest, highest) = reachable(folded, population)
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
     limits = {
         "bias": _ratio(formats.bias, largest_per_channel(neuron.bias)),
@@ -169,7 +178,7 @@ def constant_neurons(folded: FoldedNetwork, population: FloatPopulation) -> tupl
     """
     neuron = population.neuron
     assert isinstance(neuron, FloatLif)
-    (low, _), (_, highest) = float_intervals(folded, population)
+    (low, _), (_, highest) = reachable(folded, population)
     threshold = np.broadcast_to(neuron.threshold, population.shape)
     # One that fires in every step starts each from zero; a current that leaks can only be judged from below.
     least = low + neuron.bias if neuron.current_leak == 0 else np.full(population.shape, -np.inf)

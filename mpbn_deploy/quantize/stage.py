@@ -19,13 +19,13 @@ from ..base import Array, OptionError, did_you_mean
 from ..execute.emulator import peaks
 from ..formats.options import Overflow
 from ..hardware import HardwareProfile
-from ..ir import FloatLif, FoldedNetwork, IntNetwork, float_intervals, largest_per_channel
+from ..ir import FloatLif, FoldedNetwork, IntNetwork, largest_per_channel
 from .calibrate import calibrate
 from .cost import Quantized, with_costs
 from .evidence import gather_evidence
 from .rounding import round_without_overflow
 from .samples import check_calibration
-from .scales import Formats, Grid, choose_grid
+from .scales import Formats, Grid, choose_grid, reachable
 from .thresholds import (
     ThresholdLimits,
     cores_of_channels,
@@ -124,7 +124,7 @@ def measured_allowances(folded: FoldedNetwork, inputs: Array) -> dict[str, Array
     allowances = {}
     for population in folded.populations[1:]:
         if isinstance(population.neuron, FloatLif):
-            current, voltage = float_intervals(folded, population)
+            current, voltage = reachable(folded, population)
             widest = np.max([largest_per_channel(edge) for edge in (*current, *voltage)], axis=0)
             likely = MARGIN * reached[population.name]
             room = np.divide(widest, likely, out=np.ones_like(widest), where=likely > 0)
