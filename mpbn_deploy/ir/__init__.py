@@ -16,6 +16,14 @@ if TYPE_CHECKING:
         regroup as regroup,
         through as through,
     )
+    from .counts import (
+        count_synapses as count_synapses,
+        counted as counted,
+        sum_of_weights as sum_of_weights,
+        synapses_into as synapses_into,
+        synapses_out_of as synapses_out_of,
+        unit_weights as unit_weights,
+    )
     from .folded import FloatPopulation as FloatPopulation, FoldedNetwork as FoldedNetwork
     from .graph import (
         MOST_TIMESTEPS as MOST_TIMESTEPS,
@@ -50,6 +58,15 @@ if TYPE_CHECKING:
         average_synapse as average_synapse,
         pooled_shape as pooled_shape,
     )
+    from .receptive import (
+        Axis as Axis,
+        ProjectiveFields as ProjectiveFields,
+        axes as axes,
+        axis as axis,
+        groups_of as groups_of,
+        projective_fields as projective_fields,
+        source_channels as source_channels,
+    )
     from .synapses import (
         NO_BORDER as NO_BORDER,
         Border as Border,
@@ -62,8 +79,11 @@ if TYPE_CHECKING:
         compact as compact,
         largest_per_channel as largest_per_channel,
         output_shape as output_shape,
+        patches as patches,
         per_channel as per_channel,
+        real_weight as real_weight,
         scale_channels as scale_channels,
+        scaled as scaled,
         span as span,
         window as window,
     )

@@ -22,7 +22,6 @@ from mpbn_deploy.hardware.place import (
     match,
     place,
     rivals,
-    unrolled,
 )
 from mpbn_deploy.ir import (
     Connection,
@@ -34,6 +33,7 @@ from mpbn_deploy.ir import (
     Population,
     Readout,
     as_dense,
+    count_synapses,
     output_shape,
 )
 
@@ -176,13 +176,15 @@ def test_zero_weights_never_hide_a_synapse_and_are_not_counted_as_one(data, pair
     for sources, expected in zip(link.sources(tile), brute_force(found, target, tile), strict=True):
         assert expected <= set(sources)
     matrix = as_dense(synapse, source).weight
-    assert unrolled(synapse, source, target) == np.count_nonzero(matrix)
+    assert count_synapses(synapse, source, target) == np.count_nonzero(matrix)
     (flat,) = links(
         network(source, {"a": (prod(target),)}, [("in", "a", Dense(weight=matrix.astype(int)))]), "a"
     )
     (sources,) = flat.sources((prod(target),))
     assert np.array_equal(sources, np.flatnonzero(matrix.any(axis=0)))
-    assert unrolled(Dense(weight=matrix.astype(int)), source, (prod(target),)) == np.count_nonzero(matrix)
+    assert count_synapses(Dense(weight=matrix.astype(int)), source, (prod(target),)) == np.count_nonzero(
+        matrix
+    )
 
 
 def test_empty_rows_of_taps_and_pairs_of_channels_are_left_out():

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...base import Array
 from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES
-from ...ir import IntNetwork, Lif
+from ...ir import IntNetwork, Lif, count_synapses
 from .design import WHOLE_NETWORK, Design, Finding, Found, Rule, needs, not_checked, rule, words
-from .fans import connection_fan_in, connection_fan_out
+from .fans import connection_fan_in, connection_fan_out, connection_shapes
 from .neurons import is_digital
 
 SIZE_KEYS = ("network.inputs_maximum", "network.hidden_maximum", "network.outputs_maximum")
@@ -122,7 +122,7 @@ def synapses_are_few_enough(design: Design) -> Found:
     network = design.network
     ends = {network.input.name, network.output.name}
     inner = [c for c in network.connections if not {c.source, c.target} & ends]
-    count = sum(int(connection_fan_in(network, connection).sum()) for connection in inner)
+    count = sum(count_synapses(c.synapse, *connection_shapes(network, c)) for c in inner)
     return _too_many(design, count, "synapses between hidden neurons", "network.synapses_maximum")
 
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         block_sums as block_sums,
         links as links,
         union as union,
-        unrolled as unrolled,
     )
     from .records import (
         RESOURCES as RESOURCES,

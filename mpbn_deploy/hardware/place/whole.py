@@ -28,9 +28,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...base import Array
-from ...ir import Connection, IntNetwork, incoming
+from ...ir import Connection, IntNetwork, count_synapses, incoming
 from ..profile import HardwareProfile
-from .linkage import links, unrolled
+from .linkage import links
 from .records import PlacedLayer, Placement, Problem, Tiling, Use
 
 # Where a profile says how much there may be of each of the sums.
@@ -69,7 +69,7 @@ def _use(network: IntNetwork, name: str) -> Use:
 
 def _synapses(network: IntNetwork, connection: Connection) -> int:
     shapes = {population.name: population.shape for population in network.populations}
-    return unrolled(connection.synapse, shapes[connection.source], shapes[connection.target])
+    return count_synapses(connection.synapse, shapes[connection.source], shapes[connection.target])
 
 
 # ---- what cannot be ---------------------------------------------------------------------------
