@@ -105,5 +105,6 @@ if TYPE_CHECKING:
         TrainedNetwork as TrainedNetwork,
         as_synapse as as_synapse,
     )
+    from .values import Affine as Affine, Algebra as Algebra, Diagonal as Diagonal, Value as Value
 
 __getattr__, __dir__ = door(__name__, __file__)

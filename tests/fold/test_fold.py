@@ -12,9 +12,9 @@ from torch import nn
 from mpbn_deploy.base import FoldError
 from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.fold import fold
-from mpbn_deploy.fold.stage import folded_threshold, scaled
+from mpbn_deploy.fold.stage import folded_threshold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.ir import BatchNorm, Dense, FloatLif, MaxPool, scale_channels
+from mpbn_deploy.ir import BatchNorm, Dense, FloatLif, MaxPool, scale_channels, scaled
 from mpbn_deploy.nn import LIF
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.verify import trained_spikes
