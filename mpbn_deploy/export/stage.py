@@ -33,9 +33,9 @@ from ..formats.netx import read_netx, write_netx
 from ..formats.nir import FAITHFUL, in_dialect, read_folded, write_nir
 from ..frontend import trace
 from ..hardware import HardwareProfile, load_profile
-from ..ir import FoldedNetwork, IntNetwork
+from ..ir import FoldedNetwork, IntNetwork, real_network
 from ..nn import LIF, SpikingNetwork
-from ..quantize import Formats, QuantizedBody, calibration_inputs, describe, quantize, real_network
+from ..quantize import Formats, QuantizedBody, calibration_inputs, describe, quantize
 from ..report import ReportContent, write_html
 from ..verify import stage as verify
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         neuron_intervals as neuron_intervals,
         value_range as value_range,
     )
+    from .meaning import real_network as real_network
     from .neurons import (
         DECAY_ONE as DECAY_ONE,
         STATE_EXPONENT as STATE_EXPONENT,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         OVERFLOW_CHOICES as OVERFLOW_CHOICES,
         THRESHOLD_CHOICES as THRESHOLD_CHOICES,
     )
-    from .rounding import real_network as real_network, round_without_overflow as round_without_overflow
+    from .rounding import round_without_overflow as round_without_overflow
     from .scales import Formats as Formats, choose_grid as choose_grid
     from .stage import describe as describe, quantize as quantize
     from .thresholds import ThresholdLimits as ThresholdLimits
