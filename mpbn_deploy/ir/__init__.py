@@ -17,8 +17,13 @@ if TYPE_CHECKING:
         through as through,
     )
     from .counts import (
+        connection_fan_in as connection_fan_in,
+        connection_fan_out as connection_fan_out,
+        connection_synapses as connection_synapses,
         count_synapses as count_synapses,
         counted as counted,
+        fan_in as fan_in,
+        fan_out as fan_out,
         sum_of_weights as sum_of_weights,
         synapses_into as synapses_into,
         synapses_out_of as synapses_out_of,

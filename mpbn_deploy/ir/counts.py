@@ -15,8 +15,47 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ..base import Array
+from .graph import Connection, incoming
+from .integer import IntNetwork, IntPopulation
 from .receptive import axes
 from .synapses import Conv2d, Dense, Shape, Synapse, apply_synapse
+
+# ---- of a network -----------------------------------------------------------------------------
+
+
+def fan_in(network: IntNetwork, population: IntPopulation) -> Array:
+    """Per neuron of a population, the synapses that end at it, over all connections."""
+    entering = incoming(network.connections, population.name)
+    return sum((connection_fan_in(network, c) for c in entering), np.zeros(population.shape, int))
+
+
+def fan_out(network: IntNetwork, population: IntPopulation) -> Array:
+    """Per neuron of a population, the synapses that begin at it, over all connections."""
+    leaving = [c for c in network.connections if c.source == population.name]
+    return sum((connection_fan_out(network, c) for c in leaving), np.zeros(population.shape, int))
+
+
+def connection_fan_in(network: IntNetwork, connection: Connection) -> Array:
+    """Per target neuron, the synapses of one connection."""
+    return synapses_into(connection.synapse, *_shapes(network, connection))
+
+
+def connection_fan_out(network: IntNetwork, connection: Connection) -> Array:
+    """Per source neuron, the synapses of one connection."""
+    return synapses_out_of(connection.synapse, *_shapes(network, connection))
+
+
+def connection_synapses(network: IntNetwork, connection: Connection) -> int:
+    """All synapses of one connection."""
+    return count_synapses(connection.synapse, *_shapes(network, connection))
+
+
+def _shapes(network: IntNetwork, connection: Connection) -> tuple[Shape, Shape]:
+    shapes = {population.name: population.shape for population in network.populations}
+    return shapes[connection.source], shapes[connection.target]
+
+
+# ---- of a synapse -----------------------------------------------------------------------------
 
 
 def unit_weights(synapse: Synapse, *, zeros: bool = False) -> Synapse:

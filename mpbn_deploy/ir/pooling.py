@@ -8,17 +8,16 @@ at the border divided by the pixels inside, uneven adaptive windows), it is a de
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from ..base import Array, FoldError
-from .composition import pool_synapse
+from .composition import LARGEST_DENSE, pool_synapse
 from .receptive import Axis, axes
 from .synapses import Conv2d, Dense, Shape, Synapse, output_shape, positions
 from .trained import AdaptivePool, AveragePool, MaxPool
-
-LARGEST_MATRIX = 2**26  # numbers in a dense matrix that stands for uneven windows: half a gigabyte
 
 
 def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Shape) -> Synapse:
@@ -28,10 +27,10 @@ def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Sh
     if evenly is not None:
         return evenly
     size = prod(pooled_shape(operation, source)) * prod(source)
-    if size > LARGEST_MATRIX:
+    if size > LARGEST_DENSE:
         raise FoldError(
             f"{name}: its windows over {source} share unevenly, so no kernel holds them, and a matrix would "
-            f"have {size:,} weights; at most {LARGEST_MATRIX:,} are made. Pool with windows that fit the "
+            f"have {size:,} weights; at most {LARGEST_DENSE:,} are made. Pool with windows that fit the "
             "picture, or with count_include_pad=True."
         )
     one_channel = np.einsum("ia,jb->ijab", rows, columns).reshape(rows.shape[0] * columns.shape[0], -1)
@@ -40,13 +39,8 @@ def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Sh
 
 def any_synapse(operation: MaxPool, channels: int) -> Conv2d:
     """How many neurons of each window fire."""
-    return Conv2d(
-        weight=np.ones((channels, 1, *operation.kernel)),
-        stride=operation.stride,
-        padding=operation.padding,
-        dilation=operation.dilation,
-        groups=channels,
-    )
+    counting = pool_synapse(channels, operation.kernel, operation.stride, operation.padding)
+    return replace(counting, dilation=operation.dilation)
 
 
 def _shares(operation: AveragePool | AdaptivePool, source: Shape, number: int) -> Array:

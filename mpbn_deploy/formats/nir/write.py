@@ -35,6 +35,7 @@ from ...ir import (
     identity_synapse,
     output_shape,
     real_network,
+    real_weight,
     window,
 )
 from .constants import bias_carriers, main_first, split_bias, with_constants
@@ -180,15 +181,14 @@ def _channels(synapse: Synapse) -> int:
 
 
 def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
-    scale = 2.0**synapse.exponent
     match synapse:
-        case Dense(weight=weight):
-            return nir.Affine(weight=(weight * scale).astype(np.float32), bias=bias.astype(np.float32))
+        case Dense():
+            return nir.Affine(weight=real_weight(synapse).astype(np.float32), bias=bias.astype(np.float32))
         case Conv2d():
             whole = typeable(synapse)
             return nir.Conv2d(
                 input_shape=(source[1], source[2]),
-                weight=(whole.weight * scale).astype(np.float32),
+                weight=real_weight(whole).astype(np.float32),
                 stride=whole.stride,
                 padding=whole.padding,
                 dilation=whole.dilation,

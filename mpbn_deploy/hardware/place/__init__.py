@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         weight_bits as weight_bits,
     )
     from .capacities import capacity as capacity
-    from .layers import match as match, rivals as rivals
+    from .layers import as_map as as_map, match as match, rivals as rivals
     from .linkage import (
         Link as Link,
         block_sums as block_sums,
@@ -51,5 +51,6 @@ if TYPE_CHECKING:
         cut as cut,
     )
     from .stage import place as place
+    from .whole import read_by_output as read_by_output, reading_input as reading_input
 
 __getattr__, __dir__ = door(__name__, __file__)

@@ -50,17 +50,6 @@ class Link:
         for indices in zip(*boxes, strict=True):
             yield union(indices)
 
-    def targets(self) -> Array:
-        """[target shape]: whether a neuron has a synapse of this link"""
-        if self.matrix is not None:
-            reading: Array = self.matrix.any(axis=-1)
-            return reading
-        boxes = [np.ix_(*(axis.any(axis=1) for axis in relations)) for relations in self.convolutions]
-        reading = np.zeros(self.target_shape, bool)
-        for box in boxes:
-            reading[box] = True
-        return reading
-
     def counts(self, tile: Shape) -> Array:
         """[parts along each axis]: how many source neurons the tiles of that shape read."""
         if self.matrix is not None:
