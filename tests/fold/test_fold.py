@@ -173,6 +173,16 @@ SMALL_SHAPES = {
 }
 
 
+@pytest.mark.parametrize("kernel", [3, 6])
+def test_normalized_flattened_spikes_fold(kernel, record_property):
+    """Each neuron of a picture then has a factor of its own, which no kernel holds."""
+    torch.manual_seed(0)
+    shape, size = (2, 7 - kernel, 7 - kernel), 2 * (7 - kernel) ** 2
+    neurons = [LIF(shape), nn.Flatten(), nn.BatchNorm1d(size), LIF((size,))]
+    body = nn.Sequential(nn.Conv2d(1, 2, kernel), *neurons, nn.Linear(size, 3))
+    assert_keeps_spikes(body, (1, 6, 6), record_property)
+
+
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
 def test_zoo_networks_keep_their_spikes(architecture, record_property):
     """Each at full width; networks of the paper for CIFAR on pictures of its size."""
