@@ -73,5 +73,5 @@ if TYPE_CHECKING:
         record as record,
         same_records as same_records,
     )
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -4,8 +4,8 @@ A room's `__init__.py` lists its names once, under `if TYPE_CHECKING`, where myp
 
     if TYPE_CHECKING:
         from .stage import fit as fit
-
-    __getattr__, __dir__ = door(__name__, __file__)
+    else:
+        __getattr__, __dir__ = door(__name__, __file__)
 
 This keeps commands such as `python -m mpbn_deploy.fit --help` from importing torch.
 """

@@ -19,5 +19,5 @@ if TYPE_CHECKING:
     from .model import load_model as load_model, save_model as save_model
     from .paper import PAPER_ARCHITECTURES as PAPER_ARCHITECTURES, PAPER_DATASETS as PAPER_DATASETS
     from .safe_reading import read_safely as read_safely
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

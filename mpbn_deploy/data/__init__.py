@@ -21,5 +21,5 @@ if TYPE_CHECKING:
     from .reading import byte_format as byte_format
     from .registry import DATASETS as DATASETS, load_dataset as load_dataset
     from .selection import RANDOM as RANDOM, Samples as Samples, choose_samples as choose_samples
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -17,5 +17,5 @@ if TYPE_CHECKING:
     from .executors import EXECUTORS as EXECUTORS, Executor as Executor, ListedExecutor as ListedExecutor
     from .options import ExecutionOptions as ExecutionOptions
     from .trial import one_neuron as one_neuron, one_neuron_fires as one_neuron_fires
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

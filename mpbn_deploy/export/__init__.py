@@ -11,5 +11,5 @@ from ..base.doors import door
 
 if TYPE_CHECKING:
     from .stage import ExportResult as ExportResult, export as export
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -13,9 +13,9 @@ from ..formats.nir import in_dialect, read_folded
 from ..formats.options import ExportOptions
 from ..frontend import trace
 from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, IntNetwork
+from ..ir import FoldedNetwork, IntNetwork, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
-from ..quantize import QuantizedBody, real_network
+from ..quantize import QuantizedBody
 
 
 @record

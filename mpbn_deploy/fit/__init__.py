@@ -38,5 +38,5 @@ if TYPE_CHECKING:
     from .measurement import measure as measure
     from .stage import FitReport as FitReport, LayerFit as LayerFit, fit as fit
     from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -15,12 +15,21 @@ work on stored zeros, `zero_weights=True` counts all weights of a row in which a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from ..base import Array, SimulationError, record
-from ..ir import Connection, Conv2d, Dense, IntNetwork, Synapse, apply_synapse, window
+from ..ir import (
+    Connection,
+    Conv2d,
+    Dense,
+    IntNetwork,
+    Synapse,
+    apply_synapse,
+    count_synapses,
+    counted,
+    unit_weights,
+)
 
 Part = tuple[str, tuple[slice, ...]]  # a population, and which of its neurons
 
@@ -134,18 +143,14 @@ def multiplications(network: IntNetwork) -> int:
     Counted as people do: weights of a fully connected layer once, kernels once at each position that they
     are applied at, borders and zeros included. Layers that differ in their delay alone are one layer.
     """
-    sizes = {population.name: population.size for population in network.populations}
     shapes = {population.name: population.shape for population in network.populations}
     total = 0
     for connections in _by_label(network.connections).values():
-        source, target = connections[0].source, connections[0].target
+        source, target = shapes[connections[0].source], shapes[connections[0].target]
         synapses = [connection.synapse for connection in connections]
-        if any(isinstance(synapse, Dense) for synapse in synapses):
-            total += sizes[source] * sizes[target]
-        for synapse in synapses:
-            if isinstance(synapse, Conv2d):
-                rows, columns = window(synapse, shapes[target])
-                total += synapse.weight.size * (rows.stop - rows.start) * (columns.stop - columns.start)
+        dense: list[Synapse] = [synapse for synapse in synapses if isinstance(synapse, Dense)]
+        layers = dense[:1] + [synapse for synapse in synapses if isinstance(synapse, Conv2d)]
+        total += sum(count_synapses(layer, source, target, products=True) for layer in layers)
     return total
 
 
@@ -161,23 +166,10 @@ def _ones(synapses: list[Synapse], zero_weights: bool) -> list[Synapse]:
 
     Fully connected ones lie in the same rows, whatever their delays, so their zeros count once.
     """
-    found: list[Synapse] = [
-        replace(synapse, weight=_counted(synapse.weight != 0, synapse.groups, zero_weights), exponent=0)
-        for synapse in synapses
-        if isinstance(synapse, Conv2d)
-    ]
+    found = [unit_weights(synapse, zeros=zero_weights) for synapse in synapses if isinstance(synapse, Conv2d)]
     if dense := [synapse.weight != 0 for synapse in synapses if isinstance(synapse, Dense)]:
-        found.append(Dense(weight=_counted(np.sum(dense, axis=0, dtype=np.int16), 1, zero_weights)))
+        found.append(Dense(weight=counted(np.sum(dense, axis=0, dtype=np.int16), zeros=zero_weights)))
     return found
-
-
-def _counted(synapses: Array, groups: int, zero_weights: bool) -> Array:
-    """Synapses [target, ...]; with stored zeros at least one for each target of a row that is not empty."""
-    if not zero_weights:
-        return synapses.astype(np.int16)
-    rows = synapses.reshape(groups, -1, *synapses.shape[1:])
-    stored: Array = np.maximum(rows, rows.any(axis=1, keepdims=True)).reshape(synapses.shape)
-    return stored.astype(np.int16)
 
 
 def _mean(counts: Array, activity: Activity) -> float:

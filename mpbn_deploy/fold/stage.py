@@ -15,24 +15,24 @@ neuron fires always or never, by offset > threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from math import prod
-from typing import Any, TypeVar
+from functools import reduce
 
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, FoldError, NetworkError, record
+from ..base import Array, FoldError, NetworkError
 from ..ir import (
     INPUT_NAME,
     AdaptivePool,
     Add,
+    Affine,
+    Algebra,
     AveragePool,
     BatchNorm,
     Connection,
-    Conv2d,
     Convolution,
     Dense,
     Flatten,
@@ -48,49 +48,20 @@ from ..ir import (
     Shape,
     Spike,
     Step,
-    Synapse,
     Synapses,
     TrainedNetwork,
-    add,
+    Value,
     any_synapse,
-    apply_synapse,
     as_synapse,
     average_synapse,
     compact,
-    diagonal_synapse,
-    matrix,
     per_channel,
     scale_channels,
-    through,
+    scaled,
 )
 
 OUTPUT_NAME = "output"
-Result = TypeVar("Result")
 ANY_SPIKE = 0.5  # the threshold of a neuron that fires when at least one of its inputs does
-
-
-@record
-class Diagonal:
-    """What a population sends, each channel (or, flattened, each neuron) times its factor."""
-
-    factors: Array
-
-
-Map = Diagonal | Synapses
-
-
-@record
-class Value:
-    """What flows between neurons: the sum of linear maps of what populations send, plus a constant.
-
-        value = sum over populations of map(sent) + constant
-
-    One map per population, in as few synapses as can be: they are composed and added as they come. The
-    constant is one number per neuron, because zero padding lets less of it through at the borders.
-    """
-
-    maps: Mapping[str, Map]
-    constant: Array
 
 
 def fold(trained: TrainedNetwork) -> FoldedNetwork:
@@ -101,8 +72,10 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
     _refuse_taken_name(trained)
     folding = _Folding(trained.input)
     for step in trained.steps:
-        folding.take(step)
-    folding.finish(trained.steps[-1])
+        with _named(step.name):
+            folding.take(step)
+    with _named(trained.steps[-1].name):
+        folding.finish(trained.steps[-1])
     return FoldedNetwork(
         populations=tuple(folding.populations),
         connections=tuple(folding.connections),
@@ -120,7 +93,8 @@ class _Folding:
         ]
         self.connections: list[Connection] = []
         self.shapes = {INPUT_NAME: given.shape}
-        self.values = {INPUT_NAME: _normalized_input(given)}
+        self.algebra = Algebra(shapes=self.shapes)
+        self.values = {INPUT_NAME: self.algebra.through(_normalization(given), self.algebra.sent(INPUT_NAME))}
 
     def take(self, step: Step) -> None:
         """Fold one operation: neurons become a population, all else flows into values."""
@@ -133,9 +107,10 @@ class _Folding:
                 neuron, synapses = _any_neuron(step, step.operation, values[0])
                 self.populate(step.name, step.shape, neuron, synapses)
             case Add():
-                self.values[step.name] = _sum(step, values, self.shapes)
+                self.values[step.name] = reduce(self.algebra.sum, values)
             case _:
-                self.values[step.name] = _follow(step, step.operation, values[0], self.shapes)
+                affine = _affine(step, step.operation, values[0].shape)
+                self.values[step.name] = self.algebra.through(affine, values[0])
 
     def finish(self, last: Step) -> None:
         """The last value is integrated and never fires (Eq. 3)."""
@@ -149,12 +124,13 @@ class _Folding:
         for source, parts in synapses.items():
             self.connections += (Connection(source=source, target=name, synapse=part) for part in parts)
         self.shapes[name] = shape
-        self.values[name] = Value(maps={name: Diagonal(factors=np.ones(shape[0]))}, constant=np.zeros(shape))
+        self.values[name] = self.algebra.sent(name)
 
     def arriving(self, step: Step, value: Value) -> tuple[dict[str, Synapses], Array]:
         """The value as synapses onto neurons of the step's shape, and a bias for each."""
-        synapses = {source: _onto(step, map_, self.shapes[source]) for source, map_ in value.maps.items()}
-        return synapses, np.broadcast_to(value.constant, step.shape)
+        arriving = self.algebra.onto(value, step.shape)
+        bias = np.zeros(step.shape) if value.constant is None else value.constant
+        return {source: synapses for (source, _), synapses in arriving.items()}, bias
 
 
 def _refuse_taken_name(trained: TrainedNetwork) -> None:
@@ -162,117 +138,51 @@ def _refuse_taken_name(trained: TrainedNetwork) -> None:
         raise FoldError(f"{OUTPUT_NAME}: a LIF of this name, which the readout bears. Rename the module.")
 
 
-# ---- between neurons: linear maps -------------------------------------------------------------
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """The algebra of values knows no names of layers; its messages get them here."""
+    try:
+        yield
+    except NetworkError as error:
+        raise FoldError(f"{name}: {'; '.join(error.problems)}") from error
 
 
-Linearity = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool
-Shapes = Mapping[str, Shape]
+# ---- between neurons: affine maps -------------------------------------------------------------
 
 
-def _normalized_input(given: InputFormat) -> Value:
+def _normalization(given: InputFormat) -> Affine:
     """(x - mean) / deviation = scale * x + shift, per channel"""
-    scale = 1 / given.deviation
-    shift = np.broadcast_to(per_channel(-given.mean * scale, given.shape), given.shape)
-    return Value(maps={INPUT_NAME: Diagonal(factors=scale)}, constant=shift)
+    shape, scale = given.shape, 1 / given.deviation
+    shift = per_channel(-given.mean * scale, shape)
+    return Affine(source=shape, shape=shape, factor=per_channel(scale, shape), bias=shift)
 
 
-def _follow(step: Step, operation: Linearity, value: Value, shapes: Shapes) -> Value:
-    """What a linear operation makes of a value."""
+def _affine(
+    step: Step,
+    operation: Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool,
+    source: Shape,
+) -> Affine:
+    """An operation without neurons, on values of a shape."""
+    same = Affine(source=source, shape=step.shape)
     match operation:
         case Flatten():
-            return replace(value, constant=value.constant.ravel())
+            return same
         case Linear(weight=weight, bias=bias):
-            return _through(step, Dense(weight=weight), bias, value, shapes)
+            return replace(same, synapse=Dense(weight=weight), bias=bias)
         case Convolution(bias=bias):
-            return _through(step, as_synapse(operation), per_channel(bias, step.shape), value, shapes)
+            return replace(same, synapse=as_synapse(operation), bias=per_channel(bias, step.shape))
         case AveragePool() | AdaptivePool():
-            synapse = average_synapse(step.name, operation, value.constant.shape)
-            return _through(step, synapse, np.zeros(1), value, shapes)
-        case BatchNorm():
-            return _normalize(step, operation, value, shapes)
+            return replace(same, synapse=average_synapse(step.name, operation, source))
+        case BatchNorm(gain=gain, offset=offset, mean=mean):
+            factor = gain / np.sqrt(operation.variance + operation.epsilon)
+            factor, shift = (per_channel(values, step.shape) for values in (factor, offset - mean * factor))
+            return replace(same, factor=factor, bias=shift)
         case _:
             assert_never(operation)
 
 
-def _through(step: Step, synapse: Synapse, bias: Array, value: Value, shapes: Shapes) -> Value:
-    """synapse(value) + bias: the maps are composed, and the constant passes through as a picture does."""
-    maps = {source: _after(step, map_, synapse, shapes[source], value) for source, map_ in value.maps.items()}
-    passed = apply_synapse(synapse, value.constant[None])[0].reshape(step.shape)
-    return Value(maps=maps, constant=passed + bias)
-
-
-def _after(step: Step, first: Map, second: Synapse, source: Shape, value: Value) -> Synapses:
-    """target = second(first(source))"""
-    if isinstance(first, Diagonal):
-        return (replace(second, weight=second.weight * _input_factors(first, second, source)),)
-    return _named(step.name, partial(through, between=value.constant.shape), first, second, source)
-
-
-def _input_factors(diagonal: Diagonal, synapse: Synapse, source: Shape) -> Array:
-    """One factor per input, laid out as the weight: [output, input] or [output, input of group, y, x]."""
-    factors = diagonal.factors
-    match synapse:
-        case Dense():
-            return np.repeat(factors, prod(source) // len(factors))
-        case Conv2d():
-            per_group = factors.reshape(synapse.groups, -1)
-            return np.repeat(per_group, len(synapse.weight) // synapse.groups, axis=0)[:, :, None, None]
-        case _:
-            assert_never(synapse)
-
-
-def _normalize(step: Step, norm: BatchNorm, value: Value, shapes: Shapes) -> Value:
-    factor = norm.gain / np.sqrt(norm.variance + norm.epsilon)
-    shift = per_channel(norm.offset - norm.mean * factor, step.shape)
-    maps = {source: _scaled_map(step, map_, factor, shapes[source]) for source, map_ in value.maps.items()}
-    return Value(maps=maps, constant=scale_channels(value.constant, factor) + shift)
-
-
-def _scaled_map(step: Step, map_: Map, factor: Array, source: Shape) -> Map:
-    if isinstance(map_, Diagonal):
-        return Diagonal(factors=np.repeat(map_.factors, len(factor) // len(map_.factors)) * factor)
-    return _all_scaled(_onto(step, map_, source), factor)
-
-
-def scaled(synapse: Synapse, factor: Array) -> Synapse:
-    """Each output channel times its factor; a dense map has a row for each neuron of a channel."""
-    rows = np.repeat(factor, len(synapse.weight) // len(factor))
-    return replace(synapse, weight=scale_channels(synapse.weight, rows))
-
-
 def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:
     return tuple(scaled(synapse, factor) for synapse in synapses)
-
-
-def _onto(step: Step, map_: Map, source: Shape) -> Synapses:
-    """The map as synapses onto the step's shape; onto a flattened picture only a matrix can lead."""
-    if isinstance(map_, Diagonal):
-        map_ = (_named(step.name, diagonal_synapse, map_.factors, source),)
-    flattened = isinstance(map_[0], Conv2d) and len(step.shape) == 1
-    return (_named(step.name, matrix, map_, source),) if flattened else map_
-
-
-def _sum(step: Step, values: list[Value], shapes: Shapes) -> Value:
-    """A residual add; a population that both values read keeps one map."""
-    first, second = values
-    maps = dict(first.maps)
-    for source, map_ in second.maps.items():
-        maps[source] = _added(step, maps[source], map_, shapes[source]) if source in maps else map_
-    return Value(maps=maps, constant=first.constant + second.constant)
-
-
-def _added(step: Step, first: Map, second: Map, source: Shape) -> Map:
-    if isinstance(first, Diagonal) and isinstance(second, Diagonal):
-        return Diagonal(factors=first.factors + second.factors)
-    return _named(step.name, add, _onto(step, first, source), _onto(step, second, source), source)
-
-
-def _named(name: str, function: Callable[..., Result], *arguments: Any) -> Result:
-    """The algebra of synapses knows no names of layers; its messages get them here."""
-    try:
-        return function(*arguments)
-    except NetworkError as error:
-        raise FoldError(f"{name}: {'; '.join(error.problems)}") from error
 
 
 # ---- neurons: Eq. 10 --------------------------------------------------------------------------
@@ -295,8 +205,8 @@ def _fold_neuron(
 
 def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif, dict[str, Synapses]]:
     """The largest of spikes is 1 where any is: a neuron without memory counts them."""
-    source = _spiking_source(value)
-    if source is None:
+    sent = value.as_sent()
+    if sent is None or sent[0] == INPUT_NAME:
         raise FoldError(
             f"{step.name}: a MaxPool2d of something else than spikes; put it right after a LIF, or pool with "
             "AvgPool2d."
@@ -304,14 +214,7 @@ def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif,
     channels = step.shape[0]
     one = np.ones((channels, *(1 for _ in step.shape[1:])))
     neuron = FloatLif(threshold=ANY_SPIKE * one, bias=0 * one, leak=0.0)
-    return neuron, {source: (any_synapse(operation, channels),)}
-
-
-def _spiking_source(value: Value) -> str | None:
-    """The population whose spikes the value is, if it is nothing else."""
-    (source, map_), *others = value.maps.items()
-    as_sent = isinstance(map_, Diagonal) and np.all(map_.factors == 1) and not value.constant.any()
-    return source if as_sent and not others and source != INPUT_NAME else None
+    return neuron, {sent[0]: (any_synapse(operation, channels),)}
 
 
 def folded_threshold(threshold: float, norm: BatchNorm, shape: Shape) -> Array:

@@ -24,5 +24,5 @@ if TYPE_CHECKING:
         profile_names as profile_names,
         summarize_profile as summarize_profile,
     )
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

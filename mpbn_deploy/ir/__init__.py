@@ -16,6 +16,19 @@ if TYPE_CHECKING:
         regroup as regroup,
         through as through,
     )
+    from .counts import (
+        connection_fan_in as connection_fan_in,
+        connection_fan_out as connection_fan_out,
+        connection_synapses as connection_synapses,
+        count_synapses as count_synapses,
+        counted as counted,
+        fan_in as fan_in,
+        fan_out as fan_out,
+        sum_of_weights as sum_of_weights,
+        synapses_into as synapses_into,
+        synapses_out_of as synapses_out_of,
+        unit_weights as unit_weights,
+    )
     from .folded import FloatPopulation as FloatPopulation, FoldedNetwork as FoldedNetwork
     from .graph import (
         MOST_TIMESTEPS as MOST_TIMESTEPS,
@@ -32,6 +45,7 @@ if TYPE_CHECKING:
         neuron_intervals as neuron_intervals,
         value_range as value_range,
     )
+    from .meaning import real_network as real_network
     from .neurons import (
         DECAY_ONE as DECAY_ONE,
         STATE_EXPONENT as STATE_EXPONENT,
@@ -50,6 +64,15 @@ if TYPE_CHECKING:
         average_synapse as average_synapse,
         pooled_shape as pooled_shape,
     )
+    from .receptive import (
+        Axis as Axis,
+        ProjectiveFields as ProjectiveFields,
+        axes as axes,
+        axis as axis,
+        groups_of as groups_of,
+        projective_fields as projective_fields,
+        source_channels as source_channels,
+    )
     from .synapses import (
         NO_BORDER as NO_BORDER,
         Border as Border,
@@ -62,8 +85,11 @@ if TYPE_CHECKING:
         compact as compact,
         largest_per_channel as largest_per_channel,
         output_shape as output_shape,
+        patches as patches,
         per_channel as per_channel,
+        real_weight as real_weight,
         scale_channels as scale_channels,
+        scaled as scaled,
         span as span,
         window as window,
     )
@@ -85,5 +111,6 @@ if TYPE_CHECKING:
         TrainedNetwork as TrainedNetwork,
         as_synapse as as_synapse,
     )
-
-__getattr__, __dir__ = door(__name__, __file__)
+    from .values import Affine as Affine, Algebra as Algebra, Diagonal as Diagonal, Value as Value
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -17,7 +17,8 @@ from math import gcd, prod
 import numpy as np
 
 from ..base import Array, NetworkError, record
-from .synapses import Conv2d, Dense, Pair, Shape, Synapse, apply_synapse, output_shape, window
+from .receptive import Axis, axes, source_channels
+from .synapses import Conv2d, Dense, Pair, Shape, Synapse, apply_synapse, output_shape, real_weight
 
 Synapses = tuple[Synapse, ...]  # from one source to one target: what they give adds up
 
@@ -74,13 +75,13 @@ def compose(
         first = as_dense(first, source_shape, limit)
     if isinstance(first, Conv2d):
         _refuse_large((len(second.weight), prod(source_shape)), limit)
-        rows = _inside(first, _weight(second).reshape(-1, *output_shape(first, source_shape)))
+        rows = real_weight(second).reshape(-1, *given)
         return (Dense(weight=_adjoint(first, rows, source_shape)),)
     if isinstance(second, Conv2d):
         _refuse_large((prod(output_shape(second, middle)), prod(source_shape)), limit)
-        columns = _weight(first).T.reshape(-1, *middle)
+        columns = real_weight(first).T.reshape(-1, *middle)
         return (Dense(weight=apply_synapse(second, columns).reshape(len(columns), -1).T),)
-    return (Dense(weight=_weight(second) @ _weight(first)),)
+    return (Dense(weight=real_weight(second) @ real_weight(first)),)
 
 
 def through(first: Synapses, second: Synapse, source_shape: Shape, *, between: Shape) -> Synapses:
@@ -118,34 +119,31 @@ def _are_fewer(parts: Sequence[object], weights: int, matrix_shape: Pair, limit:
 def as_dense(synapse: Synapse, source_shape: Shape, limit: int = LARGEST_DENSE) -> Dense:
     """The same map as a matrix, refused where it has more than `limit` weights."""
     if isinstance(synapse, Dense):
-        return Dense(weight=_weight(synapse))
+        return Dense(weight=real_weight(synapse))
     target = output_shape(synapse, source_shape)
     _refuse_large((prod(target), prod(source_shape)), limit)
-    (pad_y, pad_x), (_, height, width) = synapse.padding, source_shape
-    padded = (source_shape[0], height + 2 * pad_y, width + 2 * pad_x)
-    _refuse_large((prod(target), prod(padded)), 4 * limit)
-    matrix = np.zeros((*target, *padded))
-    kernel = regroup(_weight(synapse), synapse.groups, 1)
-    inside = window(synapse, target)
-    rows, columns = np.arange(target[1])[inside[0], None], np.arange(target[2])[inside[1]]
+    # A picture padded beyond all measure could be a matrix, but never be convolved.
+    padded = [size + 2 * padding for size, padding in zip(source_shape[1:], synapse.padding, strict=True)]
+    _refuse_large((prod(target), source_shape[0] * prod(padded)), 4 * limit)
+    matrix = np.zeros((*target, *source_shape))
+    kernel = regroup(real_weight(synapse), synapse.groups, 1)
+    rows, columns = axes(synapse, source_shape, target)
     for down, right in np.ndindex(kernel.shape[2:]):
-        y = synapse.stride[0] * rows + synapse.dilation[0] * down
-        x = synapse.stride[1] * columns + synapse.dilation[1] * right
+        (y, row), (x, column) = rows.through(down), columns.through(right)
         # Index arrays that are apart come first: [y, x, output, input]
-        matrix[:, rows, columns, :, y, x] = kernel[:, :, down, right]
-    inner = matrix[..., pad_y : pad_y + height, pad_x : pad_x + width]
-    return Dense(weight=inner.reshape(prod(target), -1))
+        matrix[:, np.r_[y][:, None], np.r_[x], :, np.r_[row][:, None], np.r_[column]] = kernel[
+            :, :, down, right
+        ]
+    return Dense(weight=matrix.reshape(prod(target), -1))
 
 
 def regroup(weight: Array, groups: int, fewer: int) -> Array:
     """Kernels [output, input / groups, y, x] in fewer groups, zero where an old group did not reach."""
     if groups == fewer:
         return weight
-    outputs, inputs, merged = len(weight) // groups, weight.shape[1], groups // fewer
-    whole = np.zeros((len(weight), merged * inputs, *weight.shape[2:]), weight.dtype)
-    for group in range(groups):
-        rows, start = slice(group * outputs, (group + 1) * outputs), group % merged * inputs
-        whole[rows, start : start + inputs] = weight[rows]
+    inputs = weight.shape[1] * groups // fewer
+    whole = np.zeros((len(weight), inputs, *weight.shape[2:]), weight.dtype)
+    whole[np.arange(len(weight))[:, None], source_channels(weight, groups) % inputs] = weight
     return whole
 
 
@@ -170,7 +168,7 @@ def _windows(first: Conv2d, second: Conv2d, source_shape: Shape) -> list[tuple[_
     """
     middle = output_shape(first, source_shape)
     shape = output_shape(second, middle)
-    rows, columns = (_stretches(first, second, axis, source_shape, middle, shape) for axis in (0, 1))
+    rows, columns = map(_stretches, axes(first, source_shape, middle), axes(second, middle, shape))
     return list(product(rows, columns))
 
 
@@ -183,41 +181,30 @@ def _part(second: Conv2d, target: Shape, rows: _Stretch, columns: _Stretch) -> C
     )
 
 
-def _stretches(
-    first: Conv2d, second: Conv2d, axis: int, source: Shape, middle: Shape, target: Shape
-) -> list[_Stretch]:
+def _stretches(first: Axis, second: Axis) -> list[_Stretch]:
     """The second's window along one axis, cut where neighbours cannot use the same taps."""
-    inside = window(second, target)[axis]
-    needed, wrong = _reads(first, second, axis, source, middle, np.arange(inside.start, inside.stop))
+    needed, wrong = _reads(first, second)
     stretches: list[_Stretch] = []
     start, used, unused = 0, needed[0], wrong[0]
     for row in range(1, len(needed) + 1):
         if row < len(needed) and not ((used | needed[row]) & (unused | wrong[row])).any():
             used, unused = used | needed[row], unused | wrong[row]
             continue
-        stretches.append(_Stretch(first=inside.start + start, end=inside.start + row, taps=~unused))
+        stretches.append(_Stretch(first=second.first + start, end=second.first + row, taps=~unused))
         if row < len(needed):
             start, used, unused = row, needed[row], wrong[row]
     return stretches
 
 
-def _reads(
-    first: Conv2d, second: Conv2d, axis: int, source: Shape, middle: Shape, rows: Array
-) -> tuple[Array, Array]:
+def _reads(first: Axis, second: Axis) -> tuple[Array, Array]:
     """[row, tap]: whether the second's tap reads a pixel of the first's result; or, wrongly, one beyond it.
 
-    Row y reads pixel j = stride*y - padding + dilation*tap of the middle, and that one reads source pixels
-    stride*j - padding + dilation*(0..size - 1). A tap does not matter where all of these lie outside.
+    A tap does not matter where all that the first would read for its pixel lies outside of the source.
     """
-    taps = np.arange(second.weight.shape[2 + axis])
-    pixel = second.stride[axis] * rows[:, None] - second.padding[axis] + second.dilation[axis] * taps
-    start = first.stride[axis] * pixel - first.padding[axis]
-    dilation, size = first.dilation[axis], first.weight.shape[2 + axis]
-    lowest = np.maximum(-(start // dilation), 0)  # the first tap at or after source pixel 0
-    highest = np.minimum((source[1 + axis] - 1 - start) // dilation, size - 1)
-    inside = window(first, middle)[axis]
-    real = (inside.start <= pixel) & (pixel < inside.stop)
-    return real & (lowest <= highest), ~real & (lowest <= highest)
+    pixel = second.read(np.arange(second.first, second.end))
+    matters = first.inside(first.read(pixel)).any(axis=-1)
+    real = (first.first <= pixel) & (pixel < first.end)
+    return real & matters, ~real & matters
 
 
 def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
@@ -226,7 +213,7 @@ def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
     with stride = product of strides and padding = first.padding + first.stride * second.padding.
     """
     groups = gcd(first.groups, second.groups)
-    inner, outer = (regroup(_weight(s), s.groups, groups) for s in (first, second))
+    inner, outer = (regroup(real_weight(s), s.groups, groups) for s in (first, second))
     (near_y, near_x), (far_y, far_x), dilation = _tap_steps(first, second)
     kernel = np.zeros(_chained_shape(first, second))
     outer_parts, inner_parts, parts = (np.split(k, groups) for k in (outer, inner, kernel))
@@ -265,31 +252,21 @@ def _tap_steps(first: Conv2d, second: Conv2d) -> tuple[Pair, Pair, Pair]:
     return steps[0], steps[1], dilation
 
 
-def _inside(first: Conv2d, rows: Array) -> Array:
-    """rows [..., y, x] over the result of a convolution, zero in its silent border"""
-    high, wide = window(first, rows.shape[1:])
-    inside = np.zeros_like(rows)
-    inside[..., high, wide] = rows[..., high, wide]
-    return inside
-
-
 def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:
     """rows . first: each row [channels, y, x] over the result of a convolution, as one over its source"""
-    (pad_y, pad_x), (channels, height, width) = first.padding, source_shape
-    total = np.zeros((len(rows), channels, height + 2 * pad_y, width + 2 * pad_x))
-    kernels = np.split(_weight(first), first.groups)
-    parts = zip(
-        kernels, np.split(rows, first.groups, axis=1), np.split(total, first.groups, axis=1), strict=True
-    )
-    (step_y, step_x), (down, right) = first.stride, first.dilation
-    ends = step_y * (rows.shape[2] - 1) + 1, step_x * (rows.shape[3] - 1) + 1
-    for kernel, values, part in parts:
+    total = np.zeros((len(rows), *source_shape))
+    down, across = axes(first, source_shape, rows.shape[1:])
+    for kernel, values, part in zip(
+        np.split(real_weight(first), first.groups),
+        np.split(rows, first.groups, axis=1),
+        np.split(total, first.groups, axis=1),
+        strict=True,
+    ):
         for a, b in np.ndindex(kernel.shape[2:]):
+            (y, row), (x, column) = down.through(a), across.through(b)
             terms = np.tensordot(values, kernel[:, :, a, b], axes=((1,), (0,)))  # [row, y, x, input]
-            y, x = down * a, right * b
-            part[:, :, y : y + ends[0] : step_y, x : x + ends[1] : step_x] += np.moveaxis(terms, 3, 1)
-    inner = total[:, :, pad_y : pad_y + height, pad_x : pad_x + width]
-    return inner.reshape(len(rows), -1)
+            part[:, :, row, column] += np.moveaxis(terms[:, y, x], 3, 1)
+    return total.reshape(len(rows), -1)
 
 
 # ---- one convolution beside another -------------------------------------------------------------
@@ -298,7 +275,7 @@ def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:
 def _beside(first: Synapse, second: Synapse, source_shape: Shape) -> Synapse | None:
     """first + second as one synapse, where one can hold both"""
     if isinstance(first, Dense) and isinstance(second, Dense):
-        return Dense(weight=_weight(first) + _weight(second))
+        return Dense(weight=real_weight(first) + real_weight(second))
     if isinstance(first, Dense) or isinstance(second, Dense) or first.silent != second.silent:
         return None
     stride = _common_stride(first, second, output_shape(first, source_shape)[1:])
@@ -322,7 +299,7 @@ def _side_by_side(first: Conv2d, second: Conv2d, source_shape: Shape, stride: Pa
     kernel = np.zeros((len(first.weight), source_shape[0] // groups, *(size for _, size in frames)))
     for synapse in (first, second):
         y, x = (padding - own for (padding, _), own in zip(frames, synapse.padding, strict=True))
-        part = regroup(_weight(synapse), synapse.groups, groups)
+        part = regroup(real_weight(synapse), synapse.groups, groups)
         frame = kernel[:, :, y:, x:][:, :, :: synapse.dilation[0], :: synapse.dilation[1]]
         frame[:, :, : part.shape[2], : part.shape[3]] += part
     return Conv2d(
@@ -354,11 +331,6 @@ def _frame(first: Conv2d, second: Conv2d, axis: int, source: int, target: int, s
 def _pair(values: Iterable[int]) -> Pair:
     vertical, horizontal = values
     return vertical, horizontal
-
-
-def _weight(synapse: Synapse) -> Array:
-    weight: Array = synapse.weight.astype(np.float64) * 2.0**synapse.exponent
-    return weight
 
 
 def _refuse_large(shape: Pair, limit: int) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ..base import Array, record
+from .counts import sum_of_weights
 from .folded import FloatPopulation, FoldedNetwork
 from .graph import incoming
 from .integer import IntNetwork, IntPopulation
@@ -33,7 +34,6 @@ from .neurons import (
     Neuron,
     Readout,
 )
-from .synapses import Conv2d, Shape, Synapse, apply_synapse
 
 Interval = tuple[Array, Array]
 
@@ -116,25 +116,12 @@ def synapse_interval(network: IntNetwork | FoldedNetwork, target: str) -> Interv
         if connection.delay:  # nothing arrives before the delay has passed
             smallest, largest = min(smallest, 0), max(largest, 0)
         plus, minus = (
-            _sum_of_weights(replace(synapse, weight=part), source.shape).reshape(shape)
+            sum_of_weights(replace(synapse, weight=part), source.shape).reshape(shape)
             for part in (np.maximum(synapse.weight, 0), np.minimum(synapse.weight, 0))
         )
         low += plus * smallest + minus * largest
         high += plus * largest + minus * smallest
     return low, high
-
-
-def _sum_of_weights(synapse: Synapse, source: Shape) -> Array:
-    """What arrives at each neuron when every source sends a one.
-
-    Zero padding sends nothing, so a border neuron simply has fewer terms. The channels of a kernel may be
-    summed first: all of them see the same picture of ones.
-    """
-    if isinstance(synapse, Conv2d):
-        together = synapse.weight.sum(axis=1, keepdims=True, dtype=np.float64)
-        synapse, source = replace(synapse, weight=together, groups=1), (1, *source[1:])
-    total: Array = apply_synapse(synapse, np.ones((1, *source)))[0]
-    return total
 
 
 def value_range(neuron: Neuron | FloatNeuron) -> tuple[int, int]:

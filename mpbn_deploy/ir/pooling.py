@@ -8,15 +8,16 @@ at the border divided by the pixels inside, uneven adaptive windows), it is a de
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from ..base import Array, FoldError
-from .synapses import Conv2d, Dense, Shape, Synapse
+from .composition import LARGEST_DENSE, pool_synapse
+from .receptive import Axis, axes
+from .synapses import Conv2d, Dense, Shape, Synapse, output_shape, positions
 from .trained import AdaptivePool, AveragePool, MaxPool
-
-LARGEST_MATRIX = 2**26  # numbers in a dense matrix that stands for uneven windows: half a gigabyte
 
 
 def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Shape) -> Synapse:
@@ -26,10 +27,10 @@ def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Sh
     if evenly is not None:
         return evenly
     size = prod(pooled_shape(operation, source)) * prod(source)
-    if size > LARGEST_MATRIX:
+    if size > LARGEST_DENSE:
         raise FoldError(
             f"{name}: its windows over {source} share unevenly, so no kernel holds them, and a matrix would "
-            f"have {size:,} weights; at most {LARGEST_MATRIX:,} are made. Pool with windows that fit the "
+            f"have {size:,} weights; at most {LARGEST_DENSE:,} are made. Pool with windows that fit the "
             "picture, or with count_include_pad=True."
         )
     one_channel = np.einsum("ia,jb->ijab", rows, columns).reshape(rows.shape[0] * columns.shape[0], -1)
@@ -38,38 +39,36 @@ def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Sh
 
 def any_synapse(operation: MaxPool, channels: int) -> Conv2d:
     """How many neurons of each window fire."""
-    return Conv2d(
-        weight=np.ones((channels, 1, *operation.kernel)),
-        stride=operation.stride,
-        padding=operation.padding,
-        dilation=operation.dilation,
-        groups=channels,
-    )
+    counting = pool_synapse(channels, operation.kernel, operation.stride, operation.padding)
+    return replace(counting, dilation=operation.dilation)
 
 
-def _shares(operation: AveragePool | AdaptivePool, source: Shape, axis: int) -> Array:
+def _shares(operation: AveragePool | AdaptivePool, source: Shape, number: int) -> Array:
     """[windows, pixels]: with which share each pixel enters each window, in one direction"""
-    size, windows = source[1 + axis], pooled_shape(operation, source)[1 + axis]
-    shares = np.zeros((windows, size))
-    for window in range(windows):
-        first, last, divisor = _window(operation, axis, window, windows, size)
-        shares[window, max(first, 0) : min(last, size)] = 1 / divisor
-    return shares
-
-
-def _window(
-    operation: AveragePool | AdaptivePool, axis: int, window: int, windows: int, size: int
-) -> tuple[int, int, float]:
-    """The first pixel, the one after the last, and by what their sum is divided, as torch does it."""
+    size, windows = source[1 + number], pooled_shape(operation, source)[1 + number]
     if isinstance(operation, AdaptivePool):
-        first, last = window * size // windows, -(-(window + 1) * size // windows)
-        return first, last, last - first
-    first = window * operation.stride[axis] - operation.padding[axis]
-    last = min(first + operation.kernel[axis], size + operation.padding[axis])
+        window, pixel = np.arange(windows)[:, None], np.arange(size)
+        inside = (pixel >= window * size // windows) & (pixel < -(-(window + 1) * size // windows))
+        return _divided(inside, inside)
+    kernel, stride, padding = (
+        pair[number] for pair in (operation.kernel, operation.stride, operation.padding)
+    )
+    axis = Axis(
+        source=size, target=windows, first=0, end=windows, taps=kernel, stride=stride, padding=padding
+    )
+    inside = axis.relation()
     if operation.divisor is not None:  # divides once, for both directions
-        return first, last, operation.divisor if axis == 0 else 1
-    inside = min(last, size) - max(first, 0)
-    return first, last, last - first if operation.count_padding else inside
+        shares: Array = inside / (operation.divisor if number == 0 else 1)
+        return shares
+    # What of a window lies beyond the padding, torch never counts.
+    within = axis.read(np.arange(windows)) < size + padding if operation.count_padding else inside
+    return _divided(inside, within)
+
+
+def _divided(inside: Array, counted: Array) -> Array:
+    """Each window's pixels, divided by how many of it count."""
+    shares: Array = inside / counted.sum(axis=1, keepdims=True)
+    return shares
 
 
 def _as_convolution(
@@ -77,24 +76,17 @@ def _as_convolution(
 ) -> Conv2d | None:
     """The kernel that all windows share, if they do."""
     if isinstance(operation, AdaptivePool):
-        strides = tuple(matrix.shape[1] // matrix.shape[0] for matrix in (rows, columns))
-        kernel, padding = strides, (0, 0)
+        stride = max(source[1] // len(rows), 1), max(source[2] // len(columns), 1)
+        kernel, padding = stride, (0, 0)
     else:
-        strides, kernel, padding = operation.stride, operation.kernel, operation.padding
-    share = [float(matrix.max()) for matrix in (rows, columns)]
-    for axis, matrix in enumerate((rows, columns)):
-        even = _even_shares(matrix.shape, kernel[axis], strides[axis], padding[axis]) * share[axis]
-        reached = (len(matrix) - 1) * strides[axis] + kernel[axis] <= matrix.shape[1] + 2 * padding[axis]
-        if not (reached and np.array_equal(matrix, even)):
-            return None
-    weight = np.full((source[0], 1, *kernel), share[0] * share[1])
-    return Conv2d(weight=weight, stride=(strides[0], strides[1]), padding=padding, groups=source[0])
-
-
-def _even_shares(shape: Shape, kernel: int, stride: int, padding: int) -> Array:
-    first = np.arange(shape[0])[:, None] * stride - padding
-    pixel = np.arange(shape[1])
-    return ((pixel >= first) & (pixel < first + kernel)).astype(np.float64)
+        stride, kernel, padding = operation.stride, operation.kernel, operation.padding
+    share = float(rows.max()), float(columns.max())
+    synapse = pool_synapse(source[0], kernel, stride, padding, share[0] * share[1])
+    target = output_shape(synapse, source)
+    if target != pooled_shape(operation, source):
+        return None
+    even = [axis.relation() * each for axis, each in zip(axes(synapse, source, target), share, strict=True)]
+    return synapse if np.array_equal(rows, even[0]) and np.array_equal(columns, even[1]) else None
 
 
 def pooled_shape(operation: AveragePool | AdaptivePool | MaxPool, source: Shape) -> Shape:
@@ -111,10 +103,9 @@ def pooled_shape(operation: AveragePool | AdaptivePool | MaxPool, source: Shape)
         case MaxPool():
             dilation, round_up = operation.dilation, False
     counts = []
-    for axis, size in enumerate(sizes):
-        reach = dilation[axis] * (operation.kernel[axis] - 1) + 1
-        stride, padding = operation.stride[axis], operation.padding[axis]
-        room = size + 2 * padding - reach
-        count = -(-room // stride) + 1 if round_up else room // stride + 1
+    for number, size in enumerate(sizes):
+        reach = dilation[number] * (operation.kernel[number] - 1) + 1
+        stride, padding = operation.stride[number], operation.padding[number]
+        count = positions(size, reach, padding, stride, round_up=round_up)
         counts.append(count - 1 if round_up and (count - 1) * stride >= size + padding else count)
     return (channels, *counts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from typing_extensions import assert_never
@@ -60,10 +62,16 @@ def output_shape(synapse: Synapse, source_shape: Shape) -> Shape:
             return (synapse.weight.shape[0],)
         case Conv2d():
             sizes = zip(source_shape[1:], span(synapse), synapse.padding, synapse.stride, strict=True)
-            height, width = ((size + 2 * pad - reach) // step + 1 for size, reach, pad, step in sizes)
+            height, width = (positions(*axis) for axis in sizes)
             return (synapse.weight.shape[0], height, width)
         case _:
             assert_never(synapse)
+
+
+def positions(size: int, reach: int, padding: int, stride: int, *, round_up: bool = False) -> int:
+    """Count the windows of `reach` pixels on a padded axis; rounded up, the last one may stick out."""
+    room = size + 2 * padding - reach
+    return (-(-room // stride) if round_up else room // stride) + 1
 
 
 def window(synapse: Conv2d, target: Shape) -> tuple[slice, slice]:
@@ -79,8 +87,7 @@ def apply_synapse(synapse: Synapse, values: Array) -> Array:
 
     Exact on integers as long as no partial sum reaches 2**53.
     """
-    weight = synapse.weight.astype(np.float64) * 2.0**synapse.exponent
-    values = values.astype(np.float64)
+    weight, values = real_weight(synapse), values.astype(np.float64)
     match synapse:
         case Dense():
             product: Array = values.reshape(len(values), -1) @ weight.T
@@ -89,6 +96,12 @@ def apply_synapse(synapse: Synapse, values: Array) -> Array:
             return _correlate(synapse, weight, values)
         case _:
             assert_never(synapse)
+
+
+def real_weight(synapse: Synapse) -> Array:
+    """weight * 2**exponent, in float64"""
+    weight: Array = synapse.weight.astype(np.float64) * 2.0**synapse.exponent
+    return weight
 
 
 def per_channel(values: Array, shape: Shape) -> Array:
@@ -106,6 +119,12 @@ def scale_channels(values: Array, factor: Array) -> Array:
     """
     scaled: Array = values * per_channel(factor, values.shape)
     return scaled
+
+
+def scaled(synapse: Synapse, factor: Array) -> Synapse:
+    """Each target channel times its factor; a dense synapse has a row for each neuron of a channel."""
+    rows = np.repeat(factor, len(synapse.weight) // len(factor))
+    return replace(synapse, weight=scale_channels(synapse.weight, rows))
 
 
 def largest_per_channel(values: Array) -> Array:
@@ -127,11 +146,17 @@ def span(synapse: Conv2d) -> Pair:
     return down * (height - 1) + 1, right * (width - 1) + 1
 
 
+def patches(synapse: Conv2d, values: Array) -> Array:
+    """[..., y, x, a, b]: what tap (a, b) reads at each place of the target, of values [..., row, column]"""
+    around = [(0, 0)] * (values.ndim - 2) + [(padding, padding) for padding in synapse.padding]
+    (step_y, step_x), (skip_y, skip_x) = synapse.stride, synapse.dilation
+    windows = sliding_window_view(np.pad(values, around), span(synapse), axis=(-2, -1))  # type: ignore[call-overload]
+    found: Array = windows[..., ::step_y, ::step_x, ::skip_y, ::skip_x]
+    return found
+
+
 def _correlate(synapse: Conv2d, weight: Array, values: Array) -> Array:
-    (pad_y, pad_x), (step_y, step_x) = synapse.padding, synapse.stride
-    padded = np.pad(values, ((0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
-    windows = sliding_window_view(padded, span(synapse), axis=(2, 3))  # type: ignore[call-overload]
-    windows = windows[:, :, ::step_y, ::step_x, :: synapse.dilation[0], :: synapse.dilation[1]]
+    windows = patches(synapse, values)
     rows, columns = window(synapse, windows.shape[1:4])
     windows = windows[:, :, rows, columns]
     sources = np.split(windows, synapse.groups, axis=1)

@@ -28,5 +28,5 @@ if TYPE_CHECKING:
     from .norm import synchronized_batch_norm as synchronized_batch_norm
     from .surrogate import SURROGATES as SURROGATES
     from .timed import TimedLayer as TimedLayer
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -15,7 +15,7 @@ from ..base.doors import door
 
 if TYPE_CHECKING:
     from .cost import PopulationCost as PopulationCost, Quantized as Quantized
-    from .rounding import real_network as real_network, round_without_overflow as round_without_overflow
+    from .rounding import round_without_overflow as round_without_overflow
     from .samples import (
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
         CalibrationData as CalibrationData,
@@ -30,5 +30,5 @@ if TYPE_CHECKING:
         QuantizedBody as QuantizedBody,
         QuantizedNeurons as QuantizedNeurons,
     )
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -10,11 +10,10 @@ from math import prod
 
 import numpy as np
 import torch
-from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from ..base import Array, record
-from ..ir import Connection, Conv2d, Dense, Shape, span, window
+from ..ir import Connection, Conv2d, Dense, Shape, patches, window
 
 ROWS, ROWS_PER_INPUT = 16_384, 4  # currents compared per channel: at least so many, and so many per weight
 LARGEST_COVARIANCE = 6_144  # weights of one neuron up to which they are rounded jointly
@@ -76,17 +75,13 @@ def inputs_at(connection: Connection, sent: Array, source: Shape, places: Places
 def _patches(synapse: Conv2d, stepped: Array, places: Places) -> Array:
     """[places, timesteps, source channels * kernel]: the pixels under the kernel at each place"""
     assert places.row is not None and places.column is not None
-    (pad_y, pad_x), (step_y, step_x) = synapse.padding, synapse.stride
-    padded = np.pad(stepped, ((0, 0), (0, 0), (0, 0), (pad_y, pad_y), (pad_x, pad_x)))
-    windows = sliding_window_view(padded, span(synapse), axis=(3, 4))  # type: ignore[call-overload]
-    windows = windows[..., :: synapse.dilation[0], :: synapse.dilation[1]]
-    patches: Array = windows[places.sample, :, :, step_y * places.row, step_x * places.column]
-    target = (0, (windows.shape[3] - 1) // step_y + 1, (windows.shape[4] - 1) // step_x + 1)
-    rows, columns = window(synapse, target)
+    windows = patches(synapse, stepped)
+    found: Array = windows[places.sample, :, :, places.row, places.column]
+    rows, columns = window(synapse, windows.shape[2:5])
     outside = (places.row < rows.start) | (places.row >= rows.stop)
     outside |= (places.column < columns.start) | (places.column >= columns.stop)
-    patches[outside] = 0
-    return patches.reshape(*patches.shape[:2], -1)
+    found[outside] = 0
+    return found.reshape(*found.shape[:2], -1)
 
 
 def current(weight: Tensor, inputs: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ from typing_extensions import assert_never
 from ..base import Array, QuantizeError
 from ..ir import (
     DECAY_ONE,
-    STATE_EXPONENT,
     Connection,
     FloatLif,
     FloatPopulation,
@@ -37,6 +36,7 @@ from ..ir import (
     largest_per_channel,
     neuron_intervals,
     scale_channels,
+    scaled,
 )
 from .scales import Formats, Grid, constant_neurons
 
@@ -79,45 +79,6 @@ def round_without_overflow(
     )
 
 
-def real_network(network: IntNetwork) -> FoldedNetwork:
-    """The network of real numbers that the integers stand for: rounding it again gives them back.
-
-    Only the leak differs, which integers truncate.
-    """
-    populations = tuple(_real_population(p, network.scales.get(p.name)) for p in network.populations)
-    connections = tuple(
-        replace(c, synapse=replace(c.synapse, weight=_real_weight(c, network.scales[c.target]), exponent=0))
-        for c in network.connections
-    )
-    return FoldedNetwork(populations=populations, connections=connections, timesteps=network.timesteps)
-
-
-def _real_weight(connection: Connection, scales: Array) -> Array:
-    return scaled_weight(connection, 1 / scales) * 2.0**connection.synapse.exponent
-
-
-def _real_population(population: IntPopulation, scales: Array | None) -> FloatPopulation:
-    neuron = population.neuron
-    if isinstance(neuron, Input):
-        return Population(name=population.name, shape=population.shape, neuron=neuron)
-    assert scales is not None
-    bias = scale_channels(neuron.bias * 2.0 ** (neuron.bias_exponent - STATE_EXPONENT), 1 / scales)
-    leak, current_leak = 1 - neuron.decay_voltage / DECAY_ONE, 1 - neuron.decay_current / DECAY_ONE
-    match neuron:
-        case Lif(threshold=threshold):
-            real: FloatLif | FloatReadout = FloatLif(
-                threshold=scale_channels(threshold, 1 / scales),
-                bias=bias,
-                leak=leak,
-                current_leak=current_leak,
-            )
-        case Readout():
-            real = FloatReadout(bias=bias, leak=leak, current_leak=current_leak)
-        case _:
-            assert_never(neuron)
-    return Population(name=population.name, shape=population.shape, neuron=real)
-
-
 def overflow(network: IntNetwork, population: IntPopulation, formats: Formats) -> Array:
     """How many times the state's limit a channel could reach; those of a readout share the worst."""
     current, voltage = neuron_intervals(network, population)
@@ -158,9 +119,7 @@ def round_connection(connection: Connection, scales: Array, exponent: int, forma
 
 def scaled_weight(connection: Connection, scales: Array) -> Array:
     """Weights times the scale of their channel."""
-    weight = connection.synapse.weight
-    # A dense layer onto a picture has a row per neuron; those of a channel have one scale.
-    return scale_channels(weight, np.repeat(scales, len(weight) // len(scales)))
+    return scaled(connection.synapse, scales).weight
 
 
 def round_population(

@@ -23,5 +23,5 @@ from ..base.doors import door
 if TYPE_CHECKING:
     from .content import ReportContent as ReportContent
     from .html import write_html as write_html
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -6,5 +6,5 @@ from ..base.doors import door
 
 if TYPE_CHECKING:
     from .stage import run as run
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -28,5 +28,5 @@ if TYPE_CHECKING:
     from .quantized import quantized_rate as quantized_rate, quantized_twin as quantized_twin
     from .settings import NEURON_DEFAULTS as NEURON_DEFAULTS, Epoch as Epoch, Training as Training
     from .stage import train as train
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -22,5 +22,5 @@ if TYPE_CHECKING:
     from .drift import Drift as Drift
     from .stage import VerifyReport as VerifyReport, trained_spikes as trained_spikes, verify as verify
     from .text import verify_text as verify_text
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -9,7 +9,7 @@ from networks import int_chain, int_loop, int_residual, int_windows, spiking_net
 
 from mpbn_deploy.base import ProfileError
 from mpbn_deploy.fit import fit
-from mpbn_deploy.fit.rules import RULES, Design, connection_fan_in, connection_fan_out, fan_in, fan_out
+from mpbn_deploy.fit.rules import RULES, Design
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import Allowed, HardwareProfile, Limit, load_profile, profile_names
@@ -23,6 +23,10 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     Readout,
+    connection_fan_in,
+    connection_fan_out,
+    fan_in,
+    fan_out,
     output_shape,
 )
 from mpbn_deploy.quantize import quantize

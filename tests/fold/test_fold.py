@@ -12,9 +12,9 @@ from torch import nn
 from mpbn_deploy.base import FoldError
 from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.fold import fold
-from mpbn_deploy.fold.stage import folded_threshold, scaled
+from mpbn_deploy.fold.stage import folded_threshold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.ir import BatchNorm, Dense, FloatLif, MaxPool, scale_channels
+from mpbn_deploy.ir import BatchNorm, Dense, FloatLif, MaxPool, scale_channels, scaled
 from mpbn_deploy.nn import LIF
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.verify import trained_spikes
@@ -171,6 +171,16 @@ SMALL_SHAPES = {
     "resnet18": (3, 32, 32),
     "resnet34": (3, 32, 32),
 }
+
+
+@pytest.mark.parametrize("kernel", [3, 6])
+def test_normalized_flattened_spikes_fold(kernel, record_property):
+    """Each neuron of a picture then has a factor of its own, which no kernel holds."""
+    torch.manual_seed(0)
+    shape, size = (2, 7 - kernel, 7 - kernel), 2 * (7 - kernel) ** 2
+    neurons = [LIF(shape), nn.Flatten(), nn.BatchNorm1d(size), LIF((size,))]
+    body = nn.Sequential(nn.Conv2d(1, 2, kernel), *neurons, nn.Linear(size, 3))
+    assert_keeps_spikes(body, (1, 6, 6), record_property)
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))

@@ -22,9 +22,9 @@ from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import weight_bits
-from mpbn_deploy.ir import InputFormat, Lif, Readout, bounds
+from mpbn_deploy.ir import InputFormat, Lif, Readout, bounds, real_network
 from mpbn_deploy.nn import ModelCard, SpikingNetwork
-from mpbn_deploy.quantize import QUANTIZED, Formats, QuantizedBody, QuantizedNeurons, quantize, real_network
+from mpbn_deploy.quantize import QUANTIZED, Formats, QuantizedBody, QuantizedNeurons, quantize
 from mpbn_deploy.quantize.rounding import scaled_weight
 from mpbn_deploy.quantize.structure import describe_structure, read_structure
 from mpbn_deploy.quantize.twin import _Scan, _Spec

@@ -40,5 +40,5 @@ if TYPE_CHECKING:
     )
     from .session import MOST_LANES as MOST_LANES, Session as Session, best_lanes as best_lanes
     from .simulator import run as run, run_stock_netx as run_stock_netx
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

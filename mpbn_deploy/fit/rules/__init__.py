@@ -5,7 +5,6 @@
     neurons         what a neuron can do: keep a voltage, leak, reset, count in integers and time steps
     layers          shapes: kinds of layers, kernels, maps, fan-in and fan-out, circles
     capacity        how much: cores, thresholds on a core, inputs, hidden neurons and outputs
-    fans            counts of synapses
 
 All rules always run, and everything that breaks one is found. An error decides whether a network fits. A
 warning says that it can be placed, but that what runs there will not be this network bit for bit. A rule
@@ -20,12 +19,6 @@ from ...base.doors import door
 
 if TYPE_CHECKING:
     from .design import Design as Design, Finding as Finding
-    from .fans import (
-        connection_fan_in as connection_fan_in,
-        connection_fan_out as connection_fan_out,
-        fan_in as fan_in,
-        fan_out as fan_out,
-    )
     from .register import RULES as RULES
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

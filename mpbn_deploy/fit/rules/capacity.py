@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from ...base import Array
-from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES
-from ...ir import IntNetwork, Lif
+from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES, read_by_output, reading_input
+from ...ir import Lif, connection_synapses
 from .design import WHOLE_NETWORK, Design, Finding, Found, Rule, needs, not_checked, rule, words
-from .fans import connection_fan_in, connection_fan_out
 from .neurons import is_digital
 
 SIZE_KEYS = ("network.inputs_maximum", "network.hidden_maximum", "network.outputs_maximum")
@@ -101,18 +99,14 @@ def outputs_are_few_enough(design: Design) -> Found:
 @needs("network.input_reach", kin=REACH_KEYS)
 def inputs_reach_few_enough(design: Design) -> Found:
     """hidden neurons with a synapse from the input <= maximum"""
-    network, source = design.network, design.network.input.name
-    entering = [c for c in network.connections if c.source == source]
-    count = _hidden_marked(network, ((c.target, connection_fan_in(network, c) > 0) for c in entering))
+    count = sum(int(reading.sum()) for reading in reading_input(design.network).values())
     return _too_many(design, count, "hidden neurons that inputs reach", "network.input_reach")
 
 
 @needs("network.output_reach", kin=REACH_KEYS)
 def outputs_read_few_enough(design: Design) -> Found:
     """hidden neurons with a synapse to the output <= maximum"""
-    network, target = design.network, design.network.output.name
-    leaving = [c for c in network.connections if c.target == target]
-    count = _hidden_marked(network, ((c.source, connection_fan_out(network, c) > 0) for c in leaving))
+    count = sum(int(read.sum()) for read in read_by_output(design.network).values())
     return _too_many(design, count, "hidden neurons that outputs read", "network.output_reach")
 
 
@@ -122,7 +116,7 @@ def synapses_are_few_enough(design: Design) -> Found:
     network = design.network
     ends = {network.input.name, network.output.name}
     inner = [c for c in network.connections if not {c.source, c.target} & ends]
-    count = sum(int(connection_fan_in(network, connection).sum()) for connection in inner)
+    count = sum(connection_synapses(network, connection) for connection in inner)
     return _too_many(design, count, "synapses between hidden neurons", "network.synapses_maximum")
 
 
@@ -215,15 +209,6 @@ def _distinct_thresholds(design: Design) -> Iterator[tuple[str, int]]:
     for population, values in lifs:
         tiles = placed[population.name].tiles()
         yield population.name, max(len(np.unique(values[tile])) for tile in tiles)
-
-
-def _hidden_marked(network: IntNetwork, marks: Iterable[tuple[str, Array]]) -> int:
-    """How many neurons between input and output have a mark, of those given by population."""
-    hidden = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
-    for name, marked in marks:
-        if name in hidden:
-            hidden[name] |= marked
-    return sum(int(neurons.sum()) for neurons in hidden.values())
 
 
 def _too_many(design: Design, count: int, name: str, key: str) -> Found:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import record
-from ...ir import Conv2d, Dense, Lif, Pair
+from ...base import Array, record
+from ...hardware.place import as_map
+from ...ir import Conv2d, Dense, IntNetwork, IntPopulation, Lif, Pair, fan_in, fan_out
 from .design import Design, Found, Rule, needs, rule, says
-from .fans import fan_in, fan_out
 
 # Kin: a profile that states one of these is expected to know the others.
 KERNEL_KEYS = (
@@ -146,21 +146,13 @@ def channels_are_few_enough(design: Design) -> Found:
 @needs("layer.fan_in_maximum", kin=FAN_KEYS)
 def fan_ins_are_small_enough(design: Design) -> Found:
     """synapses into each neuron <= maximum"""
-    most = design.known("layer.fan_in_maximum")
-    for population in design.network.populations[1:]:
-        if (found := int(fan_in(design.network, population).max())) > most.value:
-            allowed = design.holds(f"at most {most.value}", most)
-            yield population.name, f"{found} synapses into one neuron; {allowed}. {ANOTHER}"
+    return _too_large_fans(design, "layer.fan_in_maximum", "into", fan_in)
 
 
 @needs("layer.fan_out_maximum", kin=FAN_KEYS)
 def fan_outs_are_small_enough(design: Design) -> Found:
     """synapses from each neuron <= maximum"""
-    most = design.known("layer.fan_out_maximum")
-    for population in design.network.populations[1:]:
-        if (found := int(fan_out(design.network, population).max())) > most.value:
-            allowed = design.holds(f"at most {most.value}", most)
-            yield population.name, f"{found} synapses from one neuron; {allowed}. {ANOTHER}"
+    return _too_large_fans(design, "layer.fan_out_maximum", "from", fan_out)
 
 
 @needs("layer.dense_inputs_maximum", kin=("layer.dense_inputs_maximum",))
@@ -246,7 +238,8 @@ def _kernels(design: Design) -> Iterator[Kernel]:
                 )
             case Dense():
                 if dense_is_a_convolution(design):
-                    sides = (shape[1], shape[2]) if len(shape) == 3 else (1, 1)
+                    _, height, width = as_map(shape)
+                    sides = height, width
                     yield Kernel(where=connection.label, sizes=sides, sides=sides)
             case _:
                 assert_never(synapse)
@@ -259,6 +252,17 @@ def _too_large(design: Design, key: str, name: str, pair_of: Callable[[Kernel], 
         if max(pair := pair_of(kernel)) > most.value:
             found = f"{name} of {_by(pair)}; {design.holds(f'at most {most.value}', most)}"
             yield kernel.where, f"{found}. {ANOTHER}"
+
+
+def _too_large_fans(
+    design: Design, key: str, way: str, fan: Callable[[IntNetwork, IntPopulation], Array]
+) -> Found:
+    """Each population with a neuron of too many synapses, those `into` it or `from` it."""
+    most = design.known(key)
+    for population in design.network.populations[1:]:
+        if (found := int(fan(design.network, population).max())) > most.value:
+            allowed = design.holds(f"at most {most.value}", most)
+            yield population.name, f"{found} synapses {way} one neuron; {allowed}. {ANOTHER}"
 
 
 def _of_kind(design: Design, kind: type[Dense] | type[Conv2d], name: str, key: str) -> Found:

@@ -42,5 +42,5 @@ if TYPE_CHECKING:
         stock_reader_obstacle as stock_reader_obstacle,
         write_netx as write_netx,
     )
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

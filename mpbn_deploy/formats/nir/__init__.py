@@ -26,5 +26,5 @@ if TYPE_CHECKING:
     from .metadata import DIALECTS as DIALECTS, DT as DT, FAITHFUL as FAITHFUL
     from .read import read_folded as read_folded, read_nir as read_nir
     from .write import in_dialect as in_dialect, to_nir as to_nir, write_nir as write_nir
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

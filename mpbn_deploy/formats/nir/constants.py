@@ -24,6 +24,7 @@ from ...ir import (
     Population,
     Shape,
     apply_synapse,
+    axes,
     compact,
     incoming,
     per_channel,
@@ -155,16 +156,17 @@ def _with_bias(population: FloatPopulation, bias: Array) -> FloatPopulation:
 def _from_one_pixel(values: Array) -> Conv2d:
     """A convolution whose result on a single pixel of one is `values` [channel, y, x].
 
-    Neuron (y, x) sees the tap padding - stride * (y, x). The kernel is square, because nir cannot type
+    Each neuron sees the pixel through a tap of its own. The kernel is square, because nir cannot type
     others: where height and width are not both odd or both even, that takes a stride of two.
     """
     channels, height, width = values.shape
     stride, size = _stride_and_side(values.shape)
-    pad_y, pad_x = (size + height) // 2 - 1, (size + stride * (width - 1)) // 2
+    padding = (size + height) // 2 - 1, (size + stride * (width - 1)) // 2
     kernel = np.zeros((channels, 1, size, size))
-    rows, columns = pad_y - np.arange(height)[:, None], pad_x - stride * np.arange(width)
-    kernel[:, 0, rows, columns] = values
-    return Conv2d(weight=kernel, stride=(1, stride), padding=(pad_y, pad_x))
+    synapse = Conv2d(weight=kernel, stride=(1, stride), padding=padding)
+    (_, rows, _), (_, columns, _) = (axis.pairs() for axis in axes(synapse, (1, 1, 1), values.shape))
+    kernel[:, 0, rows[:, None], columns] = values
+    return replace(synapse, weight=kernel)
 
 
 def _stride_and_side(shape: Shape) -> tuple[int, int]:

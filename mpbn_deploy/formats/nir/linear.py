@@ -1,13 +1,14 @@
-"""NIR's linear nodes -> synapse, factor, bias and delay."""
+"""NIR's linear nodes -> `Affine`: synapse, factor, bias and delay."""
 
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from ...base import Array, record
-from ...ir import Conv2d, Dense, Pair, Shape, Synapse, output_shape, per_channel, pool_synapse
+from ...base import Array
+from ...ir import Affine, Conv2d, Dense, Pair, Shape, output_shape, per_channel, pool_synapse
 from .file import Node
 
 CONVOLUTIONS = frozenset({"Conv1d", "Conv2d"})
@@ -17,16 +18,7 @@ LINEAR = CONVOLUTIONS | POOLINGS | {"Affine", "Linear", "Scale", "Flatten", "Del
 MOST_TERMS = 2**28  # products of one convolution, which a simulator lays out in memory
 
 
-@record
-class Linear:
-    """y = factor * synapse(x) + bias, some steps later; None stands for the identity, one or zero."""
-
-    source: Shape  # of x, as the file has it
-    shape: Shape  # of y
-    synapse: Synapse | None = None
-    factor: Array | None = None
-    bias: Array | None = None
-    delay: int = 0
+Step = tuple[Shape, Affine]  # the shape of what a node gives, as the file has it, and what the node does
 
 
 def picture(shape: Shape) -> Shape:
@@ -34,7 +26,12 @@ def picture(shape: Shape) -> Shape:
     return (shape[0], 1, shape[1]) if len(shape) == 2 else shape
 
 
-def linear(node: Node, shape: Shape, dt: float) -> Linear:
+def _step(source: Shape, shape: Shape, **parts: Any) -> Step:
+    """A node that reads one shape, gives another, and does what the parts of an `Affine` say."""
+    return shape, Affine(source=picture(source), shape=picture(shape), **parts)
+
+
+def linear(node: Node, shape: Shape, dt: float) -> Step:
     """What a linear node makes of values of a shape."""
     if node.kind in ("Affine", "Linear"):
         return _matrix(node, shape)
@@ -45,13 +42,13 @@ def linear(node: Node, shape: Shape, dt: float) -> Linear:
     if node.kind == "Scale":
         return _scale(node, shape)
     if node.kind == "Flatten":
-        return Linear(source=shape, shape=_flattened(node, shape))
+        return _step(shape, _flattened(node, shape))
     if node.kind == "Delay":
         return _delay(node, shape, dt)
-    return Linear(source=shape, shape=shape)
+    return _step(shape, shape)
 
 
-def _matrix(node: Node, shape: Shape) -> Linear:
+def _matrix(node: Node, shape: Shape) -> Step:
     weight = node.numbers("weight")
     # Writers that count a batch axis leave values unflattened; the number of them says what is meant.
     if weight.ndim != 2 or weight.shape[1] != prod(shape):
@@ -59,10 +56,10 @@ def _matrix(node: Node, shape: Shape) -> Linear:
     bias = node.numbers("bias").ravel() if node.kind == "Affine" else None
     if bias is not None and bias.size != len(weight):
         node.fail("bias", f"holds {bias.size} values for {len(weight)} rows of weights")
-    return Linear(source=shape, shape=(len(weight),), synapse=Dense(weight=weight), bias=bias)
+    return _step(shape, (len(weight),), synapse=Dense(weight=weight), bias=bias)
 
 
-def _convolution(node: Node, shape: Shape) -> Linear:
+def _convolution(node: Node, shape: Shape) -> Step:
     flat = node.kind == "Conv1d"
     weight = node.numbers("weight")
     if weight.ndim != (3 if flat else 4) or len(shape) != weight.ndim - 1:
@@ -80,10 +77,10 @@ def _convolution(node: Node, shape: Shape) -> Linear:
     if bias.size not in (1, len(weight)):
         node.fail("bias", f"holds {bias.size} values for {len(weight)} channels")
     bias = per_channel(np.broadcast_to(bias, (len(weight),)), picture(given))
-    return Linear(source=shape, shape=given, synapse=synapse, bias=bias)
+    return _step(shape, given, synapse=synapse, bias=bias)
 
 
-def _pooling(node: Node, shape: Shape) -> Linear:
+def _pooling(node: Node, shape: Shape) -> Step:
     if len(shape) != 3:
         node.refuse(f"pools values of shape {shape}; (channels, height, width) is needed")
     kernel, stride = _steps(node, "kernel_size"), _steps(node, "stride")
@@ -92,10 +89,10 @@ def _pooling(node: Node, shape: Shape) -> Linear:
         node.fail("kernel_size", f"is {list(kernel)}, far larger than any picture")
     share = 1.0 if node.kind == "SumPool2d" else 1.0 / prod(kernel)
     synapse = pool_synapse(shape[0], kernel, stride, padding, share)
-    return Linear(source=shape, shape=_checked(node, synapse, shape), synapse=synapse)
+    return _step(shape, _checked(node, synapse, shape), synapse=synapse)
 
 
-def _scale(node: Node, shape: Shape) -> Linear:
+def _scale(node: Node, shape: Shape) -> Step:
     values, whole = node.numbers("scale"), picture(shape)
     if values.size == prod(shape):
         factor = values.reshape(whole)
@@ -105,7 +102,7 @@ def _scale(node: Node, shape: Shape) -> Linear:
         factor = np.full(whole, values.flat[0])
     else:
         node.fail("scale", f"holds {values.size} values for values of shape {shape}")
-    return Linear(source=shape, shape=shape, factor=factor)
+    return _step(shape, shape, factor=factor)
 
 
 def _flattened(node: Node, shape: Shape) -> Shape:
@@ -120,12 +117,12 @@ def _flattened(node: Node, shape: Shape) -> Shape:
     return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
-def _delay(node: Node, shape: Shape, dt: float) -> Linear:
+def _delay(node: Node, shape: Shape, dt: float) -> Step:
     values = node.numbers("delay") / dt
     steps = round(float(values.flat[0]))
     if np.abs(values - steps).max() > 1e-3 or not 0 <= steps <= 10_000:
         node.fail("delay", f"is not the same whole number of time steps of {dt:g} s for all")
-    return Linear(source=shape, shape=shape, delay=steps)
+    return _step(shape, shape, delay=steps)
 
 
 def _checked(node: Node, synapse: Conv2d, shape: Shape) -> Shape:

@@ -1,10 +1,7 @@
-"""What NIR has no words for, as a JSON text in the graph's metadata; integer networks as real ones.
+"""What NIR has no words for, as a JSON text in the graph's metadata; integer networks back from real ones.
 
-An integer network is written as the network of real numbers that its integers mean,
-
-    weight * 2**exponent,  threshold,  bias * 2**(bias_exponent - 6),  leak = 1 - decay / 4096
-
-whose values are all exact in float32, so that with exponents and decays it can be restored.
+An integer network is written as the network of real numbers that its integers mean, in units of a weight
+(`real_network`). They are all exact in float32, so that with exponents and decays it can be restored.
 """
 
 from __future__ import annotations
@@ -214,51 +211,8 @@ def _positive(value: Any) -> float:
 # ---- integers -----------------------------------------------------------------------------------
 
 
-def as_real(network: IntNetwork) -> FoldedNetwork:
-    """The network of real numbers that the integers mean, but for truncated decays."""
-    return FoldedNetwork(
-        populations=tuple(
-            Population(name=p.name, shape=p.shape, neuron=_real_neuron(p.neuron)) for p in network.populations
-        ),
-        connections=tuple(_real_connection(c) for c in network.connections),
-        timesteps=network.timesteps,
-    )
-
-
-def _real_connection(connection: Connection) -> Connection:
-    synapse = connection.synapse
-    weight = synapse.weight.astype(np.float64) * 2.0**synapse.exponent
-    return replace(connection, synapse=replace(synapse, weight=weight, exponent=0))
-
-
-def _real_neuron(neuron: Neuron) -> FloatNeuron:
-    match neuron:
-        case Input():
-            return neuron
-        case Readout():
-            return FloatReadout(bias=_real_bias(neuron), **_real_leaks(neuron))
-        case Lif():
-            return FloatLif(
-                threshold=neuron.threshold.astype(np.float64), bias=_real_bias(neuron), **_real_leaks(neuron)
-            )
-        case _:
-            assert_never(neuron)
-
-
-def _real_leaks(neuron: Lif | Readout) -> dict[str, float]:
-    return {
-        "leak": 1 - neuron.decay_voltage / DECAY_ONE,
-        "current_leak": 1 - neuron.decay_current / DECAY_ONE,
-    }
-
-
-def _real_bias(neuron: Lif | Readout) -> Array:
-    bias: Array = neuron.bias * 2.0 ** (neuron.bias_exponent - STATE_EXPONENT)
-    return bias
-
-
 def as_integers(path: Path, real: FoldedNetwork, told: Mapping[str, Any]) -> IntNetwork:
-    """The integer network back, from what `as_real` and `_integers` made of it."""
+    """The integer network back, from what `real_network` and `_integers` made of it."""
     try:
         return IntNetwork(
             populations=tuple(_integer_population(path, p, told["populations"]) for p in real.populations),

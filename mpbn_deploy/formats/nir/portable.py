@@ -25,6 +25,7 @@ from ...ir import (
     Synapse,
     compact,
     incoming,
+    real_weight,
     scale_channels,
 )
 from .constants import can_have_constant, needs_constant
@@ -136,9 +137,7 @@ def voltage_grid(network: FoldedNetwork, population: FloatPopulation) -> float |
     """The number that all voltages are multiples of: unit of the weights * unit of the leak ** (steps - 1)"""
     neuron = population.neuron
     assert isinstance(neuron, FloatLif)
-    weights = [
-        c.synapse.weight * 2.0**c.synapse.exponent for c in incoming(network.connections, population.name)
-    ]
+    weights = [real_weight(c.synapse) for c in incoming(network.connections, population.name)]
     unit = _unit([*weights, neuron.bias], FINEST_UNIT)
     leaks = [_unit([np.array(leak)], FINEST_LEAK) for leak in (neuron.leak, neuron.current_leak)]
     if unit is None or None in leaks:

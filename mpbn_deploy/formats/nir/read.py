@@ -8,7 +8,8 @@ unless a Delay node says how many; which edge that is must be clear (`loops`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from graphlib import CycleError, TopologicalSorter
@@ -19,6 +20,8 @@ import numpy as np
 
 from ...base import Array, FormatError, NetworkError, record
 from ...ir import (
+    Affine,
+    Algebra,
     Connection,
     Dense,
     FloatLif,
@@ -30,14 +33,14 @@ from ...ir import (
     IntNetwork,
     Population,
     Shape,
+    Value,
     compact,
     incoming,
 )
-from .algebra import Algebra, Value
 from .constants import always_fires, without_constants
 from .file import NirFile, Node, read_file
 from .kernels import as_written
-from .linear import LINEAR, Linear, linear, picture
+from .linear import LINEAR, linear, picture
 from .loops import AmbiguousLoopError, closing_edges
 from .metadata import PORTABLE, PORTABLE_THRESHOLD, Told, as_integers, hop, read_told, safe, spread
 from .neurons import INTEGRATING, SPIKING, Given, Integrator, integrating, lif, parameter_shape, spiking
@@ -98,17 +101,25 @@ class _Reading:
     def named(self, node: str) -> str:
         return self.names.get(node, node)
 
-    def arriving(self, name: str, values: Mapping[str, Value], algebra: Algebra) -> Value:
+    def arriving(
+        self, node: Node, shapes: Mapping[str, Shape], values: Mapping[str, Value], algebra: Algebra
+    ) -> Value:
         """The sum of all that leads to a node."""
-        entering = [values[source] for source in self.before[name]]
-        return reduce(lambda one, other: algebra.sum(self.file.nodes[name], one, other), entering)
+        first, *others = self.before[node.name]
+        for other in others:
+            if prod(shapes[first]) != prod(shapes[other]):
+                node.refuse(
+                    f"edges to it bring shapes {shapes[first]} and {shapes[other]}, which do not add up"
+                )
+        with _named(node):
+            return reduce(algebra.sum, (values[source] for source in self.before[node.name]))
 
-    def _shapes(self) -> tuple[dict[str, Shape], dict[str, Linear]]:
+    def _shapes(self) -> tuple[dict[str, Shape], dict[str, Affine]]:
         """The shape of what each node gives, from the input on; and what linear nodes do."""
         nodes, first, after = self.file.nodes, self.file.input, self.file.after()
         if first.name in self.before:
             first.refuse("an edge leads to it, although it is the input")
-        shapes, steps = {first.name: first.shape("shape")}, {}
+        shapes, steps = {first.name: first.shape("shape")}, dict[str, Affine]()
         queue, total = deque([first.name]), 0
         while queue:
             source = queue.popleft()
@@ -117,8 +128,7 @@ class _Reading:
                 nodes[source].refuse(f"with it, nodes give more than {MOST_VALUES} values in all")
             for node in (nodes[name] for name in after.get(source, ()) if name not in shapes):
                 if node.kind in LINEAR:
-                    steps[node.name] = linear(node, shapes[source], self.given.step)
-                    shapes[node.name] = steps[node.name].shape
+                    shapes[node.name], steps[node.name] = linear(node, shapes[source], self.given.step)
                 else:
                     shapes[node.name] = parameter_shape(node) or shapes[source]
                 queue.append(node.name)
@@ -127,7 +137,7 @@ class _Reading:
         return shapes, steps
 
     def _values(
-        self, shapes: Mapping[str, Shape], steps: Mapping[str, Linear], algebra: Algebra
+        self, shapes: Mapping[str, Shape], steps: Mapping[str, Affine], algebra: Algebra
     ) -> dict[str, Value]:
         """What each node gives: neurons their spikes, linear nodes what they make of others."""
         sources = {name: self.before[name] if name in steps else [] for name in self.file.nodes}
@@ -139,11 +149,22 @@ class _Reading:
         values: dict[str, Value] = {}
         for name in order:
             if name in steps:
-                arriving = self.arriving(name, values, algebra)
-                values[name] = algebra.through(self.file.nodes[name], steps[name], arriving)
+                node = self.file.nodes[name]
+                arriving = self.arriving(node, shapes, values, algebra)
+                with _named(node):
+                    values[name] = algebra.through(steps[name], arriving)
             else:
-                values[name] = Value(shape=shapes[name], maps={(self.named(name), 0): None})
+                values[name] = algebra.sent(self.named(name))
         return values
+
+
+@contextmanager
+def _named(node: Node) -> Iterator[None]:
+    """The algebra of values knows no names of nodes; its messages get them here."""
+    try:
+        yield
+    except NetworkError as error:
+        node.refuse(error.problems[0])
 
 
 class _Building:
@@ -181,9 +202,9 @@ class _Building:
 
     def _add_lif(self, node: Node) -> None:
         shape = picture(self.shapes[node.name])
-        arriving = self.reading.arriving(node.name, self.values, self.algebra)
+        arriving = self._arriving(node)
         neuron = spiking(node, shape, self.reading.given)
-        constant = self._constant(node, arriving, shape)
+        constant = arriving.constant
         name, builds_up = self.reading.named(node.name), neuron.current_leak > 0
         self._add(node.name, self._as_told(name, lif(neuron, None if builds_up else constant), shape))
         self._connect(node, arriving, name)
@@ -204,11 +225,14 @@ class _Building:
             bias=spread(neuron.bias, shape, bias),
         )
 
-    def _constant(self, node: Node, arriving: Value, shape: Shape) -> Array | None:
-        """What the biases of synapses add to a population of that shape."""
+    def _arriving(self, node: Node) -> Value:
+        """The sum of all that leads to a node of neurons, in their shape."""
+        arriving = self.reading.arriving(node, self.shapes, self.values, self.algebra)
+        shape = picture(self.shapes[node.name])
         if prod(arriving.shape) != prod(shape):
-            node.refuse(f"edges to it bring values of shape {arriving.shape}; it has {shape}")
-        return None if arriving.constant is None else arriving.constant.reshape(shape)
+            found = self.shapes[self.reading.before[node.name][0]]
+            node.refuse(f"edges to it bring values of shape {found}; it has {shape}")
+        return self.algebra.through(Affine(source=shape, shape=shape), arriving)
 
     def _add_constant_source(self, target: str, constant: Array) -> None:
         """A bias before a current that leaks builds up step by step, as the spikes of one neuron that always
@@ -224,10 +248,13 @@ class _Building:
         self.connections.append(Connection(source=name, target=target, synapse=weights))
 
     def _connect(self, node: Node, arriving: Value, target: str) -> None:
-        for (source, delay), synapses in arriving.maps.items():
-            for synapse in self.algebra.onto(node, synapses, source, self.populations[target].shape):
-                connection = Connection(source=source, target=target, synapse=synapse, delay=delay)
-                self.connections.append(connection)
+        with _named(node):
+            synapses = self.algebra.onto(arriving, self.populations[target].shape)
+        self.connections += (
+            Connection(source=source, target=target, synapse=synapse, delay=delay)
+            for (source, delay), parts in synapses.items()
+            for synapse in parts
+        )
 
     # ---- the end ----------------------------------------------------------------------------------
 
@@ -240,7 +267,7 @@ class _Building:
             if [n.name for n in integrators] != before:
                 integrators[0].refuse("an integrator that is not alone just before the output; not known")
             node = integrators[0]
-        arriving = reading.arriving(node.name, self.values, self.algebra)
+        arriving = self._arriving(node)
         if not integrators and (fired := self._only_spikes(arriving)):
             return fired
         shape = picture(self.shapes[node.name])
@@ -250,18 +277,18 @@ class _Building:
 
     def _only_spikes(self, value: Value) -> str | None:
         """The population whose spikes a value is, if it is nothing else."""
-        if value.constant is not None or len(value.maps) != 1:
+        sent = value.as_sent()
+        if sent is None or sent[1]:
             return None
-        [((source, delay), synapse)] = value.maps.items()
-        fires = isinstance(self.populations[source].neuron, FloatLif)
-        return source if fires and synapse is None and not delay else None
+        return sent[0] if isinstance(self.populations[sent[0]].neuron, FloatLif) else None
 
     def _add_readout(self, node: Node, arriving: Value, rule: Integrator) -> str:
         shape, name = picture(self.shapes[node.name]), self.reading.named(node.name)
         if (rule.factor != 1).any():
-            scale = Linear(source=self.shapes[node.name], shape=self.shapes[node.name], factor=rule.factor)
-            arriving = self.algebra.through(node, scale, arriving)
-        constant, builds_up = self._constant(node, arriving, shape), rule.current_leak > 0
+            with _named(node):
+                scale = Affine(source=shape, shape=shape, factor=rule.factor)
+                arriving = self.algebra.through(scale, arriving)
+        constant, builds_up = arriving.constant, rule.current_leak > 0
         bias = rule.bias if constant is None or builds_up else rule.bias + constant
         _, per_neuron = self.reading.told.per_neuron.get(name, (False, False))
         bias = spread(bias, shape, True) if per_neuron else compact(bias)

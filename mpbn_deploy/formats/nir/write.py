@@ -34,12 +34,14 @@ from ...ir import (
     Synapse,
     identity_synapse,
     output_shape,
+    real_network,
+    real_weight,
     window,
 )
 from .constants import bias_carriers, main_first, split_bias, with_constants
 from .kernels import typeable
 from .loops import AmbiguousLoopError, closing_edges
-from .metadata import DIALECTS, DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, as_real, is_average, safe, told_of
+from .metadata import DIALECTS, DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, is_average, safe, told_of
 from .portable import portable
 
 
@@ -62,7 +64,7 @@ def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: str = FAITHFUL) -> n
     integers = network if isinstance(network, IntNetwork) else None
     if integers is not None and dialect == PORTABLE:
         raise OptionError("an integer network is written in the faithful dialect of NIR only.")
-    real = as_real(network) if isinstance(network, IntNetwork) else network
+    real = real_network(network, in_weights=True) if isinstance(network, IntNetwork) else network
     _refuse_colliding_names(with_constants(real)[0])
     explicit = _explicit_delays(real)
     if dialect == PORTABLE:
@@ -179,15 +181,14 @@ def _channels(synapse: Synapse) -> int:
 
 
 def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
-    scale = 2.0**synapse.exponent
     match synapse:
-        case Dense(weight=weight):
-            return nir.Affine(weight=(weight * scale).astype(np.float32), bias=bias.astype(np.float32))
+        case Dense():
+            return nir.Affine(weight=real_weight(synapse).astype(np.float32), bias=bias.astype(np.float32))
         case Conv2d():
             whole = typeable(synapse)
             return nir.Conv2d(
                 input_shape=(source[1], source[2]),
-                weight=(whole.weight * scale).astype(np.float32),
+                weight=real_weight(whole).astype(np.float32),
                 stride=whole.stride,
                 padding=whole.padding,
                 dilation=whole.dilation,

@@ -3,20 +3,21 @@
 How a core is filled, and so how a population is cut, differs from chip to chip; a profile says of which
 kind its chip is.
 
-    records     PlacedLayer, Placement                   capacity    how much a core has of a resource
+    records     PlacedLayer, Placement                   capacities  how much a core has of a resource
 
   Cores that are memories of words (Loihi):
     model       a population with all that decides what its neurons need
     cutting     in which order populations are cut       site        the kinds of tiles of a cut
     compiler    how the chips' own tools cut             search      better cuts, and lower bounds
-    words       what one core needs; rows (bits, reach) as Loihi 2 (kernels) or 1 (windows) counts them
+    words       what one core needs; rows of weights as Loihi 2 (kernels) or 1 (windows) counts them
+    bits        of a weight and of a row of weights      reach       receptive fields of parts of a cut
 
   Other kinds:
     crossbar    axons times neurons (axons)              layers      a core for each layer
     whole       one core for all                         unknown     nobody said
-    links       which neurons a tile reads, along one axis at a time
+    linkage     which neurons a tile reads, along one axis at a time
 
-    traffic     the spikes between cores                 chips       which cores sit on which chip
+Receptive fields and counts of synapses are stated in ir (`Axis`, `count_synapses`) and asked here for tiles.
 """
 
 from typing import TYPE_CHECKING
@@ -33,13 +34,12 @@ if TYPE_CHECKING:
         weight_bits as weight_bits,
     )
     from .capacities import capacity as capacity
-    from .layers import match as match, rivals as rivals
+    from .layers import as_map as as_map, match as match, rivals as rivals
     from .linkage import (
         Link as Link,
         block_sums as block_sums,
         links as links,
         union as union,
-        unrolled as unrolled,
     )
     from .records import (
         RESOURCES as RESOURCES,
@@ -52,5 +52,6 @@ if TYPE_CHECKING:
         cut as cut,
     )
     from .stage import place as place
-
-__getattr__, __dir__ = door(__name__, __file__)
+    from .whole import read_by_output as read_by_output, reading_input as reading_input
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

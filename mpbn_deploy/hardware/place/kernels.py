@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from ...ir import Conv2d
+from ...ir import Conv2d, groups_of
 from .model import Inlet, Layer, Outlet, Tiles
 from .reach import channel_hits, hits, served
 from .records import Tile, extents
@@ -53,8 +53,7 @@ def words(layer: Layer, inlet: Inlet, part: Tile) -> int:
     per_group = synapse.weight.shape[0] // synapse.groups
     lengths: Counter[int] = Counter()
     for block in blocks(layer, part):
-        members = Counter(channel // per_group for channel in range(block.start, block.stop))
-        lengths.update(members.values())
+        lengths.update(channels.stop - channels.start for channels in groups_of(block, per_group).values())
     rows = synapse.weight.shape[1] * _positions(synapse, layer)
     return rows * sum(count * layer.row_words(length, bits) for length, count in lengths.items())
 

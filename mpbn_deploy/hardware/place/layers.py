@@ -55,7 +55,7 @@ def place_layers(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) 
 def _use(network: IntNetwork, population: IntPopulation) -> Use:
     """The words of a population and of the synapses that enter it."""
     shapes = {p.name: p.shape for p in network.populations}
-    channels, height, width = _as_map(population.shape)
+    channels, height, width = as_map(population.shape)
     entering = _unlike_synapses(network, population.name)
     return {
         "kernel_words": sum(_kernel_words(c.synapse, shapes[c.source], channels) for c in entering),
@@ -74,12 +74,13 @@ def _unlike_synapses(network: IntNetwork, target: str) -> list[Connection]:
 
 
 def _kernel_words(synapse: Synapse, source: Shape, channels: int) -> int:
-    inputs, height, width = _as_map(source)
+    inputs, height, width = as_map(source)
     area = height * width if isinstance(synapse, Dense) else prod(synapse.weight.shape[2:])
     return inputs * _power(area) * _power(channels)
 
 
-def _as_map(shape: Shape) -> Shape:
+def as_map(shape: Shape) -> Shape:
+    """(channels, height, width); to these chips features are maps of one pixel."""
     return shape if len(shape) == 3 else (*shape, 1, 1)
 
 

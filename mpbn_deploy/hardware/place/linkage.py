@@ -1,14 +1,13 @@
 """Which neurons of a source have a synapse into a tile of their target, without a matrix of the two.
 
-Row y of a convolution's target reads the source rows stride*y - padding + dilation*a, one for each tap a,
-and columns likewise. So what a tile of neurons reads is a product of three sets,
+What a tile of neurons reads of a convolution's source is a product of three sets,
 
     channels x rows x columns,
 
-and each set follows from a relation [target, source] along one axis. Borders, strides, dilations, groups
-and silent windows are exact. Zero weights are left out where they empty a row of taps, a column of taps or
-a pair of channels; where they lie scattered, a neuron counts although its weights into a tile are all zero.
-Of fully connected synapses every zero is left out.
+and each set follows from a relation [target, source] along one axis (`Axis.relation`), which is exact. Zero
+weights are left out where they empty a row of taps, a column of taps or a pair of channels; where they lie
+scattered, a neuron counts although its weights into a tile are all zero. Of fully connected synapses every
+zero is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from itertools import product
 import numpy as np
 
 from ...base import Array, record
-from ...ir import Conv2d, Dense, IntNetwork, Shape, Synapse, incoming, regroup, window
+from ...ir import Axis, Conv2d, Dense, IntNetwork, Shape, axes, incoming, regroup
 from .records import cut
 
 Relations = tuple[Array, ...]  # along each axis [target, source], whether one reads the other
@@ -50,17 +49,6 @@ class Link:
         boxes = (_boxes(relations, tile, self.source_shape) for relations in self.convolutions)
         for indices in zip(*boxes, strict=True):
             yield union(indices)
-
-    def targets(self) -> Array:
-        """[target shape]: whether a neuron has a synapse of this link"""
-        if self.matrix is not None:
-            reading: Array = self.matrix.any(axis=-1)
-            return reading
-        boxes = [np.ix_(*(axis.any(axis=1) for axis in relations)) for relations in self.convolutions]
-        reading = np.zeros(self.target_shape, bool)
-        for box in boxes:
-            reading[box] = True
-        return reading
 
     def counts(self, tile: Shape) -> Array:
         """[parts along each axis]: how many source neurons the tiles of that shape read."""
@@ -106,38 +94,8 @@ def _relations(synapse: Conv2d, source: Shape, target: Shape) -> Relations:
     there = synapse.weight != 0
     pairs = regroup(there.any(axis=(2, 3), keepdims=True), synapse.groups, 1)
     taps = [np.flatnonzero(there.any(axis=axes)) for axes in ((0, 1, 3), (0, 1, 2))]
-    served = window(synapse, target)
-    lines = [
-        _lines(taps[axis], synapse, axis, source[1 + axis], target[1 + axis], served[axis]) for axis in (0, 1)
-    ]
-    return pairs[:, :, 0, 0], lines[0], lines[1]
-
-
-def _lines(taps: Array, synapse: Conv2d, axis: int, source: int, target: int, served: slice) -> Array:
-    """[target rows, source rows], or columns: whether one reads the other."""
-    relation = np.zeros((target, source), bool)
-    rows = np.arange(served.start, served.stop)[:, None]
-    read = synapse.stride[axis] * rows - synapse.padding[axis] + synapse.dilation[axis] * taps
-    row, tap = np.nonzero((read >= 0) & (read < source))
-    relation[served.start + row, read[row, tap]] = True
-    return relation
-
-
-def unrolled(synapse: Synapse, source: Shape, target: Shape) -> int:
-    """How many synapses there are, each weight that is not zero counted at every place where it is used."""
-    if isinstance(synapse, Dense):
-        return int(np.count_nonzero(synapse.weight))
-    rows, columns = (_uses(synapse, axis, source, target) for axis in (0, 1))
-    return int((np.count_nonzero(synapse.weight, axis=(0, 1)) * np.outer(rows, columns)).sum())
-
-
-def _uses(synapse: Conv2d, axis: int, source: Shape, target: Shape) -> Array:
-    """Of each row of taps, or column of them, in how many rows of the target it reads a row of the source."""
-    served, taps = window(synapse, target)[axis], range(synapse.weight.shape[2 + axis])
-    relations = (
-        _lines(np.array([tap]), synapse, axis, source[1 + axis], target[1 + axis], served) for tap in taps
-    )
-    return np.array([np.count_nonzero(relation) for relation in relations])
+    rows, columns = map(Axis.relation, axes(synapse, source, target), taps)
+    return pairs[:, :, 0, 0], rows, columns
 
 
 def _boxes(relations: Relations, tile: Shape, shape: Shape) -> Iterator[Array]:

@@ -9,9 +9,8 @@ from math import prod
 
 import numpy as np
 
-from ...ir import Conv2d, Dense, Shape, window
+from ...ir import Conv2d, Dense, Shape, axes
 from .model import Inlet, Layer, Outlet
-from .reach import meeting
 from .records import count_tiles
 from .site import Site
 
@@ -125,7 +124,7 @@ def _least_entries(layer: Layer, outlet: Outlet) -> int:
 
 def _pixels(synapse: Conv2d, source: Shape, target: Shape) -> int:
     """Source pixels that a convolution reads, times its groups."""
-    read = [len(meeting(synapse, source, target, axis, slice(0, target[axis])).source) for axis in (1, 2)]
+    read = [np.count_nonzero(axis.relation().any(axis=0)) for axis in axes(synapse, source, target)]
     return prod(read) * synapse.groups
 
 
@@ -156,16 +155,6 @@ def _weights(layer: Layer, inlet: Inlet) -> int:
     if isinstance(inlet.synapse, Dense):
         # Equal rows are stored once; there are no fewer than unlike weights of any neuron on the core.
         return sum(len(np.unique(neuron)) for neuron in weight)
-    return weight.shape[0] * weight.shape[1] * prod(_taps(layer, inlet, axis) for axis in (1, 2))
-
-
-def _taps(layer: Layer, inlet: Inlet, axis: int) -> int:
-    """Rows of a kernel by which some source row reaches a neuron; at small maps not all do."""
-    synapse = inlet.synapse
-    assert isinstance(synapse, Conv2d)
-    inside = window(synapse, layer.shape)[axis - 1]
-    targets = np.arange(inside.start, inside.stop) * synapse.stride[axis - 1] - synapse.padding[axis - 1]
-    taps = np.arange(synapse.weight.shape[1 + axis]) * synapse.dilation[axis - 1]
-    sources = targets[:, None] + taps
-    met = (sources >= 0) & (sources < inlet.source[axis])
-    return int(np.count_nonzero(met.any(axis=0)))
+    # Of small maps not all rows of a kernel meet a source row.
+    taps = [np.count_nonzero(axis.uses()) for axis in axes(inlet.synapse, inlet.source, layer.shape)]
+    return weight.shape[0] * weight.shape[1] * prod(taps)

@@ -17,7 +17,7 @@ import numpy as np
 from ...base import record
 from ...ir import Conv2d, Dense, Shape
 from .model import Inlet, Layer, Tiles
-from .reach import channel_hits, hits, meeting, served
+from .reach import channel_hits, hits, served, source_fields
 from .records import Tile, Use, slices
 from .words import MEMORY, core_use, depends_on_weights, worst_ratio
 
@@ -85,8 +85,8 @@ def _arriving(layer: Layer, inlet: Inlet, axis: int, part: slice) -> object:
         whole = [slice(0, size) for size in layer.shape]
         whole[axis] = part
         return served(synapse, layer.shape, tuple(whole))
-    meets = meeting(synapse, inlet.source, layer.shape, axis, part)
-    return tuple(found.tobytes() for found in (meets.first - part.start, meets.count, meets.tap))
+    fields = source_fields(synapse, inlet.source, layer.shape, axis, part)
+    return tuple(found.tobytes() for found in (fields.first - part.start, fields.count, fields.tap))
 
 
 def _leaving(layer: Layer, axis: int, part: slice, tiles: Tiles) -> Iterator[object]:

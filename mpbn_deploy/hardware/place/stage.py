@@ -6,21 +6,10 @@ from collections.abc import Callable
 
 from ...ir import IntNetwork
 from ..profile import HardwareProfile
-from .axons import Weights as Weights, axons_of_kinds as axons_of_kinds, fewest_digits as fewest_digits
 from .crossbar import place_crossbar
 from .cutting import place_words
-from .layers import match as match, place_layers, rivals as rivals
-from .linkage import (
-    Link as Link,
-    block_sums as block_sums,
-    links as links,
-    union as union,
-    unrolled as unrolled,
-)
-from .records import (
-    Placement,
-    Tiling,
-)
+from .layers import place_layers
+from .records import Placement, Tiling
 from .unknown import place_unknown
 from .whole import place_whole
 

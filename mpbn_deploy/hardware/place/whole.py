@@ -23,14 +23,13 @@ exist just then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from ...base import Array
-from ...ir import Connection, IntNetwork, incoming
+from ...ir import IntNetwork, connection_fan_in, connection_fan_out, connection_synapses, incoming
 from ..profile import HardwareProfile
-from .linkage import links, unrolled
 from .records import PlacedLayer, Placement, Problem, Tiling, Use
 
 # Where a profile says how much there may be of each of the sums.
@@ -63,13 +62,8 @@ def _use(network: IntNetwork, name: str) -> Use:
     if name == network.output.name:
         return {"outputs": sizes[name]}
     entering = incoming(network.connections, name)
-    weights = sum(_synapses(network, c) for c in entering if c.source != network.input.name)
+    weights = sum(connection_synapses(network, c) for c in entering if c.source != network.input.name)
     return {"hidden": sizes[name], "synapses": weights}
-
-
-def _synapses(network: IntNetwork, connection: Connection) -> int:
-    shapes = {population.name: population.shape for population in network.populations}
-    return unrolled(connection.synapse, shapes[connection.source], shapes[connection.target])
 
 
 # ---- what cannot be ---------------------------------------------------------------------------
@@ -92,7 +86,7 @@ def _too_far_apart(network: IntNetwork, profile: HardwareProfile) -> Iterator[Pr
     first, last = profile.limit("network.input_reach"), profile.limit("network.output_reach")
     if first is None or last is None:
         return
-    reading, read = _reading_input(network), _read_by_output(network)
+    reading, read = reading_input(network), read_by_output(network)
     both = {name: int(np.count_nonzero(reading[name] & read[name])) for name in reading}
     count, hidden = sum(both.values()), sum(neurons.size for neurons in reading.values())
     if count and hidden + count > first.value + last.value:
@@ -106,21 +100,22 @@ def _too_far_apart(network: IntNetwork, profile: HardwareProfile) -> Iterator[Pr
         yield Problem(where=network.output.name, message=f"{found}; {allowed}. {advice}")
 
 
-def _reading_input(network: IntNetwork) -> dict[str, Array]:
+def reading_input(network: IntNetwork) -> dict[str, Array]:
     """Per hidden population, whether each neuron has a synapse from the input."""
-    reading = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
-    for name, found in reading.items():
-        for link in links(network, name):
-            if link.source == network.input.name:
-                found |= link.targets()
-    return reading
+    entering = [c for c in network.connections if c.source == network.input.name]
+    return _hidden(network, ((c.target, connection_fan_in(network, c) > 0) for c in entering))
 
 
-def _read_by_output(network: IntNetwork) -> dict[str, Array]:
+def read_by_output(network: IntNetwork) -> dict[str, Array]:
     """Per hidden population, whether each neuron has a synapse to the output."""
-    read = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
-    for link in links(network, network.output.name):
-        if link.source in read:
-            (neurons,) = link.sources(network.output.shape)
-            read[link.source].flat[neurons] = True
-    return read
+    leaving = [c for c in network.connections if c.target == network.output.name]
+    return _hidden(network, ((c.source, connection_fan_out(network, c) > 0) for c in leaving))
+
+
+def _hidden(network: IntNetwork, marks: Iterable[tuple[str, Array]]) -> dict[str, Array]:
+    """Per population between input and output, the neurons with a mark, of those given by population."""
+    hidden = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
+    for name, marked in marks:
+        if name in hidden:
+            hidden[name] |= marked
+    return hidden

@@ -19,11 +19,11 @@ from math import prod
 import numpy as np
 
 from ...base import Array
-from ...ir import Conv2d
+from ...ir import Conv2d, ProjectiveFields, groups_of
 from .bits import next_width
 from .model import Inlet, Layer, Outlet, Tiles
-from .reach import Meeting, channel_hits, hits, meeting
-from .records import Tile, count_tiles, extents, overlap
+from .reach import channel_hits, hits, source_fields
+from .records import Tile, count_tiles, extents
 
 
 def axons(layer: Layer, inlet: Inlet, part: Tile) -> int:
@@ -32,7 +32,7 @@ def axons(layer: Layer, inlet: Inlet, part: Tile) -> int:
     groups = len(_members(inlet.synapse, part))
     if extents(part) == layer.shape:
         return groups * prod(inlet.source[1:])
-    rows, columns = _meetings(layer, inlet, part)
+    rows, columns = _source_fields(layer, inlet, part)
     return groups * len(rows.count) * len(columns.count)
 
 
@@ -71,15 +71,15 @@ def _entries(layer: Layer, outlet: Outlet, part: Tile, tiles: Tiles) -> int:
 
 def _members(synapse: Conv2d, part: Tile) -> list[slice]:
     """The channels of each group that a part has some of."""
-    per_group = synapse.weight.shape[0] // synapse.groups
-    groups = range(part[0].start // per_group, (part[0].stop - 1) // per_group + 1)
-    return [overlap(part[0], slice(group * per_group, (group + 1) * per_group)) for group in groups]
+    return list(groups_of(part[0], synapse.weight.shape[0] // synapse.groups).values())
 
 
-def _meetings(layer: Layer, inlet: Inlet, part: Tile) -> tuple[Meeting, Meeting]:
-    """Source rows and columns that reach a part, each with what it meets there."""
+def _source_fields(layer: Layer, inlet: Inlet, part: Tile) -> tuple[ProjectiveFields, ProjectiveFields]:
+    """Source rows and columns that reach a part, each with what it reaches there."""
     assert isinstance(inlet.synapse, Conv2d)
-    rows, columns = (meeting(inlet.synapse, inlet.source, layer.shape, axis, part[axis]) for axis in (1, 2))
+    rows, columns = (
+        source_fields(inlet.synapse, inlet.source, layer.shape, axis, part[axis]) for axis in (1, 2)
+    )
     return rows, columns
 
 
@@ -87,7 +87,7 @@ def _rows(layer: Layer, inlet: Inlet, part: Tile) -> tuple[Array, int]:
     """The lengths of all rows of a core, and the largest index in them. Arrays are [row, column, group]."""
     synapse = inlet.synapse
     assert isinstance(synapse, Conv2d)
-    down, across = _meetings(layer, inlet, part)
+    down, across = _source_fields(layer, inlet, part)
     groups = _members(synapse, part)
     many = np.array([group.stop - group.start for group in groups])
     offset = np.array([group.start - part[0].start for group in groups])
@@ -108,12 +108,12 @@ def _neuron(part: Tile, rows: Array, columns: Array) -> Array:
     return number
 
 
-def _patterns(synapse: Conv2d, down: Meeting, across: Meeting) -> Array:
+def _patterns(synapse: Conv2d, down: ProjectiveFields, across: ProjectiveFields) -> Array:
     """A number for each part of a kernel that a source pixel can meet."""
     (height, width), counts = synapse.weight.shape[2:], (down.count, across.count)
     rows, columns = (
-        meets.tap * (size + 1) + count
-        for meets, size, count in zip((down, across), (height, width), counts, strict=True)
+        fields.tap * (size + 1) + count
+        for fields, size, count in zip((down, across), (height, width), counts, strict=True)
     )
     pattern: Array = rows[:, None, None] * (width + 1) ** 2 + columns[:, None]
     return pattern

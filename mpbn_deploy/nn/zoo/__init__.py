@@ -16,5 +16,5 @@ from ...base.doors import door
 if TYPE_CHECKING:
     from .registry import ARCHITECTURES as ARCHITECTURES, Architecture as Architecture
     from .resnet import ResidualBlock as ResidualBlock
-
-__getattr__, __dir__ = door(__name__, __file__)
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

@@ -1,0 +1,125 @@
+"""How many synapses there are: of a connection, into each neuron and out of each neuron.
+
+A weight of zero is no synapse. With `zeros` those count that a chip stores with others: all weights of a row
+(those of one source neuron, or of one input of a kernel, onto the targets of its group) in which at least
+one is not zero. A weight of a kernel counts at every place where it is used, so borders, strides, dilations,
+groups and silent windows are all in. What a synapse stores (`weight.size`) is another number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from typing_extensions import assert_never
+
+from ..base import Array
+from .graph import Connection, incoming
+from .integer import IntNetwork, IntPopulation
+from .receptive import axes
+from .synapses import Conv2d, Dense, Shape, Synapse, apply_synapse
+
+# ---- of a network -----------------------------------------------------------------------------
+
+
+def fan_in(network: IntNetwork, population: IntPopulation) -> Array:
+    """Per neuron of a population, the synapses that end at it, over all connections."""
+    entering = incoming(network.connections, population.name)
+    return sum((connection_fan_in(network, c) for c in entering), np.zeros(population.shape, int))
+
+
+def fan_out(network: IntNetwork, population: IntPopulation) -> Array:
+    """Per neuron of a population, the synapses that begin at it, over all connections."""
+    leaving = [c for c in network.connections if c.source == population.name]
+    return sum((connection_fan_out(network, c) for c in leaving), np.zeros(population.shape, int))
+
+
+def connection_fan_in(network: IntNetwork, connection: Connection) -> Array:
+    """Per target neuron, the synapses of one connection."""
+    return synapses_into(connection.synapse, *_shapes(network, connection))
+
+
+def connection_fan_out(network: IntNetwork, connection: Connection) -> Array:
+    """Per source neuron, the synapses of one connection."""
+    return synapses_out_of(connection.synapse, *_shapes(network, connection))
+
+
+def connection_synapses(network: IntNetwork, connection: Connection) -> int:
+    """All synapses of one connection."""
+    return count_synapses(connection.synapse, *_shapes(network, connection))
+
+
+def _shapes(network: IntNetwork, connection: Connection) -> tuple[Shape, Shape]:
+    shapes = {population.name: population.shape for population in network.populations}
+    return shapes[connection.source], shapes[connection.target]
+
+
+# ---- of a synapse -----------------------------------------------------------------------------
+
+
+def unit_weights(synapse: Synapse, *, zeros: bool = False) -> Synapse:
+    """The same synapse with a weight of one wherever there is a synapse, and zero elsewhere."""
+    groups = synapse.groups if isinstance(synapse, Conv2d) else 1
+    return replace(synapse, weight=counted(synapse.weight != 0, groups, zeros=zeros), exponent=0)
+
+
+def counted(there: Array, groups: int = 1, *, zeros: bool = False) -> Array:
+    """Numbers of synapses [target, ...]; with `zeros`, at least one for each target of a non-empty row."""
+    if zeros:
+        rows = there.reshape(groups, -1, *there.shape[1:])
+        there = np.maximum(rows, rows.any(axis=1, keepdims=True)).reshape(there.shape)
+    return there.astype(np.int16)
+
+
+def count_synapses(synapse: Synapse, source: Shape, target: Shape, *, products: bool = False) -> int:
+    """How many synapses a connection has; as `products`, zeros and what reads the padding are counted too."""
+    match synapse:
+        case Dense(weight=weight):
+            return weight.size if products else int(np.count_nonzero(weight))
+        case Conv2d(weight=weight):
+            directions = axes(synapse, source, target)
+            if products:
+                return weight.size * prod(axis.end - axis.first for axis in directions)
+            rows, columns = (axis.uses() for axis in directions)
+            return int((np.count_nonzero(weight, axis=(0, 1)) * np.outer(rows, columns)).sum())
+        case _:
+            assert_never(synapse)
+
+
+def synapses_into(synapse: Synapse, source: Shape, target: Shape) -> Array:
+    """[target]: how many synapses end at each neuron."""
+    counts: Array = sum_of_weights(unit_weights(synapse), source).astype(int).reshape(target)
+    return counts
+
+
+def synapses_out_of(synapse: Synapse, source: Shape, target: Shape) -> Array:
+    """[source]: how many synapses begin at each neuron."""
+    match synapse:
+        case Dense(weight=weight):
+            leaving: Array = np.count_nonzero(weight, axis=0)
+            return leaving.reshape(source)
+        case Conv2d(weight=weight, groups=groups):
+            kernels = (weight != 0).reshape(groups, -1, *weight.shape[1:])
+            used = kernels.sum(axis=1).reshape(source[0], *weight.shape[2:])  # per source channel and tap
+            counts: Array = np.zeros(source, int)
+            rows, columns = axes(synapse, source, target)
+            for down, right in np.ndindex(*weight.shape[2:]):
+                (_, row), (_, column) = rows.through(down), columns.through(right)
+                counts[:, row, column] += used[:, down, right, None, None]
+            return counts
+        case _:
+            assert_never(synapse)
+
+
+def sum_of_weights(synapse: Synapse, source: Shape) -> Array:
+    """What arrives at each neuron when every source sends a one.
+
+    Zero padding sends nothing, so a border neuron simply has fewer terms. The channels of a kernel may be
+    summed first: all of them see the same picture of ones.
+    """
+    if isinstance(synapse, Conv2d):
+        together = synapse.weight.sum(axis=1, keepdims=True, dtype=np.float64)
+        synapse, source = replace(synapse, weight=together, groups=1), (1, *source[1:])
+    total: Array = apply_synapse(synapse, np.ones((1, *source)))[0]
+    return total

@@ -1,0 +1,71 @@
+"""IntNetwork -> FoldedNetwork: the real numbers that the integers of a network mean.
+
+    weight * 2**exponent,  threshold,  bias * 2**(bias_exponent - 6),  leak = 1 - decay / 4096
+
+in units of one weight, or divided by the scale of their channel, as they were before quantization.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from typing_extensions import assert_never
+
+from ..base import Array
+from .folded import FoldedNetwork
+from .graph import Connection, Population
+from .integer import IntNetwork
+from .neurons import (
+    DECAY_ONE,
+    STATE_EXPONENT,
+    FloatLif,
+    FloatNeuron,
+    FloatReadout,
+    Input,
+    Lif,
+    Neuron,
+    Readout,
+)
+from .synapses import scale_channels, scaled
+
+
+def real_network(network: IntNetwork, *, in_weights: bool = False) -> FoldedNetwork:
+    """The real network that the integers stand for; only the leak differs, which integers truncate.
+
+    Rounding it again, with the same scales, gives the integers back. Counted `in_weights`, all numbers keep
+    the unit of the integers, and no scales are needed.
+    """
+    units = {
+        p.name: np.ones(p.shape[0]) if in_weights else 1 / network.scales[p.name]
+        for p in network.populations[1:]
+    }
+    return FoldedNetwork(
+        populations=tuple(
+            Population(name=p.name, shape=p.shape, neuron=_real_neuron(p.neuron, units.get(p.name)))
+            for p in network.populations
+        ),
+        connections=tuple(_real_connection(c, units[c.target]) for c in network.connections),
+        timesteps=network.timesteps,
+    )
+
+
+def _real_connection(connection: Connection, unit: Array) -> Connection:
+    real = scaled(connection.synapse, unit)
+    return replace(connection, synapse=replace(real, weight=real.weight * 2.0**real.exponent, exponent=0))
+
+
+def _real_neuron(neuron: Neuron, unit: Array | None) -> FloatNeuron:
+    if isinstance(neuron, Input):
+        return neuron
+    assert unit is not None  # only the input has none
+    bias = scale_channels(neuron.bias * 2.0 ** (neuron.bias_exponent - STATE_EXPONENT), unit)
+    leak, current_leak = 1 - neuron.decay_voltage / DECAY_ONE, 1 - neuron.decay_current / DECAY_ONE
+    match neuron:
+        case Lif():
+            threshold = scale_channels(neuron.threshold, unit)
+            return FloatLif(threshold=threshold, bias=bias, leak=leak, current_leak=current_leak)
+        case Readout():
+            return FloatReadout(bias=bias, leak=leak, current_leak=current_leak)
+        case _:
+            assert_never(neuron)

@@ -1,0 +1,223 @@
+"""The algebra of what flows between neurons: sums of linear maps of what populations send, plus a constant.
+
+    value = sum over populations of map(sent) + constant
+
+Values are added, and led through affine steps (y = factor * synapse(x) + bias). Each population keeps one
+map per delay, in as few synapses as can be: they are composed and added as they come. The constant is one
+number per neuron, because zero padding lets less of it through at the borders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from typing_extensions import assert_never
+
+from ..base import Array, NetworkError, record
+from .composition import Synapses, add, as_dense, diagonal_synapse, matrix, through
+from .receptive import source_channels
+from .synapses import (
+    Border,
+    Conv2d,
+    Dense,
+    Shape,
+    Synapse,
+    apply_synapse,
+    compact,
+    output_shape,
+    per_channel,
+    scaled,
+)
+
+Arrival = tuple[str, int]  # from which population, after how many time steps
+
+
+@record
+class Diagonal:
+    """factors * sent: one factor per neuron, or per channel as (channels, 1, 1)"""
+
+    factors: Array
+
+    @property
+    def is_identity(self) -> bool:
+        return bool(np.all(self.factors == 1))
+
+
+Map = Diagonal | Synapses
+
+
+@record
+class Value:
+    """sum over arrivals of map(sent) + constant; a constant of None is zero"""
+
+    shape: Shape
+    maps: Mapping[Arrival, Map]
+    constant: Array | None = None
+
+    def as_sent(self) -> Arrival | None:
+        """The population whose spikes the value is, if it is nothing else, and after how many time steps."""
+        (arrival, map_), *others = self.maps.items()
+        unchanged = isinstance(map_, Diagonal) and map_.is_identity and self.constant is None
+        return arrival if unchanged and not others else None
+
+
+@record
+class Affine:
+    """y = factor * synapse(x) + bias, some time steps later; None stands for the identity, one or zero.
+
+    Factor and bias are one number per neuron, or one per channel as (channels, 1, 1).
+    """
+
+    source: Shape  # of x
+    shape: Shape  # of y
+    synapse: Synapse | None = None
+    factor: Array | None = None
+    bias: Array | None = None
+    delay: int = 0
+
+
+@record
+class Algebra:
+    """Knows the shape of every population."""
+
+    shapes: Mapping[str, Shape]
+
+    def sent(self, name: str) -> Value:
+        """What a population sends."""
+        shape = self.shapes[name]
+        ones = per_channel(np.ones(shape[0]), shape)
+        return Value(shape=shape, maps={(name, 0): Diagonal(factors=ones)})
+
+    def sum(self, one: Value, other: Value) -> Value:
+        """one + other, in the shape of the first"""
+        maps = dict(one.maps)
+        for arrival, map_ in other.maps.items():
+            maps[arrival] = self._added(arrival, maps[arrival], map_) if arrival in maps else map_
+        constants = [
+            value.constant.reshape(one.shape) for value in (one, other) if value.constant is not None
+        ]
+        constant = np.sum(constants, axis=0) if constants else None
+        return Value(shape=one.shape, maps=maps, constant=constant)
+
+    def through(self, step: Affine, value: Value) -> Value:
+        """What an affine step makes of a value."""
+        if step.delay and value.constant is not None:
+            reason = "delays a bias, which would be absent in the first steps; put the bias behind the delay"
+            raise NetworkError("value", [reason])
+        maps = {
+            (source, delay + step.delay): self._after(map_, step, source)
+            for (source, delay), map_ in value.maps.items()
+        }
+        return Value(shape=step.shape, maps=maps, constant=_constant_through(step, value.constant))
+
+    def onto(self, value: Value, target: Shape) -> dict[Arrival, Synapses]:
+        """The maps of a value as synapses onto a population of a shape."""
+        return {arrival: self._onto(map_, arrival[0], target) for arrival, map_ in value.maps.items()}
+
+    def _onto(self, map_: Map, source: str, target: Shape) -> Synapses:
+        """A convolution whose result is shaped anew, flattened say, can only be a matrix."""
+        synapses, shape = self._synapses(map_, source), self.shapes[source]
+        return synapses if _shape_after(synapses, shape) in (None, target) else (matrix(synapses, shape),)
+
+    def _synapses(self, map_: Map, source: str) -> Synapses:
+        if isinstance(map_, Diagonal):
+            return (diagonal_synapse(map_.factors, self.shapes[source]),)
+        return map_
+
+    def _added(self, arrival: Arrival, one: Map, other: Map) -> Map:
+        if isinstance(one, Diagonal) and isinstance(other, Diagonal):
+            return Diagonal(factors=one.factors + other.factors)
+        shape = self.shapes[arrival[0]]
+        first, second = (self._synapses(map_, arrival[0]) for map_ in (one, other))
+        if _shape_after(first, shape) != _shape_after(second, shape):
+            first, second = (matrix(first, shape),), (matrix(second, shape),)
+        return add(first, second, shape)
+
+    def _after(self, first: Map, step: Affine, source: str) -> Map:
+        result = first if step.synapse is None else self._composed(first, step.synapse, step.source, source)
+        if step.factor is None:
+            return result
+        return self._scaled(result, np.broadcast_to(step.factor, step.shape), source)
+
+    def _composed(self, first: Map, second: Synapse, between: Shape, source: str) -> Synapses:
+        """target = second(first(source)); the second reads the first in the shape `between`"""
+        shape = self.shapes[source]
+        if isinstance(first, Diagonal):
+            if (synapse := _scaled_inputs(second, first.factors, shape, between)) is not None:
+                return (synapse,)
+            first = (as_dense(diagonal_synapse(first.factors, shape), shape),)
+        return through(first, second, shape, between=between)
+
+    def _scaled(self, map_: Map, factor: Array, source: str) -> Map:
+        """factor * map, one factor per neuron"""
+        shape = self.shapes[source]
+        if isinstance(map_, Diagonal):
+            return Diagonal(factors=compact(map_.factors * factor.reshape(shape)))
+        if factor.shape == _shape_after(map_, shape) and (parts := _scaled_convolutions(map_, factor)):
+            return parts
+        whole = matrix(map_, shape)
+        return (replace(whole, weight=whole.weight * factor.reshape(-1, 1)),)
+
+
+def _shape_after(synapses: Synapses, source: Shape) -> Shape | None:
+    """None for a matrix, which may stand for any shape."""
+    first = synapses[0]
+    return output_shape(first, source) if isinstance(first, Conv2d) else None
+
+
+def _scaled_inputs(synapse: Synapse, factors: Array, source: Shape, between: Shape) -> Synapse | None:
+    """synapse(factors * x); None where it takes more than other weights"""
+    match synapse:
+        case Dense(weight=weight):
+            return replace(synapse, weight=weight * np.broadcast_to(factors, source).ravel())
+        case Conv2d(weight=weight):
+            if source != between or factors.size != source[0]:
+                return None
+            inputs = factors.ravel()[source_channels(weight, synapse.groups)]
+            return replace(synapse, weight=weight * inputs[:, :, None, None])
+        case _:
+            assert_never(synapse)
+
+
+def _scaled_convolutions(synapses: Synapses, factor: Array) -> Synapses | None:
+    """factor * convolutions, where it is one number per channel, at least in a window with zeros around it"""
+    channels = compact(factor)
+    if channels.size == len(factor):
+        return tuple(scaled(synapse, channels.ravel()) for synapse in synapses)
+    rows, columns = (np.flatnonzero(factor.any(axis=axes)) for axes in ((0, 2), (0, 1)))
+    high, wide = (slice(int(axis[0]), int(axis[-1]) + 1) for axis in (rows, columns))
+    channels = compact(factor[:, high, wide])
+    if channels.size != len(factor):
+        return None
+    border = ((high.start, factor.shape[1] - high.stop), (wide.start, factor.shape[2] - wide.stop))
+    inner = (_without_border(scaled(s, channels.ravel()), border, factor.shape) for s in synapses)
+    return tuple(synapse for synapse in inner if synapse) or None
+
+
+def _without_border(synapse: Synapse, border: Border, target: Shape) -> Synapse | None:
+    """The synapse without a border of the target; None where that leaves nothing"""
+    assert isinstance(synapse, Conv2d)
+    (top, bottom), (left, right) = (
+        (max(a), max(b))
+        for a, b in (zip(*ends, strict=True) for ends in zip(border, synapse.silent, strict=True))
+    )
+    if top + bottom >= target[1] or left + right >= target[2]:
+        return None
+    return replace(synapse, silent=((top, bottom), (left, right)))
+
+
+def _constant_through(step: Affine, constant: Array | None) -> Array | None:
+    total = constant
+    if total is not None:
+        total = total.reshape(step.source)
+        if step.synapse is not None:
+            total = apply_synapse(step.synapse, total[None])[0]
+        total = total.reshape(step.shape)
+        if step.factor is not None:
+            total = total * step.factor
+    if step.bias is None or not step.bias.any():
+        return total
+    bias = np.broadcast_to(step.bias, step.shape)
+    return bias if total is None else total + bias
