@@ -5,6 +5,26 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from filelock import FileLock
+from hypothesis import settings
+
+from mpbn_deploy.execute.lava import lava_version
+
+# HYPOTHESIS_PROFILE or --hypothesis-profile chooses: `ci` tries the same examples each time, `dev` new ones,
+# `long` many. A test tries as many as its `examples(n)` says where the profile has 100 (properties.py).
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
+settings.register_profile("dev", max_examples=100, deadline=None)
+settings.register_profile("long", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="rewrite what tests/golden expects")
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("lava") and lava_version() is None:
+        pytest.skip("lava-nc is not installed")
 
 
 @pytest.fixture(scope="session")
@@ -15,24 +35,36 @@ def digits():
 
 
 @pytest.fixture(scope="session")
-def model_path(tmp_path_factory, digits):
+def shared_folder(tmp_path_factory, worker_id):
+    """A folder for what is made once, though tests run in several processes."""
+    own = tmp_path_factory.getbasetemp()
+    return own if worker_id == "master" else own.parent
+
+
+@pytest.fixture(scope="session")
+def model_path(shared_folder, digits):
     """A digits network, trained for two epochs."""
     from mpbn_deploy.checkpoint import save_model
     from mpbn_deploy.train import Training, train
 
-    path = tmp_path_factory.mktemp("model") / "model.pt"
-    save_model(path, train(digits, "digits-cnn", training=Training(epochs=2)))
+    path = shared_folder / "model" / "model.pt"
+    with FileLock(shared_folder / "model.lock"):
+        if not path.exists():
+            path.parent.mkdir()
+            save_model(path, train(digits, "digits-cnn", training=Training(epochs=2)))
     return path
 
 
 @pytest.fixture(scope="session")
-def export_folder(model_path):
+def export_folder(shared_folder, model_path):
     """The export of that network for Loihi 2; not to be changed by tests."""
     from mpbn_deploy.export import export
 
-    result = export(model_path, "loihi2", samples=4)
-    assert result.good
-    return result.folder
+    folder = model_path.with_name("model.loihi2")
+    with FileLock(shared_folder / "export.lock"):
+        if not folder.exists():
+            assert export(model_path, "loihi2", samples=4, out=folder).good
+    return folder
 
 
 @pytest.fixture

@@ -12,12 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from mpbn_deploy.execute import lava as lava_sim
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, InputFormat, IntNetwork, Lif, Population, Readout
 from mpbn_deploy.ir.composition import compose
 from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
 
-needs_lava = pytest.mark.skipif(lava_sim.lava_version() is None, reason="lava-nc is not installed")
+needs_lava = pytest.mark.lava  # skipped in conftest.py where Lava is not installed
 
 
 def input_format(shape=(2, 5, 7), maximum=9):

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from networks import needs_lava
 
+from mpbn_deploy import __version__
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -99,7 +101,7 @@ def test_demo_meets_its_promise(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_the_wheel_carries_profiles_template_and_types(tmp_path):
+def test_the_wheel_carries_profiles_template_types_and_license(tmp_path):
     subprocess.run(
         [
             sys.executable,
@@ -120,6 +122,7 @@ def test_the_wheel_carries_profiles_template_and_types(tmp_path):
         "mpbn_deploy/hw_profiles/loihi2.toml",
         "mpbn_deploy/report/page.html.j2",
         "mpbn_deploy/py.typed",
+        f"mpbn_deploy-{__version__}.dist-info/licenses/LICENSE",
     } <= names
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import end_of, group_is_gone, inputs_for, int_chain, needs_lava, spiking_network
+from properties import examples
 
 from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError, commands as cli
 from mpbn_deploy.data import Samples, Split
@@ -31,7 +32,10 @@ from mpbn_deploy.run.__main__ import COMMAND as RUN
 from mpbn_deploy.verify import verify
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
 
-pytestmark = pytest.mark.filterwarnings("ignore:Creating scratch directories is taking")  # on a busy machine
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore:Creating scratch directories is taking"),  # on a busy machine
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def dask():
     return pytest.importorskip("distributed", reason="distributed (Dask) is not installed")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(samples=st.integers(1, 5000), workers=st.integers(1, 40), multiple=st.sampled_from([1, 7, CHUNK]))
 def test_shards_hold_every_sample_once(samples, workers, multiple):
     shards = cluster.cut(samples, workers, multiple)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import (
     LEAKING,
     assert_same_trace,
@@ -16,6 +16,7 @@ from networks import (
     int_windows,
     spiking_network,
 )
+from properties import examples
 
 from mpbn_deploy.base import SimulationError
 from mpbn_deploy.execute import emulator as emulate_module, spike_convolution as module
@@ -38,7 +39,7 @@ from mpbn_deploy.ir import (
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 2**32), steps=st.booleans(), delay=st.integers(0, 2))
 def test_equals_the_reference_on_graphs_with_skips_and_delays(seed, steps, delay):
     network = int_residual(seed, delay=delay)
@@ -46,7 +47,7 @@ def test_equals_the_reference_on_graphs_with_skips_and_delays(seed, steps, delay
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     seed=st.integers(0, 2**32),
     groups=st.sampled_from([1, 2]),
@@ -59,7 +60,7 @@ def test_equals_the_reference_on_chains(seed, groups, per_neuron, readout):
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**32), steps=st.booleans())
 def test_equals_the_reference_where_windows_have_kernels_of_their_own(seed, steps):
     network = int_windows(seed)

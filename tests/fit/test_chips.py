@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import int_chain, int_loop, int_residual, int_windows
+from properties import examples
 
 from mpbn_deploy.base import ProfileError
 from mpbn_deploy.fit import measure
@@ -240,7 +241,7 @@ def traffics(draw):
 
 
 @given(found=traffics(), capacity=st.integers(1, 24), metis=st.booleans())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_chip_is_too_full_and_the_cut_is_never_worse_than_core_order(found, capacity, metis):
     with pytest.MonkeyPatch.context() as patch:
         if not metis:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import int_chain, int_loop, int_residual, int_windows, spiking_network
+from properties import examples
 
 from mpbn_deploy.base import ProfileError
 from mpbn_deploy.fit import fit
@@ -630,7 +631,7 @@ def one_connection(source, made, synapse):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(convolutions())
 def test_fan_in_and_fan_out_of_a_convolution_are_exact(network):
     (connection,) = network.connections

@@ -5,8 +5,9 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-from hypothesis import event, given, settings, strategies as st
+from hypothesis import event, given, strategies as st
 from networks import SHORTCUTS, Residual, enlivened, inputs_for, lively, spiking_network
+from properties import examples
 from torch import nn
 
 from mpbn_deploy.base import FoldError
@@ -50,7 +51,7 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lamb
     return folded
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     seed=st.integers(0, 2**31),
     mpbn=st.sampled_from(["channel", "none"]),
@@ -64,7 +65,7 @@ def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak):
     assert_folds_exactly(network, seed=seed, say=event)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(seed=st.integers(0, 2**31))
 def test_element_wise_gains_fold_when_channels_agree_in_sign(seed):
     network = spiking_network(seed, mpbn="element", gains="positive")
@@ -118,7 +119,7 @@ def test_padding_makes_the_bias_of_border_neurons_their_own():
     assert np.ptp(unpadded.populations[1].neuron.bias, axis=(1, 2)).max() < 1e-12
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     factor=st.floats(-100, 100).filter(lambda x: abs(x) > 1e-3),
     voltage=st.floats(-5, 5),
@@ -144,7 +145,7 @@ POOLS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 2**31),
     pool=st.sampled_from(sorted(POOLS)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from networks import (
     LEAKING,
     assert_same_trace,
@@ -21,6 +21,7 @@ from networks import (
     needs_lava,
     residual_body,
 )
+from properties import examples
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import FormatError, SimulationError, same_records
@@ -44,7 +45,7 @@ from mpbn_deploy.ir import (
 )
 from mpbn_deploy.nn import ModelCard
 
-QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+QUICK = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
 
 # ---- round trips ------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ def graphs(draw):
     )
 
 
-@settings(max_examples=80, **QUICK)
+@examples(80, **QUICK)
 @given(network=graphs())
 def test_every_graph_is_read_back_bit_by_bit(tmp_path, network):
     write_netx(network, tmp_path / "a.net")

@@ -7,15 +7,16 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from networks import inputs_for, int_chain, int_loop, int_residual
+from properties import examples
 
 from mpbn_deploy.base import FormatError, SimulationError
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.formats.netx import read_netx, write_netx
 from mpbn_deploy.ir import Connection, Dense
 
-QUICK = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+QUICK = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
 
 def drop(key):
@@ -242,7 +243,7 @@ def read_or_refuse(path):
             assert "states could leave their 24 bits" in str(error) or "too large to be exact" in str(error)
 
 
-@settings(max_examples=60, **QUICK)
+@examples(60, **QUICK)
 @given(data=st.data(), network=st.sampled_from([int_chain(), int_residual(delay=1), int_loop()]))
 def test_mutated_bytes_end_in_a_message_or_a_network(tmp_path, data, network):
     path = tmp_path / "bad.net"
@@ -268,7 +269,7 @@ OTHERS = [np.array([b"dense", b"conv"]), h5py.Empty("f8"), {}, {"type": "CUBA"}]
 ODD_VALUES = st.one_of(*map(st.sampled_from, (WORDS, NUMBERS, SIZES, ARRAYS, OTHERS)))
 
 
-@settings(max_examples=200, **QUICK)
+@examples(200, **QUICK)
 @given(data=st.data(), name=st.sampled_from(["chain", "graph", "loop", "others"]))
 def test_mutated_keys_end_in_a_message_or_a_network(tmp_path, data, name):
     """Keys that are missing, or hold another type, shape or size than they should."""

@@ -9,7 +9,7 @@ import nir
 import nir_graphs
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import (
     LEAKING,
     inputs_for,
@@ -19,6 +19,7 @@ from networks import (
     spiking_network,
 )
 from nir_euler import euler
+from properties import examples
 
 from mpbn_deploy.base import FormatError, OptionError, same_records
 from mpbn_deploy.execute.reference import simulate
@@ -76,7 +77,7 @@ def test_so_they_do_with_a_common_threshold(kind, options, tmp_path):
         assert len(np.unique(node.v_threshold)) == 1 and not node.v_leak.any()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.sampled_from(nir_graphs.PORTABLE), st.integers(0, 10**6), st.sampled_from((0.0, 0.25, 0.75)))
 def test_a_common_threshold_also_for_readers_that_fire_when_it_is_met(kind, seed, leak):
     """Voltages in units of float32, spikes at v >= threshold, as spikingjelly has it."""

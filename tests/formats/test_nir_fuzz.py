@@ -8,8 +8,9 @@ import nir_graphs
 import numpy as np
 import pytest
 import test_nir_read
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from networks import int_residual
+from properties import examples
 
 from mpbn_deploy.base import FormatError, read_tree, write_tree
 from mpbn_deploy.formats.nir import read_nir, write_nir
@@ -99,7 +100,7 @@ def read_it(path):
     return network
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_changed_entries(data):
     tree = data.draw(st.sampled_from(TREES))
@@ -112,7 +113,7 @@ def test_changed_entries(data):
         read_it(Path(folder) / "a.nir")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_changed_metadata(data):
     tree = data.draw(st.sampled_from(TREES[:5]))
@@ -126,7 +127,7 @@ def test_changed_metadata(data):
         read_it(Path(folder) / "a.nir")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from(TREES), st.floats(0, 1), st.binary(min_size=1, max_size=8))
 def test_truncated_and_overwritten_bytes(tree, where, noise):
     with tempfile.TemporaryDirectory() as folder:

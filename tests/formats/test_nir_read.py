@@ -4,7 +4,7 @@ import h5py
 import nir
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from nir_euler import euler
 from nir_files import (
     CHAINS,
@@ -22,6 +22,7 @@ from nir_files import (
     recurrent,
     written,
 )
+from properties import examples
 
 from mpbn_deploy.base import FormatError
 from mpbn_deploy.execute.reference import simulate
@@ -156,7 +157,7 @@ def test_graphs_inside_of_graphs(tmp_path):
     np.testing.assert_array_equal(got.outputs, expected.outputs)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6)), max_size=14))
 def test_without_the_edges_that_close_loops_spikes_flow_in_one_direction(pairs):
     """On random graphs: what is left is free of loops, or the loop was refused."""

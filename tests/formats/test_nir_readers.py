@@ -22,7 +22,7 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.formats.nir import DT, read_folded, write_nir
 from mpbn_deploy.ir import FloatLif
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 
 
 def library(name):

@@ -78,6 +78,7 @@ def neuron():
     return neuron
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("reset_delay", [True, False])
 @pytest.mark.parametrize("threshold", [0.75, 1.5])
 def test_snntorch_leaky(snntorch, threshold, reset_delay):
@@ -91,6 +92,7 @@ def test_snntorch_leaky(snntorch, threshold, reset_delay):
     assert_fires_alike(body_of(make), utils.reset)
 
 
+@pytest.mark.interop
 def test_snntorch_thresholds_per_feature(snntorch):
     from snntorch import utils
 
@@ -107,18 +109,21 @@ def spikingjelly_reset(body):
     functional.reset_net(body)
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("decay_input", [True, False])
 def test_spikingjelly_lif(neuron, decay_input):
     make = lambda: neuron.LIFNode(tau=2.0, decay_input=decay_input, v_threshold=0.75)  # noqa: E731
     assert_fires_alike(body_of(make), spikingjelly_reset)
 
 
+@pytest.mark.interop
 def test_spikingjelly_if_and_parametric(neuron):
     assert_fires_alike(body_of(lambda: neuron.IFNode(v_threshold=1.5)), spikingjelly_reset)
     parametric = body_of(lambda: neuron.ParametricLIFNode(init_tau=2.0, v_threshold=0.75))
     assert_fires_alike(parametric, spikingjelly_reset)
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -136,6 +141,7 @@ def test_snntorch_neurons_without_an_exact_translation(snntorch, options, messag
         trace(body, (4,), 2)
 
 
+@pytest.mark.interop
 def test_spikingjelly_neurons_without_an_exact_translation(neuron):
     for made, message in (
         (neuron.LIFNode(v_reset=None), r"1 \(LIFNode\): reset by subtraction"),
@@ -146,6 +152,7 @@ def test_spikingjelly_neurons_without_an_exact_translation(neuron):
             trace(nn.Sequential(nn.Linear(4, 2), made), (4,), 2)
 
 
+@pytest.mark.interop
 def test_a_checkpoint_of_neurons_that_look_at_numbers_while_they_are_made(snntorch, monkeypatch, tmp_path):
     (tmp_path / "their_leaky.py").write_text(
         "import snntorch\n"
@@ -168,6 +175,7 @@ def test_a_checkpoint_of_neurons_that_look_at_numbers_while_they_are_made(snntor
     assert "write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir')" in str(caught.value)
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("library", ["snnTorch", "SpikingJelly"])
 def test_the_examples_of_the_documentation(library, request, tmp_path, monkeypatch):
     """docs/folding.md: the code runs, and the folded network says what theirs says."""
@@ -184,6 +192,7 @@ def test_the_examples_of_the_documentation(library, request, tmp_path, monkeypat
     np.testing.assert_allclose(names["logits"].numpy(), got.outputs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.interop
 def test_training_them_here_is_refused(neuron, monkeypatch, tmp_path):
     (tmp_path / "theirs.py").write_text(
         "from torch import nn\n"

@@ -7,8 +7,9 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import int_loop
+from properties import examples
 
 from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.hardware import Allowed, HardwareProfile, Limit, load_profile
@@ -489,7 +490,7 @@ def small_chips(draw):
     return chip(**{**ROWS, **stored, **{name: value for name, value in limits.items() if value is not None}})
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(small_networks(), small_chips())
 def test_every_cut_is_sound(network, profile):
     """lower bound <= best <= compiler; every neuron on one core; no limit broken that one neuron keeps."""

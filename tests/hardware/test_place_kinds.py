@@ -6,8 +6,9 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import int_loop
+from properties import examples
 
 from mpbn_deploy.base import ProfileError
 from mpbn_deploy.hardware import Allowed, HardwareProfile, Limit, load_profile, profile_names
@@ -151,7 +152,7 @@ def brute_force(found, target, tile):
 
 
 @given(data=st.data(), pair=convolutions())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_reach_of_a_tile_is_exact(data, pair):
     source, synapse = pair
     target = output_shape(synapse, source)
@@ -168,7 +169,7 @@ def test_the_reach_of_a_tile_is_exact(data, pair):
 
 
 @given(data=st.data(), pair=convolutions(zeros=True))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_zero_weights_never_hide_a_synapse_and_are_not_counted_as_one(data, pair):
     source, synapse = pair
     target = output_shape(synapse, source)
@@ -199,7 +200,7 @@ def test_empty_rows_of_taps_and_pairs_of_channels_are_left_out():
 
 
 @given(data=st.data(), first=convolutions())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_windows_and_other_convolutions_of_one_source_are_taken_together(data, first):
     source, synapse = first
     target = output_shape(synapse, source)
@@ -228,7 +229,7 @@ def test_delays_are_told_apart_only_where_asked():
 
 
 @given(shape=st.tuples(st.integers(1, 4), st.integers(1, 7), st.integers(1, 7)), data=st.data())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_sums_over_tiles(shape, data):
     tile, values = data.draw(tiles(shape)), np.arange(prod(shape)).reshape(shape)
     assert block_sums(values, tile).reshape(-1).tolist() == [values[part].sum() for part in cut(shape, tile)]
@@ -324,7 +325,7 @@ def test_convolutions_are_unrolled_into_tiles_that_fit():
 
 
 @given(pair=convolutions(), axons=st.integers(4, 60), neurons=st.integers(1, 30))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_no_tiling_of_equal_parts_has_fewer_cores(pair, axons, neurons):
     source, synapse = pair
     target = output_shape(synapse, source)
@@ -558,7 +559,7 @@ def test_a_tenth_layer_finds_no_core():
 
 
 @given(holding=st.lists(st.lists(st.integers(0, 4), unique=True), max_size=6))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_matching_is_as_large_as_can_be_and_rivals_prove_it(holding):
     chosen = match(holding)
     assert all(core in holding[layer] for layer, core in chosen.items())
@@ -629,7 +630,7 @@ def test_neurons_that_read_the_input_and_are_read_lie_near_both_ends(middle, fit
 @given(
     sizes=st.tuples(*4 * [st.integers(0, 3)]), first=st.integers(0, 6), last=st.integers(0, 6)
 )  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_condition_for_both_ends_is_that_some_order_exists(sizes, first, last):
     """Of neurons that do both, only the first, only the last, or neither, by looking at all orders."""
     both, reading, read, neither = sizes

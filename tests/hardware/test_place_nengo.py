@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
+from properties import examples
 
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import place, row_words
@@ -26,6 +27,7 @@ with warnings.catch_warnings():
     from nengo_loihi.conv import channel_idxs, conv2d_loihi_weights, pixel_idxs
     from nengo_loihi.inputs import SpikeInput
 
+pytestmark = pytest.mark.interop
 LOIHI1 = load_profile("loihi1")
 
 
@@ -220,7 +222,7 @@ def test_a_cut_layer_stores_equal_rows_once():
     assert layer.use["synapse_words"] == 3 * row_words(layer.tile[0], 8, LOIHI1)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.data())
 def test_any_layers_need_what_nengo_loihi_says(data):
     """Two convolutions and a dense layer of any sizes, in tiles of the compiler's choice."""

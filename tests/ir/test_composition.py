@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
+from properties import examples
 
 from mpbn_deploy.base import NetworkError
 from mpbn_deploy.ir import (
@@ -27,7 +28,7 @@ from mpbn_deploy.ir.composition import compose
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
-few = settings(max_examples=200, deadline=None)
+few = examples(200)
 
 
 def whole_numbers(seed, *shape):

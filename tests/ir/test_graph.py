@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import int_chain, int_residual, spiking_network
+from properties import examples
 from torch.nn import functional
 
 from mpbn_deploy.base import NetworkError, same_records
@@ -27,7 +28,7 @@ from mpbn_deploy.ir import (
 from mpbn_deploy.ir.graph import depths
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 2**31),
     stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
+from properties import examples
 from torch import nn
 
 from mpbn_deploy.frontend import trace
@@ -30,7 +31,7 @@ def assert_averages(module, shape):
     return synapse
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     size=SIZES,
     kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
@@ -47,7 +48,7 @@ def test_averages_are_those_of_torch(size, kernel, stride, padding, ceil_mode, c
     assert_averages(module, (2, *size))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     wanted=st.tuples(st.integers(1, 9), st.integers(1, 9)),
@@ -70,7 +71,7 @@ def test_even_windows_are_a_kernel(module):
     assert isinstance(assert_averages(module, (3, 8, 8)), Conv2d)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     size=st.tuples(st.integers(4, 9), st.integers(4, 9)),
     kernel=st.integers(1, 3),

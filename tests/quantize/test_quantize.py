@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import (
     Residual,
     assert_same_trace,
@@ -14,6 +14,7 @@ from networks import (
     int_windows,
     spiking_network,
 )
+from properties import examples
 from torch import nn
 
 from mpbn_deploy.base import OptionError, QuantizeError
@@ -62,7 +63,7 @@ def layer(weight, threshold, bias=None, maximum=1, timesteps=2, leak=0.25, curre
     )
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**31), bits=st.integers(2, 8))
 def test_everything_is_in_format_and_no_state_can_overflow(seed, bits):
     network = quantize(folded_network(seed), LOIHI2, weight_bits=bits).network
@@ -193,7 +194,7 @@ def test_constant_neurons_stay_constant_over_many_steps(sign):
     assert bounds(network)["layer"].fits
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(threshold=st.floats(-1e4, 1e4), scale=st.floats(0.01, 100))
 def test_thresholds_stay_in_format(threshold, scale):
     network = quantize(layer([[scale, -scale]], threshold), LOIHI2).network
@@ -278,7 +279,7 @@ def test_bounds_count_each_window_for_its_own_neurons():
     np.testing.assert_array_equal(low, (np.minimum(now, 0) + np.minimum(late, 0)).sum(axis=0))
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(seed=st.integers(0, 2**31))
 def test_no_voltage_is_ever_outside_its_bound(seed):
     network = quantize(folded_network(seed, timesteps=5), LOIHI2).network
@@ -316,7 +317,7 @@ def test_bounds_know_that_delayed_input_starts_with_nothing():
     assert low == -127 * 9 * 64 and high == 127 * 9 * 64
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 10**6), st.sampled_from((0.0, 0.25, 0.5, 0.9, 1.0)))
 def test_currents_that_leak_fit_and_fire_as_in_float(seed, current_leak):
     """Weights that need no rounding, thresholds between voltages, a leak that the register holds."""

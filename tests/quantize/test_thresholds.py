@@ -7,8 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import Residual, enlivened, inputs_for, spiking_network
+from properties import examples
 from test_fit import with_limit
 from test_quantize import LOIHI2, folded_network, layer
 from torch import nn
@@ -59,7 +60,7 @@ def told(quantized, index=0):
 # ---- exact ways -------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 2**31), limit=st.sampled_from(sorted(LIMITS)))
 def test_without_memory_thresholds_move_into_biases_spike_by_spike(seed, limit):
     """Weights that need no rounding, thresholds and biases that are any numbers, negative ones too."""
@@ -102,7 +103,7 @@ def test_a_leak_of_zero_is_no_memory():
     np.testing.assert_array_equal(real, integer)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 2**31), share=st.floats(0.1, 1))
 def test_positive_thresholds_are_shared_by_the_scale_alone(seed, share):
     """Channels that are multiples of each other share a threshold without an error."""
@@ -119,7 +120,7 @@ def test_positive_thresholds_are_shared_by_the_scale_alone(seed, share):
     assert described["channels_scaled"] == 4 and described["rule"] == "shared by the population"
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 2**31), leak=st.sampled_from((0.0, 0.25, 1.0)))
 def test_constant_channels_lose_their_weights_and_no_spike(seed, leak):
     generator = np.random.default_rng(seed)
@@ -159,7 +160,7 @@ def test_constant_channels_are_told():
 # ---- limits -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     seed=st.integers(0, 2**31),
     limit=st.sampled_from(sorted(LIMITS)),
@@ -280,7 +281,7 @@ def test_unknown_words_are_refused():
 # ---- the choice -------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seed=st.integers(0, 2**31), few=st.integers(1, 4))
 def test_the_choice_of_few_values_is_the_best_there_is(seed, few):
     """Costs that fall to a home and rise from there: the same total as trying all choices."""

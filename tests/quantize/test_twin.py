@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import Residual, conv_body, enlivened, inputs_for, needs_lava, spiking_network
+from properties import examples
 from torch import nn
 
 from mpbn_deploy.base import CheckpointError, OptionError, QuantizeError, main as run_command, same_records
@@ -76,7 +77,7 @@ def stir(model, seed=0, amount=0.05):
             parameter.add_(amount * torch.randn(parameter.shape, generator=generator))
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 10**6), bits=st.integers(2, 8), steps=st.integers(1, 5))
 def test_the_forward_pass_is_the_integer_network(seed, bits, steps):
     folded = fold(trace(spiking_network(seed, timesteps=steps)))

@@ -16,7 +16,10 @@ SCHEMES = {"dark": 0, "light": 1}  # as Chromium numbers them
 READABLE = 4.5  # contrast of text, WCAG 2.1, 1.4.3
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(BROWSERS)} is installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(BROWSERS)} is installed"),
+]
 
 
 @pytest.fixture(scope="module")

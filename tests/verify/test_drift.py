@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import enlivened, inputs_for, residual_body, spiking_network
+from properties import examples
 from rich.console import Console
 
 from mpbn_deploy.base import DataError, SimulationError, json_text
@@ -103,7 +104,7 @@ def drift_of(real, integer, inputs, **options):
 # ---- nothing to report ------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 2**32 - 1), st.integers(-3, 5), st.sampled_from([0.0, 1.0]))
 def test_equal_integers_do_not_drift(seed, exponent, leak):
     """Of real numbers that are integers times a power of two, with leaks that truncate nothing."""
@@ -292,7 +293,7 @@ NETWORKS = {
 }
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 4, 8]), st.sampled_from(list(NETWORKS)))
 def test_against_two_plain_runs(seed, bits, kind):
     folded = fold(trace(NETWORKS[kind](seed)))

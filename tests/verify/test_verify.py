@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from networks import inputs_for, int_chain, int_loop, int_residual, needs_lava, spiking_network
+from properties import examples
 
 from mpbn_deploy.base import MissingPackageError
 from mpbn_deploy.data import Split
@@ -64,7 +65,7 @@ def test_a_difference_only_in_outputs_has_no_time_step(reference):
     assert (result.first_mismatch.sample, result.first_mismatch.index) == (1, (2,))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data(), seed=st.integers(0, 2**32), flips=st.integers(0, 6))
 def test_parts_together_say_what_one_comparison_says(data, seed, flips):
     """Wherever the samples are cut, and wherever two executions differ: counts, and the first difference."""
