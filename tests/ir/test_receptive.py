@@ -3,7 +3,8 @@
 from math import prod
 
 import numpy as np
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
+from properties import examples
 
 from mpbn_deploy.ir import (
     Conv2d,
@@ -23,7 +24,7 @@ from mpbn_deploy.ir import (
 
 PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=150, deadline=None)
+few = examples(150)
 
 
 @st.composite

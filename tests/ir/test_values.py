@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
+from properties import examples
 
 from mpbn_deploy.base import NetworkError
 from mpbn_deploy.ir import Affine, Algebra, Conv2d, Dense, apply_synapse
@@ -58,7 +59,7 @@ KINDS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(before=KINDS, beside=KINDS, after=KINDS, other=st.sampled_from("ab"), seed=st.integers(0, 2**32 - 1))
 def test_steps_and_sums_are_those_of_the_synapses(before, beside, after, other, seed):
     generator = np.random.default_rng(seed)
