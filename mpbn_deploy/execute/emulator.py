@@ -9,6 +9,8 @@ float32 is exact on integers as long as no partial sum, in whatever order it is 
 States cannot where `bounds` proves it, and are watched in float64 where it does not; synapses are
 checked one by one, and float64 is taken where they could. Convolutions must be sums of products and
 nothing cleverer, so torch's NNPACK, which would transform them, is switched off.
+
+`_Membranes` is `ir.Membrane` in place and in torch, for speed; tests hold it to the reference.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd, inf
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,27 +30,26 @@ from ..base import Array, SimulationError, record
 from ..ir import (
     DECAY_ONE,
     NO_BORDER,
-    STATE_EXPONENT,
     STATE_LIMIT,
+    AnyNetwork,
+    AnyPopulation,
     Connection,
     Conv2d,
+    Decay,
     Dense,
-    FloatLif,
-    FloatPopulation,
-    FloatReadout,
-    FoldedNetwork,
-    Input,
     IntNetwork,
-    IntPopulation,
-    Lif,
-    Readout,
+    Leak,
     Shape,
     Synapse,
     Trace,
+    Truncation,
     as_steps,
     bounds,
     check_input_values,
-    incoming,
+    exact_float,
+    fires,
+    largest_sum,
+    membrane,
     output_shape,
     span,
     value_range,
@@ -56,12 +58,13 @@ from ..ir import (
 from .options import ExecutionOptions
 from .spike_convolution import spike_convolution
 
-EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every integer
 CHUNK = 128  # samples computed at once; bounds the memory whatever the number of samples
 RESPONSE_CHUNK = 32  # the same where one population answers to all that was sent
 
-AnyNetwork = IntNetwork | FoldedNetwork
-Decay = Callable[[Tensor], Tensor]
+PLAIN_SPIKES = (0, 1)  # the range of what is sent
+FLOATS: dict[type[np.floating[Any]], torch.dtype] = {np.float32: torch.float32, np.float64: torch.float64}
+
+DecayInPlace = Callable[[Tensor], Tensor]
 Watch = Callable[[Iterable[int], int], Iterable[int]]
 
 
@@ -86,7 +89,7 @@ class Emulator:
     def __init__(self, network: AnyNetwork) -> None:
         self.network = network
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
-            self.units = [_unit(network, population) for population in network.populations[1:]]
+            self.units = [_unit(network, population) for population in network.layers]
 
     def run(
         self,
@@ -114,8 +117,7 @@ def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[
     `sent` holds what its sources send: [samples, timesteps, *shape], or without time what stands still.
     Real numbers are computed in float32: this is for calibration, where a few spikes do not matter.
     """
-    population = next(p for p in network.populations if p.name == name)
-    unit = _unit(network, population, torch.float32)
+    unit = _unit(network, network.layer(name), torch.float32)
     shapes = {p.name: p.shape for p in network.populations}
     sources = {current.connection.source for current in unit.currents}
     spikes, voltages = [], []
@@ -157,94 +159,63 @@ class _Unit:
     state_type: torch.dtype
     bias: Tensor
     threshold: Tensor | None
-    decay_current: Decay | None
-    decay_voltage: Decay | None
+    decay_current: DecayInPlace | None
+    decay_voltage: DecayInPlace | None
     divisor: int
     watched: bool = False  # whether the largest states are kept
     limit: float = inf  # which none of them may pass
 
 
-def _unit(
-    network: AnyNetwork,
-    population: IntPopulation | FloatPopulation,
-    real_type: torch.dtype = torch.float64,
-) -> _Unit:
-    neuron = population.neuron
-    assert not isinstance(neuron, Input)
-    entering = incoming(network.connections, population.name)
+def _unit(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtype = torch.float64) -> _Unit:
+    """Real numbers are computed in `real_type`, integers in a float that holds them."""
+    name, rule = population.name, membrane(population.neuron, network.timesteps)
+    proved, kind = True, real_type
     if isinstance(network, IntNetwork):
-        assert isinstance(neuron, (Lif, Readout))
-        currents = tuple(_integer_current(network, c) for c in entering)
-        proved = bounds(network, (population.name,))[population.name].fits
-        return _integer_unit(population, neuron, currents, proved)
-    assert isinstance(neuron, (FloatLif, FloatReadout))
-    currents = tuple(_float_current(c, real_type, 0) for c in entering)
-    return _real_unit(population, neuron, currents, network.timesteps, real_type)
+        proved = bounds(network, (name,))[name].fits
+        kind = torch.float32 if proved else torch.float64
+    return _Unit(
+        name=name,
+        shape=population.shape,
+        currents=tuple(_current(network, c, rule.unit, real_type) for c in network.entering(name)),
+        state_type=kind,
+        bias=torch.tensor(rule.bias, dtype=kind),
+        threshold=None if rule.threshold is None else torch.tensor(rule.threshold, dtype=kind),
+        decay_current=_in_place(rule.decay_current),
+        decay_voltage=_in_place(rule.decay_voltage),
+        divisor=rule.divisor,
+        watched=not proved,
+        limit=rule.limit,
+    )
 
 
-def _integer_current(network: IntNetwork, connection: Connection) -> _Current:
-    source = next(p for p in network.populations if p.name == connection.source)
-    if isinstance(connection.synapse, Conv2d) and isinstance(source.neuron, Lif):
-        product = spike_convolution(connection.synapse, source.shape, CHUNK)
-        if product is not None:
-            return _Current(connection=connection, product=product)
-    return _float_current(connection, _sufficient_type(network, connection), STATE_EXPONENT)
-
-
-def _float_current(connection: Connection, kind: torch.dtype, unit: int) -> _Current:
-    """A factor of two moves the point of a float and no digit, so it may go into the weights."""
-    synapse = connection.synapse
-    weight = torch.tensor(synapse.weight).to(kind) * 2.0 ** (unit + synapse.exponent)
+def _current(network: AnyNetwork, connection: Connection, unit: int, real_type: torch.dtype) -> _Current:
+    """Integers in integers where torch can, else in floats that hold every sum."""
+    synapse, source, kind = connection.synapse, network.population(connection.source), real_type
+    if isinstance(network, IntNetwork):
+        bits = source is not network.input and value_range(source.neuron) == PLAIN_SPIKES
+        if bits and isinstance(synapse, Conv2d):
+            product = spike_convolution(synapse, source.shape, CHUNK)
+            if product is not None:
+                return _Current(connection=connection, product=product)
+        kind = _sufficient_type(connection, largest_sum(connection, source))
+    # A factor of two moves the point of a float and no digit, so it may go into the weights.
+    weight = torch.tensor(synapse.weight).to(kind) * (unit * 2.0**synapse.exponent)
     return _Current(
         connection=connection, product=lambda values: apply_weight(synapse, weight, values.to(kind))
     )
 
 
-def _integer_unit(
-    population: IntPopulation | FloatPopulation,
-    neuron: Lif | Readout,
-    currents: tuple[_Current, ...],
-    proved: bool,
-) -> _Unit:
-    kind = torch.float32 if proved else torch.float64
-    threshold = neuron.threshold * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else None
-    return _Unit(
-        name=population.name,
-        shape=population.shape,
-        currents=currents,
-        state_type=kind,
-        bias=torch.tensor(neuron.bias * 2.0**neuron.bias_exponent, dtype=kind),
-        threshold=None if threshold is None else torch.tensor(threshold, dtype=kind),
-        decay_current=truncated_decay(neuron.decay_current),
-        decay_voltage=truncated_decay(neuron.decay_voltage),
-        divisor=1,
-        watched=not proved,
-        limit=STATE_LIMIT,
-    )
+def _in_place(decay: Decay) -> DecayInPlace | None:
+    match decay:
+        case Truncation(amount=amount):
+            return truncated_decay(amount)
+        case Leak(kept=kept):
+            return None if kept == 0 else lambda state: state.mul_(kept)
+        case _:
+            assert_never(decay)
 
 
-def _real_unit(
-    population: IntPopulation | FloatPopulation,
-    neuron: FloatLif | FloatReadout,
-    currents: tuple[_Current, ...],
-    timesteps: int,
-    kind: torch.dtype,
-) -> _Unit:
-    threshold = neuron.threshold if isinstance(neuron, FloatLif) else None
-    return _Unit(
-        name=population.name,
-        shape=population.shape,
-        currents=currents,
-        state_type=kind,
-        bias=torch.tensor(neuron.bias, dtype=kind),
-        threshold=None if threshold is None else torch.tensor(threshold, dtype=kind),
-        decay_current=_leak(neuron.current_leak),
-        decay_voltage=_leak(neuron.leak),
-        divisor=timesteps if isinstance(neuron, FloatReadout) else 1,
-    )
-
-
-def truncated_decay(decay: int) -> Decay | None:
+def truncated_decay(decay: int) -> DecayInPlace | None:
     """state <- trunc(state * (4096 - decay) / 4096), toward zero, of whole numbers in floats, in place"""
     keep = DECAY_ONE - decay
     if keep == 0:
@@ -256,19 +227,11 @@ def truncated_decay(decay: int) -> Decay | None:
     return lambda state: state.copy_((state.double() * keep / DECAY_ONE).trunc_())
 
 
-def _leak(leak: float) -> Decay | None:
-    return None if leak == 0 else lambda state: state.mul_(leak)
-
-
-def _sufficient_type(network: IntNetwork, connection: Connection) -> torch.dtype:
-    """float32 where the sum of all |weight * input| of a neuron stays below 2**24, else float64."""
-    source = next(p for p in network.populations if p.name == connection.source)
-    largest_input = max(map(abs, value_range(source.neuron)))
-    weight = np.abs(connection.synapse.weight.astype(np.float64))
-    largest = weight.reshape(len(weight), -1).sum(axis=1).max() * largest_input
-    if largest >= EXACT_FLOAT64:
+def _sufficient_type(connection: Connection, largest: float) -> torch.dtype:
+    kind = exact_float(largest)
+    if kind is None:
         raise SimulationError(f"{connection.label}: sums of up to {largest:.3g} are too large to be exact.")
-    return torch.float32 if largest < EXACT_FLOAT32 else torch.float64
+    return FLOATS[kind]
 
 
 # ---- one chunk of samples ---------------------------------------------------------------------
@@ -373,10 +336,10 @@ def _run(
                 before = found.get(neurons.unit.name, 0.0)
                 found[neurons.unit.name] = np.maximum(before, neurons.peak.numpy())
         _forget(network, block[-1].name, sent)
-    if isinstance(network.output.neuron, (Readout, FloatReadout)):
-        outputs = _number(network, membranes[-1].voltage)
-    else:
+    if fires(network.output.neuron):
         outputs = sent[network.output.name].values.sum(dim=0)
+    else:
+        outputs = _number(network, membranes[-1].voltage)
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs.numpy())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..base import Array
-from ..ir import Connection, Dense, Input, IntNetwork, Lif, Neuron, Population, Trace
+from ..ir import Connection, Dense, Input, IntNetwork, Lif, Population, Trace
 from .options import ExecutionOptions
 from .reference import simulate
 
@@ -16,11 +16,10 @@ Run = Callable[[IntNetwork, Array, ExecutionOptions], Trace]
 
 def one_neuron() -> IntNetwork:
     """Return a neuron that fires when its input of 0..7, times two, exceeds nine."""
-    source: Neuron = Input(minimum=0, maximum=7)
-    neuron: Neuron = Lif(threshold=np.array([9]), bias=np.array([0]), decay_voltage=3072)
+    neuron = Lif(threshold=np.array([9]), bias=np.array([0]), decay_voltage=3072)
     return IntNetwork(
         populations=(
-            Population(name="input", shape=(1,), neuron=source),
+            Population(name="input", shape=(1,), neuron=Input(minimum=0, maximum=7)),
             Population(name="neuron", shape=(1,), neuron=neuron),
         ),
         connections=(Connection(source="input", target="neuron", synapse=Dense(weight=np.array([[2]]))),),

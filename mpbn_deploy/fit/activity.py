@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ..base import Array, SimulationError, record
 from ..ir import (
@@ -24,6 +25,9 @@ from ..ir import (
     Conv2d,
     Dense,
     IntNetwork,
+    Lif,
+    Neuron,
+    Readout,
     Synapse,
     apply_synapse,
     count_synapses,
@@ -54,11 +58,20 @@ class Activity:
 
 @record
 class CoreLoad:
-    """What one core does per sample: synaptic operations and spikes; and the neurons it has."""
+    """What one core does per sample: synaptic operations and spikes; and the neurons it updates in a step."""
 
     operations: float
     neurons: int
     spikes: float
+
+
+def updates(neuron: Neuron) -> int:
+    """Return how many neuron updates of a chip one neuron costs in each time step, whatever arrives."""
+    match neuron:
+        case Lif() | Readout():
+            return 1
+        case _:
+            assert_never(neuron)
 
 
 def check(activity: Activity, network: IntNetwork) -> None:
@@ -123,6 +136,7 @@ def core_loads(
     """What each core does, given the parts of populations that sit on it."""
     found = arrivals(network, activity, zero_weights=zero_weights)
     sent = {population.name: activity.counts(population.name) for population in network.populations}
+    updating = {population.name: updates(population.neuron) for population in network.layers}
     entering: dict[str, Array] = {name: np.zeros_like(counts) for name, counts in sent.items()}
     for connection in {c.label: c for c in network.connections}.values():
         entering[connection.target] += found[connection.label]
@@ -130,7 +144,7 @@ def core_loads(
     def load(parts: tuple[Part, ...]) -> CoreLoad:
         return CoreLoad(
             operations=sum(_mean(entering[name][where], activity) for name, where in parts),
-            neurons=sum(sent[name][where].size for name, where in parts),
+            neurons=sum(updating[name] * sent[name][where].size for name, where in parts),
             spikes=sum(_mean(sent[name][where], activity) for name, where in parts),
         )
 

@@ -21,7 +21,7 @@ from typing import Any
 from ..base import OptionError, record
 from ..hardware import Cost, HardwareProfile
 from ..ir import IntNetwork
-from .activity import Activity, CoreLoad, multiplications, operations
+from .activity import Activity, CoreLoad, multiplications, operations, updates
 
 NO_FIGURE = "no public figure"
 NOT_COUNTED = "not counted"
@@ -206,7 +206,7 @@ def estimate(
     if cores < 1 or chips < 1:
         raise OptionError(f"{cores} cores on {chips} chips; at least one of each is needed.")
     found = operations(network, activity, zero_weights=zero_weights)
-    neurons = sum(population.size for population in network.populations[1:])
+    neurons = sum(updates(population.neuron) * population.size for population in network.layers)
     whole = CoreLoad(operations=sum(found.values()), neurons=neurons, spikes=_spikes(network, activity))
     if crossings is None and chips == 1:
         crossings = 0.0
@@ -229,7 +229,7 @@ def estimate(
 
 def _spikes(network: IntNetwork, activity: Activity) -> float:
     """Return the spikes of all neurons per sample; input values arrive from outside the chip."""
-    names = [population.name for population in network.populations[1:]]
+    names = [population.name for population in network.layers]
     return sum(float(activity.counts(name).sum()) for name in names) / activity.samples
 
 

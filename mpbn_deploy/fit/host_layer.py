@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ..base import OptionError
-from ..ir import Input, IntNetwork, Lif
+from ..ir import Input, IntNetwork, value_range
 from .activity import Activity
 
 FirstLayer = Literal["chip", "host"]  # where it runs
@@ -21,12 +21,17 @@ def behind_first_layer(network: IntNetwork) -> IntNetwork:
     """The network whose input are the spikes of the one population that the input reaches."""
     source = network.input.name
     names = {c.target for c in network.connections if c.source == source}
-    reached = [p for p in network.populations if p.name in names]
+    reached = [p for p in network.layers if p.name in names]
     first = reached[0] if len(reached) == 1 else None
     others = [
         c.source for c in network.connections if first and c.target == first.name and c.source != source
     ]
-    if first is None or others or not isinstance(first.neuron, Lif) or first is network.output:
+    if (
+        first is None
+        or others
+        or value_range(first.neuron) != value_range(PLAIN_SPIKES)
+        or first is network.output
+    ):
         found = f"the input reaches {', '.join(p.name for p in reached) or 'nothing'}"
         found += f", and so do {', '.join(others)}" if others else ""
         raise OptionError(
@@ -34,8 +39,8 @@ def behind_first_layer(network: IntNetwork) -> IntNetwork:
         )
     return IntNetwork(
         populations=(
-            replace(first, neuron=PLAIN_SPIKES),
-            *(p for p in network.populations[1:] if p is not first),
+            first.with_neuron(PLAIN_SPIKES),
+            *(p for p in network.layers if p is not first),
         ),
         connections=tuple(c for c in network.connections if c.source != source),
         timesteps=network.timesteps,

@@ -37,7 +37,7 @@ from ..ir import (
     Dense,
     Flatten,
     FloatLif,
-    FloatPopulation,
+    FloatNeuron,
     FloatReadout,
     FoldedNetwork,
     Input,
@@ -88,7 +88,7 @@ class _Folding:
 
     def __init__(self, given: InputFormat) -> None:
         neuron = Input(minimum=given.minimum, maximum=given.maximum)
-        self.populations: list[FloatPopulation] = [
+        self.populations: list[Population[Input | FloatNeuron]] = [
             Population(name=INPUT_NAME, shape=given.shape, neuron=neuron)
         ]
         self.connections: list[Connection] = []
@@ -117,9 +117,7 @@ class _Folding:
         synapses, bias = self.arriving(last, self.values[last.name])
         self.populate(OUTPUT_NAME, last.shape, FloatReadout(bias=compact(bias)), synapses)
 
-    def populate(
-        self, name: str, shape: Shape, neuron: FloatLif | FloatReadout, synapses: dict[str, Synapses]
-    ) -> None:
+    def populate(self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[str, Synapses]) -> None:
         self.populations.append(Population(name=name, shape=shape, neuron=neuron))
         for source, parts in synapses.items():
             self.connections += (Connection(source=source, target=name, synapse=part) for part in parts)

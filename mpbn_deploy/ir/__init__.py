@@ -29,11 +29,15 @@ if TYPE_CHECKING:
         synapses_out_of as synapses_out_of,
         unit_weights as unit_weights,
     )
+    from .exact_floats import (
+        exact_float as exact_float,
+        largest_sum as largest_sum,
+    )
     from .folded import FloatPopulation as FloatPopulation, FoldedNetwork as FoldedNetwork
     from .graph import (
         MOST_TIMESTEPS as MOST_TIMESTEPS,
         Connection as Connection,
-        NeuronT as NeuronT,
+        Network as Network,
         Population as Population,
         incoming as incoming,
         timestep_problems as timestep_problems,
@@ -41,16 +45,27 @@ if TYPE_CHECKING:
     from .integer import IntNetwork as IntNetwork, IntPopulation as IntPopulation
     from .intervals import (
         bounds as bounds,
-        float_intervals as float_intervals,
-        neuron_intervals as neuron_intervals,
-        value_range as value_range,
+        state_intervals as state_intervals,
     )
     from .meaning import real_network as real_network
+    from .membranes import (
+        AnyNetwork as AnyNetwork,
+        AnyPopulation as AnyPopulation,
+        Decay as Decay,
+        Leak as Leak,
+        Membrane as Membrane,
+        State as State,
+        Truncation as Truncation,
+        firing as firing,
+        membrane as membrane,
+        spiking as spiking,
+    )
     from .neurons import (
         DECAY_ONE as DECAY_ONE,
         STATE_EXPONENT as STATE_EXPONENT,
         STATE_LIMIT as STATE_LIMIT,
         THRESHOLD_LIMIT as THRESHOLD_LIMIT,
+        AnyNeuron as AnyNeuron,
         FloatLif as FloatLif,
         FloatNeuron as FloatNeuron,
         FloatReadout as FloatReadout,
@@ -58,6 +73,12 @@ if TYPE_CHECKING:
         Lif as Lif,
         Neuron as Neuron,
         Readout as Readout,
+        fires as fires,
+        neuron_bias as neuron_bias,
+        neuron_kind as neuron_kind,
+        neuron_threshold as neuron_threshold,
+        value_range as value_range,
+        with_values as with_values,
     )
     from .pooling import (
         any_synapse as any_synapse,

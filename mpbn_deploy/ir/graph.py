@@ -3,6 +3,8 @@
 A network is a set of *populations* (neurons that share a shape) and *connections* (one linear
 map from the spikes of a source to the current of a target). Several connections may enter one
 population, and then their currents add: that is all a residual block is.
+
+`Network` is what the integer and the folded network share: the input first, then `layers` of neurons.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from math import prod
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from typing_extensions import assert_never
 
 from ..base import Array, record
+from .neurons import Input
 from .synapses import Border, Conv2d, Dense, Shape, Synapse, output_shape
 
-NeuronT = TypeVar("NeuronT")
+NeuronT = TypeVar("NeuronT", covariant=True)  # a population of LIF neurons is one of neurons
+OtherT = TypeVar("OtherT")
 MOST_TIMESTEPS = 10_000  # far more than any network is trained for; a file must not keep us busy for ever
 
 
@@ -33,6 +37,12 @@ class Population(Generic[NeuronT]):
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    def with_neuron(self, neuron: OtherT) -> Population[OtherT]:
+        """Return the same population under another rule; itself, where a match told the kind of its own."""
+        if neuron is self.neuron:
+            return cast(Population[OtherT], self)
+        return Population(name=self.name, shape=self.shape, neuron=neuron)
 
 
 @record
@@ -53,16 +63,53 @@ class Connection:
         return f"{self.source}->{self.target}"
 
 
+@record
+class Network(Generic[NeuronT]):
+    """Populations in the order in which spikes reach them, the input first and the output last."""
+
+    populations: tuple[Population[Input | NeuronT], ...]
+    connections: tuple[Connection, ...]
+    timesteps: int
+
+    # A network refuses, when it is made, to have anything but one input and neurons behind it.
+
+    @property
+    def input(self) -> Population[Input]:
+        return cast(Population[Input], self.populations[0])
+
+    @property
+    def input_range(self) -> Input:
+        return self.input.neuron
+
+    @property
+    def layers(self) -> tuple[Population[NeuronT], ...]:
+        """All populations but the input."""
+        return cast(tuple[Population[NeuronT], ...], self.populations[1:])
+
+    @property
+    def output(self) -> Population[NeuronT]:
+        return self.layers[-1]
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each population feeds just the next one, at once."""
+        hops = [(c.source, c.target, c.delay) for c in self.connections]
+        return hops == [(a.name, b.name, 0) for a, b in pairwise(self.populations)]
+
+    def population(self, name: str) -> Population[Input | NeuronT]:
+        return next(population for population in self.populations if population.name == name)
+
+    def layer(self, name: str) -> Population[NeuronT]:
+        return next(population for population in self.layers if population.name == name)
+
+    def entering(self, name: str) -> list[Connection]:
+        """The connections into one population, in the order in which they are listed."""
+        return incoming(self.connections, name)
+
+
 def incoming(connections: Iterable[Connection], target: str) -> list[Connection]:
     """The connections into one population, in the order in which they are listed."""
     return [connection for connection in connections if connection.target == target]
-
-
-def is_chain(populations: Sequence[Population[Any]], connections: Sequence[Connection]) -> bool:
-    """Whether each population feeds just the next one, at once."""
-    hops = [(c.source, c.target, c.delay) for c in connections]
-    names = [population.name for population in populations]
-    return hops == [(a, b, 0) for a, b in pairwise(names)]
 
 
 def depths(populations: Sequence[Population[Any]], connections: Sequence[Connection]) -> dict[str, int]:
@@ -72,6 +119,13 @@ def depths(populations: Sequence[Population[Any]], connections: Sequence[Connect
         sources = [c.source for c in incoming(connections, population.name) if c.delay == 0]
         found[population.name] = max((found[source] + 1 for source in sources), default=0)
     return found
+
+
+def input_problems(populations: Sequence[Population[Any]]) -> list[str]:
+    """A network has one input, its first population, and neurons behind it."""
+    if len(populations) < 2 or not isinstance(populations[0].neuron, Input):
+        return ["the first population must be the input, and at least one must follow it"]
+    return [f"{p.name}: a second input" for p in populations[1:] if isinstance(p.neuron, Input)]
 
 
 def graph_problems(populations: Sequence[Population[Any]], connections: Sequence[Connection]) -> list[str]:

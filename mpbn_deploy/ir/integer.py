@@ -11,19 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ..base import Array, NetworkError, record
-from .graph import Connection, Population, broadcast_problems, graph_problems, is_chain, timestep_problems
+from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
 from .neurons import (
     DECAY_ONE,
     LARGEST_EXPONENT,
     STATE_EXPONENT,
     STATE_LIMIT,
     THRESHOLD_LIMIT,
-    Input as Input,
     Lif,
     Neuron,
     Readout,
+    fires,
 )
 from .synapses import Shape
 
@@ -31,53 +32,30 @@ IntPopulation = Population[Neuron]
 
 
 @record
-class IntNetwork:
-    """Populations in the order in which spikes reach them, the input first and the output last.
+class IntNetwork(Network[Neuron]):
+    """A network of integers.
 
     `scales` says what the integers mean: per population, one factor per channel, so that
     real voltage = voltage / (2**6 * scale). No simulator needs it.
     """
 
-    populations: tuple[IntPopulation, ...]
-    connections: tuple[Connection, ...]
-    timesteps: int
     scales: Mapping[str, Array]
 
     def __post_init__(self) -> None:
         if problems := _problems(self):
             raise NetworkError("IntNetwork", problems)
 
-    @property
-    def input(self) -> IntPopulation:
-        return self.populations[0]
-
-    @property
-    def input_range(self) -> Input:
-        neuron = self.input.neuron
-        assert isinstance(neuron, Input)  # the network checked itself when it was made
-        return neuron
-
-    @property
-    def output(self) -> IntPopulation:
-        return self.populations[-1]
-
-    @property
-    def is_chain(self) -> bool:
-        return is_chain(self.populations, self.connections)
-
 
 def _problems(network: IntNetwork) -> list[str]:
-    populations = network.populations
-    if len(populations) < 2 or not isinstance(populations[0].neuron, Input):
-        return ["the first population must be the input, and at least one must follow it"]
-    problems = [f"{p.name}: a second input" for p in populations[1:] if isinstance(p.neuron, Input)]
-    problems += [
+    if problems := input_problems(network.populations):
+        return problems
+    problems = [
         f"{p.name}: a readout that is not the last population"
-        for p in populations[:-1]
-        if isinstance(p.neuron, Readout)
+        for p in network.layers[:-1]
+        if not fires(p.neuron)
     ]
     problems += timestep_problems(network.timesteps)
-    problems += graph_problems(populations, network.connections)
+    problems += graph_problems(network.populations, network.connections)
     for connection in network.connections:
         problems += _integer_problems(f"{connection.label}: weight", connection.synapse.weight)
         if not -STATE_EXPONENT <= (exponent := connection.synapse.exponent) <= LARGEST_EXPONENT:
@@ -85,28 +63,41 @@ def _problems(network: IntNetwork) -> list[str]:
                 f"{connection.label}: weight exponent {exponent}; allowed are -6..{LARGEST_EXPONENT}: "
                 "below, states are no integers, above, they hold none"
             )
-    for population in populations:
+    source = network.input_range
+    if source.minimum > source.maximum:
+        problems.append(f"{network.input.name}: range {source.minimum}..{source.maximum} is empty")
+    for population in network.layers:
         problems += _neuron_problems(population)
     return problems
 
 
 def _neuron_problems(population: IntPopulation) -> list[str]:
     name, neuron, shape = population.name, population.neuron, population.shape
-    if isinstance(neuron, Input):
-        wrong = neuron.minimum > neuron.maximum
-        return [f"{name}: range {neuron.minimum}..{neuron.maximum} is empty"] if wrong else []
+    match neuron:
+        case Lif():
+            return _membrane_problems(name, neuron, shape) + _threshold_problems(name, neuron, shape)
+        case Readout():
+            return _membrane_problems(name, neuron, shape)
+        case _:
+            assert_never(neuron)
+
+
+def _membrane_problems(name: str, neuron: Lif | Readout, shape: Shape) -> list[str]:
     problems = _parameter_problems(f"{name}: bias", neuron.bias, shape)
     if not 0 <= neuron.bias_exponent <= LARGEST_EXPONENT:
         problems.append(f"{name}: bias exponent {neuron.bias_exponent}; allowed are 0..{LARGEST_EXPONENT}")
     elif np.abs(neuron.bias.astype(np.float64)).max() * 2**neuron.bias_exponent > STATE_LIMIT:
         problems.append(f"{name}: biases beyond the largest voltage, {STATE_LIMIT}")
-    if isinstance(neuron, Lif):
-        problems += _parameter_problems(f"{name}: threshold", neuron.threshold, shape)
-        if np.abs(neuron.threshold).max() > THRESHOLD_LIMIT:
-            problems.append(f"{name}: thresholds beyond {THRESHOLD_LIMIT}, which no voltage reaches")
     for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
         if not 0 <= decay <= DECAY_ONE:
             problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
+    return problems
+
+
+def _threshold_problems(name: str, neuron: Lif, shape: Shape) -> list[str]:
+    problems = _parameter_problems(f"{name}: threshold", neuron.threshold, shape)
+    if np.abs(neuron.threshold).max() > THRESHOLD_LIMIT:
+        problems.append(f"{name}: thresholds beyond {THRESHOLD_LIMIT}, which no voltage reaches")
     return problems
 
 

@@ -15,25 +15,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ..base import Array, record
 from .counts import sum_of_weights
-from .folded import FloatPopulation, FoldedNetwork
-from .graph import incoming
-from .integer import IntNetwork, IntPopulation
-from .neurons import (
-    DECAY_ONE,
-    STATE_EXPONENT,
-    STATE_LIMIT,
-    FloatLif,
-    FloatNeuron,
-    FloatReadout,
-    Input,
-    Lif,
-    Neuron,
-    Readout,
-)
+from .integer import IntNetwork
+from .membranes import AnyNetwork, AnyPopulation, Membrane, membrane
+from .neurons import STATE_LIMIT, value_range
 
 Interval = tuple[Array, Array]
 
@@ -59,38 +46,29 @@ def bounds(network: IntNetwork, names: Iterable[str] | None = None) -> dict[str,
     """The bound of every population but the input, or of those named."""
     wanted = None if names is None else set(names)
     found = {}
-    for population in network.populations[1:]:
+    for population in network.layers:
         if wanted is None or population.name in wanted:
-            current, voltage = neuron_intervals(network, population)
+            current, voltage = state_intervals(network, population)
             found[population.name] = Bound(current=_outward(current), voltage=_outward(voltage))
     return found
 
 
-def neuron_intervals(network: IntNetwork, population: IntPopulation) -> tuple[Interval, Interval]:
-    """The intervals of the current and of the voltage of every neuron, over all time steps."""
-    neuron = population.neuron
-    assert not isinstance(neuron, Input)
-    low, high = (side * 2**STATE_EXPONENT for side in synapse_interval(network, population.name))
-    bias = neuron.bias * 2.0**neuron.bias_exponent
-    keep = 1 - neuron.decay_current / DECAY_ONE, 1 - neuron.decay_voltage / DECAY_ONE
-    ceiling = neuron.threshold * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else np.inf
-    return _over_time((low, high), bias, keep, ceiling, network.timesteps)
+def state_intervals(network: AnyNetwork, population: AnyPopulation) -> tuple[Interval, Interval]:
+    """The intervals of the current and of the voltage of every neuron, over all time steps.
+
+    In units of the state. A readout of real numbers is taken to sum over time, as it does in integers.
+    """
+    rule = membrane(population.neuron, 1)
+    low, high = (rule.unit * side for side in synapse_interval(network, population.name))
+    return _over_time((low, high), rule, network.timesteps)
 
 
-def float_intervals(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Interval, Interval]:
-    """The same of a network of real numbers; a readout is taken to sum over time, as it does in integers."""
-    neuron = population.neuron
-    assert not isinstance(neuron, Input)
-    arriving = synapse_interval(folded, population.name)
-    ceiling = neuron.threshold if isinstance(neuron, FloatLif) else np.inf
-    return _over_time(arriving, neuron.bias, (neuron.current_leak, neuron.leak), ceiling, folded.timesteps)
-
-
-def _over_time(
-    arriving: Interval, bias: Array, keep: tuple[float, float], ceiling: Array | float, timesteps: int
-) -> tuple[Interval, Interval]:
-    """What currents and voltages can become: `arriving` bounds each step, `keep` is left of the last one."""
-    (low, high), (keep_current, keep_voltage) = arriving, keep
+def _over_time(arriving: Interval, rule: Membrane, timesteps: int) -> tuple[Interval, Interval]:
+    """What currents and voltages can become: `arriving` bounds each step."""
+    low, high = arriving
+    keep_current, keep_voltage = rule.decay_current.kept, rule.decay_voltage.kept
+    ceiling: Array | float = np.inf if rule.threshold is None else rule.threshold
+    bias = rule.bias
     current = voltage = (np.zeros(low.shape), np.zeros(low.shape))
     all_currents, all_voltages = current, voltage
     for _ in range(timesteps):
@@ -105,13 +83,12 @@ def _over_time(
     return all_currents, all_voltages
 
 
-def synapse_interval(network: IntNetwork | FoldedNetwork, target: str) -> Interval:
+def synapse_interval(network: AnyNetwork, target: str) -> Interval:
     """The interval of the sum of all synapses in one step, per neuron of `target`."""
-    populations = {population.name: population for population in network.populations}
-    shape = populations[target].shape
+    shape = network.layer(target).shape
     low, high = np.zeros(shape), np.zeros(shape)
-    for connection in incoming(network.connections, target):
-        synapse, source = connection.synapse, populations[connection.source]
+    for connection in network.entering(target):
+        synapse, source = connection.synapse, network.population(connection.source)
         smallest, largest = value_range(source.neuron)
         if connection.delay:  # nothing arrives before the delay has passed
             smallest, largest = min(smallest, 0), max(largest, 0)
@@ -122,19 +99,6 @@ def synapse_interval(network: IntNetwork | FoldedNetwork, target: str) -> Interv
         low += plus * smallest + minus * largest
         high += plus * largest + minus * smallest
     return low, high
-
-
-def value_range(neuron: Neuron | FloatNeuron) -> tuple[int, int]:
-    """The smallest and largest value that neurons can send."""
-    match neuron:
-        case Input(minimum=minimum, maximum=maximum):
-            return minimum, maximum
-        case Lif() | FloatLif():
-            return 0, 1
-        case Readout() | FloatReadout():
-            return 0, 0
-        case _:
-            assert_never(neuron)
 
 
 def _union(first: Interval, second: Interval) -> Interval:

@@ -14,7 +14,7 @@ from typing_extensions import assert_never
 
 from ..base import Array
 from .folded import FoldedNetwork
-from .graph import Connection, Population
+from .graph import Connection
 from .integer import IntNetwork
 from .neurons import (
     DECAY_ONE,
@@ -22,7 +22,6 @@ from .neurons import (
     FloatLif,
     FloatNeuron,
     FloatReadout,
-    Input,
     Lif,
     Neuron,
     Readout,
@@ -37,14 +36,11 @@ def real_network(network: IntNetwork, *, in_weights: bool = False) -> FoldedNetw
     the unit of the integers, and no scales are needed.
     """
     units = {
-        p.name: np.ones(p.shape[0]) if in_weights else 1 / network.scales[p.name]
-        for p in network.populations[1:]
+        p.name: np.ones(p.shape[0]) if in_weights else 1 / network.scales[p.name] for p in network.layers
     }
+    layers = (p.with_neuron(_real_neuron(p.neuron, units[p.name])) for p in network.layers)
     return FoldedNetwork(
-        populations=tuple(
-            Population(name=p.name, shape=p.shape, neuron=_real_neuron(p.neuron, units.get(p.name)))
-            for p in network.populations
-        ),
+        populations=(network.input, *layers),
         connections=tuple(_real_connection(c, units[c.target]) for c in network.connections),
         timesteps=network.timesteps,
     )
@@ -55,10 +51,7 @@ def _real_connection(connection: Connection, unit: Array) -> Connection:
     return replace(connection, synapse=replace(real, weight=real.weight * 2.0**real.exponent, exponent=0))
 
 
-def _real_neuron(neuron: Neuron, unit: Array | None) -> FloatNeuron:
-    if isinstance(neuron, Input):
-        return neuron
-    assert unit is not None  # only the input has none
+def _real_neuron(neuron: Neuron, unit: Array) -> FloatNeuron:
     bias = scale_channels(neuron.bias * 2.0 ** (neuron.bias_exponent - STATE_EXPONENT), unit)
     leak, current_leak = 1 - neuron.decay_voltage / DECAY_ONE, 1 - neuron.decay_current / DECAY_ONE
     match neuron:

@@ -1,11 +1,17 @@
 """Neurons: what a population does with the current that reaches it.
 
-A neuron is a frozen record whose docstring is its update. `Neuron` is the union of those an integer
-network may hold, `FloatNeuron` of those a folded network may hold; whoever must know a kind matches on
-the union and ends with `assert_never`, so that mypy finds each place that a new kind must visit.
+A neuron is a frozen record whose docstring is its update; `membrane` computes it. `Neuron` is the union of
+the kinds that an integer network may hold, `FloatNeuron` of those that a folded network may hold. Whoever
+must know a kind matches on the union and ends with `assert_never`, so that mypy points at each place that a
+new kind must visit. What others ask of a neuron without knowing its kind is answered at the end.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import overload
+
+from typing_extensions import assert_never
 
 from ..base import Array, freeze_arrays, record
 
@@ -66,7 +72,7 @@ class Readout:
         freeze_arrays(self)
 
 
-Neuron = Input | Lif | Readout
+Neuron = Lif | Readout
 
 # ---- in real numbers --------------------------------------------------------------------------
 
@@ -112,4 +118,80 @@ class FloatReadout:
         freeze_arrays(self)
 
 
-FloatNeuron = Input | FloatLif | FloatReadout
+FloatNeuron = FloatLif | FloatReadout
+
+# ---- questions that need no kind --------------------------------------------------------------
+
+AnyNeuron = Neuron | FloatNeuron
+
+
+def neuron_kind(neuron: Input | AnyNeuron) -> str:
+    """Return the name of a kind, which a neuron keeps when it is rounded."""
+    match neuron:
+        case Input():
+            return "input"
+        case Lif() | FloatLif():
+            return "lif"
+        case Readout() | FloatReadout():
+            return "readout"
+        case _:
+            assert_never(neuron)
+
+
+def fires(neuron: Input | AnyNeuron) -> bool:
+    """Whether a neuron sends spikes; an input presents values, and the output of a readout is its voltage."""
+    match neuron:
+        case Lif() | FloatLif():
+            return True
+        case Input() | Readout() | FloatReadout():
+            return False
+        case _:
+            assert_never(neuron)
+
+
+def neuron_threshold(neuron: AnyNeuron) -> Array | None:
+    """Return what voltages are compared with, in units of a weight; None for a neuron that never fires."""
+    match neuron:
+        case Lif() | FloatLif():
+            return neuron.threshold
+        case Readout() | FloatReadout():
+            return None
+        case _:
+            assert_never(neuron)
+
+
+def neuron_bias(neuron: AnyNeuron) -> Array:
+    """Return what is added to voltages in each step; of an integer neuron the mantissa."""
+    match neuron:
+        case Lif() | FloatLif() | Readout() | FloatReadout():
+            return neuron.bias
+        case _:
+            assert_never(neuron)
+
+
+@overload
+def with_values(neuron: Neuron, bias: Array, threshold: Array | None) -> Neuron: ...
+@overload
+def with_values(neuron: FloatNeuron, bias: Array, threshold: Array | None) -> FloatNeuron: ...
+def with_values(neuron: AnyNeuron, bias: Array, threshold: Array | None) -> AnyNeuron:
+    """Return a neuron with other biases and thresholds; one that never fires has no threshold to change."""
+    match neuron:
+        case Lif() | FloatLif():
+            return replace(neuron, bias=bias, threshold=neuron.threshold if threshold is None else threshold)
+        case Readout() | FloatReadout():
+            return replace(neuron, bias=bias)
+        case _:
+            assert_never(neuron)
+
+
+def value_range(neuron: Input | AnyNeuron) -> tuple[int, int]:
+    """Return the smallest and the largest value that a neuron can send."""
+    match neuron:
+        case Input(minimum=minimum, maximum=maximum):
+            return minimum, maximum
+        case Lif() | FloatLif():
+            return 0, 1
+        case Readout() | FloatReadout():
+            return 0, 0
+        case _:
+            assert_never(neuron)

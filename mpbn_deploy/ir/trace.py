@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..base import Array, SimulationError, freeze_arrays, record
-from .folded import FoldedNetwork
-from .integer import IntNetwork
+from .membranes import AnyNetwork
 from .synapses import Shape
 
 
@@ -51,7 +50,7 @@ def as_steps(inputs: Array, shape: Shape, timesteps: int) -> Array:
     return inputs
 
 
-def check_input_values(network: IntNetwork | FoldedNetwork, inputs: Array) -> None:
+def check_input_values(network: AnyNetwork, inputs: Array) -> None:
     """Refuse inputs that are not integers of the network's input range."""
     allowed = network.input_range
     if inputs.dtype.kind not in "iuf":

@@ -45,16 +45,19 @@ from ..ir import (
     Dense,
     FloatLif,
     FloatPopulation,
-    FloatReadout,
     FoldedNetwork,
-    Input,
     IntNetwork,
     IntPopulation,
-    Lif,
+    Population,
+    fires,
     incoming,
     largest_per_channel,
+    neuron_bias,
+    neuron_threshold,
     per_channel,
     scale_channels,
+    spiking,
+    with_values,
 )
 from .joint_rounding import (
     ROWS,
@@ -86,8 +89,8 @@ def calibrate(
     found = dict(wanted)
     wanted |= recurrent_spikes(folded, inputs)
     names = [population.name for population in folded.populations]
-    for name in track(names[1:], "calibrate", len(names) - 1, quiet_seconds=5.0):
-        population = folded.populations[names.index(name)]
+    for population in track(folded.layers, "calibrate", len(folded.layers), quiet_seconds=5.0):
+        name = population.name
         real = respond(folded, name, wanted)
         plain = respond(network, name, wanted | found)
         trial = _fitted(folded, network, population, grids[name], (wanted, wanted | found, real[0]), formats)
@@ -141,11 +144,11 @@ def _fitted(
     places = draw_places(len(spikes), folded.timesteps, population.shape[1:], rows)
     weights, currents, errors = _fit_weights(folded, entering, places, (wanted, found), scales, grid, formats)
     shift = errors.mean(dim=1)
-    if isinstance(population.neuron, FloatReadout):
+    if (lif := spiking(population)) is None:
         cut = torch.zeros_like(shift)
         cost = ((errors - shift[:, None]) ** 2).mean(dim=(1, 2), keepdim=True)[:, 0].expand(shift.shape)
     else:
-        cut, cost = _fit_thresholds(population, grid, currents - errors + shift[:, None], spikes, places)
+        cut, cost = _fit_thresholds(lif, grid, currents - errors + shift[:, None], spikes, places)
         cost = _group_cost(cost, allowed, grid.held)
     if grid.held is not None:
         shift, cut = shift - cut, torch.zeros_like(cut)
@@ -175,9 +178,8 @@ def _factors(
     thresholds = torch.tensor(held.thresholds.reshape(-1), dtype=torch.float64)
     factors = (finer * thresholds).round() / thresholds
     states = scale_limits(folded, population, formats)["state"] / grid.scales
-    assert isinstance(population.neuron, FloatLif)
-    neuron = as_held(population.neuron, grid)
-    biases = formats.bias / np.maximum(largest_per_channel(scale_channels(neuron.bias, grid.scales)), 1)
+    bias = neuron_bias(population.neuron) + scale_channels(held.offset, 1 / grid.scales)
+    biases = formats.bias / np.maximum(largest_per_channel(scale_channels(bias, grid.scales)), 1)
     allowed = factors <= torch.tensor(np.minimum(states, biases))
     allowed &= factors * thresholds <= formats.threshold
     allowed[0] = True
@@ -229,13 +231,12 @@ def _fit_weights(
 
 
 def _fit_thresholds(
-    population: FloatPopulation, grid: Grid, currents: Tensor, spikes: Array, places: Places
+    population: Population[FloatLif], grid: Grid, currents: Tensor, spikes: Array, places: Places
 ) -> tuple[Tensor, Tensor]:
     """What is added to the thresholds of each channel, per trial, and how many spikes flip then.
 
     Where thresholds are held, it is subtracted from the biases instead.
     """
-    assert isinstance(population.neuron, FloatLif)
     neuron = as_held(population.neuron, grid)
     labels = at_places(spikes, places)
     timed = currents.reshape(len(currents), *labels.shape)
@@ -276,13 +277,14 @@ def _with_fit(
         mantissa = np.rint(weight * fit.scales[:, None] / (formats.step * 2.0**exponent)).astype(np.int32)
         integers = (formats.step * mantissa).reshape(old.synapse.weight.shape)
         new[id(old)] = replace(old, synapse=replace(old.synapse, weight=integers))
-    neuron = population.neuron
-    assert isinstance(neuron, (FloatLif, FloatReadout))
-    shifted = replace(neuron, bias=neuron.bias + per_channel(fit.bias, shape))
-    if isinstance(shifted, FloatLif):
-        shifted = replace(shifted, threshold=shifted.threshold + per_channel(fit.threshold, shape))
+    neuron, threshold = population.neuron, neuron_threshold(population.neuron)
+    shifted = with_values(
+        neuron,
+        bias=neuron_bias(neuron) + per_channel(fit.bias, shape),
+        threshold=None if threshold is None else threshold + per_channel(fit.threshold, shape),
+    )
     moved = replace(grid, scales=fit.scales, held=grid.held and _multiplied(grid.held, fit.factors))
-    rounded = round_population(folded, replace(population, neuron=shifted), moved, formats)
+    rounded = round_population(folded, population.with_neuron(shifted), moved, formats)
     return replace(
         network,
         populations=tuple(rounded if p.name == name else p for p in network.populations),
@@ -308,9 +310,8 @@ def _better(
     """Per channel, whether the trial does better than plain rounding, and cannot overflow."""
     name = population.name
     real, plain, fitted = responses
-    index = [p.name for p in network.populations].index(name)
-    safe = overflow(trial, trial.populations[index], formats) <= 1
-    if isinstance(population.neuron, FloatReadout):
+    safe = overflow(trial, trial.layer(name), formats) <= 1
+    if not fires(population.neuron):
         errors = [
             np.mean((_outputs(which, name, got[1]) - real[1]) ** 2)
             for which, got in ((network, plain), (trial, fitted))
@@ -322,17 +323,17 @@ def _better(
     if held is None or held.groups is None:
         return better
     # A group whose threshold moved takes the trial as a whole, or not at all.
-    before, after = (_channel_thresholds(which, index) for which in (network, trial))
+    before, after = (_channel_thresholds(which, name) for which in (network, trial))
     moved = np.bincount(held.groups, before != after) > 0
     fewer = np.bincount(held.groups, flips[1]) < np.bincount(held.groups, flips[0])
     whole = fewer & (np.bincount(held.groups, ~safe) == 0)
     return np.where(moved[held.groups], whole[held.groups], better)
 
 
-def _channel_thresholds(network: IntNetwork, index: int) -> Array:
-    neuron = network.populations[index].neuron
-    assert isinstance(neuron, Lif)
-    return neuron.threshold.reshape(-1)
+def _channel_thresholds(network: IntNetwork, name: str) -> Array:
+    threshold = neuron_threshold(network.layer(name).neuron)
+    assert threshold is not None, "held thresholds are those of neurons that fire"
+    return threshold.reshape(-1)
 
 
 def _outputs(network: IntNetwork, name: str, voltages: Array) -> Array:
@@ -352,11 +353,10 @@ def _mixed(network: IntNetwork, trial: IntNetwork, name: str, better: Array) -> 
     def population(old: IntPopulation, new: IntPopulation) -> IntPopulation:
         if old.name != name:
             return old
-        assert not isinstance(old.neuron, Input) and not isinstance(new.neuron, Input)
-        neuron = replace(new.neuron, bias=pick(new.neuron.bias, old.neuron.bias))
-        if isinstance(neuron, Lif) and isinstance(old.neuron, Lif):
-            neuron = replace(neuron, threshold=pick(neuron.threshold, old.neuron.threshold))
-        return replace(old, neuron=neuron)
+        bias = pick(neuron_bias(new.neuron), neuron_bias(old.neuron))
+        after, before = neuron_threshold(new.neuron), neuron_threshold(old.neuron)
+        threshold = None if after is None or before is None else pick(after, before)
+        return old.with_neuron(with_values(new.neuron, bias, threshold))
 
     def connection(old: Connection, new: Connection) -> Connection:
         if old.target != name:
@@ -366,7 +366,7 @@ def _mixed(network: IntNetwork, trial: IntNetwork, name: str, better: Array) -> 
 
     return replace(
         network,
-        populations=tuple(map(population, network.populations, trial.populations)),
+        populations=(network.input, *map(population, network.layers, trial.layers)),
         connections=tuple(map(connection, network.connections, trial.connections)),
         scales={**network.scales, name: pick(trial.scales[name], network.scales[name])},
     )

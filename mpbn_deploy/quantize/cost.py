@@ -10,17 +10,19 @@ import numpy as np
 
 from ..base import record
 from ..ir import (
-    DECAY_ONE,
+    AnyPopulation,
     FloatLif,
     FloatPopulation,
-    FloatReadout,
     FoldedNetwork,
-    Input,
     IntNetwork,
-    Lif,
+    Population,
     bounds,
+    fires,
     incoming,
+    membrane,
+    neuron_threshold,
     scale_channels,
+    spiking,
 )
 from .evidence import threshold_range
 from .rounding import scaled_weight
@@ -95,7 +97,7 @@ def with_costs(
     """Compare the integers with the real numbers they stand for, under the limits they were chosen for."""
     return Quantized(
         network=network,
-        costs=tuple(_population_cost(folded, network, p, limits, formats) for p in folded.populations[1:]),
+        costs=tuple(_population_cost(folded, network, p, limits, formats) for p in folded.layers),
     )
 
 
@@ -106,11 +108,8 @@ def _population_cost(
     limits: ThresholdLimits,
     formats: Formats,
 ) -> PopulationCost:
-    name, neuron = population.name, population.neuron
-    rounded = next(p.neuron for p in network.populations if p.name == name)
-    assert not isinstance(neuron, Input) and not isinstance(rounded, Input)
+    name, lif = population.name, spiking(population)
     scales = network.scales[name]
-    fires = isinstance(neuron, FloatLif)
     return PopulationCost(
         name=name,
         scale_minimum=float(scales.min()),
@@ -120,10 +119,15 @@ def _population_cost(
         weight_error_rms=_weight_error(folded, network, name),
         channels_without_weights=_lost_channels(folded, network, population),
         overflow_proved_absent=bounds(network, (name,))[name].fits,
-        leak_error=(1 - rounded.decay_voltage / DECAY_ONE) - neuron.leak,
-        thresholds_beyond_reach=_beyond_reach(folded, population) if fires else None,
-        thresholds=_threshold_cost(folded, network, population, limits) if fires else None,
+        leak_error=_voltage_kept(network.layer(name)) - _voltage_kept(population),
+        thresholds_beyond_reach=None if lif is None else _beyond_reach(folded, lif),
+        thresholds=None if lif is None else _threshold_cost(folded, network, lif, limits),
     )
+
+
+def _voltage_kept(population: AnyPopulation) -> float:
+    """Return what a time step leaves of a voltage of one."""
+    return membrane(population.neuron, 1).decay_voltage.kept
 
 
 def _binding_limits(
@@ -134,7 +138,7 @@ def _binding_limits(
     limits = {"weight": weight_limits(folded, population, exponents, formats)}
     limits |= scale_limits(folded, population, formats)
     table = np.array(list(limits.values()))
-    if isinstance(population.neuron, FloatReadout):  # its channels share the smallest scale
+    if not fires(population.neuron):  # its channels share the smallest scale
         table = np.repeat(table.min(axis=1, keepdims=True), table.shape[1], axis=1)
     binding = np.where(np.isfinite(table.min(axis=0)), table.argmin(axis=0), -1)
     return {key: int((binding == index).sum()) for index, key in enumerate(limits)}
@@ -163,16 +167,16 @@ def _lost_channels(folded: FoldedNetwork, network: IntNetwork, population: Float
     return int(np.sum((np.asarray(real) > 0) & (np.asarray(integer) == 0)))
 
 
-def _beyond_reach(folded: FoldedNetwork, population: FloatPopulation) -> int:
+def _beyond_reach(folded: FoldedNetwork, population: Population[FloatLif]) -> int:
     """Count the neurons that never, or always, fire."""
     return int(np.sum(np.logical_or(*constant_neurons(folded, population))))
 
 
 def _threshold_cost(
-    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, limits: ThresholdLimits
+    folded: FoldedNetwork, network: IntNetwork, population: Population[FloatLif], limits: ThresholdLimits
 ) -> ThresholdCost:
-    neuron = next(p.neuron for p in network.populations if p.name == population.name)
-    assert isinstance(neuron, Lif) and isinstance(population.neuron, FloatLif)
+    integers = neuron_threshold(network.layer(population.name).neuron)
+    assert integers is not None, "what fires in real numbers fires in integers"
     channels = population.shape[0]
     never, always = (
         which.reshape(channels, -1).all(axis=1) for which in constant_neurons(folded, population)
@@ -180,7 +184,7 @@ def _threshold_cost(
     low, high = (
         scale_channels(end, network.scales[population.name]) for end in threshold_range(folded, population)
     )
-    threshold = np.broadcast_to(neuron.threshold, population.shape)
+    threshold = np.broadcast_to(integers, population.shape)
     slack = 1e-6 * np.maximum(1.0, np.abs(threshold))
     off = (threshold > high + slack) | (threshold <= low - 1)
     exact = np.isneginf(low) | forgets(folded, population.neuron)
@@ -190,9 +194,9 @@ def _threshold_cost(
     )
     return ThresholdCost(
         rule=limits.words,
-        distinct=len(np.unique(neuron.threshold)),
-        smallest=int(neuron.threshold.min()),
-        largest=int(neuron.threshold.max()),
+        distinct=len(np.unique(integers)),
+        smallest=int(integers.min()),
+        largest=int(integers.max()),
         channels=channels,
         channels_never_firing=int(never.sum()),
         channels_always_firing=int(always.sum()),

@@ -8,6 +8,7 @@ and variance that independent inputs would give them, and neurons run on these.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,8 +21,11 @@ from ..ir import (
     FloatLif,
     FloatPopulation,
     FoldedNetwork,
-    Input,
+    Population,
+    firing,
     incoming,
+    membrane,
+    spiking,
     value_range,
 )
 from .calibrate import forget, recurrent_spikes
@@ -49,20 +53,18 @@ class Evidence:
 
 def gather_evidence(folded: FoldedNetwork, inputs: Array | None) -> dict[str, Evidence]:
     """For every population that fires."""
-    fires = [p for p in folded.populations if isinstance(p.neuron, FloatLif)]
     if inputs is None:
-        return {population.name: imagine(folded, population) for population in fires}
+        return {population.name: imagine(folded, population) for population in firing(folded)}
     return _measure(folded, np.asarray(inputs)[:SAMPLES])
 
 
-def threshold_range(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
+def threshold_range(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
     """Per neuron, the lowest and the highest threshold under which it fires as with its own.
 
     Both are that threshold, but for one that never fires: anything from the highest voltage it can reach
     on; and for one that always fires: anything below what it reaches in every step, starting from zero.
     """
     neuron = population.neuron
-    assert isinstance(neuron, FloatLif)
     own = np.broadcast_to(neuron.threshold, population.shape)
     never, always = constant_neurons(folded, population)
     (low, _), (lowest, reached) = reachable(folded, population)
@@ -81,21 +83,20 @@ def _measure(folded: FoldedNetwork, inputs: Array) -> dict[str, Evidence]:
     sent = {folded.input.name: inputs, **recurrent_spikes(folded, inputs)}
     names = [population.name for population in folded.populations]
     found = {}
-    for population in folded.populations[1:]:
+    for population in folded.layers:
         name = population.name
         spikes = respond(folded, name, sent)[0]
-        if isinstance(population.neuron, FloatLif):
-            found[name] = _measure_population(folded, population, sent, spikes)
+        if (lif := spiking(population)) is not None:
+            found[name] = _measure_population(folded, lif, sent, spikes)
         sent[name] = spikes
         forget(folded, names, name, sent)
     return found
 
 
 def _measure_population(
-    folded: FoldedNetwork, population: FloatPopulation, sent: dict[str, Array], spikes: Array
+    folded: FoldedNetwork, population: Population[FloatLif], sent: dict[str, Array], spikes: Array
 ) -> Evidence:
     entering, neuron = incoming(folded.connections, population.name), population.neuron
-    assert isinstance(neuron, FloatLif)
     if len(population.shape) == 3 and any(isinstance(c.synapse, Dense) for c in entering):
         return imagine(
             folded, population
@@ -136,38 +137,36 @@ def _evidence(neuron: FloatLif, voltage: Tensor, fires: Tensor, ends: list[Tenso
 # ---- imagined ---------------------------------------------------------------------------------
 
 
-def imagine(folded: FoldedNetwork, population: FloatPopulation) -> Evidence:
+def imagine(folded: FoldedNetwork, population: Population[FloatLif]) -> Evidence:
     """Neurons of each channel that run on normally distributed currents, drawn by a fixed seed."""
     neuron = population.neuron
-    assert isinstance(neuron, FloatLif)
     generator, channels = np.random.default_rng(0), population.shape[0]
     places, timesteps = max(1, ROWS // folded.timesteps), folded.timesteps
     pixels = generator.integers(population.size // channels, size=places)
     bias, threshold, *ends = (
-        torch.tensor(np.broadcast_to(values, population.shape).reshape(channels, -1)[:, pixels].T.copy())
+        np.broadcast_to(values, population.shape).reshape(channels, -1)[:, pixels].T.copy()
         for values in (neuron.bias, neuron.threshold, *threshold_range(folded, population))
     )
-    currents = torch.zeros(places, timesteps, channels, dtype=torch.float64)
+    currents = np.zeros((places, timesteps, channels))
     for still, mean, deviation in _currents(folded, population):
         drawn = generator.standard_normal((places, 1 if still else timesteps, channels))
-        currents += torch.tensor(mean + deviation * drawn)
-    voltage, fires = torch.empty_like(currents), torch.empty(currents.shape, dtype=torch.bool)
-    charge = state = torch.zeros(places, channels, dtype=torch.float64)
+        currents += mean + deviation * drawn
+    rule = replace(membrane(neuron, timesteps), bias=bias, threshold=threshold)
+    voltage, fires = np.empty(currents.shape), np.empty(currents.shape, bool)
+    state = np.zeros(bias.shape), np.zeros(bias.shape)
     for step in range(timesteps):
-        charge = neuron.current_leak * charge + currents[:, step]
-        voltage[:, step] = state = neuron.leak * state + charge + bias
-        fires[:, step] = state > threshold
-        state = state.masked_fill(fires[:, step], 0.0)
-    return _evidence(neuron, voltage, fires, ends)
+        state = rule.integrate(state, currents[:, step])
+        voltage[:, step] = state[1]
+        state, fires[:, step] = rule.fire(state)
+    return _evidence(neuron, torch.tensor(voltage), torch.tensor(fires), [torch.tensor(end) for end in ends])
 
 
 def _currents(folded: FoldedNetwork, population: FloatPopulation) -> Iterator[tuple[bool, Array, Array]]:
     """Per connection: whether it stands still, and the mean and deviation of a current per channel."""
-    sources, channels = {p.name: p.neuron for p in folded.populations}, population.shape[0]
+    channels = population.shape[0]
     for connection in incoming(folded.connections, population.name):
-        source, weight = sources[connection.source], connection.synapse.weight
-        still = isinstance(source, Input)
-        low, high = value_range(source)
+        weight, still = connection.synapse.weight, connection.source == folded.input.name
+        low, high = value_range(folded.input_range)
         mean, variance = SPIKE_POWER, SPIKE_POWER * (1 - SPIKE_POWER)
         if still:
             mean, variance = (low + high) / 2, (high - low) ** 2 / 12

@@ -170,6 +170,8 @@ def voltages(currents: Tensor, bias: Tensor, spikes: Tensor, leak: float, curren
 
     charge_t  = current_leak * charge_(t-1) + current_t
     voltage_t = leak * voltage_(t-1) * (1 - spike_(t-1)) + charge_t + bias
+
+    This is `ir.Membrane` in torch, for all trials at once; a test holds it to that.
     """
     found = torch.empty_like(currents)
     charge = voltage = torch.zeros_like(currents[:, :, 0])

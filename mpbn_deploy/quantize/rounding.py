@@ -24,7 +24,6 @@ from ..ir import (
     FloatPopulation,
     FloatReadout,
     FoldedNetwork,
-    Input,
     IntNetwork,
     IntPopulation,
     Lif,
@@ -32,11 +31,12 @@ from ..ir import (
     Population,
     Readout,
     compact,
+    fires,
     incoming,
     largest_per_channel,
-    neuron_intervals,
     scale_channels,
     scaled,
+    state_intervals,
 )
 from .scales import Formats, Grid, constant_neurons
 
@@ -63,7 +63,7 @@ def round_without_overflow(
     settled = dict(grids)
     for trial in range(MOST_TRIALS):
         network = round_network(folded, settled, formats)
-        excess = {p.name: overflow(network, p, formats) for p in network.populations[1:]}
+        excess = {p.name: overflow(network, p, formats) for p in network.layers}
         if max(float(ratio.max()) for ratio in excess.values()) <= 1:
             return network, settled
         # Weights of few values may not move under a scale that is hardly lower; so ever lower ones.
@@ -81,17 +81,18 @@ def round_without_overflow(
 
 def overflow(network: IntNetwork, population: IntPopulation, formats: Formats) -> Array:
     """How many times the state's limit a channel could reach; those of a readout share the worst."""
-    current, voltage = neuron_intervals(network, population)
+    current, voltage = state_intervals(network, population)
     edges = [largest_per_channel(edge) for edge in (*current, *voltage)]
     ratio: Array = np.max(edges, axis=0) / (formats.state * formats.room(population.name))
-    return np.full_like(ratio, ratio.max()) if isinstance(population.neuron, Readout) else ratio
+    return ratio if fires(population.neuron) else np.full_like(ratio, ratio.max())
 
 
 def round_network(folded: FoldedNetwork, grids: Mapping[str, Grid], formats: Formats) -> IntNetwork:
     connections = {id(c): rounded for c, rounded in _rounded_connections(folded, grids, formats)}
     return IntNetwork(
-        populations=tuple(
-            round_population(folded, p, grids.get(p.name), formats) for p in folded.populations
+        populations=(
+            folded.input,
+            *(round_population(folded, p, grids[p.name], formats) for p in folded.layers),
         ),
         connections=tuple(connections[id(c)] for c in folded.connections),
         timesteps=folded.timesteps,
@@ -123,13 +124,9 @@ def scaled_weight(connection: Connection, scales: Array) -> Array:
 
 
 def round_population(
-    folded: FoldedNetwork, population: FloatPopulation, grid: Grid | None, formats: Formats
+    folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: Formats
 ) -> IntPopulation:
-    neuron = population.neuron
-    if isinstance(neuron, Input):
-        return Population(name=population.name, shape=population.shape, neuron=neuron)
-    assert grid is not None
-    held = grid.held
+    neuron, held = population.neuron, grid.held
     bias = round_biases(neuron.bias, grid.scales, formats, 0.0 if held is None else held.offset)
     # One more than the register holds, so never zero: a current always leaks a little.
     decay_current = max(1, round((1 - neuron.current_leak) * DECAY_ONE))
@@ -138,26 +135,24 @@ def round_population(
         case FloatReadout():
             rounded: Neuron = Readout(bias=bias, decay_current=decay_current, decay_voltage=decay_voltage)
         case FloatLif():
-            threshold = (
-                held.thresholds if held else round_thresholds(folded, population, grid.scales, formats)
-            )
+            lif = population.with_neuron(neuron)
+            threshold = held.thresholds if held else round_thresholds(folded, lif, grid.scales, formats)
             rounded = Lif(
                 threshold=threshold, bias=bias, decay_current=decay_current, decay_voltage=decay_voltage
             )
         case _:
             assert_never(neuron)
-    return Population(name=population.name, shape=population.shape, neuron=rounded)
+    return population.with_neuron(rounded)
 
 
 def round_thresholds(
-    folded: FoldedNetwork, population: FloatPopulation, scales: Array, formats: Formats
+    folded: FoldedNetwork, population: Population[FloatLif], scales: Array, formats: Formats
 ) -> Array:
     """Thresholds rounded down; neurons that never (always) fire in float do so in integers too.
 
     They get the farthest threshold of the format, beyond which no voltage can go.
     """
     neuron = population.neuron
-    assert isinstance(neuron, FloatLif)
     never, always = constant_neurons(folded, population)
     floored = np.floor(scale_channels(np.where(np.isfinite(neuron.threshold), neuron.threshold, 0.0), scales))
     lowest = formats.lowest_threshold

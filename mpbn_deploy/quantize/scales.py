@@ -29,13 +29,15 @@ from ..ir import (
     Connection,
     FloatLif,
     FloatPopulation,
-    FloatReadout,
     FoldedNetwork,
-    Input,
-    float_intervals,
+    Population,
+    fires,
     incoming,
     largest_per_channel,
+    neuron_bias,
     per_channel,
+    spiking,
+    state_intervals,
     value_range,
 )
 
@@ -140,23 +142,21 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: For
 @lru_cache(maxsize=1)  # several questions about one population follow each other
 def reachable(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Interval, Interval]:
     """Return the intervals of the current and of the voltage of every neuron."""
-    return float_intervals(folded, population)
+    return state_intervals(folded, population)
 
 
 def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> dict[str, Array]:
     """For each limit but that of weights, the largest scale per channel that keeps it; infinite for none."""
-    neuron = population.neuron
-    assert not isinstance(neuron, Input)
     (low, high), (lowest, highest) = reachable(folded, population)
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
     limits = {
-        "bias": _ratio(formats.bias, largest_per_channel(neuron.bias)),
+        "bias": _ratio(formats.bias, largest_per_channel(neuron_bias(population.neuron))),
         "state": _ratio(formats.state / 2**STATE_EXPONENT, reach / formats.room(population.name)),
     }
-    if isinstance(neuron, FloatLif):
+    if (lif := spiking(population)) is not None:
         # What no voltage reaches becomes the farthest threshold of the format, and need not be held.
-        threshold = np.broadcast_to(neuron.threshold, population.shape)
-        never, always = constant_neurons(folded, population)
+        threshold = np.broadcast_to(lif.neuron.threshold, population.shape)
+        never, always = constant_neurons(folded, lif)
         within = np.where(never | always, 0.0, threshold)
         limits["threshold"] = _ratio(formats.threshold, largest_per_channel(within))
     return limits
@@ -171,13 +171,12 @@ def weight_limits(
     return limits
 
 
-def constant_neurons(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
+def constant_neurons(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
     """Which neurons can never fire, and which must fire in every step, whatever the input.
 
     Where a channel has one threshold, its neurons are constant only if all of them are: it stays one.
     """
     neuron = population.neuron
-    assert isinstance(neuron, FloatLif)
     (low, _), (_, highest) = reachable(folded, population)
     threshold = np.broadcast_to(neuron.threshold, population.shape)
     # One that fires in every step starts each from zero; a current that leaks can only be judged from below.
@@ -200,7 +199,7 @@ def _scales(
     formats: Formats,
 ) -> Array:
     scales = np.min([*limits.values(), *_weight_ratios(largest, exponents, formats)], axis=0)
-    if isinstance(population.neuron, FloatReadout):
+    if not fires(population.neuron):
         scales = np.full_like(scales, scales.min())
     return np.where(np.isfinite(scales), scales, 1.0)
 
@@ -224,8 +223,9 @@ def noise_power(folded: FoldedNetwork, connection: Connection, population: Float
 
 def mean_square(folded: FoldedNetwork, connection: Connection) -> float:
     """Of what the weights of a connection multiply."""
-    source = next(p.neuron for p in folded.populations if p.name == connection.source)
-    return max(map(abs, value_range(source))) ** 2 / 3 if isinstance(source, Input) else SPIKE_POWER
+    if connection.source != folded.input.name:
+        return SPIKE_POWER
+    return max(map(abs, value_range(folded.input_range))) ** 2 / 3
 
 
 def _noise(grid: Grid, powers: list[Array]) -> float:
@@ -241,7 +241,7 @@ def snapped(grid: Grid, entering: list[Connection], population: FloatPopulation,
 
     scale <- floor(scale * w / quantum) * quantum / w, channel by channel
     """
-    if len(entering) < 2 or isinstance(population.neuron, FloatReadout):
+    if len(entering) < 2 or not fires(population.neuron):
         return grid
     scales = grid.scales
     free = np.ones(len(scales), bool)

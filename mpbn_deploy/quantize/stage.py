@@ -19,7 +19,7 @@ from ..base import Array, OptionError, did_you_mean
 from ..execute.emulator import peaks
 from ..formats.options import Overflow
 from ..hardware import HardwareProfile
-from ..ir import FloatLif, FoldedNetwork, IntNetwork, largest_per_channel
+from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel
 from .calibrate import calibrate
 from .cost import Quantized, with_costs
 from .evidence import gather_evidence
@@ -61,7 +61,7 @@ def quantize(
     folded = silence_constants(folded)
     if overflow == "measured" and inputs is not None:
         formats = replace(formats, allowances=measured_allowances(folded, inputs))
-    grids = {p.name: choose_grid(folded, p, formats) for p in folded.populations[1:]}
+    grids = {p.name: choose_grid(folded, p, formats) for p in folded.layers}
     network, grids = round_without_overflow(folded, grids, formats)
     if limits.bind:
         network = _under_limits(folded, network, grids, inputs, profile, limits, formats)
@@ -122,11 +122,10 @@ def measured_allowances(folded: FoldedNetwork, inputs: Array) -> dict[str, Array
     """
     reached = peaks(folded, inputs)
     allowances = {}
-    for population in folded.populations[1:]:
-        if isinstance(population.neuron, FloatLif):
-            current, voltage = reachable(folded, population)
-            widest = np.max([largest_per_channel(edge) for edge in (*current, *voltage)], axis=0)
-            likely = MARGIN * reached[population.name]
-            room = np.divide(widest, likely, out=np.ones_like(widest), where=likely > 0)
-            allowances[population.name] = np.maximum(room, 1.0)
+    for population in firing(folded):
+        current, voltage = reachable(folded, population)
+        widest = np.max([largest_per_channel(edge) for edge in (*current, *voltage)], axis=0)
+        likely = MARGIN * reached[population.name]
+        room = np.divide(widest, likely, out=np.ones_like(widest), where=likely > 0)
+        allowances[population.name] = np.maximum(room, 1.0)
     return allowances

@@ -12,10 +12,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ..base import Array, NetworkError, OptionError, QuantizeError
 from ..ir import (
-    DECAY_ONE,
     Connection,
     Conv2d,
     Dense,
@@ -26,7 +26,10 @@ from ..ir import (
     Pair,
     Population,
     Readout,
+    Shape,
     Synapse,
+    fires,
+    membrane,
 )
 from .scales import Formats
 
@@ -46,7 +49,7 @@ def describe_structure(network: IntNetwork, formats: Formats) -> str:
                 "minimum": source.minimum,
                 "maximum": source.maximum,
             },
-            "populations": [_describe_neurons(p) for p in network.populations[1:]],
+            "populations": [_describe_neurons(p) for p in network.layers],
             "connections": [_describe_connection(c) for c in network.connections],
         }
     )
@@ -59,14 +62,13 @@ def _refuse_untrainable(network: IntNetwork) -> None:
             raise QuantizeError(
                 f"{connection.label}: recurrent; quantization-aware training is feed-forward."
             )
-    for population in network.populations[1:]:
-        neuron = population.neuron
-        if isinstance(neuron, (Lif, Readout)) and neuron.decay_current != DECAY_ONE:
+    for population in network.layers:
+        if membrane(population.neuron, 1).decay_current.kept:
             raise QuantizeError(
                 f"{population.name}: a current that leaks slowly; it must be forgotten at once."
             )
     output = network.output.neuron
-    if not isinstance(output, Readout) or output.decay_voltage:
+    if fires(output) or membrane(output, 1).decay_voltage.kept != 1:
         raise QuantizeError(
             f"{network.output.name}: quantization-aware training needs a readout that adds up."
         )
@@ -74,14 +76,20 @@ def _refuse_untrainable(network: IntNetwork) -> None:
 
 def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
     neuron = population.neuron
-    assert isinstance(neuron, (Lif, Readout))
+    match neuron:
+        case Lif(threshold=threshold):
+            fired_at: Shape | None = threshold.shape
+        case Readout():
+            fired_at = None
+        case _:
+            assert_never(neuron)
     return {
         "name": population.name,
         "shape": population.shape,
         "bias": neuron.bias.shape,
         "bias_exponent": neuron.bias_exponent,
         "decay_voltage": neuron.decay_voltage,
-        "threshold": neuron.threshold.shape if isinstance(neuron, Lif) else None,
+        "threshold": fired_at,
     }
 
 
@@ -102,9 +110,7 @@ def read_structure(structure: str) -> tuple[IntNetwork, Formats]:
         told = json.loads(structure)
         source = told["input"]
         neuron = Input(minimum=int(source["minimum"]), maximum=int(source["maximum"]))
-        first: IntPopulation = Population(
-            name=str(source["name"]), shape=_sizes(source["shape"]), neuron=neuron
-        )
+        first = Population(name=str(source["name"]), shape=_sizes(source["shape"]), neuron=neuron)
         populations = (first, *map(_read_neurons, told["populations"]))
         network = IntNetwork(
             populations=populations,

@@ -42,10 +42,12 @@ from ..ir import (
     FloatPopulation,
     FoldedNetwork,
     IntNetwork,
-    Lif,
+    Population,
     compact,
+    firing,
     incoming,
     per_channel,
+    spiking,
 )
 from .evidence import Evidence, threshold_range
 from .rounding import lowered, round_without_overflow
@@ -102,7 +104,7 @@ class ThresholdLimits:
 # ---- constant neurons -------------------------------------------------------------------------
 
 
-def constant_channels(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
+def constant_channels(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
     """Which channels never fire, and which fire in every step, with all their neurons."""
     never, always = (
         neurons.reshape(population.shape[0], -1).all(axis=1)
@@ -113,24 +115,21 @@ def constant_channels(folded: FoldedNetwork, population: FloatPopulation) -> tup
 
 def silence_constants(folded: FoldedNetwork) -> FoldedNetwork:
     """Channels that never, or always, fire without weights and biases; exactly the same spikes."""
-    populations, constant = [], {}
-    for population in folded.populations:
-        neuron = population.neuron
-        if isinstance(neuron, FloatLif):
-            never, always = constant_channels(folded, population)
-            constant[population.name] = never | always
-            ends = np.where(never, np.inf, -np.inf)
-            population = replace(
-                population,
-                neuron=replace(
-                    neuron,
-                    threshold=_where_channel(never | always, ends, neuron.threshold),
-                    bias=_where_channel(never | always, 0.0, neuron.bias),
-                ),
+    silenced, constant = {}, {}
+    for population in firing(folded):
+        never, always = constant_channels(folded, population)
+        constant[population.name] = never | always
+        ends, neuron = np.where(never, np.inf, -np.inf), population.neuron
+        silenced[population.name] = population.with_neuron(
+            replace(
+                neuron,
+                threshold=_where_channel(never | always, ends, neuron.threshold),
+                bias=_where_channel(never | always, 0.0, neuron.bias),
             )
-        populations.append(population)
+        )
     if not any(channels.any() for channels in constant.values()):
         return folded
+    populations = tuple(silenced.get(p.name, p) for p in folded.populations)
     connections = [
         replace(
             c, synapse=replace(c.synapse, weight=_where_channel(constant[c.target], 0.0, c.synapse.weight))
@@ -139,7 +138,7 @@ def silence_constants(folded: FoldedNetwork) -> FoldedNetwork:
         else c
         for c in folded.connections
     ]
-    return replace(folded, populations=tuple(populations), connections=tuple(connections))
+    return replace(folded, populations=populations, connections=tuple(connections))
 
 
 def _where_channel(channels: Array, value: Array | float, otherwise: Array) -> Array:
@@ -164,20 +163,19 @@ def cores_of_channels(network: IntNetwork, profile: HardwareProfile) -> dict[str
 
 def one_core(network: IntNetwork) -> dict[str, Array]:
     """As if all channels of a population sat on one core."""
-    return {p.name: np.zeros(p.shape[0], int) for p in network.populations[1:]}
+    return {p.name: np.zeros(p.shape[0], int) for p in network.layers}
 
 
 def few_enough(network: IntNetwork, profile: HardwareProfile, limits: ThresholdLimits) -> bool:
     """Whether no core has more thresholds than it holds, where the network's neurons sit now."""
     if limits.per_core is None:
         return True
-    neurons = {p.name: p.neuron for p in network.populations}
-    for layer in place(network, profile).layers:
-        neuron = neurons[layer.name]
-        if isinstance(neuron, Lif):
-            values = np.broadcast_to(neuron.threshold, layer.shape)
-            if any(len(np.unique(values[tile])) > limits.per_core for tile in layer.tiles()):
-                return False
+    placed = {layer.name: layer for layer in place(network, profile).layers}
+    for population in firing(network):
+        values = np.broadcast_to(population.neuron.threshold, population.shape)
+        tiles = placed[population.name].tiles()
+        if any(len(np.unique(values[tile])) > limits.per_core for tile in tiles):
+            return False
     return True
 
 
@@ -190,11 +188,10 @@ def hold_thresholds(
     formats: Formats,
 ) -> tuple[IntNetwork, dict[str, Grid]]:
     """Integers under the limits, in which no state can overflow, and their grids."""
-    populations = {p.name: p for p in folded.populations}
 
     def hold(name: str, grid: Grid, most: Array) -> Grid:
-        population = populations[name]
-        if not isinstance(population.neuron, FloatLif):
+        population = spiking(folded.layer(name))
+        if population is None:
             return replace(grid, scales=np.minimum(grid.scales, most))
         if limits.per_core is None and not limits.shared:
             lower = replace(grid, scales=np.minimum(grid.scales, most))
@@ -272,9 +269,8 @@ class Neurons:
         return replace(self, **parts)
 
 
-def _neurons(folded: FoldedNetwork, population: FloatPopulation, evidence: Evidence) -> Neurons:
+def _neurons(folded: FoldedNetwork, population: Population[FloatLif], evidence: Evidence) -> Neurons:
     neuron, shape = population.neuron, population.shape
-    assert isinstance(neuron, FloatLif)
     lowest, highest = threshold_range(folded, population)
     growth = evidence.growth.numpy()
     fitted = per_channel(growth.sum(axis=0) / (growth**2).sum(axis=0), shape)
@@ -295,7 +291,7 @@ def _as_population(values: Array, population: FloatPopulation) -> Array:
 
 def raise_thresholds(
     folded: FoldedNetwork,
-    population: FloatPopulation,
+    population: Population[FloatLif],
     grid: Grid,
     evidence: Evidence,
     limits: ThresholdLimits,
@@ -361,10 +357,9 @@ class Room:
 
 
 def _room(
-    folded: FoldedNetwork, population: FloatPopulation, grid: Grid, most: Array, formats: Formats
+    folded: FoldedNetwork, population: Population[FloatLif], grid: Grid, most: Array, formats: Formats
 ) -> Room:
     neuron = population.neuron
-    assert isinstance(neuron, FloatLif)
     entering = incoming(folded.connections, population.name)
     memory = sum(neuron.leak ** (2 * step) for step in range(folded.timesteps))
     limits = scale_limits(folded, population, formats)
@@ -381,7 +376,7 @@ def _room(
 
 def share_thresholds(
     folded: FoldedNetwork,
-    population: FloatPopulation,
+    population: Population[FloatLif],
     grid: Grid,
     evidence: Evidence,
     room: Room,

@@ -1,7 +1,7 @@
 """The quantization-aware twin: an integer network that can be trained.
 
 What is learned are real weights, biases and thresholds; what runs forward are the integers that they
-round to, in the arithmetic of `int_ir`: integer weights, integer thresholds, a leak that truncates. All
+round to, in the arithmetic of `ir.Lif`: integer weights, integer thresholds, a leak that truncates. All
 integers stay below 2**24, where float32 is exact. So the network that is trained *is* the network that
 is deployed, spike by spike.
 
@@ -29,7 +29,16 @@ from torch.autograd.function import once_differentiable
 
 from ..base import Array, QuantizeError, record
 from ..execute.emulator import apply_weight, truncated_decay
-from ..ir import DECAY_ONE, STATE_EXPONENT, Connection, IntNetwork, IntPopulation, Lif, Readout, as_steps
+from ..ir import (
+    DECAY_ONE,
+    STATE_EXPONENT,
+    Connection,
+    IntNetwork,
+    IntPopulation,
+    as_steps,
+    neuron_threshold,
+    with_values,
+)
 from ..nn import TimedLayer
 from .rounding import overflow
 from .scales import Formats
@@ -130,13 +139,14 @@ class QuantizedNeurons(TimedLayer):
     def __init__(self, population: IntPopulation, formats: Formats) -> None:
         super().__init__()
         neuron = population.neuron
-        assert isinstance(neuron, (Lif, Readout))
         self.population, self.neuron, self.formats = population, neuron, formats
         self.timesteps = 1
         self.bias = nn.Parameter(torch.zeros(neuron.bias.shape))
-        threshold = neuron.threshold if isinstance(neuron, Lif) else None
+        threshold = neuron_threshold(neuron)
         self.threshold = None if threshold is None else nn.Parameter(torch.zeros(threshold.shape))
-        self.register_buffer("scale", torch.ones(population.shape[0]))  # what the integers mean: see int_ir
+        self.register_buffer(
+            "scale", torch.ones(population.shape[0])
+        )  # what the integers mean: see IntNetwork
         self.register_buffer(
             "width", torch.ones(population.shape[0])
         )  # a voltage of one, in units of the state
@@ -154,25 +164,23 @@ class QuantizedNeurons(TimedLayer):
 
     def start(self, population: IntPopulation, scales: Array, width: Tensor) -> None:
         """Round to the integers given."""
-        neuron = population.neuron
-        assert isinstance(neuron, (Lif, Readout))
+        neuron, threshold = population.neuron, neuron_threshold(population.neuron)
         self.scale.copy_(torch.tensor(scales))
         self.width.copy_(width)
         bias = torch.tensor(neuron.bias * 2.0**neuron.bias_exponent)
         self.bias.copy_(bias / _spread(self.width.double(), bias.dim()))
-        if isinstance(neuron, Lif) and self.threshold is not None:
-            between = torch.tensor(neuron.threshold + 0.5) * STATE_UNIT  # two integers, floor gives the lower
+        if threshold is not None and self.threshold is not None:
+            between = torch.tensor(threshold + 0.5) * STATE_UNIT  # two integers, floor gives the lower
             self.threshold.copy_(between / _spread(self.width.double(), between.dim()))
 
     def integers(self) -> IntPopulation:
-        neuron = replace(self.neuron, bias=_whole(self.integer_bias()))
-        if isinstance(neuron, Lif):
-            neuron = replace(neuron, threshold=_whole(self.integer_threshold()))
-        return replace(self.population, neuron=neuron)
+        bias, fires = _whole(self.integer_bias()), self.threshold is not None
+        threshold = _whole(self.integer_threshold()) if fires else None
+        return self.population.with_neuron(with_values(self.neuron, bias, threshold))
 
     def forward(self, current: Tensor) -> Tensor:
         bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
-        if isinstance(self.neuron, Readout):
+        if self.threshold is None:
             return current + bias
         width = _spread(self.width, current.dim() - 1)
         spec = _Spec(timesteps=self.timesteps, decay=self.neuron.decay_voltage, width=width)
@@ -205,7 +213,10 @@ class _Spec:
 def scan_integers(
     current: Tensor, bias: Tensor, threshold: Tensor, timesteps: int, decay: int
 ) -> tuple[Tensor, Tensor]:
-    """Spikes, and voltages before they are reset, of currents [timesteps * batch, *shape]."""
+    """Spikes, and voltages before they are reset, of currents [timesteps * batch, *shape].
+
+    This is `ir.Membrane` in torch, for speed; a test holds it to that.
+    """
     voltages, spikes = torch.empty_like(current), torch.empty_like(current)
     keep, reset = truncated_decay(decay), None
     steps = zip(*(values.chunk(timesteps) for values in (current, voltages, spikes)), strict=True)
@@ -219,7 +230,7 @@ def scan_integers(
 
 
 class _Scan(torch.autograd.Function):
-    """As nn.scan, in integers, with the neuron of int_ir.
+    """As nn.scan, in integers, with the neuron of `ir.Lif`.
 
     forward     voltage    = trunc(keep * reset) + current + bias
                 spike      = voltage > threshold
@@ -276,7 +287,7 @@ class QuantizedBody(nn.Module):
         self.structure = structure
         template, formats = read_structure(structure)
         self.source, self.formats = template.input, formats
-        self.neurons = nn.ModuleList(QuantizedNeurons(p, formats) for p in template.populations[1:])
+        self.neurons = nn.ModuleList(QuantizedNeurons(p, formats) for p in template.layers)
         self.synapses = nn.ModuleList(QuantizedSynapse(c, formats) for c in template.connections)
 
     @property
@@ -293,7 +304,7 @@ class QuantizedBody(nn.Module):
     def of(cls, network: IntNetwork, formats: Formats, inputs: Array) -> QuantizedBody:
         """The twin of an integer network; `inputs` show how its voltages vary."""
         body = cls(describe_structure(network, formats))
-        units = {p.name: torch.tensor(network.scales[p.name] * STATE_UNIT) for p in network.populations[1:]}
+        units = {p.name: torch.tensor(network.scales[p.name] * STATE_UNIT) for p in network.layers}
         with torch.no_grad():
             body._start(network, units, 1.0)
             units |= body._deviations(inputs, network.timesteps)
@@ -303,7 +314,7 @@ class QuantizedBody(nn.Module):
 
     def _start(self, network: IntNetwork, units: Mapping[str, Tensor], power: float) -> None:
         """Round to the integers of a network, learning in these units of voltage, and this one of input."""
-        for neurons, population in zip(self.all_neurons, network.populations[1:], strict=True):
+        for neurons, population in zip(self.all_neurons, network.layers, strict=True):
             neurons.start(population, network.scales[population.name], units[population.name])
         for synapse, connection in zip(self.all_synapses, network.connections, strict=True):
             weight = connection.synapse.weight
@@ -322,7 +333,7 @@ class QuantizedBody(nn.Module):
         found = {}
 
         def measure(neurons: QuantizedNeurons, given: tuple[Tensor, ...], sent: Tensor) -> None:
-            if isinstance(neurons.neuron, Lif):
+            if neurons.threshold is not None:
                 found[neurons.population.name] = neurons.deviation(given[0])
 
         for neurons in self.all_neurons:
@@ -375,7 +386,7 @@ class QuantizedBody(nn.Module):
         """Shrink the channels whose states could overflow, until none can: a proof for all inputs."""
         for _ in range(MOST_TRIALS):
             network = self.to_integers(timesteps)
-            excess = {p.name: overflow(network, p, self.formats) for p in network.populations[1:]}
+            excess = {p.name: overflow(network, p, self.formats) for p in network.layers}
             if max(float(ratio.max()) for ratio in excess.values()) <= 1:
                 return
             with torch.no_grad():

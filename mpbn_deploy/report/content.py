@@ -9,7 +9,7 @@ from typing import Any
 from ..base import record
 from ..fit import FitReport
 from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, IntNetwork, IntPopulation, Lif, Trace
+from ..ir import FoldedNetwork, IntNetwork, Lif, Population, Trace, firing
 from ..verify import VerifyReport
 
 
@@ -35,12 +35,12 @@ class ReportContent:
     trained_thresholds: Mapping[str, float] = field(default_factory=dict)
     files: Mapping[str, int] = field(default_factory=dict)
 
-    def spiking(self) -> list[tuple[IntPopulation, Lif]]:
-        """Return the spiking populations, each with its neuron."""
-        return [(p, p.neuron) for p in self.network.populations if isinstance(p.neuron, Lif)]
+    def spiking(self) -> list[Population[Lif]]:
+        """Return the spiking populations."""
+        return list(firing(self.network))
 
     def firing_rate(self) -> float | None:
         """Return the mean spikes per neuron and time step; None without spiking populations."""
-        spikes = [self.trace.spikes[population.name] for population, _ in self.spiking()]
+        spikes = [self.trace.spikes[population.name] for population in self.spiking()]
         count = sum(values.size for values in spikes)
         return sum(float(values.sum()) for values in spikes) / count if count else None

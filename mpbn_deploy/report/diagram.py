@@ -12,7 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from markupsafe import Markup
 from typing_extensions import assert_never
 
-from ..ir import NO_BORDER, Connection, Conv2d, Dense, Input, IntNetwork, IntPopulation, Lif, Readout, Synapse
+from ..ir import (
+    NO_BORDER,
+    Connection,
+    Conv2d,
+    Dense,
+    Input,
+    IntNetwork,
+    Lif,
+    Neuron,
+    Population,
+    Readout,
+    Synapse,
+    fires,
+)
 from .content import ReportContent
 from .formatting import dimensions, integer, percent, shortened
 from .svg import element, group, picture, population_colors, rectangle, short, text
@@ -26,6 +39,7 @@ ARROW = 7.0
 LETTERS = 34  # longest name in a box
 HEADINGS = ("shape", "neurons", "firing rate", "cores")
 
+AnyBox = Population[Input | Neuron]
 Ports = tuple[float, float]  # y coordinates of the two ends of a lane
 Lanes = list[tuple[Connection, int]]
 
@@ -37,7 +51,7 @@ def network_diagram(content: ReportContent) -> Markup:
     left = LANE * (1 + max((lane for _, lane in lanes), default=-1))
     width = max(WIDTH, left + NARROWEST)
     height = TOP + ROW * len(network.populations) - (ROW - BOX) / 2
-    colors = population_colors([population.name for population in network.populations[1:]])
+    colors = population_colors([population.name for population in network.layers])
     parts = [group(_columns(HEADINGS, 14.0, width), class_="muted")]
     for row, population in enumerate(network.populations):
         parts.append(_box(population, row, (left, width), colors.get(population.name, "var(--muted)")))
@@ -130,7 +144,7 @@ def _pair(pair: tuple[int, int]) -> str:
     return str(pair[0]) if pair[0] == pair[1] else dimensions(pair)
 
 
-def _kind(population: IntPopulation) -> str:
+def _kind(population: AnyBox) -> str:
     match neuron := population.neuron:
         case Input():
             return f"input, {neuron.minimum}..{neuron.maximum}"
@@ -143,12 +157,12 @@ def _kind(population: IntPopulation) -> str:
             assert_never(neuron)
 
 
-def _facts(content: ReportContent, population: IntPopulation) -> tuple[str, ...]:
+def _facts(content: ReportContent, population: AnyBox) -> tuple[str, ...]:
     """Return the texts of the columns; the input has no neurons and takes no core."""
-    if isinstance(population.neuron, Input):
+    if population is content.network.input:
         return (dimensions(population.shape), "", "", "")
     spikes = content.trace.spikes[population.name]
-    rate = percent(float(spikes.mean()), 1) if isinstance(population.neuron, Lif) else ""
+    rate = percent(float(spikes.mean()), 1) if fires(population.neuron) else ""
     layers = content.fit.layers if content.fit.cores is not None else ()
     cores = next((layer.cores for layer in layers if layer.name == population.name), None)
     return (
@@ -168,9 +182,9 @@ def _columns(words: Sequence[str], height: float, width: float) -> Iterator[Mark
         yield text(width - PADDING - place * COLUMN, height, word, anchor="end")
 
 
-def _box(population: IntPopulation, row: int, ends: tuple[float, float], color: str) -> Markup:
+def _box(population: AnyBox, row: int, ends: tuple[float, float], color: str) -> Markup:
     (left, right), top = ends, _middle(row) - BOX / 2
-    class_ = "box fires" if isinstance(population.neuron, Lif) else "box"
+    class_ = "box fires" if fires(population.neuron) else "box"
     return group(
         [
             element("rect", x=left + 1, y=top, width=right - left - 2, height=BOX, rx=7, class_=class_),

@@ -8,7 +8,15 @@ import numpy as np
 from markupsafe import Markup
 
 from ..base import Array
-from ..ir import Connection, FloatLif, FoldedNetwork, IntNetwork, IntPopulation, Lif, per_channel
+from ..ir import (
+    Connection,
+    FoldedNetwork,
+    IntNetwork,
+    Lif,
+    Population,
+    firing,
+    per_channel,
+)
 from .content import ReportContent
 from .diagram import bundles, connection_text
 from .formatting import integer, number, percent, plural
@@ -31,15 +39,14 @@ Ends = tuple[float, float]
 
 def thresholds(content: ReportContent) -> list[Panel]:
     """Draw the thresholds of each spiking population: an outline before quantization, bars after."""
-    colors = population_colors([population.name for population in content.network.populations[1:]])
+    colors = population_colors([population.name for population in content.network.layers])
     return [
-        _threshold_panel(content, population, neuron, colors[population.name])
-        for population, neuron in content.spiking()
+        _threshold_panel(content, population, colors[population.name]) for population in content.spiking()
     ]
 
 
-def _threshold_panel(content: ReportContent, population: IntPopulation, neuron: Lif, color: str) -> Panel:
-    after = real_thresholds(content.network, population, neuron)
+def _threshold_panel(content: ReportContent, population: Population[Lif], color: str) -> Panel:
+    after = real_thresholds(content.network, population)
     before = None if content.folded is None else folded_thresholds(content.folded, population.name)
     if before is not None:
         # Thresholds per channel may have been one per neuron before quantization.
@@ -50,7 +57,7 @@ def _threshold_panel(content: ReportContent, population: IntPopulation, neuron: 
     aside = [f"{integer(beyond)} outside the range, in the edge bars"] if beyond else []
     return Panel(
         name=population.name,
-        notes=(*_threshold_notes(content, population, neuron, before, after), *aside),
+        notes=(*_threshold_notes(content, population, before, after), *aside),
         picture=histogram(
             after.ravel(),
             ends,
@@ -63,10 +70,11 @@ def _threshold_panel(content: ReportContent, population: IntPopulation, neuron: 
 
 
 def _threshold_notes(
-    content: ReportContent, population: IntPopulation, neuron: Lif, before: Array | None, after: Array
+    content: ReportContent, population: Population[Lif], before: Array | None, after: Array
 ) -> Iterator[str]:
     per = "neuron" if after.size == population.size else "channel"
-    yield f"{plural(after.size, per)}, {plural(len(np.unique(neuron.threshold)), 'distinct integer')}"
+    distinct = len(np.unique(population.neuron.threshold))
+    yield f"{plural(after.size, per)}, {plural(distinct, 'distinct integer')}"
     if (trained := content.trained_thresholds.get(population.name)) is not None:
         yield f"{number(trained)} for all before folding"
     if before is not None:
@@ -75,17 +83,16 @@ def _threshold_notes(
         yield f"rounding error at most {farthest:.2g}"
 
 
-def real_thresholds(network: IntNetwork, population: IntPopulation, neuron: Lif) -> Array:
+def real_thresholds(network: IntNetwork, population: Population[Lif]) -> Array:
     """Return the integer thresholds in the unit of the float network: threshold / scale."""
-    values = neuron.threshold.astype(np.float64)
+    values = population.neuron.threshold.astype(np.float64)
     scales = network.scales.get(population.name)
     return values if scales is None else values / per_channel(scales, values.shape)
 
 
 def folded_thresholds(folded: FoldedNetwork, name: str) -> Array | None:
     """Return the thresholds of one population before rounding."""
-    neurons = [population.neuron for population in folded.populations if population.name == name]
-    return next((neuron.threshold for neuron in neurons if isinstance(neuron, FloatLif)), None)
+    return next((p.neuron.threshold for p in firing(folded) if p.name == name), None)
 
 
 def histogram_range(values: Array) -> Ends:
@@ -104,7 +111,7 @@ def histogram_range(values: Array) -> Ends:
 
 def weights(network: IntNetwork) -> list[Panel]:
     """Draw the integer weights of each connection."""
-    colors = population_colors([population.name for population in network.populations[1:]])
+    colors = population_colors([population.name for population in network.layers])
     return [_weight_panel(parts, colors[parts[0].target]) for parts in bundles(network).values()]
 
 

@@ -61,7 +61,7 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "verdicts": verdicts(content),
         "pipeline": pipeline(content),
         "cards": cards(content),
-        "colors": population_colors([population.name for population in content.network.populations[1:]]),
+        "colors": population_colors([population.name for population in content.network.layers]),
         "diagram": network_diagram(content),
         "thresholds": arrange(thresholds(content)),
         "weights": arrange(weights(content.network)),

@@ -29,9 +29,9 @@ BLUE = (0x2F, 0x86, 0xC8)  # visible on white and on black
 
 def raster(content: ReportContent) -> list[Panel]:
     """Draw the spikes of the first sample; large populations show equidistant neurons."""
-    colors = population_colors([population.name for population in content.network.populations[1:]])
+    colors = population_colors([population.name for population in content.network.layers])
     panels = []
-    for population, _ in content.spiking():
+    for population in content.spiking():
         spikes = content.trace.spikes[population.name][0]
         shown = sampled_neurons(spikes.reshape(len(spikes), -1)).T[:, :STEPS]
         some = f"{integer(len(shown))} of " if len(shown) < population.size else ""
@@ -105,7 +105,7 @@ class HeatMap:
 
 def rates(content: ReportContent) -> HeatMap:
     """Return the share of neurons that fire, over all samples."""
-    table = {p.name: _rate_per_step(content.trace.spikes[p.name]) for p, _ in content.spiking()}
+    table = {p.name: _rate_per_step(content.trace.spikes[p.name]) for p in content.spiking()}
     return heat_map(table, _colors(content), digits=1)
 
 
@@ -134,7 +134,7 @@ def heat_map(table: dict[str, Array], colors: dict[str, str], *, digits: int) ->
 
 
 def _colors(content: ReportContent) -> dict[str, str]:
-    return population_colors([population.name for population in content.network.populations[1:]])
+    return population_colors([population.name for population in content.network.layers])
 
 
 def _rate_per_step(spikes: Array) -> Array:

@@ -151,7 +151,7 @@ def _chip(content: ReportContent) -> Card:
 def cards(content: ReportContent) -> list[Card]:
     """Return the key figures."""
     network = content.network
-    neurons = sum(population.size for population in network.populations[1:])
+    neurons = sum(population.size for population in network.layers)
     weights = sum(connection.synapse.weight.size for connection in network.connections)
     return [
         *_cost_cards(content),

@@ -23,21 +23,18 @@ from ..base import Array, SimulationError, announce, freeze_arrays, record, trac
 from ..execute.emulator import Emulator
 from ..ir import (
     Connection,
-    FloatLif,
-    FloatReadout,
     FoldedNetwork,
-    Input,
     IntNetwork,
     IntPopulation,
-    Lif,
-    Readout,
     Trace,
     as_steps,
+    fires,
     incoming,
+    neuron_kind,
     per_channel,
 )
 from .accuracy import Predictions, compare_predictions
-from .flips import CAUSES, ONE_WEIGHT, Sent, Side, arriving, integer_side, real_side, recoveries
+from .flips import CAUSES, ONE_WEIGHT, Sent, Side, arriving, recoveries, side
 
 SEVERAL, EARLIER = "several together", "earlier"
 VALUES_AT_ONCE = 2**24  # neurons times steps times samples whose traces are held at once
@@ -187,8 +184,8 @@ class _Run:
         """Of the integer and of the float network."""
         unit = ONE_WEIGHT * per_channel(self.network.scales[population.name], population.shape)
         return (
-            integer_side(self.network, population, self.integer),
-            real_side(self.folded, population.name, self.real, unit),
+            side(self.network, population.name, self.integer),
+            side(self.folded, population.name, self.real, unit),
         )
 
     def of_sample(self, sample: int) -> _Run:
@@ -215,7 +212,7 @@ def measure_drift(
     neurons = sum(population.size for population in network.populations)
     size = max(1, VALUES_AT_ONCE // (neurons * network.timesteps))
     starts = range(0, len(inputs), size)
-    populations: dict[str, list[dict[str, Array]]] = {p.name: [] for p in network.populations[1:]}
+    populations: dict[str, list[dict[str, Array]]] = {p.name: [] for p in network.layers}
     flips = {name: Counter(dict.fromkeys((*CAUSES, SEVERAL, EARLIER), 0)) for name in populations}
     firsts, predictions = [], []
     emulator, executed = Emulator(folded), _executed(network, inputs, trace)
@@ -224,7 +221,7 @@ def measure_drift(
         run, predicted = _run(folded, network, inputs[part], emulator.run(inputs[part]), executed(part))
         predictions.append(predicted)
         firsts.append(_first_flip(run, start))
-        for population in network.populations[1:]:
+        for population in network.layers:
             measures, causes = _measure(run, population)
             populations[population.name].append(measures)
             flips[population.name].update(causes)
@@ -241,9 +238,9 @@ def measure_drift(
 
 def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
     """Refuse networks that are not one and the same but for rounding, or integers of unknown scale."""
-    kinds = {Input: Input, FloatLif: Lif, FloatReadout: Readout}
-    expected = {p.name: (p.shape, kinds[type(p.neuron)]) for p in folded.populations}
-    found = {p.name: (p.shape, type(p.neuron)) for p in network.populations}
+    expected, found = (
+        {p.name: (p.shape, neuron_kind(p.neuron)) for p in each.populations} for each in (folded, network)
+    )
     if unlike := [name for name in {**expected, **found} if expected.get(name) != found.get(name)]:
         raise SimulationError(
             f"{', '.join(unlike)}: another population in the float network than in the integer network; "
@@ -253,7 +250,7 @@ def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
         raise SimulationError(
             f"the float network runs {folded.timesteps} time steps, the integer network {network.timesteps}."
         )
-    unscaled = [p.name for p in network.populations[1:] if len(network.scales.get(p.name, ())) != p.shape[0]]
+    unscaled = [p.name for p in network.layers if len(network.scales.get(p.name, ())) != p.shape[0]]
     if unscaled:
         raise SimulationError(
             f"{', '.join(unscaled)}: no scale for each channel, so nobody knows what its integers mean; "
@@ -359,7 +356,7 @@ def _first_flip(run: _Run, start: int) -> Flip | None:
 
 def _explained(run: _Run, name: str, step: int, index: tuple[int, ...]) -> Flip:
     """A flip of the only sample of a run, before which nothing differed that reaches it."""
-    population = next(p for p in run.network.populations if p.name == name)
+    population = run.network.layer(name)
     integer, real = run.sides(population)
     places = tuple(np.array([place]) for place in (0, step, *index))
     at = (0, step, *index)
@@ -388,7 +385,7 @@ def _earliest(network: IntNetwork, flips: Sequence[Flip | None]) -> Flip | None:
 
 def _voltage_unit(network: IntNetwork, population: IntPopulation) -> Array:
     """What a voltage is divided by to be a real number: 2**6 * scale; of a readout, times the time steps."""
-    summed = network.timesteps if isinstance(population.neuron, Readout) else 1
+    summed = 1 if fires(population.neuron) else network.timesteps
     unit: Array = ONE_WEIGHT * summed * per_channel(network.scales[population.name], population.shape)
     return unit
 

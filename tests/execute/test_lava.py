@@ -206,14 +206,14 @@ def test_biases_wider_than_lavas_16_bits(stock):
 
 
 def test_floats_are_as_wide_as_the_largest_sum_demands():
-    from mpbn_deploy.execute.lava import largest_sum, sufficient_type
+    from mpbn_deploy.ir import exact_float, largest_sum
 
     def needed(total, maximum):
         weight = np.array([[total - 1, 1], [-total, 0], [5, -5]])
         source = Population(name="a", shape=(2,), neuron=Input(minimum=-maximum, maximum=1))
         connection = Connection(source="a", target="b", synapse=Dense(weight=weight))
         assert largest_sum(connection, source) == total * maximum
-        return sufficient_type(total * maximum)
+        return exact_float(total * maximum)
 
     assert needed(2**24 - 1, 1) is np.float32
     assert needed(2**24, 1) is np.float64

@@ -5,7 +5,7 @@ import pytest
 from networks import assert_same_trace, inputs_for, int_chain, int_residual
 
 from mpbn_deploy.base import SimulationError
-from mpbn_deploy.execute.reference import close_calls, decay, simulate
+from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.ir import (
     Connection,
     Dense,
@@ -16,6 +16,7 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     Readout,
+    Truncation,
 )
 
 
@@ -52,9 +53,9 @@ def test_leaks_toward_zero_integrates_and_fires_strictly_above():
 
 
 def test_decay_truncates_toward_zero():
-    assert decay(np.array([7, -7, 5]), 2048).tolist() == [3, -3, 2]
-    assert decay(np.array([7, -7]), 4096).tolist() == [0, 0]
-    assert decay(np.array([7, -7]), 0).tolist() == [7, -7]
+    assert Truncation(amount=2048)(np.array([7, -7, 5])).tolist() == [3, -3, 2]
+    assert Truncation(amount=4096)(np.array([7, -7])).tolist() == [0, 0]
+    assert Truncation(amount=0)(np.array([7, -7])).tolist() == [7, -7]
 
 
 def test_current_decays_and_bias_has_its_own_exponent():

@@ -134,13 +134,13 @@ def test_the_twin_begins_as_the_quantized_network():
 
 @pytest.mark.parametrize("decay", [0, 1, 1000, 3072, 4000, 4095, 4096])
 def test_truncated_decay_is_that_of_the_reference(decay):
-    from mpbn_deploy.execute.reference import decay as reference
+    from mpbn_deploy.ir import Truncation
 
     states = np.concatenate([np.arange(-5000, 5000), [2**23 - 1, -(2**23) + 1]])
     decayed = truncated_decay(decay)
     state = torch.tensor(states, dtype=torch.float32)
     found = np.zeros_like(states) if decayed is None else decayed(state).numpy().astype(np.int64)
-    np.testing.assert_array_equal(found, reference(states, decay))
+    np.testing.assert_array_equal(found, Truncation(amount=decay)(states))
 
 
 def test_gradients_of_the_scan_are_those_that_its_docstring_says():

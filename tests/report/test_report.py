@@ -738,9 +738,9 @@ def test_a_bitmap_is_read_back(width):
 
 
 def test_thresholds_are_shown_in_units_of_the_float_network(content, folded):
-    for population, neuron in content.spiking():
+    for population in content.spiking():
         (real,) = [p.neuron.threshold for p in folded.populations if p.name == population.name]
-        shown = real_thresholds(content.network, population, neuron)
+        shown = real_thresholds(content.network, population)
         assert shown.shape == real.shape
         scale = content.network.scales[population.name].reshape(-1, *(1 for _ in real.shape[1:]))
         assert (np.abs(shown - real) * scale <= 1).all()  # rounded down by less than one unit
@@ -749,7 +749,7 @@ def test_thresholds_are_shown_in_units_of_the_float_network(content, folded):
 def test_thresholds_without_a_scale_are_the_integers():
     network = skipping()
     population = network.populations[1]
-    assert (real_thresholds(network, population, population.neuron) == 3).all()
+    assert (real_thresholds(network, population) == 3).all()
 
 
 def test_a_histogram_leaves_out_what_lies_far_away():
@@ -780,12 +780,12 @@ def test_long_names_are_shortened_in_the_middle():
 
 def test_thresholds_before_and_after_quantizing(content, folded):
     """Both histograms count every threshold, in the same bins."""
-    for panel, (population, neuron) in zip(thresholds(content), content.spiking(), strict=True):
+    for panel, population in zip(thresholds(content), content.spiking(), strict=True):
         before = folded_thresholds(folded, population.name)
-        after = real_thresholds(content.network, population, neuron)
+        after = real_thresholds(content.network, population)
         assert panel.notes == (
             f"{after.size} {'neurons' if population.name == 'second' else 'channels'}, "
-            f"{plural(len(np.unique(neuron.threshold)), 'distinct integer')}",
+            f"{plural(len(np.unique(population.neuron.threshold)), 'distinct integer')}",
             "0.5 for all before folding",
             f"rounding error at most {np.abs(after - before).max():.2g}",
         )

@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from .fast_layers import Current as Current
     from .neurons import Neurons as Neurons
     from .plans import (
-        largest_sum as largest_sum,
         pipeline_depths as pipeline_depths,
         plan_layer as plan_layer,
-        sufficient_type as sufficient_type,
     )
     from .session import MOST_LANES as MOST_LANES, Session as Session, best_lanes as best_lanes
     from .simulator import run as run, run_stock_netx as run_stock_netx

@@ -13,9 +13,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from ...base import Array
-from ...ir import STATE_EXPONENT, Conv2d, Lif, Readout, Shape
+from ...ir import STATE_EXPONENT, Conv2d, Shape
 from .models import HeldBack
-from .neurons import Neurons, exact_neurons, real_neurons
+from .neurons import Neurons
 from .plans import Arrival, Plan, lava_shape
 from .processes import Layer, port_name
 from .products import product
@@ -121,15 +121,13 @@ class Current:
 
 def _unit(plan: Plan) -> float:
     """What a weight of one counts: in Lava's wrapping arithmetic, the lowest exponent is the unit."""
-    if not isinstance(plan.population.neuron, (Lif, Readout)):
-        return 1.0
-    return 2.0**STATE_EXPONENT if plan.proven else 2.0**-plan.lowest_exponent
+    return plan.membrane.unit if plan.proven else 2.0**-plan.lowest_exponent
 
 
 def neurons_of(plan: Plan) -> Neurons | WrappingNeurons:
-    if not isinstance(plan.population.neuron, (Lif, Readout)):
-        return real_neurons(plan.population, plan.lanes, plan.timesteps)
-    return exact_neurons(plan.population, plan.lanes) if plan.proven else WrappingNeurons(plan)
+    if not plan.proven:
+        return WrappingNeurons(plan)
+    return Neurons(plan.membrane, (*plan.lanes, *lava_shape(plan.population.shape)))
 
 
 class WrappingNeurons(AbstractPyLifModelFixed):  # type: ignore[misc]

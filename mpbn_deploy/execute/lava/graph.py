@@ -6,14 +6,14 @@ One process sends the input, and one per population (`Layer`) computes. The run 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...base import record
-from ...ir import FoldedNetwork, Shape
+from ...ir import AnyNetwork, FoldedNetwork, Shape, fires
 from .fast_layers import fast_layer
 from .models import (
     DelayLineModel,
@@ -24,7 +24,7 @@ from .models import (
     WindowModelFixed,
     WindowModelFloat,
 )
-from .plans import AnyNetwork, AnyPopulation, is_silent, lava_shape, pipeline_depths, plan_layer
+from .plans import Source, lava_shape, pipeline_depths, plan_layer
 from .processes import DelayLine, Layer, TapedLif, TapeInput, TapeOutput, Window, port_name
 from .stock_layers import StockLayerFixed, StockLayerFloat
 from .tapes import Tape
@@ -77,7 +77,7 @@ def build(network: AnyNetwork, probed: Collection[str], lanes: int | None) -> La
     source = TapeInput(shape=shape, tape=input_tape, name=network.input.name)
     layers = {
         p.name: Layer(plan=plan_layer(network, p, depths, beside, (spikes.get(p.name), voltages.get(p.name))))
-        for p in network.populations[1:]
+        for p in network.layers
     }
     senders: dict[str, Any] = {network.input.name: source, **layers}
     for layer in layers.values():
@@ -100,17 +100,17 @@ def _tapes(
 ) -> tuple[dict[str, Tape], dict[str, Tape]]:
     """Tapes of spikes and of voltages, for what is probed and for the output."""
     kind = np.float64 if isinstance(network, FoldedNetwork) else np.int32
-    silent = is_silent(network.output)
-    firing = [p for p in network.populations[1:] if p.name in probed or (p is network.output and not silent)]
-    charged = [p for p in network.populations[1:] if p.name in probed or (p is network.output and silent)]
+    silent = not fires(network.output.neuron)
+    firing = [p for p in network.layers if p.name in probed or (p is network.output and not silent)]
+    charged = [p for p in network.layers if p.name in probed or (p is network.output and silent)]
 
-    def sizes(populations: list[AnyPopulation]) -> int:
+    def sizes(populations: Sequence[Source]) -> int:
         return sum(p.size for p in populations) * prod(beside)
 
     row = sizes(firing) + sizes(charged) * np.dtype(kind).itemsize + sizes([network.input]) * 4
     rows = int(np.clip(TAPE_BYTES // row, 1, MOST_ROWS))
 
-    def made(populations: list[AnyPopulation], kind: Any) -> dict[str, Tape]:
+    def made(populations: Sequence[Source], kind: Any) -> dict[str, Tape]:
         return {p.name: Tape(rows, (*beside, *lava_shape(p.shape)), kind) for p in populations}
 
     return made(firing, np.bool_), made(charged, kind)

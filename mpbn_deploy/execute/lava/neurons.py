@@ -1,5 +1,7 @@
 """Neurons in NumPy, all of a population and of all lanes at once, in Lava's axes.
 
+`Neurons` is `ir.Membrane` in place, for speed; tests hold it to the reference and to Lava's own neurons.
+
 Whole numbers are kept in floats where `bounds` proves that no state leaves its 24 bits: then Lava's
 wrapping of currents and clipping of voltages can never act, and float32 holds every state exactly.
 """
@@ -9,37 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ...base import Array
-from ...ir import DECAY_ONE, STATE_EXPONENT, FloatLif, FloatReadout, Lif, Readout, Shape
-from .plans import AnyPopulation, lava_shape
+from ...ir import DECAY_ONE, Decay, Leak, Membrane, Shape, Truncation
 
-Decay = Callable[[Array], None]  # in place
+DecayInPlace = Callable[[Array], None]
 
 
 class Neurons:
-    """One time step: decay, integrate, fire, reset; the equations are those of `Lif` and `FloatLif`.
+    """One time step: decay, integrate, fire, reset; of whole numbers, in floats that hold their states."""
 
-    A decay of None forgets everything within a step, and a threshold of None never fires. What is
-    integrated is divided by `divisor`.
-    """
-
-    def __init__(
-        self,
-        shape: Shape,
-        kind: type,
-        *,
-        bias: Array,
-        threshold: Array | None,
-        decay_current: Decay | None,
-        decay_voltage: Decay | None,
-        divisor: int = 1,
-    ) -> None:
+    def __init__(self, rule: Membrane, shape: Shape) -> None:
+        kind = _state_type(rule)
         self.voltage: Array = np.zeros(shape, kind)
-        self.current: Array | None = None if decay_current is None else np.zeros(shape, kind)
-        self.bias: Array = np.ascontiguousarray(bias, kind)  # per neuron, or per channel, in Lava's axes
-        self.threshold: Array | None = None if threshold is None else np.ascontiguousarray(threshold, kind)
-        self.decay_current, self.decay_voltage, self.divisor = decay_current, decay_voltage, divisor
+        self.decay_current, self.decay_voltage = map(_in_place, (rule.decay_current, rule.decay_voltage))
+        self.current: Array | None = None if self.decay_current is None else np.zeros(shape, kind)
+        self.bias: Array = np.ascontiguousarray(rule.bias.T, kind)  # per neuron, or per channel
+        threshold = rule.threshold
+        self.threshold: Array | None = None if threshold is None else np.ascontiguousarray(threshold.T, kind)
+        self.divisor = rule.divisor
         self.silence: Array | None = np.zeros(shape, np.bool_) if threshold is None else None
 
     def reset(self) -> None:
@@ -69,58 +60,44 @@ class Neurons:
         return spikes
 
 
-def exact_neurons(population: AnyPopulation, lanes: Shape) -> Neurons:
-    """Of an integer population whose states are proven to keep their width."""
-    neuron, shape = population.neuron, population.shape
-    assert isinstance(neuron, (Lif, Readout))
-    keeps = (DECAY_ONE - neuron.decay_current, DECAY_ONE - neuron.decay_voltage)
-    return Neurons(
-        (*lanes, *lava_shape(shape)),
-        np.float32 if all(keep == 0 or DECAY_ONE % keep == 0 for keep in keeps) else np.float64,
-        bias=neuron.bias.T * 2.0**neuron.bias_exponent,
-        threshold=neuron.threshold.T * 2.0**STATE_EXPONENT if isinstance(neuron, Lif) else None,
-        decay_current=_truncated_decay(keeps[0]),
-        decay_voltage=_truncated_decay(keeps[1]),
-    )
+def _state_type(rule: Membrane) -> type:
+    """float32 holds integer states whose decays only move the point; all else is computed in float64."""
+    return np.float32 if all(map(_moves_the_point, (rule.decay_current, rule.decay_voltage))) else np.float64
 
 
-def real_neurons(population: AnyPopulation, lanes: Shape, timesteps: int) -> Neurons:
-    """Of a folded population."""
-    neuron, shape = population.neuron, population.shape
-    assert isinstance(neuron, (FloatLif, FloatReadout))
-    return Neurons(
-        (*lanes, *lava_shape(shape)),
-        np.float64,
-        bias=neuron.bias.T,
-        threshold=neuron.threshold.T if isinstance(neuron, FloatLif) else None,
-        decay_current=_leak(neuron.current_leak),
-        decay_voltage=_leak(neuron.leak),
-        divisor=timesteps if isinstance(neuron, FloatReadout) else 1,
-    )
+def _moves_the_point(decay: Decay) -> bool:
+    """Whether a decay multiplies integers by zero or a power of two."""
+    match decay:
+        case Truncation(amount=amount):
+            return amount == DECAY_ONE or DECAY_ONE % (DECAY_ONE - amount) == 0
+        case Leak():
+            return False
+        case _:
+            assert_never(decay)
 
 
-def _truncated_decay(keep: int) -> Decay | None:
-    """state <- trunc(state * keep / 4096), toward zero
+def _in_place(decay: Decay) -> DecayInPlace | None:
+    """The decay, or None where it forgets everything within a step.
 
-    `keep / 4096` is a float without rounding. Its product with a state of 24 bits is one too: in float64
-    always, in float32 where it is a power of two, which moves the point and no digit.
+    What a truncation keeps is a float without rounding. Its product with a state of 24 bits is one too: in
+    float64 always, in float32 where it is a power of two.
     """
-    if keep == 0:
+    if decay.kept == 0:
         return None
+    match decay:
+        case Truncation(kept=kept):
+            return lambda state: _truncate(state, kept)
+        case Leak(kept=kept):
+            return lambda state: _multiply(state, kept)
+        case _:
+            assert_never(decay)
 
-    def decay(state: Array) -> None:
-        if keep < DECAY_ONE:
-            state *= keep / DECAY_ONE
-            np.trunc(state, out=state)
 
-    return decay
+def _truncate(state: Array, kept: float) -> None:
+    if kept < 1:
+        state *= kept
+        np.trunc(state, out=state)
 
 
-def _leak(leak: float) -> Decay | None:
-    if leak == 0:
-        return None
-
-    def decay(state: Array) -> None:
-        state *= leak
-
-    return decay
+def _multiply(state: Array, kept: float) -> None:
+    state *= kept

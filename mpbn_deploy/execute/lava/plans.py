@@ -15,32 +15,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ...base import Array, OptionError, SimulationError, did_you_mean, record
 from ...ir import (
-    DECAY_ONE,
-    STATE_EXPONENT,
     STATE_LIMIT,
+    AnyNetwork,
+    AnyNeuron,
+    AnyPopulation,
     Connection,
-    FloatPopulation,
+    Decay,
+    FloatLif,
     FloatReadout,
     FoldedNetwork,
     Input,
-    IntNetwork,
-    IntPopulation,
     Lif,
+    Membrane,
+    Population,
     Readout,
     Shape,
-    incoming,
-    neuron_intervals,
-    value_range,
+    exact_float,
+    largest_sum,
+    membrane,
+    state_intervals,
 )
 from .tapes import Tape
 
-EXACT_FLOAT32 = 2**24  # below this, float32 holds every integer
 LARGEST_SUM = 2**30  # Lava adds in 32 bits with sign, dense ones doubled; float64 holds far larger ones
-AnyNetwork = IntNetwork | FoldedNetwork
-AnyPopulation = IntPopulation | FloatPopulation
+Source = Population[Input | AnyNeuron]
 
 
 @record
@@ -51,7 +53,7 @@ class Arrival:
     """
 
     connection: Connection
-    source: AnyPopulation
+    source: Source
     source_depth: int
     port: int
     wait: int
@@ -69,12 +71,16 @@ class Plan:
     population: AnyPopulation
     depth: int
     timesteps: int
-    sources: tuple[AnyPopulation, ...]
+    sources: tuple[Source, ...]
     arrivals: tuple[Arrival, ...]
     lanes: Shape
     proven: bool
     spike_tape: Tape | None
     voltage_tape: Tape | None
+
+    @property
+    def membrane(self) -> Membrane:
+        return membrane(self.population.neuron, self.timesteps)
 
     @property
     def lowest_exponent(self) -> int:
@@ -93,8 +99,8 @@ def plan_layer(
     probes: tuple[Tape | None, Tape | None],
 ) -> Plan:
     """The plan of one population; `probes` are the tapes of its spikes and of its voltages."""
-    named = {p.name: p for p in network.populations}
-    entering = incoming(network.connections, population.name)
+    named: dict[str, Source] = {p.name: p for p in network.populations}
+    entering = network.entering(population.name)
     sources = list(dict.fromkeys(connection.source for connection in entering))
     depth = depths[population.name]
     real = isinstance(network, FoldedNetwork)
@@ -111,7 +117,7 @@ def plan_layer(
                 source_depth=depths[connection.source],
                 port=sources.index(connection.source),
                 wait=depth - depths[connection.source] - 1 + connection.delay,
-                kind=np.float64 if real else sufficient_type(total),
+                kind=np.float64 if real else exact_float(total) or np.float64,
             )
             for connection, total in zip(entering, sums, strict=True)
         ),
@@ -122,22 +128,6 @@ def plan_layer(
     )
 
 
-def largest_sum(connection: Connection, source: AnyPopulation) -> float:
-    """The sum of all |weight * input| of a neuron, the largest of all neurons.
-
-    No partial sum, in whatever order it is taken, is larger.
-    """
-    weight = np.abs(connection.synapse.weight.astype(np.float64))
-    return float(weight.reshape(len(weight), -1).sum(axis=1).max()) * max(
-        map(abs, value_range(source.neuron))
-    )
-
-
-def sufficient_type(largest: float) -> type[np.floating[Any]]:
-    """float32 where it holds every whole number up to the largest sum, else float64."""
-    return np.float32 if largest < EXACT_FLOAT32 else np.float64
-
-
 def _proven(
     network: AnyNetwork, population: AnyPopulation, entering: Sequence[Connection], sums: Sequence[float]
 ) -> bool:
@@ -145,8 +135,7 @@ def _proven(
 
     Mostly it is enough to add up all |weight * input| and |bias|; else intervals are asked (`bounds`).
     """
-    neuron = population.neuron
-    assert isinstance(network, IntNetwork) and isinstance(neuron, (Lif, Readout))
+    rule = membrane(population.neuron, network.timesteps)
     lowest = min(connection.synapse.exponent for connection in entering)
     shifted = [total * 2.0 ** (c.synapse.exponent - lowest) for c, total in zip(entering, sums, strict=True)]
     for connection, total in zip(entering, shifted, strict=True):
@@ -157,17 +146,17 @@ def _proven(
             )
     if max(shifted) > STATE_LIMIT:
         return False
-    current = sum(shifted) * 2.0 ** (STATE_EXPONENT + lowest) * _kept(neuron.decay_current, network.timesteps)
-    bias = float(np.abs(neuron.bias).max()) * 2.0**neuron.bias_exponent
-    if (current + bias) * _kept(neuron.decay_voltage, network.timesteps) <= STATE_LIMIT:
+    current = sum(shifted) * rule.unit * 2.0**lowest * _added_up(rule.decay_current, network.timesteps)
+    bias = float(np.abs(rule.bias).max())
+    if (current + bias) * _added_up(rule.decay_voltage, network.timesteps) <= STATE_LIMIT:
         return True
-    intervals = neuron_intervals(network, population)  # type: ignore[arg-type]
+    intervals = state_intervals(network, population)
     return max(float(np.abs(side).max()) for interval in intervals for side in interval) <= STATE_LIMIT
 
 
-def _kept(decay: int, timesteps: int) -> float:
-    """What a sample's steps of one each add up to: the sum over k of (1 - decay / 4096)**k"""
-    return float(np.sum((1 - decay / DECAY_ONE) ** np.arange(timesteps)))
+def _added_up(decay: Decay, timesteps: int) -> float:
+    """What a sample's steps of one each add up to: the sum over k of kept**k"""
+    return float(np.sum(decay.kept ** np.arange(timesteps)))
 
 
 def pipeline_depths(network: AnyNetwork) -> dict[str, int]:
@@ -189,7 +178,7 @@ def pipeline_depths(network: AnyNetwork) -> dict[str, int]:
 
 def probed_names(network: AnyNetwork, probe: Iterable[str] | None) -> list[str]:
     """The populations whose spikes and voltages are kept: those asked for, or all but the input."""
-    names = [population.name for population in network.populations[1:]]
+    names = [population.name for population in network.layers]
     if probe is None:
         return names
     wanted = [probe] if isinstance(probe, str) else list(probe)
@@ -199,16 +188,15 @@ def probed_names(network: AnyNetwork, probe: Iterable[str] | None) -> list[str]:
     return [name for name in names if name in wanted]
 
 
-def is_silent(population: AnyPopulation) -> bool:
-    """Whether a population integrates and never fires."""
-    return isinstance(population.neuron, (Readout, FloatReadout))
-
-
-def message_bits(source: AnyPopulation) -> int:
+def message_bits(source: Source) -> int:
     """Bits of a graded spike; none for a plain one."""
-    if isinstance(source.neuron, Input):
-        return max(1, max(abs(source.neuron.minimum), source.neuron.maximum).bit_length())
-    return 0
+    match source.neuron:
+        case Input(minimum=minimum, maximum=maximum):
+            return max(1, max(abs(minimum), maximum).bit_length())
+        case Lif() | Readout() | FloatLif() | FloatReadout():
+            return 0
+        case _:
+            assert_never(source.neuron)
 
 
 def lava_shape(shape: Shape) -> Shape:

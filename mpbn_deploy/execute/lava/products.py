@@ -1,7 +1,7 @@
 """Synapses as matrix products, on values in Lava's axes [lanes, x, y, channel] or [lanes, feature].
 
 A convolution gathers what each neuron reads (im2col) and multiplies it by the kernel, so that all sums
-are taken by BLAS. They are exact in floats of the kind that `plans.sufficient_type` proves wide enough.
+are taken by BLAS. They are exact in floats of the kind that `ir.exact_float` proves wide enough.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ import numpy as np
 
 from ...base import Array, OptionError, SimulationError, Watch, unwatched
 from ...base.arguments import HANG_SECONDS
-from ...ir import Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
+from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values, fires
 from .compat import load_lava, quiet
-from .plans import AnyNetwork, is_silent, pipeline_depths, probed_names
+from .plans import pipeline_depths, probed_names
 from .tapes import Tape
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Streams:
         spikes = {name: self._by_sample(stream) for name, stream in self.spikes.items()}
         voltages = {name: self._by_sample(stream) for name, stream in self.voltages.items()}
         last = self.network.output
-        outputs = voltages[last.name][:, -1] if is_silent(last) else spikes[last.name].sum(axis=1)
+        outputs = spikes[last.name].sum(axis=1) if fires(last.neuron) else voltages[last.name][:, -1]
         probed = self.graph.probed
         return Trace(
             spikes={name: values for name, values in spikes.items() if name in probed},
@@ -215,5 +215,4 @@ def _products(network: AnyNetwork, connection: Connection) -> int:
     synapse = connection.synapse
     if isinstance(synapse, Dense):
         return synapse.weight.size
-    target = next(p for p in network.populations if p.name == connection.target)
-    return synapse.weight.size * prod(target.shape[1:])
+    return synapse.weight.size * prod(network.layer(connection.target).shape[1:])

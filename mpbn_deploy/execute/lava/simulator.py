@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ...base import Array, Watch, unwatched
 from ...base.arguments import HANG_SECONDS
-from ...ir import IntNetwork, Trace
-from .plans import AnyNetwork
+from ...ir import AnyNetwork, IntNetwork, Trace
 from .session import Session, best_lanes, checked_steps
 
 

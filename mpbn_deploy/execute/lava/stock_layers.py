@@ -1,4 +1,7 @@
-"""The layer as a graph of Lava's own synapses and neurons; delay lines and windows are ours."""
+"""The layer as a graph of Lava's own synapses and neurons; delay lines and windows are ours.
+
+What a neuron does here is Lava's own statement of it: an independent witness of `ir.Membrane`.
+"""
 
 from __future__ import annotations
 
@@ -157,21 +160,20 @@ class StockLayerFloat(AbstractStockLayer):
     """In floating point: synapses multiply by 2**exponent; a readout's also divide by the time steps."""
 
     def _neurons(self, plan: Plan) -> TapedLif:
-        neuron, shape = plan.population.neuron, plan.population.shape
-        assert isinstance(neuron, (FloatLif, FloatReadout))
-        threshold = neuron.threshold if isinstance(neuron, FloatLif) else np.full(shape, np.inf)
+        rule, shape = plan.membrane, plan.population.shape
+        threshold = np.full(shape, np.inf) if rule.threshold is None else rule.threshold
         return TapedLif(
             plan=plan,
             vth=to_lava(threshold, shape),
-            bias_mant=to_lava(neuron.bias, shape) / _divisor(plan),
+            bias_mant=to_lava(rule.bias, shape) / rule.divisor,
             bias_exp=0,
-            du=1 - neuron.current_leak,
-            dv=1 - neuron.leak,
+            du=1 - rule.decay_current.kept,
+            dv=1 - rule.decay_voltage.kept,
             shift=0,
         )
 
     def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
-        weights = synapse.weight * 2.0**synapse.exponent / _divisor(plan)
+        weights = synapse.weight * 2.0**synapse.exponent / plan.membrane.divisor
         yield LavaDense(
             weights=weights,
             num_message_bits=message_bits(arrival.source),
@@ -179,7 +181,7 @@ class StockLayerFloat(AbstractStockLayer):
         )
 
     def _kernel(self, plan: Plan, synapse: Conv2d) -> Array:
-        kernel: Array = _convolved(synapse.weight) * 2.0**synapse.exponent / _divisor(plan)
+        kernel: Array = _convolved(synapse.weight) * 2.0**synapse.exponent / plan.membrane.divisor
         return kernel
 
 
@@ -191,14 +193,12 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
             vth = to_lava(threshold, shape)
         case Readout():
             vth = np.full(lava_shape(shape), NEVER)
+        case FloatLif() | FloatReadout():
+            raise TypeError("fixed point holds no real numbers")
         case _:
-            raise TypeError("an input has no neuron parameters, and real ones are others")
+            assert_never(neuron)
     bias = {"bias_mant": to_lava(neuron.bias, shape), "bias_exp": neuron.bias_exponent}
     return {"vth": vth, "du": neuron.decay_current - 1, "dv": neuron.decay_voltage, **bias}
-
-
-def _divisor(plan: Plan) -> int:
-    return plan.timesteps if isinstance(plan.population.neuron, FloatReadout) else 1
 
 
 def _eight_bits(weight: Array, shift: int = 0) -> Iterator[tuple[Array, int]]:

@@ -14,17 +14,17 @@ from ...ir import (
     STATE_EXPONENT,
     IntNetwork,
     IntPopulation,
-    Readout,
     Trace,
     apply_synapse,
     as_steps,
     check_input_values,
+    fires,
 )
 from ..reference import simulate
 from .compat import load_netx, quiet
 from .execute import run_steps, started
 from .models import TapeInputModel, TapeOutputModel
-from .plans import lava_shape, message_bits
+from .plans import Source, lava_shape, message_bits
 from .processes import TapeInput, TapeOutput
 from .tapes import Tape
 
@@ -78,7 +78,7 @@ def _part(path: Path, network: IntNetwork) -> _Part:
     count = len(layers)
     first = 1 if layers[0]["type"] == "input" and "neuron" in layers[0].keys() else 0  # noqa: SIM118
     averaged = layers[count - 1]["type"] == "average"
-    populations = network.populations[first + 1 : -1 if averaged else None]
+    populations = network.layers[first : -1 if averaged else None]
     return _Part(first=first, layers=count - 1 if averaged else count, populations=populations)
 
 
@@ -134,7 +134,7 @@ def _read(tape: Tape, population: IntPopulation, late: int, samples: int, timest
 def _outputs(part: _Part, network: IntNetwork, spikes: Mapping[str, Array], voltages: Array) -> Array:
     """Voltages of a readout, else counts of spikes; an average adds up the counts of its groups."""
     last = part.populations[-1]
-    if isinstance(last.neuron, Readout):
+    if not fires(last.neuron):
         return voltages
     counts: Array = spikes[last.name].sum(axis=1)
     if last is network.output:
@@ -148,7 +148,7 @@ def _join(traces: list[Trace]) -> Trace:
     return Trace(spikes=spikes, voltages={}, outputs=np.concatenate([trace.outputs for trace in traces]))
 
 
-def _connect_input(source: TapeInput, population: IntPopulation, stock: Any) -> None:
+def _connect_input(source: TapeInput, population: Source, stock: Any) -> None:
     flat = len(population.shape) == 3 and len(stock.inp.shape) == 1
     port = source.s_out.transpose([2, 1, 0]).flatten() if flat else source.s_out
     port.connect(stock.inp)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES, read_by_output, reading_input
-from ...ir import Lif, connection_synapses
+from ...ir import connection_synapses
 from .design import WHOLE_NETWORK, Design, Finding, Found, Rule, needs, not_checked, rule, words
 from .neurons import is_digital
 
@@ -202,7 +202,7 @@ def _no_cores(design: Design) -> Finding:
 def _distinct_thresholds(design: Design) -> Iterator[tuple[str, int]]:
     """The most that differ on any core, of each layer, or of all where one core holds them."""
     placed = {layer.name: layer for layer in design.placement.layers}
-    lifs = [(p, np.broadcast_to(n.threshold, p.shape)) for p, n in design.neurons() if isinstance(n, Lif)]
+    lifs = [(p, np.broadcast_to(p.neuron.threshold, p.shape)) for p in design.firing()]
     if design.profile.placement == "whole":
         yield WHOLE_NETWORK, len(set().union(*(np.unique(values).tolist() for _, values in lifs)))
         return

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ...base import Array, record
 from ...hardware import KEYS, Allowed, HardwareProfile, Limit
 from ...hardware.place import Placement
-from ...ir import IntNetwork, IntPopulation, Lif, Readout
+from ...ir import IntNetwork, IntPopulation, Lif, Population, Readout
 
 Severity = Literal["error", "warning", "not checked"]
 WHOLE_NETWORK = "network"
@@ -52,10 +53,20 @@ class Design:
         return f"{self.profile.name} holds {what} ({limit.source})"
 
     def neurons(self) -> Iterator[tuple[IntPopulation, Lif | Readout]]:
-        """Every population but the input, with its neuron."""
-        for population in self.network.populations:
-            if isinstance(population.neuron, Lif | Readout):
-                yield population, population.neuron
+        """Every population but the input, with its neuron, of the kinds that the rules can judge."""
+        for population in self.network.layers:
+            yield population, population.neuron
+
+    def firing(self) -> Iterator[Population[Lif]]:
+        """Every population with a threshold, and a reset to zero, for rules to judge."""
+        for population in self.network.layers:
+            match neuron := population.neuron:
+                case Lif():
+                    yield population.with_neuron(neuron)
+                case Readout():
+                    pass
+                case _:
+                    assert_never(neuron)
 
     @property
     def export_target(self) -> str:

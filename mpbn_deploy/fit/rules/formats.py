@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...hardware import Limit
 from ...hardware.place import trailing_zeros, weight_bits
-from ...ir import DECAY_ONE, Connection, Lif, bounds
+from ...ir import DECAY_ONE, Connection, bounds
 from .design import Design, Found, Rule, needs, outside, rule
 from .neurons import decays, is_digital, keeps_states
 
@@ -208,8 +208,8 @@ def _thresholds_outside(design: Design, limit: Limit, *, lower: bool) -> Found:
     ends = [design.profile.limit(f"formats.threshold_{end}") for end in ("minimum", "maximum")]
     shown = "..".join("" if end is None else str(end.value) for end in ends)
     low, high = (limit.value, float("inf")) if lower else (float("-inf"), limit.value)
-    for population, neuron in design.neurons():
-        if isinstance(neuron, Lif) and (found := outside(neuron.threshold, low, high)):
+    for population in design.firing():
+        if found := outside(population.neuron.threshold, low, high):
             yield (
                 population.name,
                 f"threshold {found}; {design.holds(shown, limit)}. {_threshold_advice(design, lower)}",

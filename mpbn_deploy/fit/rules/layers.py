@@ -9,7 +9,7 @@ from typing_extensions import assert_never
 
 from ...base import Array, record
 from ...hardware.place import as_map
-from ...ir import Conv2d, Dense, IntNetwork, IntPopulation, Lif, Pair, fan_in, fan_out
+from ...ir import Conv2d, Dense, IntNetwork, IntPopulation, Pair, fan_in, fan_out
 from .design import Design, Found, Rule, needs, rule, says
 
 # Kin: a profile that states one of these is expected to know the others.
@@ -181,8 +181,8 @@ def targets_are_few_enough(design: Design) -> Found:
 def distinct_thresholds_fit_layer(design: Design) -> Found:
     """Within each layer, neurons have at most so many different thresholds."""
     most = design.known("layer.thresholds")
-    for population, neuron in design.neurons():
-        if isinstance(neuron, Lif) and (count := len(np.unique(neuron.threshold))) > most.value:
+    for population in design.firing():
+        if (count := len(np.unique(population.neuron.threshold))) > most.value:
             found = f"{count} distinct thresholds in one layer; {design.holds(most.value, most)}"
             advice = (
                 f"Export with --target {design.export_target} --thresholds shared, for one per population."
@@ -259,7 +259,7 @@ def _too_large_fans(
 ) -> Found:
     """Each population with a neuron of too many synapses, those `into` it or `from` it."""
     most = design.known(key)
-    for population in design.network.populations[1:]:
+    for population in design.network.layers:
         if (found := int(fan(design.network, population).max())) > most.value:
             allowed = design.holds(f"at most {most.value}", most)
             yield population.name, f"{found} synapses {way} one neuron; {allowed}. {ANOTHER}"

@@ -59,7 +59,7 @@ def currents_may_last(design: Design) -> Found:
 @needs(applies=says("formats.reset_to_zero", 0))
 def spikes_may_reset_to_zero(design: Design) -> Found:
     """Every spiking neuron here is reset to zero."""
-    spiking = [p.name for p, neuron in design.neurons() if isinstance(neuron, Lif)]
+    spiking = [population.name for population in design.firing()]
     if spiking:
         found = f"spikes of {some(spiking)} reset the voltage to zero"
         allowed = f"{design.profile.name} cannot ({design.known('formats.reset_to_zero').source})"

@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...base import Array, FormatError, Tree
-from ...ir import MOST_TIMESTEPS, Connection, Conv2d, Dense, IntPopulation, Synapse
+from ...ir import MOST_TIMESTEPS, Connection, Conv2d, Dense, Population, Synapse
 from .node import Node
 
 MOST_DELAYS = 64  # different ones in a layer; the chip has 0..62
@@ -19,7 +20,7 @@ LARGEST_SPLIT = 2**26  # weights that a layer's delays may be split into
 
 
 def chain_connections(
-    working: Sequence[Node], populations: Sequence[IntPopulation]
+    working: Sequence[Node], populations: Sequence[Population[Any]]
 ) -> tuple[Connection, ...]:
     """Layer by layer; each population but the first has one."""
     found: list[Connection] = []
@@ -28,7 +29,7 @@ def chain_connections(
     return tuple(found)
 
 
-def _entering(layer: Node, source: IntPopulation, target: IntPopulation) -> list[Connection]:
+def _entering(layer: Node, source: Population[Any], target: Population[Any]) -> list[Connection]:
     """The connections that a layer of a chain holds."""
 
     def forward(synapse: Synapse, delay: int = 0) -> Connection:
@@ -129,7 +130,7 @@ def _group_sums(layer: Node, inputs: int, outputs: int) -> Array:
 
 
 def graph_connections(
-    path: Path, group: Tree, working: Sequence[Node], populations: Sequence[IntPopulation]
+    path: Path, group: Tree, working: Sequence[Node], populations: Sequence[Population[Any]]
 ) -> tuple[Connection, ...]:
     """Connections 0..n-1; one without weights is the one that its target's layer holds."""
     missing = [str(index) for index in range(len(group)) if not isinstance(group.get(str(index)), dict)]

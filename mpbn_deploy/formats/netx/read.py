@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ import numpy as np
 
 from ...base import Array, FormatError, NetworkError, Tree, record
 from ...base.hdf5 import read_tree
-from ...ir import MOST_TIMESTEPS, Input, IntNetwork, IntPopulation, Population, Shape
+from ...ir import MOST_TIMESTEPS, Input, IntNetwork, Neuron, Population, Shape
 from .connections import chain_connections, dense_weight, graph_connections
 from .neurons import read_neuron
 from .node import Node
@@ -72,7 +73,7 @@ def read_network(path: Path, tree: Tree, given: Given) -> IntNetwork:
     names = told.names or (source.name, *(f"layer{layer.index}" for layer in working))
     if len(names) != len(working) + 1 or len(set(names)) != len(names):
         raise FormatError(f"{path}: {len(set(names))} names for {len(working) + 1} populations.")
-    populations = [Population(name=names[0], shape=source.shape, neuron=source.neuron)]
+    populations: list[Population[Input | Neuron]] = [replace(source, name=names[0])]
     for name, layer in zip(names[1:], working, strict=True):
         shape, is_last = _population_shape(layer), layer is working[-1]
         neuron = read_neuron(layer, shape, is_last=is_last, is_readout=told.readout)
@@ -147,7 +148,7 @@ def _timesteps(path: Path, tree: Tree, told: _Told, given: Given) -> int:
 
 
 def _all_scales(
-    path: Path, told: _Told, working: Sequence[Node], populations: Sequence[IntPopulation], timesteps: int
+    path: Path, told: _Told, working: Sequence[Node], populations: Sequence[Population[Any]], timesteps: int
 ) -> dict[str, Array]:
     """As our files tell. Else ones, and for averages what their sums must be divided by."""
     scales = {}
@@ -161,7 +162,7 @@ def _all_scales(
     return scales
 
 
-def _scales(path: Path, values: Any, population: IntPopulation) -> Array:
+def _scales(path: Path, values: Any, population: Population[Any]) -> Array:
     channels = population.shape[0]
     numbers = isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.shape == (channels,)
     if not numbers or not np.isfinite(values).all():
@@ -195,7 +196,7 @@ def _has_population(layer: Node) -> bool:
     return kind != "flatten" and (kind != "input" or "neuron" in layer)
 
 
-def _input(layers: Sequence[Node], told: _Told, given: Given) -> IntPopulation:
+def _input(layers: Sequence[Node], told: _Told, given: Given) -> Population[Input]:
     first = layers[0]
     given_range = given.input_range or told.input_range
     if first.text("type") != "input":

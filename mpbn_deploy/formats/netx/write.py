@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,18 @@ from ...ir import (
     Connection,
     Conv2d,
     Dense,
-    Input,
     IntNetwork,
     IntPopulation,
     Lif,
+    Neuron,
+    Population,
     Readout,
     Shape,
     Synapse,
+    fires,
     incoming,
-    neuron_intervals,
+    neuron_bias,
+    state_intervals,
 )
 from .neurons import NEVER_FIRES
 from .read import CHAIN_VERSION, GRAPH_VERSION
@@ -58,13 +60,13 @@ def stock_reader_obstacle(network: IntNetwork) -> str | None:
     """Why lava-dl's own reader cannot load what `write_netx` writes; None where it can."""
     if stock_reader_loads(network):
         return None
-    for before, population in pairwise(network.populations):
+    for before, population in _pairs(network):
         if _holding(network, before, population).layer is None:
             return f"{population.name}: {_obstacle(network, before, population)}"
     return "its format cannot say in which order the connections of this network stand"
 
 
-def _obstacle(network: IntNetwork, before: IntPopulation, population: IntPopulation) -> str:
+def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopulation) -> str:
     """Of the connections into a population, or its neurons, what no layer of netx can say."""
     entering = incoming(network.connections, population.name)
     others = sorted({c.source for c in entering} - {before.name, population.name})
@@ -95,8 +97,13 @@ class _Holding:
 _JOINT = _Holding()
 
 
+def _pairs(network: IntNetwork) -> list[tuple[Population[Any], IntPopulation]]:
+    """Each population but the input, after the one that is listed before it."""
+    return list(zip(network.populations[:-1], network.layers, strict=True))
+
+
 def _holdings(network: IntNetwork) -> list[_Holding]:
-    return [_holding(network, *pair) for pair in pairwise(network.populations)]
+    return [_holding(network, *pair) for pair in _pairs(network)]
 
 
 def _hold_all(holdings: Sequence[_Holding], network: IntNetwork) -> bool:
@@ -104,7 +111,7 @@ def _hold_all(holdings: Sequence[_Holding], network: IntNetwork) -> bool:
     return network.connections == tuple(c for holding in holdings for c in holding.connections)
 
 
-def _holding(network: IntNetwork, before: IntPopulation, population: IntPopulation) -> _Holding:
+def _holding(network: IntNetwork, before: Population[Any], population: IntPopulation) -> _Holding:
     """Of the connections into a population, those that netx can say; all, or none."""
     entering = incoming(network.connections, population.name)
     forward = [c for c in entering if c.source == before.name]
@@ -152,13 +159,16 @@ def _delayed_dense(parts: Sequence[tuple[Synapse, int]]) -> Tree | None:
 def _neurons_fit(network: IntNetwork, population: IntPopulation) -> bool:
     """netx has no exponent of a bias, and no neuron that cannot fire."""
     neuron = population.neuron
-    assert not isinstance(neuron, Input)
     if neuron.bias_exponent != STATE_EXPONENT:
         return False
-    if isinstance(neuron, Lif):
-        return True
-    _, (_, highest) = neuron_intervals(network, population)
-    return bool(highest.max() <= NEVER_FIRES << STATE_EXPONENT)
+    match neuron:
+        case Lif():
+            return True
+        case Readout():
+            _, (_, highest) = state_intervals(network, population)
+            return bool(highest.max() <= NEVER_FIRES << STATE_EXPONENT)
+        case _:
+            assert_never(neuron)
 
 
 # ---- layers -----------------------------------------------------------------------------------
@@ -168,38 +178,40 @@ def _layers(network: IntNetwork, holdings: Sequence[_Holding]) -> tuple[list[Tre
     """The layers, and which of them is whose."""
     layers: list[Tree] = [{"type": "input", "shape": _int32(network.input.shape)}]
     numbers = {network.input.name: 0}
-    for (before, population), holding in zip(pairwise(network.populations), holdings, strict=True):
+    for (before, population), holding in zip(_pairs(network), holdings, strict=True):
         layer = holding.layer or {"type": "concat"}
         if layer["type"].startswith("dense") and len(before.shape) == 3:
             layers.append({"type": "flatten", "shape": _int32([prod(before.shape)])})
         numbers[population.name] = len(layers)
         layers.append({**layer, **_population_tree(population)})
-    for population, holding in zip(network.populations[1:], holdings, strict=True):
+    for population, holding in zip(network.layers, holdings, strict=True):
         if holding.layer is None:
             sources = {numbers[c.source] for c in incoming(network.connections, population.name)}
             joint = layers[numbers[population.name]]
-            joint |= {"layers": _int32(sorted(sources)), "biasExponent": _bias_exponent(population)}
+            joint |= {
+                "layers": _int32(sorted(sources)),
+                "biasExponent": np.int32(population.neuron.bias_exponent),
+            }
     return layers, numbers
 
 
 def _population_tree(population: IntPopulation) -> Tree:
-    neuron = population.neuron
-    assert not isinstance(neuron, Input)
     return {
         "shape": _int32(population.shape),
-        "bias": _to_netx(neuron.bias),
-        "neuron": _neuron_tree(neuron),
+        "bias": _to_netx(neuron_bias(population.neuron)),
+        "neuron": _neuron_tree(population.neuron),
     }
 
 
-def _bias_exponent(population: IntPopulation) -> Any:
-    assert not isinstance(population.neuron, Input)
-    return np.int32(population.neuron.bias_exponent)
-
-
-def _neuron_tree(neuron: Lif | Readout) -> Tree:
+def _neuron_tree(neuron: Neuron) -> Tree:
+    match neuron:
+        case Lif(threshold=thresholds):
+            threshold: Array | int = _to_netx(thresholds)
+        case Readout():
+            threshold = NEVER_FIRES
+        case _:
+            assert_never(neuron)
     fixed = {"type": "CUBA", "refDelay": np.int32(1), "gradedSpike": np.int32(0)}
-    threshold = _to_netx(neuron.threshold) if isinstance(neuron, Lif) else NEVER_FIRES
     rule = {"iDecay": neuron.decay_current, "vDecay": neuron.decay_voltage, "vThMant": threshold}
     return fixed | {key: np.asarray(value, np.int32) for key, value in rule.items()}
 
@@ -241,7 +253,7 @@ def _extra(network: IntNetwork, version: int) -> Tree:
         "timesteps": network.timesteps,
         "input_range": [network.input_range.minimum, network.input_range.maximum],
         "populations": [population.name for population in network.populations],
-        "readout": isinstance(network.output.neuron, Readout),
+        "readout": not fires(network.output.neuron),
     }
     scales = {
         str(i): network.scales[p.name] for i, p in enumerate(network.populations) if p.name in network.scales

@@ -18,17 +18,17 @@ from ...ir import (
     Dense,
     FloatLif,
     FloatPopulation,
-    FloatReadout,
     FoldedNetwork,
-    Input,
     Population,
     Shape,
     apply_synapse,
     axes,
     compact,
     incoming,
+    neuron_bias,
     per_channel,
     window,
+    with_values,
 )
 from .linear import MOST_TERMS
 
@@ -47,7 +47,6 @@ def split_bias(network: FoldedNetwork, population: FloatPopulation) -> tuple[Arr
     Kernels that share the target out among them carry it together (see `bias_carriers`).
     """
     neuron, shape = population.neuron, population.shape
-    assert not isinstance(neuron, Input)
     full, main = np.broadcast_to(neuron.bias, shape), main_first(network, population.name)[0].synapse
     if neuron.current_leak or not bias_carriers(network, population):
         return np.zeros(len(main.weight)), full
@@ -84,9 +83,7 @@ def main_first(network: FoldedNetwork, target: str) -> list[Connection]:
 
 def needs_constant(network: FoldedNetwork, population: FloatPopulation) -> bool:
     """Whether neurons of one channel, behind kernels, differ in bias."""
-    neuron = population.neuron
-    assert not isinstance(neuron, Input)
-    return not neuron.current_leak and bool(split_bias(network, population)[1].any())
+    return not population.neuron.current_leak and bool(split_bias(network, population)[1].any())
 
 
 def can_have_constant(network: FoldedNetwork, population: FloatPopulation) -> bool:
@@ -104,7 +101,7 @@ def can_have_constant(network: FoldedNetwork, population: FloatPopulation) -> bo
 def with_constants(network: FoldedNetwork) -> tuple[FoldedNetwork, list[str]]:
     """The same network with neurons for such biases, and their names."""
     made = []
-    for population in network.populations[1:]:
+    for population in network.layers:
         if can_have_constant(network, population) and needs_constant(network, population):
             network, name = _with_constant(network, population)
             made.append(name)
@@ -114,7 +111,7 @@ def with_constants(network: FoldedNetwork) -> tuple[FoldedNetwork, list[str]]:
 def _with_constant(network: FoldedNetwork, population: FloatPopulation) -> tuple[FoldedNetwork, str]:
     shared, left = split_bias(network, population)
     name, (channels, height, width) = f"{population.name}_constant", network.input.shape
-    constant: FloatPopulation = Population(name=name, shape=(1, 1, 1), neuron=always_fires((1, 1, 1)))
+    constant = Population(name=name, shape=(1, 1, 1), neuron=always_fires((1, 1, 1)))
     silent = Conv2d(weight=np.zeros((1, channels, 1, 1)), stride=(height, width))  # gives one pixel
     connections = (
         Connection(source=network.input.name, target=name, synapse=silent),
@@ -134,23 +131,21 @@ def without_constants(
     network: FoldedNetwork, names: frozenset[str], per_neuron: Mapping[str, tuple[bool, bool]]
 ) -> FoldedNetwork:
     """Biases again, of populations that `with_constants` made; one per channel where they were so."""
-    populations = [p for p in network.populations if p.name not in names]
-    for index, population in enumerate(populations):
+    layers = [p for p in network.layers if p.name not in names]
+    for index, population in enumerate(layers):
         for connection in incoming(network.connections, population.name):
-            if connection.source in names and not isinstance(population.neuron, Input):
+            if connection.source in names:
                 added = apply_synapse(connection.synapse, np.ones((1, 1, 1, 1)))[0]
-                bias = population.neuron.bias + added.reshape(population.shape)
+                bias = neuron_bias(population.neuron) + added.reshape(population.shape)
                 _, own = per_neuron.get(population.name, (True, True))
                 population = _with_bias(population, bias if own else compact(bias))
-        populations[index] = population
+        layers[index] = population
     kept = [c for c in network.connections if not names & {c.source, c.target}]
-    return replace(network, populations=tuple(populations), connections=tuple(kept))
+    return replace(network, populations=(network.input, *layers), connections=tuple(kept))
 
 
 def _with_bias(population: FloatPopulation, bias: Array) -> FloatPopulation:
-    neuron = population.neuron
-    assert isinstance(neuron, (FloatLif, FloatReadout))
-    return replace(population, neuron=replace(neuron, bias=bias))
+    return population.with_neuron(with_values(population.neuron, bias, None))
 
 
 def _from_one_pixel(values: Array) -> Conv2d:

@@ -28,14 +28,15 @@ from ...ir import (
     FloatPopulation,
     FloatReadout,
     FoldedNetwork,
-    Input,
     IntNetwork,
     IntPopulation,
     Lif,
     Neuron,
-    Population,
     Readout,
     Shape,
+    fires,
+    neuron_bias,
+    neuron_threshold,
     per_channel,
 )
 from ..options import Dialect
@@ -72,8 +73,7 @@ def told_of(
     network: FoldedNetwork, dialect: str, constants: Sequence[str], integers: IntNetwork | None
 ) -> str:
     """The metadata of a network that we write; `constants` are populations that stand for biases."""
-    neurons = {p.name: p.neuron for p in network.populations}
-    leaking = {name: n for name, n in neurons.items() if not isinstance(n, Input) and not is_average(n)}
+    leaking = {p.name: p.neuron for p in network.layers if not is_average(p.neuron)}
     allowed = network.input_range
     return json.dumps(
         {
@@ -85,7 +85,7 @@ def told_of(
             "comparison": "v > v_threshold",
             "reset": "to zero",
             "output": _output(network.output.neuron),
-            "populations": list(neurons),
+            "populations": [population.name for population in network.populations],
             "connections": [list(_without_default(hop(c))) for c in network.connections],
             "leaks": {name: [neuron.leak, neuron.current_leak] for name, neuron in leaking.items()},
             "kernels": {
@@ -93,7 +93,7 @@ def told_of(
                 for c in network.connections
                 if isinstance(c.synapse, Conv2d)
             },
-            "per_neuron": {p.name: _per_neuron(p) for p in network.populations[1:]},
+            "per_neuron": {p.name: _per_neuron(p) for p in network.layers},
             "constants": list(constants),
             "integers": None if integers is None else _integers(integers),
         }
@@ -102,13 +102,19 @@ def told_of(
 
 def is_average(neuron: FloatNeuron) -> bool:
     """Whether a neuron is a readout that does not leak: in NIR, the output node itself."""
-    return isinstance(neuron, FloatReadout) and (neuron.leak, neuron.current_leak) == (1.0, 0.0)
+    match neuron:
+        case FloatReadout(leak=leak, current_leak=current_leak):
+            return (leak, current_leak) == (1.0, 0.0)
+        case FloatLif():
+            return False
+        case _:
+            assert_never(neuron)
 
 
 def _output(neuron: FloatNeuron) -> str:
     if is_average(neuron):
         return "mean over time steps"
-    return "voltage after the last step" if isinstance(neuron, FloatReadout) else "spikes"
+    return "spikes" if fires(neuron) else "voltage after the last step"
 
 
 def safe(name: str) -> str:
@@ -118,17 +124,14 @@ def safe(name: str) -> str:
 
 def _per_neuron(population: FloatPopulation) -> list[bool]:
     """Whether thresholds and biases are one per neuron of a picture, rather than one per channel."""
-    neuron, shape = population.neuron, population.shape
-    assert not isinstance(neuron, Input)
-    threshold = isinstance(neuron, FloatLif) and neuron.threshold.shape == shape
-    return [threshold, neuron.bias.shape == shape]
+    shape, threshold = population.shape, neuron_threshold(population.neuron)
+    return [threshold is not None and threshold.shape == shape, neuron_bias(population.neuron).shape == shape]
 
 
 def _integers(network: IntNetwork) -> dict[str, Any]:
     rules: dict[str, dict[str, int]] = {}
-    for population in network.populations[1:]:
+    for population in network.layers:
         neuron = population.neuron
-        assert not isinstance(neuron, Input)
         rules[population.name] = {
             "bias_exponent": neuron.bias_exponent,
             "decay_current": neuron.decay_current,
@@ -215,7 +218,10 @@ def as_integers(path: Path, real: FoldedNetwork, told: Mapping[str, Any]) -> Int
     """The integer network back, from what `real_network` and `_integers` made of it."""
     try:
         return IntNetwork(
-            populations=tuple(_integer_population(path, p, told["populations"]) for p in real.populations),
+            populations=(
+                real.input,
+                *(_integer_population(path, p, told["populations"]) for p in real.layers),
+            ),
             connections=tuple(_integer_connection(path, c, told["exponents"]) for c in real.connections),
             timesteps=real.timesteps,
             scales={
@@ -232,11 +238,9 @@ def as_integers(path: Path, real: FoldedNetwork, told: Mapping[str, Any]) -> Int
 def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[str, Any]) -> IntPopulation:
     neuron, name = population.neuron, population.name
     match neuron:
-        case Input():
-            integer: Neuron = neuron
         case FloatReadout():
             exponent = int(rules[name]["bias_exponent"])
-            integer = Readout(
+            integer: Neuron = Readout(
                 bias=_bias(path, name, neuron.bias, exponent),
                 bias_exponent=exponent,
                 decay_current=int(rules[name].get("decay_current", DECAY_ONE)),
@@ -253,7 +257,7 @@ def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[
             )
         case _:
             assert_never(neuron)
-    return Population(name=name, shape=population.shape, neuron=integer)
+    return population.with_neuron(integer)
 
 
 def _integer_connection(path: Path, connection: Connection, exponents: Mapping[str, Any]) -> Connection:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ...base import Array, FormatError
 from ...ir import (
@@ -22,8 +23,10 @@ from ...ir import (
     FloatPopulation,
     FloatReadout,
     FoldedNetwork,
+    Population,
     Synapse,
     compact,
+    firing,
     incoming,
     real_weight,
     scale_channels,
@@ -47,7 +50,7 @@ def refuse_unportable(network: FoldedNetwork, explicit_delays: set[Connection]) 
     problems = [
         f"{c.label}: a delay of {c.delay} steps, for which readers have no node" for c in explicit_delays
     ]
-    for population in network.populations[1:]:
+    for population in network.layers:
         problems += _problems(network, population)
     if problems:
         listed = "\n  - ".join(problems)
@@ -67,13 +70,18 @@ def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
         problems.append(
             f"{name}: kernels that serve a part of the picture each; readers know no mask (Scale)"
         )
-    if isinstance(neuron, FloatReadout) and not is_average(neuron):
-        problems.append(f"{name}: a readout that leaks; readers know no LI")
-    if isinstance(neuron, FloatLif):
-        shared = any(isinstance(synapse, Conv2d) for synapse in entering)
-        problems += _threshold_problems(name, middle_thresholds(network, population), shared)
-        if neuron.current_leak and neuron.bias.any():
-            problems.append(f"{name}: biases behind a current that leaks; readers know none")
+    match neuron:
+        case FloatReadout():
+            if not is_average(neuron):
+                problems.append(f"{name}: a readout that leaks; readers know no LI")
+        case FloatLif():
+            shared = any(isinstance(synapse, Conv2d) for synapse in entering)
+            middle = middle_thresholds(network, population.with_neuron(neuron))
+            problems += _threshold_problems(name, middle, shared)
+            if neuron.current_leak and neuron.bias.any():
+                problems.append(f"{name}: biases behind a current that leaks; readers know none")
+        case _:
+            assert_never(neuron)
     if needs_constant(network, population) and not can_have_constant(network, population):
         why = "theirs is too large" if len(network.input.shape) == 3 else "the input is no picture"
         problems.append(f"{name}: neurons of a picture have biases of their own, and {why}")
@@ -95,17 +103,16 @@ def _threshold_problems(name: str, threshold: Array, shared: bool) -> list[str]:
 def _divide(network: FoldedNetwork) -> FoldedNetwork:
     """Weights, bias and threshold of each channel (behind a matrix: of each neuron) over the threshold."""
     factors: dict[str, Array] = {}
-    populations = [network.input]
-    for population in network.populations[1:]:
-        neuron = population.neuron
-        if isinstance(neuron, FloatLif):
-            factor = 1 / middle_thresholds(network, population)  # a neuron that never fires gets no input
-            factors[population.name] = factor
-            channels = (population.shape[0], *(1 for _ in population.shape[1:]))
-            threshold = np.full(channels, PORTABLE_THRESHOLD)
-            bias = compact(neuron.bias * factor)
-            population = replace(population, neuron=replace(neuron, threshold=threshold, bias=bias))
-        populations.append(population)
+    divided: dict[str, FloatPopulation] = {}
+    for population in firing(network):
+        factor = 1 / middle_thresholds(network, population)  # a neuron that never fires gets no input
+        factors[population.name] = factor
+        channels = (population.shape[0], *(1 for _ in population.shape[1:]))
+        threshold = np.full(channels, PORTABLE_THRESHOLD)
+        bias = compact(population.neuron.bias * factor)
+        neuron = replace(population.neuron, threshold=threshold, bias=bias)
+        divided[population.name] = population.with_neuron(neuron)
+    populations = [divided.get(p.name, p) for p in network.populations]
     connections = [
         replace(c, synapse=_divided(c.synapse, factors[c.target])) if c.target in factors else c
         for c in network.connections
@@ -121,10 +128,9 @@ def _divided(synapse: Synapse, factor: Array) -> Synapse:
 # ---- thresholds between voltages ------------------------------------------------------------------
 
 
-def middle_thresholds(network: FoldedNetwork, population: FloatPopulation) -> Array:
+def middle_thresholds(network: FoldedNetwork, population: Population[FloatLif]) -> Array:
     """Thresholds of all neurons, in the middle between two voltages where voltages have a grid."""
     neuron = population.neuron
-    assert isinstance(neuron, FloatLif)
     threshold = np.broadcast_to(neuron.threshold, population.shape)
     grid = voltage_grid(network, population)
     finite = np.where(np.isfinite(threshold), threshold, 0.0)
@@ -133,10 +139,9 @@ def middle_thresholds(network: FoldedNetwork, population: FloatPopulation) -> Ar
     return np.where(np.isfinite(threshold), (np.floor(finite / grid) + 0.5) * grid, threshold)
 
 
-def voltage_grid(network: FoldedNetwork, population: FloatPopulation) -> float | None:
+def voltage_grid(network: FoldedNetwork, population: Population[FloatLif]) -> float | None:
     """The number that all voltages are multiples of: unit of the weights * unit of the leak ** (steps - 1)"""
     neuron = population.neuron
-    assert isinstance(neuron, FloatLif)
     weights = [real_weight(c.synapse) for c in incoming(network.connections, population.name)]
     unit = _unit([*weights, neuron.bias], FINEST_UNIT)
     leaks = [_unit([np.array(leak)], FINEST_LEAK) for leak in (neuron.leak, neuron.current_leak)]

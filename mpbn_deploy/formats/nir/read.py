@@ -15,6 +15,7 @@ from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from ...ir import (
     Dense,
     FloatLif,
     FloatNeuron,
-    FloatPopulation,
     FloatReadout,
     FoldedNetwork,
     Input,
@@ -35,6 +35,7 @@ from ...ir import (
     Shape,
     Value,
     compact,
+    fires,
     incoming,
 )
 from .constants import always_fires, without_constants
@@ -177,7 +178,7 @@ class _Building:
         self.shapes = shapes
         self.values = values
         self.algebra = algebra
-        self.populations: dict[str, FloatPopulation] = {}
+        self.populations: dict[str, Population[Input | FloatNeuron]] = {}
         self.connections: list[Connection] = []
 
     def network(self) -> FoldedNetwork:
@@ -196,7 +197,7 @@ class _Building:
         )
         return self._without_constants(network)
 
-    def _add(self, node: str, neuron: FloatNeuron) -> None:
+    def _add(self, node: str, neuron: Input | FloatNeuron) -> None:
         name, shape = self.reading.named(node), picture(self.shapes[node])
         self.populations[name] = Population(name=name, shape=shape, neuron=neuron)
 
@@ -280,7 +281,7 @@ class _Building:
         sent = value.as_sent()
         if sent is None or sent[1]:
             return None
-        return sent[0] if isinstance(self.populations[sent[0]].neuron, FloatLif) else None
+        return sent[0] if fires(self.populations[sent[0]].neuron) else None
 
     def _add_readout(self, node: Node, arriving: Value, rule: Integrator) -> str:
         shape, name = picture(self.shapes[node.name]), self.reading.named(node.name)
@@ -317,7 +318,7 @@ class _Building:
             for c in self.connections
         ]
 
-    def _ordered(self, first: str, last: str) -> tuple[FloatPopulation, ...]:
+    def _ordered(self, first: str, last: str) -> tuple[Population[Input | FloatNeuron], ...]:
         told = self.reading.told
         if {*told.populations, *told.constants} == set(self.populations):
             order = [*told.populations[:1], *sorted(told.constants), *told.populations[1:]]
@@ -340,7 +341,7 @@ class _Building:
                 )
         return without_constants(network, names, self.reading.told.per_neuron) if names else network
 
-    def _listed(self, populations: Sequence[FloatPopulation]) -> tuple[Connection, ...]:
+    def _listed(self, populations: Sequence[Population[Any]]) -> tuple[Connection, ...]:
         """Connections in the order of our metadata; those of others in that of their targets."""
         place = {told: index for index, told in enumerate(self.reading.told.connections)}
         target = {population.name: index for index, population in enumerate(populations)}

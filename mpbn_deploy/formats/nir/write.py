@@ -78,7 +78,7 @@ def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: str = FAITHFUL) -> n
 def _graph(network: FoldedNetwork, explicit: set[Connection], told: str) -> nir.NIRGraph:
     nodes: dict[str, Any] = {safe(network.input.name): nir.Input({"input": np.array(network.input.shape)})}
     edges: list[tuple[str, str]] = []
-    for population in network.populations[1:]:
+    for population in network.layers:
         shared, left = split_bias(network, population)
         carriers = bias_carriers(network, population)
         for number, connection in enumerate(main_first(network, population.name)):
@@ -108,7 +108,7 @@ def _add_connection(
     edges: list[tuple[str, str]],
 ) -> None:
     """The nodes of a connection: a delay and a flatten node where they are needed, the synapse, its mask."""
-    shape = next(p.shape for p in network.populations if p.name == connection.source)
+    shape = network.population(connection.source).shape
     path = [safe(connection.source)]
     if explicit:
         path.append(f"{name}_delay")
@@ -233,7 +233,7 @@ def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> An
         case FloatLif(threshold=threshold):
             return nir.IF(**_filled(shape, r=1 / DT, v_threshold=threshold, v_reset=0.0))
         case _:
-            raise TypeError("an input is no neuron")
+            assert_never(neuron)
 
 
 def _readout_node(name: str, neuron: FloatReadout, shape: Shape, left: Array, timesteps: int) -> Any:

@@ -77,7 +77,7 @@ def place_crossbar(network: IntNetwork, profile: HardwareProfile, tiling: Tiling
     A layer of which not even one neuron fits is a problem. It is cut as if axons did not count, and its use
     shows the excess.
     """
-    layers = [_layer(network, population, profile) for population in network.populations[1:]]
+    layers = [_layer(network, population, profile) for population in network.layers]
     demands: Demands = {}
     before: list[Shape] = []
     for _ in range(MOST_PASSES):

@@ -23,8 +23,8 @@ from math import prod
 
 import numpy as np
 
-from ...base import Array, ProfileError, same_records
-from ...ir import Connection, Dense, Input, IntNetwork, IntPopulation, Shape, Synapse, incoming
+from ...base import ProfileError, same_records
+from ...ir import Connection, Dense, IntNetwork, IntPopulation, Shape, Synapse, incoming, neuron_bias
 from ..profile import HardwareProfile
 from .records import PlacedLayer, Placement, Problem, Tiling, Use
 
@@ -36,7 +36,7 @@ Matching = Mapping[int, int]  # the core of each layer that got one
 
 def place_layers(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
     """Every population with its synapses on a core of its own; problems say which get none, and why."""
-    populations = network.populations[1:]
+    populations = network.layers
     uses = [_use(network, population) for population in populations]
     cores = _cores(profile, len(populations))
     holding = [[index for index, core in enumerate(cores) if _fits(use, core)] for use in uses]
@@ -60,7 +60,7 @@ def _use(network: IntNetwork, population: IntPopulation) -> Use:
     return {
         "kernel_words": sum(_kernel_words(c.synapse, shapes[c.source], channels) for c in entering),
         "neuron_words": channels * _power(height) * _power(width),
-        "bias_words": channels if _bias(population).any() else 0,
+        "bias_words": channels if neuron_bias(population.neuron).any() else 0,
     }
 
 
@@ -88,11 +88,6 @@ def _power(size: int) -> int:
     """The least power of two that is not below a size."""
     power: int = 2 ** (size - 1).bit_length()
     return power
-
-
-def _bias(population: IntPopulation) -> Array:
-    assert not isinstance(population.neuron, Input)  # the network checked itself when it was made
-    return population.neuron.bias
 
 
 def _cores(profile: HardwareProfile, layers: int) -> list[Use]:
@@ -151,12 +146,14 @@ def rivals(layer: int, holding: Sequence[Sequence[int]], chosen: Matching) -> tu
 
 def _impossible(network: IntNetwork) -> Iterator[Problem]:
     """What no memory of a core can hold, however large."""
-    for population in network.populations[1:]:
+    for population in network.layers:
         labels = [connection.label for connection in _unlike_synapses(network, population.name)]
         if len(labels) > 1:
             found = f"{len(labels)} different synapses enter ({', '.join(dict.fromkeys(labels))})"
             yield _problem(population.name, f"{found}; a core has one convolution. Let one synapse enter it.")
-        bias = np.broadcast_to(_bias(population), population.shape).reshape(population.shape[0], -1)
+        bias = np.broadcast_to(neuron_bias(population.neuron), population.shape).reshape(
+            population.shape[0], -1
+        )
         if (bias != bias[:, :1]).any():
             found = "biases differ within a channel; a core has one for each channel"
             advice = "Use channel-wise MPBN, and no padding where the layer reads a normalized input"

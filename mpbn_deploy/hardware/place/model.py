@@ -113,7 +113,7 @@ def layers_of(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
             limits=limits,
             index_widths=widths.values if widths else (),
         )
-        for population in network.populations[1:]
+        for population in network.layers
     ]
 
 

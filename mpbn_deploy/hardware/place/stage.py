@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ir import IntNetwork
+from typing_extensions import assert_never
+
+from ...ir import IntNetwork, Lif, Neuron, Readout
 from ..profile import HardwareProfile
 from .crossbar import place_crossbar
 from .cutting import place_words
@@ -33,4 +35,15 @@ def place(network: IntNetwork, profile: HardwareProfile, *, tiling: Tiling = "co
     choice for memories of words. There, a layer that does not fit even one neuron at a time is cut to single
     neurons, and its use shows the excess; the other kinds say in `problems` what does not fit.
     """
+    for population in network.layers:
+        _check_counted(population.neuron)
     return PLACERS[profile.placement](network, profile, tiling)
+
+
+def _check_counted(neuron: Neuron) -> None:
+    """All placers count a neuron as one of a core's, with one state: so it is with these kinds."""
+    match neuron:
+        case Lif() | Readout():
+            pass
+        case _:
+            assert_never(neuron)

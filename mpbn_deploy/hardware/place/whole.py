@@ -45,7 +45,7 @@ def place_whole(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -
     """All populations on one core; each layer's use is its part in the sums."""
     layers = [
         PlacedLayer(name=p.name, shape=p.shape, tile=p.shape, use=_use(network, p.name))
-        for p in network.populations[1:]
+        for p in network.layers
     ]
     totals = {name: sum(layer.use.get(name, 0) for layer in layers) for name in CAPACITIES}
     return Placement(

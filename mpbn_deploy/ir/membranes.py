@@ -1,0 +1,179 @@
+"""The update of neurons, stated once for integers and real numbers.
+
+`membrane` gives the numbers of a population in the arithmetic of its network, and a `Membrane` computes with
+them. The emulator, Lava's layers and the training twin compute the same faster; tests hold each to this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+from typing import overload
+
+import numpy as np
+from typing_extensions import assert_never
+
+from ..base import Array, record
+from .folded import FloatPopulation, FoldedNetwork
+from .graph import Population
+from .integer import IntNetwork, IntPopulation
+from .neurons import DECAY_ONE, STATE_EXPONENT, STATE_LIMIT, AnyNeuron, FloatLif, FloatReadout, Lif, Readout
+
+AnyNetwork = IntNetwork | FoldedNetwork  # that can be executed
+AnyPopulation = IntPopulation | FloatPopulation
+State = tuple[Array, Array]  # current and voltage
+
+
+@record
+class Truncation:
+    """state <- trunc(state * (4096 - amount) / 4096), toward zero"""
+
+    amount: int
+
+    @property
+    def kept(self) -> float:
+        """What is left of one, but for rounding; a float holds it exactly."""
+        return 1 - self.amount / DECAY_ONE
+
+    def __call__(self, state: Array) -> Array:
+        product = state * (DECAY_ONE - self.amount)
+        decayed: Array = np.sign(product) * (np.abs(product) // DECAY_ONE)
+        return decayed
+
+
+@record
+class Leak:
+    """state <- kept * state"""
+
+    kept: float
+
+    def __call__(self, state: Array) -> Array:
+        decayed: Array = self.kept * state
+        return decayed
+
+
+Decay = Truncation | Leak
+
+
+@record
+class Membrane:
+    """The numbers of a population. In each time step, in this order:
+
+        current <- decay_current(current) + unit * sum of synapses
+        voltage <- decay_voltage(voltage) + (current + bias) / divisor
+        spike    = voltage > threshold
+        voltage <- 0 where spike
+
+    State is zero before the first step of each sample. Without a threshold it never fires.
+    """
+
+    unit: int  # what a weight of one counts in units of the state
+    bias: Array
+    threshold: Array | None
+    decay_current: Decay
+    decay_voltage: Decay
+    divisor: int = 1
+    limit: float = inf  # the largest magnitude of a state
+
+    def integrate(self, state: State, arriving: Array) -> State:
+        """Return the state before it fires; `arriving` is unit * sum of synapses."""
+        current = self.decay_current(state[0]) + arriving
+        if self.divisor == 1:  # in this order: the sum of three floats depends on it
+            return current, self.decay_voltage(state[1]) + current + self.bias
+        return current, self.decay_voltage(state[1]) + (current + self.bias) / self.divisor
+
+    def fire(self, state: State) -> tuple[State, Array]:
+        """Return the state after its reset, and the spikes."""
+        current, voltage = state
+        if self.threshold is None:
+            return state, np.zeros(voltage.shape, dtype=bool)
+        spikes = voltage > self.threshold
+        return (current, self.reset(voltage, spikes)), spikes
+
+    def reset(self, voltage: Array, spikes: Array) -> Array:
+        """Return what a voltage becomes by these spikes."""
+        return np.where(spikes, 0, voltage)
+
+    def scaled(self, factor: Array | int) -> Membrane:
+        """Return the membrane whose states are `factor` times as large where all that arrives is.
+
+        The one idea: its spikes are the same, as long as no factor is negative.
+        """
+        threshold = None if self.threshold is None else factor * self.threshold
+        return replace(self, bias=factor * self.bias, threshold=threshold)
+
+
+def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:
+    """Return the membrane of a neuron that runs for so many time steps.
+
+    A readout of real numbers divides by them; made for one step, it adds up, as readouts of integers do.
+    """
+    match neuron:
+        case Lif():
+            return _integer_membrane(neuron, _shifted(neuron.threshold, STATE_EXPONENT))
+        case Readout():
+            return _integer_membrane(neuron, None)
+        case FloatLif():
+            return _real_membrane(neuron, neuron.threshold, 1)
+        case FloatReadout():
+            return _real_membrane(neuron, None, timesteps)
+        case _:
+            assert_never(neuron)
+
+
+def _integer_membrane(neuron: Lif | Readout, threshold: Array | None) -> Membrane:
+    return Membrane(
+        unit=2**STATE_EXPONENT,
+        bias=_shifted(neuron.bias, neuron.bias_exponent),
+        threshold=threshold,
+        decay_current=Truncation(amount=neuron.decay_current),
+        decay_voltage=Truncation(amount=neuron.decay_voltage),
+        limit=STATE_LIMIT,
+    )
+
+
+def _real_membrane(neuron: FloatLif | FloatReadout, threshold: Array | None, divisor: int) -> Membrane:
+    return Membrane(
+        unit=1,
+        bias=neuron.bias,
+        threshold=threshold,
+        decay_current=Leak(kept=neuron.current_leak),
+        decay_voltage=Leak(kept=neuron.leak),
+        divisor=divisor,
+    )
+
+
+def _shifted(values: Array, exponent: int) -> Array:
+    return values.astype(np.int64) << exponent
+
+
+# ---- populations that fire --------------------------------------------------------------------
+
+
+@overload
+def spiking(population: IntPopulation) -> Population[Lif] | None: ...
+@overload
+def spiking(population: FloatPopulation) -> Population[FloatLif] | None: ...
+def spiking(population: AnyPopulation) -> Population[Lif] | Population[FloatLif] | None:
+    """Return a population that fires as such, and None for one that never does."""
+    match neuron := population.neuron:
+        case Lif():
+            return population.with_neuron(neuron)
+        case FloatLif():
+            return population.with_neuron(neuron)
+        case Readout() | FloatReadout():
+            return None
+        case _:
+            assert_never(neuron)
+
+
+@overload
+def firing(network: IntNetwork) -> Iterator[Population[Lif]]: ...
+@overload
+def firing(network: FoldedNetwork) -> Iterator[Population[FloatLif]]: ...
+def firing(network: AnyNetwork) -> Iterator[Population[Lif] | Population[FloatLif]]:
+    """Yield the populations that fire."""
+    for population in network.layers:
+        if (found := spiking(population)) is not None:
+            yield found
