@@ -89,7 +89,7 @@ if TYPE_CHECKING:
         Axis as Axis,
         ProjectiveFields as ProjectiveFields,
         axes as axes,
-        axis as axis,
+        by_group as by_group,
         groups_of as groups_of,
         projective_fields as projective_fields,
         source_channels as source_channels,

@@ -37,7 +37,8 @@ class Axis(NamedTuple):
     def within(self, part: slice) -> Axis:
         """The same for some rows of the target alone."""
         first = max(self.first, part.start)
-        return self._replace(first=first, end=max(first, min(self.end, part.stop)))
+        end = max(first, min(self.end, part.stop))
+        return Axis(self.source, self.target, first, end, self.taps, self.stride, self.padding, self.dilation)
 
     def read(self, targets: Array) -> Array:
         """[*targets, tap]: the source row that a target row reads through each tap, or one in the padding."""
@@ -77,24 +78,23 @@ class Axis(NamedTuple):
         return found
 
 
-def axis(synapse: Conv2d, source: Shape, target: Shape, number: int) -> Axis:
-    """Axis 1 (rows) or 2 (columns) of a convolution."""
-    served, along = window(synapse, target)[number - 1], number - 1
-    return Axis(
-        source=source[number],
-        target=target[number],
-        first=served.start,
-        end=served.stop,
-        taps=synapse.weight.shape[1 + number],
-        stride=synapse.stride[along],
-        padding=synapse.padding[along],
-        dilation=synapse.dilation[along],
-    )
-
-
 def axes(synapse: Conv2d, source: Shape, target: Shape) -> tuple[Axis, Axis]:
     """Rows and columns of a convolution."""
-    return axis(synapse, source, target, 1), axis(synapse, source, target, 2)
+    served = window(synapse, target)
+    rows, columns = (
+        Axis(
+            source=source[1 + axis],
+            target=target[1 + axis],
+            first=served[axis].start,
+            end=served[axis].stop,
+            taps=synapse.weight.shape[2 + axis],
+            stride=synapse.stride[axis],
+            padding=synapse.padding[axis],
+            dilation=synapse.dilation[axis],
+        )
+        for axis in (0, 1)
+    )
+    return rows, columns
 
 
 @record
@@ -121,13 +121,17 @@ def projective_fields(axis: Axis) -> ProjectiveFields:
     return ProjectiveFields(source=read, first=first[read], last=last[read], count=count[read], tap=by[read])
 
 
-def groups_of(channels: slice, per_group: int) -> dict[int, slice]:
-    """The groups that some channels belong to, with those of the channels that are in each."""
-    groups = range(channels.start // per_group, (channels.stop - 1) // per_group + 1)
-    return {
-        group: slice(max(channels.start, group * per_group), min(channels.stop, (group + 1) * per_group))
-        for group in groups
-    }
+def groups_of(channels: slice, per_group: int) -> range:
+    """The groups that some channels belong to."""
+    return range(channels.start // per_group, (channels.stop - 1) // per_group + 1)
+
+
+def by_group(channels: slice, per_group: int) -> list[slice]:
+    """Those of some channels that are in each of their groups."""
+    return [
+        slice(max(channels.start, group * per_group), min(channels.stop, (group + 1) * per_group))
+        for group in groups_of(channels, per_group)
+    ]
 
 
 def source_channels(weight: Array, groups: int) -> Array:

@@ -12,6 +12,7 @@ from mpbn_deploy.ir import (
     apply_synapse,
     as_dense,
     axes,
+    by_group,
     count_synapses,
     groups_of,
     output_shape,
@@ -113,5 +114,6 @@ def test_stored_zeros_are_those_of_rows_that_are_not_empty():
 
 
 def test_channels_are_shared_out_among_groups():
-    assert groups_of(slice(3, 9), 4) == {0: slice(3, 4), 1: slice(4, 8), 2: slice(8, 9)}
-    assert groups_of(slice(0, 4), 4) == {0: slice(0, 4)}
+    assert groups_of(slice(3, 9), 4) == range(3)
+    assert by_group(slice(3, 9), 4) == [slice(3, 4), slice(4, 8), slice(8, 9)]
+    assert by_group(slice(0, 4), 4) == [slice(0, 4)]

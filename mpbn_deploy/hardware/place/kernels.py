@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from ...ir import Conv2d, groups_of
+from ...ir import Conv2d, by_group
 from .model import Inlet, Layer, Outlet, Tiles
 from .reach import channel_hits, hits, served
 from .records import Tile, extents
@@ -53,7 +53,7 @@ def words(layer: Layer, inlet: Inlet, part: Tile) -> int:
     per_group = synapse.weight.shape[0] // synapse.groups
     lengths: Counter[int] = Counter()
     for block in blocks(layer, part):
-        lengths.update(channels.stop - channels.start for channels in groups_of(block, per_group).values())
+        lengths.update(channels.stop - channels.start for channels in by_group(block, per_group))
     rows = synapse.weight.shape[1] * _positions(synapse, layer)
     return rows * sum(count * layer.row_words(length, bits) for length, count in lengths.items())
 
@@ -88,7 +88,5 @@ def _target_cores(layer: Layer, outlet: Outlet, part: Tile, tiles: Tiles) -> int
     tile = tiles.get(outlet.target)
     if tile is None:
         return 0
-    rows, columns = (
-        int(np.count_nonzero(hits(layer, outlet, tile[axis], axis, part[axis]))) for axis in (1, 2)
-    )
+    rows, columns = (int(np.count_nonzero(hits(outlet, tile[axis], axis, part[axis]))) for axis in (1, 2))
     return channel_hits(layer, outlet, tile[0], part[0])[0] * rows * columns

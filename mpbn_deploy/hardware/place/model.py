@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ...base import Array, record
-from ...ir import NO_BORDER, Connection, Conv2d, Dense, IntNetwork, Shape, Synapse
+from ...ir import NO_BORDER, Axis, Connection, Conv2d, Dense, IntNetwork, Shape, Synapse, axes
 from ..profile import HardwareProfile
 from .bits import stored_bits, words_of_row
 from .records import ROW_KEYS
@@ -28,6 +28,7 @@ class Inlet:
 
     synapse: Synapse
     source: Shape
+    axes: tuple[Axis, ...]  # of a convolution
     bits: int
     drives: bool
 
@@ -37,6 +38,7 @@ class Outlet:
     """A synapse from a population to another one, or back to itself."""
 
     synapse: Synapse
+    axes: tuple[Axis, ...]  # of a convolution
     target: str
     shape: Shape  # of the target
 
@@ -99,6 +101,7 @@ def layers_of(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
                 Inlet(
                     synapse=c.synapse,
                     source=shapes[c.source],
+                    axes=_axes(c, shapes),
                     bits=stored_bits(c.synapse.weight, profile),
                     drives=c.source == network.input.name and _one_to_one(c.synapse),
                 )
@@ -106,7 +109,7 @@ def layers_of(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
                 if c.target == population.name
             ),
             outlets=tuple(
-                Outlet(synapse=c.synapse, target=c.target, shape=shapes[c.target])
+                Outlet(synapse=c.synapse, axes=_axes(c, shapes), target=c.target, shape=shapes[c.target])
                 for c in joined
                 if c.source == population.name
             ),
@@ -115,6 +118,13 @@ def layers_of(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
         )
         for population in network.layers
     ]
+
+
+def _axes(connection: Connection, shapes: Mapping[str, Shape]) -> tuple[Axis, ...]:
+    synapse = connection.synapse
+    if isinstance(synapse, Dense):
+        return ()
+    return axes(synapse, shapes[connection.source], shapes[connection.target])
 
 
 def _rows_together(connections: Sequence[Connection]) -> Iterator[Connection]:

@@ -7,16 +7,14 @@ from functools import lru_cache
 import numpy as np
 
 from ...base import Array
-from ...ir import Axis, Conv2d, ProjectiveFields, Shape, axis, groups_of, projective_fields, window
-from .model import Layer, Outlet
+from ...ir import Axis, Conv2d, ProjectiveFields, Shape, groups_of, projective_fields, window
+from .model import Inlet, Layer, Outlet
 from .records import Tile, extents, overlap, slices
 
 
-def source_fields(
-    synapse: Conv2d, source: Shape, target: Shape, number: int, part: slice
-) -> ProjectiveFields:
+def source_fields(inlet: Inlet, axis: int, part: slice) -> ProjectiveFields:
     """Of the source rows (axis 1) or columns (axis 2) that a part of the target reads."""
-    return _fields(axis(synapse, source, target, number).within(part))
+    return _fields(inlet.axes[axis - 1].within(part))
 
 
 _fields = lru_cache(maxsize=4096)(projective_fields)
@@ -28,10 +26,9 @@ def served(synapse: Conv2d, target: Shape, part: Tile) -> bool:
     return 0 not in extents((overlap(part[1], rows), overlap(part[2], columns)))
 
 
-def hits(layer: Layer, outlet: Outlet, extent: int, number: int, part: slice) -> Array:
+def hits(outlet: Outlet, extent: int, axis: int, part: slice) -> Array:
     """For each part of the target's axis: how many source rows of a part reach it."""
-    assert isinstance(outlet.synapse, Conv2d)
-    sums = _reached(axis(outlet.synapse, layer.shape, outlet.shape, number), extent)
+    sums = _reached(outlet.axes[axis - 1], extent)
     counts: Array = sums[:, part.stop] - sums[:, part.start]
     return counts
 
@@ -50,7 +47,7 @@ def channel_hits(layer: Layer, outlet: Outlet, extent: int, channels: slice) -> 
     """How many parts of the target's channels, and how many pairs of part and group, some channels reach."""
     assert isinstance(outlet.synapse, Conv2d)
     groups = outlet.synapse.groups
-    sending = groups_of(channels, layer.shape[0] // groups).keys()
-    parts = slices(outlet.shape[0], extent)
-    reached = [len(sending & groups_of(part, outlet.shape[0] // groups).keys()) for part in parts]
+    sending = groups_of(channels, layer.shape[0] // groups)
+    reading = [groups_of(part, outlet.shape[0] // groups) for part in slices(outlet.shape[0], extent)]
+    reached = [len(range(max(sending.start, own.start), min(sending.stop, own.stop))) for own in reading]
     return sum(map(bool, reached)), sum(reached)

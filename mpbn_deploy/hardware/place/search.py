@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from ...ir import Conv2d, Dense, Shape, axes
+from ...ir import Conv2d, Dense, Shape
 from .model import Inlet, Layer, Outlet
 from .records import count_tiles
 from .site import Site
@@ -101,11 +101,7 @@ def _pixel_axons(layer: Layer) -> int:
     """Every source pixel that is read enters some core, for each group of a convolution."""
     if layer.shares_kernels:
         return 0
-    return sum(
-        _pixels(inlet.synapse, inlet.source, layer.shape)
-        for inlet in layer.inlets
-        if isinstance(inlet.synapse, Conv2d)
-    )
+    return sum(_pixels(inlet) for inlet in layer.inlets if isinstance(inlet.synapse, Conv2d))
 
 
 def _entries(layer: Layer) -> int:
@@ -118,14 +114,14 @@ def _entries(layer: Layer) -> int:
 
 
 def _least_entries(layer: Layer, outlet: Outlet) -> int:
-    synapse = outlet.synapse
-    return _pixels(synapse, layer.shape, outlet.shape) if isinstance(synapse, Conv2d) else layer.size
+    return _pixels(outlet) if isinstance(outlet.synapse, Conv2d) else layer.size
 
 
-def _pixels(synapse: Conv2d, source: Shape, target: Shape) -> int:
+def _pixels(way: Inlet | Outlet) -> int:
     """Source pixels that a convolution reads, times its groups."""
-    read = [np.count_nonzero(axis.relation().any(axis=0)) for axis in axes(synapse, source, target)]
-    return prod(read) * synapse.groups
+    assert isinstance(way.synapse, Conv2d)
+    read = [np.count_nonzero(axis.relation().any(axis=0)) for axis in way.axes]
+    return prod(read) * way.synapse.groups
 
 
 def _synapse_words(layer: Layer) -> int:
@@ -156,5 +152,5 @@ def _weights(layer: Layer, inlet: Inlet) -> int:
         # Equal rows are stored once; there are no fewer than unlike weights of any neuron on the core.
         return sum(len(np.unique(neuron)) for neuron in weight)
     # Of small maps not all rows of a kernel meet a source row.
-    taps = [np.count_nonzero(axis.uses()) for axis in axes(inlet.synapse, inlet.source, layer.shape)]
+    taps = [np.count_nonzero(axis.uses()) for axis in inlet.axes]
     return weight.shape[0] * weight.shape[1] * prod(taps)

@@ -85,7 +85,7 @@ def _arriving(layer: Layer, inlet: Inlet, axis: int, part: slice) -> object:
         whole = [slice(0, size) for size in layer.shape]
         whole[axis] = part
         return served(synapse, layer.shape, tuple(whole))
-    fields = source_fields(synapse, inlet.source, layer.shape, axis, part)
+    fields = source_fields(inlet, axis, part)
     return tuple(found.tobytes() for found in (fields.first - part.start, fields.count, fields.tap))
 
 
@@ -97,5 +97,5 @@ def _leaving(layer: Layer, axis: int, part: slice, tiles: Tiles) -> Iterator[obj
         elif axis == 0:
             yield channel_hits(layer, outlet, tile[0], part)
         else:
-            counts = hits(layer, outlet, tile[axis], axis, part)
+            counts = hits(outlet, tile[axis], axis, part)
             yield int(np.count_nonzero(counts)), int(counts.sum())

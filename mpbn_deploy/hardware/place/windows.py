@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 
 from ...base import Array
-from ...ir import Conv2d, ProjectiveFields, groups_of
+from ...ir import Conv2d, ProjectiveFields, by_group
 from .bits import next_width
 from .model import Inlet, Layer, Outlet, Tiles
 from .reach import channel_hits, hits, source_fields
@@ -32,7 +32,7 @@ def axons(layer: Layer, inlet: Inlet, part: Tile) -> int:
     groups = len(_members(inlet.synapse, part))
     if extents(part) == layer.shape:
         return groups * prod(inlet.source[1:])
-    rows, columns = _source_fields(layer, inlet, part)
+    rows, columns = _source_fields(inlet, part)
     return groups * len(rows.count) * len(columns.count)
 
 
@@ -65,21 +65,18 @@ def _entries(layer: Layer, outlet: Outlet, part: Tile, tiles: Tiles) -> int:
     channels = channel_hits(layer, outlet, tile[0], part[0])[1]
     if tile == outlet.shape:
         return prod(extent[1:]) * channels
-    rows, columns = (int(hits(layer, outlet, tile[axis], axis, part[axis]).sum()) for axis in (1, 2))
+    rows, columns = (int(hits(outlet, tile[axis], axis, part[axis]).sum()) for axis in (1, 2))
     return channels * rows * columns
 
 
 def _members(synapse: Conv2d, part: Tile) -> list[slice]:
     """The channels of each group that a part has some of."""
-    return list(groups_of(part[0], synapse.weight.shape[0] // synapse.groups).values())
+    return by_group(part[0], synapse.weight.shape[0] // synapse.groups)
 
 
-def _source_fields(layer: Layer, inlet: Inlet, part: Tile) -> tuple[ProjectiveFields, ProjectiveFields]:
+def _source_fields(inlet: Inlet, part: Tile) -> tuple[ProjectiveFields, ProjectiveFields]:
     """Source rows and columns that reach a part, each with what it reaches there."""
-    assert isinstance(inlet.synapse, Conv2d)
-    rows, columns = (
-        source_fields(inlet.synapse, inlet.source, layer.shape, axis, part[axis]) for axis in (1, 2)
-    )
+    rows, columns = (source_fields(inlet, axis, part[axis]) for axis in (1, 2))
     return rows, columns
 
 
@@ -87,7 +84,7 @@ def _rows(layer: Layer, inlet: Inlet, part: Tile) -> tuple[Array, int]:
     """The lengths of all rows of a core, and the largest index in them. Arrays are [row, column, group]."""
     synapse = inlet.synapse
     assert isinstance(synapse, Conv2d)
-    down, across = _source_fields(layer, inlet, part)
+    down, across = _source_fields(inlet, part)
     groups = _members(synapse, part)
     many = np.array([group.stop - group.start for group in groups])
     offset = np.array([group.start - part[0].start for group in groups])
