@@ -31,8 +31,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(EXECUTORS),
         default="lava",
         help="what runs the network: reference, in NumPy; emulator, in torch and the fastest; lava, Lava's "
-        "CPU simulator with our process models; lava-stock, with its own, which are slow; netx, lava-dl's own "
-        "reader of network.net (default %(default)s)",
+        "CPU simulator with our process models; lava-stock, with its own, which are slow; netx, lava-dl's "
+        "own reader of network.net (default %(default)s)",
     )
     backend.add_argument(
         "--stock",
