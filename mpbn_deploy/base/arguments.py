@@ -11,8 +11,8 @@ from .errors import OptionError
 
 LOCAL = "local:"  # --cluster local:2
 SCHEMES = ("tcp", "tls")
-MOST_WORKERS = 1024  # on one machine: more are a slip of the keyboard
-HANG_SECONDS = 1800.0  # after which a block of Lava's time steps is taken to hang
+MOST_WORKERS = 1024  # on one machine; a larger number is probably a typing error
+HANG_SECONDS = 1800.0  # after which a block of Lava's time steps counts as hanging
 WIDEST_INPUT = 2**23
 USUAL_SAMPLES = 16
 

@@ -3,8 +3,8 @@
 Exit codes: 0 done; 1 done, but the network does not fit or is not bit-exact; 2 bad input, one message
 on standard error (with --json also as {"error": ...}); 130 interrupted, 143 terminated.
 
-Only the standard library is imported here, so options are parsed before anything that takes long to
-import: a command's `load` imports the rest.
+Only the standard library is imported here, so that options are parsed before slow imports: a command's
+`load` imports the rest.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Command:
     load: Callable[[], Execute]
 
     def complete(self, parser: argparse.ArgumentParser) -> None:
-        """Add everything that this command has to a parser."""
+        """Add this command's description and options to a parser."""
         parser.description = f"{self.summary}\n\n{self.details}"
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         self.add_arguments(parser)
@@ -92,7 +92,7 @@ def execute(command: Command, options: argparse.Namespace) -> int:
 
 
 def _terminate(number: int, frame: Any) -> None:
-    """Leave through every `finally`, so that nothing half-written and no process stays behind."""
+    """Exit through every `finally`, so that no partial file and no process is left behind."""
     sys.exit(EXIT_TERMINATED)
 
 
@@ -116,7 +116,7 @@ def _show(outcome: Outcome, as_json: bool) -> int:
         else:
             from rich.console import Console
 
-            # Names of users' layers and files are shown as they are, never read as markup.
+            # Names of layers and files are printed literally, not interpreted as markup.
             Console(soft_wrap=True, markup=False, emoji=False, highlight=False).print(outcome.text)
         sys.stdout.flush()
     except OSError as error:
@@ -128,7 +128,7 @@ def _show(outcome: Outcome, as_json: bool) -> int:
 
 @contextmanager
 def _quiet_stdout(active: bool) -> Iterator[None]:
-    """Send everything written to stdout, by child processes too, to stderr, so that JSON stays alone."""
+    """Redirect stdout, also of child processes, to stderr, so that only JSON reaches stdout."""
     if not active:
         yield
         return
