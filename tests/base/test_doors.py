@@ -1,0 +1,46 @@
+"""Doors: each lists names that exist, once, and no name hides a file of its room."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import mpbn_deploy
+from mpbn_deploy import api
+from mpbn_deploy.base.doors import listed_names
+
+PACKAGE = Path(mpbn_deploy.__file__).parent
+DOORS = {
+    ".".join(file.parent.relative_to(PACKAGE.parent).parts): file
+    for file in sorted(PACKAGE.glob("*/**/__init__.py"))
+    if "door(__name__" in file.read_text(encoding="utf-8")
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_listed_name_is_there(door):
+    module, names = import_module(door), listed_names(DOORS[door].read_text(encoding="utf-8"))
+    assert names and all(getattr(module, name) is not None for name in names)
+    assert set(names) <= set(dir(module))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_name_is_that_of_a_file(door):
+    """Importing the file would put the file in the place of the name."""
+    files = {path.stem for path in DOORS[door].parent.iterdir()}
+    assert not files & set(listed_names(DOORS[door].read_text(encoding="utf-8")))
+
+
+def test_another_name_is_not_there():
+    with pytest.raises(AttributeError, match=r"'mpbn_deploy\.ir' has no attribute 'nothing'"):
+        import_module("mpbn_deploy.ir").nothing  # noqa: B018
+
+
+def test_the_api_lists_what_it_imports():
+    imported = {name for name in vars(api) if not name.startswith("_") and name not in dir(mpbn_deploy)}
+    assert set(api.__all__) >= imported - {"annotations"}
+    assert list(api.__all__) == sorted(api.__all__, key=lambda name: (not name.isupper(), name.islower(), name))
+
+
+def test_the_package_shows_the_pipeline_at_a_glance():
+    assert len([path for path in PACKAGE.iterdir() if path.name != "__pycache__"]) <= 22
