@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -11,7 +12,9 @@ from rich.table import Table
 from ..hardware import ProfileSummary
 from ..hardware.place import RESOURCES
 from .energy_text import headline, sample_costs, spread
-from .stage import FitReport, LayerFit
+
+if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
+    from .stage import FitReport, LayerFit
 
 # Names short enough for a table on a narrow terminal; others are shown as they are.
 COLUMNS = {
