@@ -1,4 +1,4 @@
-"""COMMAND: what of this machine works, and for what does not, the line to type."""
+"""Check this machine's installation, and say how to fix what fails (`python -m mpbn_deploy.doctor`)."""
 
 from __future__ import annotations
 
@@ -25,44 +25,50 @@ OLDEST, NEWEST = (3, 10), (3, 12)
 
 
 @record
-class Check:
-    """One thing that should work: how to find out, and how to mend it."""
+class Component:
+    """A part of the installation, how to test it, and how to fix it."""
 
     name: str
-    needed: bool  # without it, nothing but `doctor` works
-    works: Callable[[], str]  # gives a version or a result, or raises
-    mend: str
+    needed: bool  # if it fails, no command but `doctor` works
+    test: Callable[[], str]  # returns a version or a result, or raises
+    fix: str
 
 
 @record
-class Finding:
-    """What a check found."""
+class Diagnosis:
+    """The result of testing a component."""
 
     name: str
     works: bool
     needed: bool
     found: str
-    mend: str | None
+    fix: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        whole = asdict(self)
+        fix = whole.pop("fix")
+        return {**whole, "mend": fix}  # JSON keys do not change
 
 
-def examine() -> list[Finding]:
-    """Run all checks; none of them stops another."""
-    return [_examine(check) for check in (*CHECKS, *_executors())]
+def diagnose() -> list[Diagnosis]:
+    """Test every component, also after one has failed."""
+    return [_diagnose(component) for component in (*COMPONENTS, *_executors())]
 
 
-def _examine(check: Check) -> Finding:
+def _diagnose(component: Component) -> Diagnosis:
+    name, needed = component.name, component.needed
     try:
-        found = check.works()
-    except Exception as error:  # a broken installation may fail in any way, and that is the finding
+        found = component.test()
+    except Exception as error:  # a broken installation may raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0].split("; ")[0]
-        return Finding(name=check.name, works=False, needed=check.needed, found=reason, mend=check.mend)
-    return Finding(name=check.name, works=True, needed=check.needed, found=found, mend=None)
+        return Diagnosis(name=name, works=False, needed=needed, found=reason, fix=component.fix)
+    return Diagnosis(name=name, works=True, needed=needed, found=found, fix=None)
 
 
 def _python() -> str:
     version = platform.python_version()
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
-        raise RuntimeError(f"{version}; tried are {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}")
+        raise RuntimeError(f"{version}; supported are {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}")
     return version
 
 
@@ -70,7 +76,7 @@ def _torch() -> str:
     import torch
 
     if torch.ones(2, 2).sum().item() != 4:
-        raise RuntimeError("two by two ones do not make four")
+        raise RuntimeError("the sum of four ones is not four")
     return f"{torch.__version__}, {torch.get_num_threads()} threads"
 
 
@@ -107,54 +113,54 @@ def _hdf5() -> str:
 
 
 INSTALL = "pip install --upgrade mpbn_deploy"
-CHECKS = (
-    Check(name="Python", needed=True, works=_python, mend="use Python 3.10, 3.11 or 3.12"),
-    Check(name="torch", needed=True, works=_torch, mend=INSTALL),
-    Check(name="NIR", needed=True, works=_nir, mend=INSTALL),
-    Check(name="h5py", needed=True, works=_hdf5, mend=INSTALL),
-    Check(name="data", needed=True, works=_data, mend=INSTALL),
-    Check(name="report", needed=True, works=_report, mend=INSTALL),
+COMPONENTS = (
+    Component(name="Python", needed=True, test=_python, fix="use Python 3.10, 3.11 or 3.12"),
+    Component(name="torch", needed=True, test=_torch, fix=INSTALL),
+    Component(name="NIR", needed=True, test=_nir, fix=INSTALL),
+    Component(name="h5py", needed=True, test=_hdf5, fix=INSTALL),
+    Component(name="data", needed=True, test=_data, fix=INSTALL),
+    Component(name="report", needed=True, test=_report, fix=INSTALL),
 )
 
 
-def _executors() -> list[Check]:
-    """Return a check for each executor that needs packages of its own."""
+def _executors() -> list[Component]:
+    """Return the executors that need packages of their own."""
     return [
-        Check(name=executor.name, needed=False, works=executor.check, mend=executor.install)
+        Component(name=executor.name, needed=False, test=executor.check, fix=executor.install)
         for executor in EXECUTORS.values()
         if executor.install is not None
     ]
 
 
-def _text(findings: list[Finding]) -> RenderableType:
+def _text(diagnoses: list[Diagnosis]) -> RenderableType:
     table = Table(
         "", "works", "found", title=f"mpbn_deploy {__version__}", title_justify="left", box=SIMPLE_HEAD
     )
-    for finding in findings:
-        table.add_row(finding.name, "yes" if finding.works else "NO", finding.found)
-    lines = [f"to mend {f.name}: {f.mend}" for f in findings if f.mend]
+    for diagnosis in diagnoses:
+        table.add_row(diagnosis.name, "yes" if diagnosis.works else "NO", diagnosis.found)
+    lines = [f"to fix {each.name}: {each.fix}" for each in diagnoses if each.fix]
     return Group(table, *(lines or ["everything works"]))
 
 
-def _json(findings: list[Finding]) -> dict[str, Any]:
+def _json(diagnoses: list[Diagnosis]) -> dict[str, Any]:
     return {
         "mpbn_deploy": __version__,
         "platform": platform.platform(),
-        "works": all(finding.works for finding in findings),
-        "checks": [asdict(finding) for finding in findings],
+        "works": all(diagnosis.works for diagnosis in diagnoses),
+        "checks": [diagnosis.to_json() for diagnosis in diagnoses],
     }
 
 
 def _execute(options: argparse.Namespace) -> Outcome:
-    findings = examine()
-    broken = any(not finding.works for finding in findings)
-    return Outcome(data=_json(findings), text=_text(findings), exit_code=1 if broken else 0)
+    diagnoses = diagnose()
+    data = _json(diagnoses)
+    return Outcome(data=data, text=_text(diagnoses), exit_code=0 if data["works"] else 1)
 
 
 COMMAND = Command(
     name="doctor",
-    summary="Say what of this machine works, and how to mend what does not.",
-    details="Runs a real neuron in Lava. Exit code 0: all works. 1: something optional or needed does not.",
+    summary="Check this machine's installation, and say how to fix what fails.",
+    details="Runs a neuron in Lava. Exit code 0: everything works. 1: something, needed or optional, fails.",
     add_arguments=lambda parser: None,
     load=lambda: _execute,
 )

@@ -1,8 +1,11 @@
-"""The whole pipeline: a trained model and a target -> an export folder, verified and fitted.
+"""Export a trained network for a chip (`python -m mpbn_deploy.export`).
 
-stage      export: the list of stages            command    what `python -m mpbn_deploy.export` does
-model      what is exported: checkpoint or NIR file, folded, with its integers where training chose them
-facts      where an export comes from, for the manifest and the report
+model.pt or a NIR file, and a target -> export folder, verified and fitted
+
+stage      `export`: runs all stages of the pipeline and writes the folder
+model      reads and folds the model; keeps the integers of quantization-aware training
+facts      model, options and versions, for the manifest and the report
+command    what the command does with its options; __main__ defines them
 """
 
 from typing import TYPE_CHECKING

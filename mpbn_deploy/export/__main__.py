@@ -31,21 +31,21 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "model",
         type=Path,
-        help="the trained network: a checkpoint (model.pt) that `train` wrote, or a NIR file (.nir) of "
+        help="the trained network: a checkpoint written by `train` (model.pt), or a NIR file (.nir) from "
         "any tool",
     )
     group.add_argument(
         "--arch",
         metavar="NAME",
-        help="how to build the network of a checkpoint that is not from our zoo: package.module:factory, a "
-        "function of your own code (which is imported and runs); or, for a checkpoint of the paper's code, "
-        "paper:res20m, paper:res19, paper:res20 or paper:VGG16, together with --timesteps",
+        help="how to build the network of a checkpoint with an architecture of your own: "
+        "package.module:factory, a function in your code, which is imported and called; for a checkpoint of "
+        "the paper's code: paper:res20m, paper:res19, paper:res20 or paper:VGG16, together with --timesteps",
     )
     group.add_argument(
         "--timesteps",
         type=whole_number(1),
         metavar="N",
-        help="time steps per sample (default: as many as in training, or as the .nir file states)",
+        help="time steps per sample (default: the number used in training, or stated by the .nir file)",
     )
     group.add_argument(
         "--input-range",
@@ -67,8 +67,8 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         "--weight-bits",
         type=whole_number(1),
         metavar="N",
-        help="bits per weight, with the sign (default: as many as the target holds); fewer bits take less "
-        "memory and change more spikes",
+        help="bits per weight, including the sign (default: the most that the target supports); fewer bits "
+        "take less memory and change more spikes",
     )
     group.add_argument(
         "--calibration",
@@ -81,16 +81,15 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         "--thresholds",
         choices=get_args(Thresholds),
         default=USUAL.thresholds,
-        help="own: every channel or neuron keeps its own threshold, as far as the target can hold them; "
-        "shared: one threshold per population, for chips and tools that know no other (default %(default)s)",
+        help="own: every channel or neuron keeps its own threshold, within the target's limits; shared: one "
+        "threshold per population, for chips and tools that support no more (default %(default)s)",
     )
     group.add_argument(
         "--overflow",
         choices=get_args(Overflow),
         default=USUAL.overflow,
-        help="proved: no input can make a membrane voltage overflow; measured: finer integers, which "
-        "leave only a margin above the voltages that calibration samples reach, so --calibration is needed "
-        "(default %(default)s)",
+        help="proved: no input can make a membrane voltage overflow; measured: finer integers, with only a "
+        "margin above the voltages that calibration samples reach; needs --calibration (default %(default)s)",
     )
 
 
@@ -100,8 +99,8 @@ def _add_verification_arguments(group: argparse._ArgumentGroup) -> None:
         type=count_or_all(),
         default=USUAL.samples,
         metavar="N",
-        help="number of test samples, or `all`: on these, all executions are compared bit by bit, and energy "
-        "and time are estimated (default %(default)s)",
+        help="number of test samples, or `all`, on which executors are compared bit by bit and energy and "
+        "time are estimated (default %(default)s)",
     )
     group.add_argument(
         "--data",
@@ -138,9 +137,8 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         "--nir-dialect",
         choices=get_args(Dialect),
         default=USUAL.nir_dialect,
-        help="thresholds in network.nir: faithful, each as it is; portable, rescaled to one threshold "
-        "for all neurons, which snnTorch and SpikingJelly need and not every network allows (default "
-        "%(default)s)",
+        help="thresholds in network.nir: faithful, unchanged; portable, rescaled to one threshold for all "
+        "neurons, which snnTorch and SpikingJelly require and not every network allows (default %(default)s)",
     )
 
 
@@ -156,7 +154,7 @@ COMMAND = Command(
     details=(
         "The folder holds the folded network (network.nir), the integer network (network.net), fit.json,\n"
         "verify.json, report.html and manifest.json. The same model and options give the same bytes.\n"
-        "Exit code 0: the network fits the chip, and all executions agree bit by bit. 1: otherwise; all "
+        "Exit code 0: the network fits the chip, and all executors agree bit by bit. 1: otherwise; all "
         "files\nare still written.\n\n"
         "example: python -m mpbn_deploy.export model.pt --target loihi2\n"
         "         python -m mpbn_deploy.export model.pt --target loihi2 --weight-bits 4\n"

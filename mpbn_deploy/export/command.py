@@ -1,4 +1,4 @@
-"""What `python -m mpbn_deploy.export` does with its options."""
+"""Execute `python -m mpbn_deploy.export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an export comes from. No dates and no folders: the same inputs give the same bytes."""
+"""The provenance of an export, without dates and folders: the same inputs give the same bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSIONED_PACKAGES = ("torch", "numpy", "nir", "h5py", "lava-nc", "lava-dl")
 def facts_of(
     exported: ExportedModel, profile: HardwareProfile, data: str, options: ExportOptions
 ) -> dict[str, Any]:
-    """Return what the manifest says of the model, the target, the data, the options and the versions."""
+    """Return the manifest's entries on model, target, data, options, number formats and versions."""
     card = exported.card
     return {
         "model": {
@@ -42,7 +42,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def as_lines(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested facts for the report: 'model sha256' -> '...'"""
+    """Flatten nested facts for the report: {"model": {"name": "a.pt"}} -> {"model name": "a.pt"}."""
     lines: dict[str, str] = {}
     for key, value in facts.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What is exported: a checkpoint or a NIR file, read and folded."""
+"""Read the model to export, a checkpoint or a NIR file, and fold it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..quantize import QuantizedBody
 
 @record
 class ExportedModel:
-    """A model, folded. A NIR file has no module, and only `train --quantize` leaves integers."""
+    """A folded model, and what it was made from."""
 
     path: Path
     folded: FoldedNetwork
-    module: SpikingNetwork | None = None
-    integers: IntNetwork | None = None
+    module: SpikingNetwork | None = None  # None for a NIR file
+    integers: IntNetwork | None = None  # chosen by `train --quantize`
 
     @property
     def card(self) -> ModelCard | None:
@@ -33,53 +33,55 @@ class ExportedModel:
 
     @property
     def trained_on(self) -> str | None:
-        """The data set that the model's card names, if it is one of ours."""
+        """The data set named by the model's card, if it is one of DATASETS."""
         name = None if self.card is None else self.card.training.get("data")
         return name if isinstance(name, str) and name in DATASETS else None
 
     @property
     def trained_thresholds(self) -> dict[str, float]:
-        """The threshold of each LIF before its normalization is folded into it, by its path in the module."""
+        """The threshold of each LIF before folding, by the layer's path in the module."""
         if self.module is None:
             return {}
         return {name: lif.threshold for name, lif in self.module.body.named_modules() if isinstance(lif, LIF)}
 
 
 def load(path: Path, options: ExportOptions) -> ExportedModel:
-    """Read a model and fold it; its thresholds are those that network.nir will hold."""
+    """Read a model, fold it, and rescale it for the NIR dialect of `options`."""
     if path.suffix == NETX_SUFFIX:
         raise OptionError(
-            f"{path}: a netx file holds integers, so nothing is left to export; fit, run and verify take it "
-            f"as it is: python -m mpbn_deploy.fit {path} --target loihi2"
+            f"{path}: a netx file holds integers already and cannot be exported again; fit, run and verify "
+            f"accept it directly: python -m mpbn_deploy.fit {path} --target loihi2"
         )
     if path.suffix == NIR_SUFFIX:
         return _load_nir(path, options)
     for option, value in (("--input-range", options.input_range), ("--dt", options.dt)):
         if value is not None:
-            raise OptionError(f"{path}: {option} is for NIR files; a checkpoint says it itself.")
+            raise OptionError(f"{path}: {option} applies to NIR files only; a checkpoint states it itself.")
     module = load_model(path, arch=options.arch, timesteps=options.timesteps)
     if isinstance(module.body, QuantizedBody):
         return _load_integers(path, module, module.body, options)
-    announce(f"fold: {path} without its normalizations")
+    announce(f"fold: normalization layers of {path}")
     folded = in_dialect(fold(trace(module)), options.nir_dialect)
     return ExportedModel(path=path, folded=folded, module=module)
 
 
 def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
     if options.arch is not None:
-        raise OptionError(f"{path}: --arch builds the network of a checkpoint; a NIR file holds its own.")
+        raise OptionError(
+            f"{path}: --arch applies to checkpoints only; a NIR file describes its own network. Drop --arch."
+        )
     announce(f"read: {path}")
     folded = read_folded(path, timesteps=options.timesteps, input_range=options.input_range, dt=options.dt)
     return ExportedModel(path=path, folded=in_dialect(folded, options.nir_dialect))
 
 
-# ---- integers that training chose ---------------------------------------------------------------
+# ---- integers chosen by training ----------------------------------------------------------------
 
 
 def _load_integers(
     path: Path, module: SpikingNetwork, body: QuantizedBody, options: ExportOptions
 ) -> ExportedModel:
-    """Read a network of `train --quantize`, whose integers are exported as they are."""
+    """Read a network trained by `train --quantize`, whose integers are exported unchanged."""
     _reject_other_timesteps(path, options)
     _reject_quantization(path, options)
     integers = body.to_integers(module.timesteps)
@@ -93,30 +95,30 @@ def _reject_other_timesteps(path: Path, options: ExportOptions) -> None:
     trained = load_model(path, arch=options.arch).timesteps
     if options.timesteps != trained:
         raise OptionError(
-            f"{path}: --timesteps {options.timesteps}; its integers were trained, and proved not to "
-            f"overflow, for {trained}."
+            f"{path}: --timesteps {options.timesteps}, but its integers were trained, and proved not to "
+            f"overflow, for {trained} time steps. Drop --timesteps."
         )
 
 
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
-    """Raise on options that would choose other integers."""
+    """Raise if an option asks for other integers than the trained ones."""
     usual = ExportOptions()
     for name in ("weight_bits", "calibration", "thresholds", "overflow"):
         given = getattr(options, name)
         if given != getattr(usual, name):
             raise OptionError(
-                f"{path}: --{name.replace('_', '-')} {given}: its integers were trained, and are exported as "
-                "they are. Export the network that the training started from, or train again with "
-                "train --quantize."
+                f"{path}: --{name.replace('_', '-')} {given}, but its integers were chosen by training and "
+                "are exported unchanged. Export the network that the training started from, or train again "
+                "with train --quantize."
             )
 
 
 def notes_on_target(exported: ExportedModel, profile: HardwareProfile) -> tuple[str, ...]:
-    """Say what to do where integers were trained for another chip."""
+    """Return a note if the integers were trained for another chip."""
     trained_for = None if exported.card is None else exported.card.training.get("quantize")
     if exported.integers is None or trained_for in (None, profile.name):
         return ()
     return (
-        f"its integers were trained for {trained_for}; what does not fit {profile.name} needs "
-        f"train --quantize {profile.name}; no option of export changes it.",
+        f"the integers were trained for {trained_for}, and export does not change them; if they do not fit "
+        f"{profile.name}, train again with train --quantize {profile.name}.",
     )

@@ -1,12 +1,12 @@
-"""Model + target -> export folder: the whole pipeline as a list of stages.
+"""Run the whole pipeline: model + target -> export folder.
 
-load, fold     checkpoint or NIR file -> ExportedModel, with its folded network
-quantize       -> Quantized: the integers, and what they cost
+load, fold     checkpoint or NIR file -> ExportedModel, with the folded network
+quantize       -> Quantized: the integer network and its rounding errors
 write          network.nir, network.net
-verify         -> VerifyReport: every execution against the reference, integers against real numbers
-fit            -> FitReport: the rules of the chip, cores, energy and time
+verify         -> VerifyReport: every executor against the reference, integer against float
+fit            -> FitReport: design rules, cores, energy and time
 report         verify.json, fit.json, report.html
-manifest       manifest.json: where all of it comes from, and the hash of every file
+manifest       manifest.json: provenance, and the hash of every file
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ from .model import ExportedModel, load, notes_on_target
 
 @record
 class ExportResult:
-    """Where the export lies, and what each stage found."""
+    """The export folder and the result of each stage."""
 
     folder: Path
     quantized: Quantized
     verified: VerifyReport
     fitted: FitReport
-    notes: tuple[str, ...] = ()  # what quantization could not do exactly, and what else to know of it
+    notes: tuple[str, ...] = ()  # approximations made by quantization, and remarks on its data
 
     @property
     def good(self) -> bool:
+        """Whether the network passed verification and fits the chip."""
         return self.verified.passed and self.fitted.fits is True
 
     def to_json(self) -> dict[str, Any]:
@@ -72,10 +73,10 @@ def export(
     options: ExportOptions | None = None,
     **changes: Any,
 ) -> ExportResult:
-    """Fold, quantize, write, verify and fit a trained network; the folder appears whole or not at all.
+    """Fold, quantize, write, verify and fit a trained network; on an error, no folder is left behind.
 
     Keyword arguments are the fields of `ExportOptions`: export("model.pt", "loihi2", weight_bits=4).
-    A NIR file is folded already; what it does not say (time steps, input range, dt) must be given.
+    For a NIR file, give `timesteps`, `input_range` and `dt` if the file does not state them.
     """
     options = replace(options or ExportOptions(), **changes)
     model_path, profile = Path(model_path), load_profile(target)
@@ -102,14 +103,16 @@ def export(
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
-    """model.pt for loihi2 -> model.loihi2 beside it"""
+    """Return model.loihi2, beside the model, for model.pt and the target loihi2."""
     if not profile.name.replace("-", "").replace("_", "").isalnum():
-        raise OptionError(f"profile {profile.name!r}: no name for a folder; give one with --out.")
+        raise OptionError(
+            f"profile {profile.name!r}: this name cannot be part of a folder's name; choose one with --out."
+        )
     return model_path.with_name(f"{model_path.stem}.{profile.name}")
 
 
 def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> None:
-    """Reject what cannot work before anything takes long."""
+    """Reject invalid options before any long computation."""
     refuse_to_overwrite(folder)
     Formats.of(profile, options.weight_bits)
     if options.overflow == "measured" and options.calibration is None:
@@ -122,8 +125,8 @@ def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> No
 def _quantize(
     exported: ExportedModel, profile: HardwareProfile, options: ExportOptions
 ) -> tuple[Quantized, tuple[str, ...]]:
-    """Return the integers, chosen now or by training, and all that a user should know of them."""
-    announce(f"quantize: to the formats of {profile.name}")
+    """Quantize, or keep the integers of quantization-aware training; return them with notes for the user."""
+    announce(f"quantize: to the number formats of {profile.name}")
     if exported.integers is not None:
         trained = trained_integers(exported.integers, exported.folded, profile)
         return trained, (*notes_on_target(exported, profile), *trained.notes)
@@ -149,14 +152,16 @@ def _write_networks(
     write_nir(exported.folded, staging / NIR_FILE, dialect=options.nir_dialect)
     write_netx(quantized.network, staging / NETX_FILE)
     if not same_records(quantized.network, read_netx(staging / NETX_FILE)):
-        raise FormatError(f"{NETX_FILE}: reads back as another network than was written; please report this.")
+        raise FormatError(
+            f"{NETX_FILE}: the network read back differs from the one written; please report this bug."
+        )
 
 
 def _verify(staging: Path, exported: ExportedModel, quantized: Quantized, samples: Samples) -> VerifyReport:
     return verify(
         quantized.network,
         samples.inputs,
-        folded=read_folded(staging / NIR_FILE),  # so that `verify FOLDER` finds the same
+        folded=read_folded(staging / NIR_FILE),  # as `verify FOLDER` does, to get the same result
         netx=staging / NETX_FILE,
         labels=samples.labels,
         test=samples.test,
@@ -172,7 +177,7 @@ def _content(
     profile: HardwareProfile,
     facts: dict[str, Any],
 ) -> ReportContent:
-    assert result.verified.trace is not None  # no cluster compared
+    assert result.verified.trace is not None  # missing only if a cluster ran the comparison
     return ReportContent(
         title=f"{exported.path.name} on {profile.title}",
         network=result.quantized.network,
@@ -195,7 +200,7 @@ def _write_reports(staging: Path, result: ExportResult, content: ReportContent) 
 
 
 def _costs(quantized: Quantized) -> dict[str, Any]:
-    """Return what the manifest says of the integers."""
+    """Return the manifest's entries on rounding errors and scales."""
     scales = quantized.network.scales
     return {
         "quantization": [cost.to_json() for cost in quantized.costs],

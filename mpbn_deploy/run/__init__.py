@@ -1,4 +1,10 @@
-"""COMMAND: run an exported network, or a .net file, in any of the executors, alone or on a cluster."""
+"""Run an exported network or a .net file in any executor (`python -m mpbn_deploy.run`).
+
+IntNetwork + samples -> predictions, accuracy and speed
+
+    stage      `run`: in this process, or on the workers of a cluster
+    command    what the command does with its options; __main__ defines them
+"""
 
 from typing import TYPE_CHECKING
 

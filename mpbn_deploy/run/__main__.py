@@ -30,15 +30,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=tuple(EXECUTORS),
         default="lava",
-        help="what runs the network: reference, in NumPy; emulator, in torch and the fastest; lava, Lava's "
-        "CPU simulator with our process models; lava-stock, with its own, which are slow; netx, lava-dl's "
-        "own reader of network.net (default %(default)s)",
+        help="the executor: reference (NumPy), emulator (torch, the fastest), lava (Lava's CPU simulator "
+        "with our process models), lava-stock (with Lava's own, slow), netx (lava-dl's own reader of "
+        "network.net) (default %(default)s)",
     )
-    backend.add_argument(
-        "--stock",
-        action="store_true",
-        help="the same as --backend lava-stock",
-    )
+    backend.add_argument("--stock", action="store_true", help="the same as --backend lava-stock")
     add_execution_arguments(parser)
 
 
@@ -52,7 +48,7 @@ COMMAND = Command(
     name="run",
     summary="Run an exported network in Lava's CPU simulator, or in the emulator.",
     details=(
-        "All backends give the same integers; the emulator needs no Lava and is much faster.\n\n"
+        "All backends compute the same integers; the emulator needs no Lava and is much faster.\n\n"
         "example: python -m mpbn_deploy.run model.loihi2 --backend emulator --samples all\n"
         "         python -m mpbn_deploy.run network.net --backend emulator --data random\n"
         "         python -m mpbn_deploy.run model.loihi2 --samples all --cluster local:4"

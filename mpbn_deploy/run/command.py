@@ -1,4 +1,4 @@
-"""What `python -m mpbn_deploy.run` does with its options."""
+"""Execute `python -m mpbn_deploy.run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""STAGE: run an integer network in one of the executors."""
+"""Run an integer network in one of the executors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor
 from ..execute.cluster import Cluster
 from ..ir import IntNetwork, as_steps
 
-WITH_STOCK = {"lava": "lava-stock"}  # the executor that --stock chooses instead
+WITH_STOCK = {"lava": "lava-stock"}  # the executor that --stock selects instead
 
 
 def run(
@@ -29,11 +29,11 @@ def run(
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
 ) -> dict[str, Any]:
-    """Run the samples; predictions, and where labels are known the accuracy.
+    """Run the samples; return predictions, speed and, if the samples have labels, accuracy.
 
-    `backend` is a key of `EXECUTORS`; `netx` is the file that holds the network, for those that read it. Lava
-    is taken to hang when a block of steps takes longer than `patience` seconds. Workers of a `cluster`
-    share the samples out among them; the predictions are the same.
+    `backend` is a key of `EXECUTORS`. `netx` is the network's file, needed by executors that read it. If a
+    block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
+    distributes the samples over its workers; the predictions are the same.
     """
     executor = _executor(backend, stock)
     if (obstacle := executor.obstacle(network)) is not None:
@@ -56,7 +56,9 @@ def run(
 
 def _executor(backend: str, stock: bool) -> ListedExecutor:
     if stock and backend not in WITH_STOCK:
-        raise OptionError(f"--stock chooses Lava's own process models; --backend {backend} has none.")
+        raise OptionError(
+            f"--stock selects Lava's own process models; --backend {backend} has none. Use --backend lava."
+        )
     if backend not in EXECUTORS:
         raise OptionError(f"no backend {backend!r}. {did_you_mean(backend, list(EXECUTORS))}")
     return EXECUTORS[WITH_STOCK[backend] if stock else backend]
@@ -75,7 +77,7 @@ def _predict(
         watch = watched(f"{backend}, {executor.parts}")
         return executor.run(network, inputs, replace(options, watch=watch)).predictions
     announce(f"cluster: {cluster}")
-    as_steps(inputs[:1], network.input.shape, network.timesteps)  # refuses another shape before it is sent
+    as_steps(inputs[:1], network.input.shape, network.timesteps)  # reject wrong shapes before sending samples
     common = executor, network, options.portable()
     parts = cluster.share_out(_predict_shard, common, inputs, f"{backend}, shards of samples")
     return np.concatenate([predictions for _, predictions in parts])

@@ -1,15 +1,16 @@
-"""COMMAND: executions compared bit by bit, and the float network against its integers.
+"""Verify an exported network (`python -m mpbn_deploy.verify`).
 
-integer network, samples, perhaps the folded network and the PyTorch model  ->  VerifyReport
+IntNetwork + samples (+ FoldedNetwork, PyTorch model, test split) -> VerifyReport
 
-stage         verify: all of the below, in one report
-comparison    every executor against the reference simulator
-twin          a model that was trained quantization-aware, as one more executor
-drift, flips  how far integers are from the float network, and which rounding flipped a spike
-floating      the folded network in Lava's floating-point models
-accuracy      predictions and accuracies on a whole test split
-certificate   verify.json, reproduced by `verify FOLDER --check`
-text          the report as text
+    stage         `verify`: all of the checks below in one report
+    comparison    every executor against the reference simulator, bit by bit
+    twin          the PyTorch model of quantization-aware training as an executor
+    drift         the integer against the float network, per population and time step
+    flips         which rounding error flipped a spike
+    floating      the folded network in Lava's floating-point models
+    accuracy      predictions and accuracy on a whole test split
+    certificate   repeats the verification that verify.json records (`verify FOLDER --check`)
+    text          the printed report; command and __main__ are the command line
 """
 
 from typing import TYPE_CHECKING

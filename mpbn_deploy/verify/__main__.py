@@ -46,12 +46,12 @@ def _load() -> Execute:
 
 COMMAND = Command(
     name="verify",
-    summary="Compare all executions of an exported network bit by bit, and integer against float.",
+    summary="Compare all executors of an exported network bit by bit, and integer with float.",
     details=(
         "The NumPy reference is the definition; the torch emulator, Lava's CPU simulator and lava-dl's\n"
         f"stock netx reader must equal it in every spike, voltage and output ({LAVA_CLAIM}).\n"
-        "Exit code 0: bit-exact. 1: not bit-exact, and the first difference is shown with its coordinates;\n"
-        "or Lava failed in the middle of a run.\n\n"
+        "Exit code 0: bit-exact. 1: not bit-exact (the first difference is printed with its coordinates),\n"
+        "or Lava failed during a run.\n\n"
         "example: python -m mpbn_deploy.verify model.loihi2 --samples 16\n"
         "         python -m mpbn_deploy.verify network.net --samples 2\n"
         "         python -m mpbn_deploy.verify model.loihi2 --check\n"

@@ -1,4 +1,4 @@
-"""What networks predict: how many predictions quantization changed, and accuracies on a whole test split."""
+"""Predictions: how many quantization and folding changed, and accuracy on a whole test split."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..execute.emulator import CHUNK, emulate
 from ..ir import FoldedNetwork, IntNetwork
 from ..nn import SpikingNetwork
 
-SAMPLES_AT_ONCE = 1024  # read and computed together; a whole data set of pictures may not fit in memory
+SAMPLES_AT_ONCE = 1024  # read and computed together; a whole data set may not fit in memory
 QUIET_SECONDS = 5.0
 
 
 @record
 class Predictions:
-    """Where the integer network predicts another class than the float one.
+    """Counts of samples for which the integer and the float network predict different classes.
 
-    Of those that changed, some became right, some became wrong, and the rest is wrong in both; without
-    labels nobody knows.
+    A changed prediction became right, became wrong, or is wrong in both networks. Without labels,
+    `became_right` and `became_wrong` are None.
     """
 
     samples: int
@@ -34,7 +34,7 @@ class Predictions:
 
     @property
     def agreement(self) -> float:
-        """The share that did not change."""
+        """The share of predictions that did not change."""
         return 1 - self.changed / self.samples
 
     def to_json(self) -> dict[str, Any]:
@@ -55,10 +55,11 @@ class Predictions:
 
 @record
 class Accuracy:
-    """On a whole labelled split: the folded and the integer network through the emulator, and PyTorch.
+    """Accuracy on a whole labelled split, of the folded and the integer network in the emulator.
 
-    `trained_network` is the PyTorch model in its own precision. Folding changes none of its decisions but
-    those that float32 cannot tell from their threshold; `changed_by_folding` counts the predictions.
+    `trained_network` is the accuracy of the PyTorch model in its own precision. Folding changes spikes only
+    where float32 cannot resolve the distance between voltage and threshold; `changed_by_folding` counts the
+    predictions that differ.
     """
 
     data: str
@@ -82,12 +83,12 @@ class Accuracy:
 
 
 def compare_predictions(real: Array, integer: Array, labels: Array | None = None) -> Predictions:
-    """What changed from the float network's predictions to the integer network's."""
+    """Compare the predictions of the float network with those of the integer network."""
     changed = real != integer
     if labels is None:
         return Predictions(samples=len(real), changed=int(changed.sum()))
     if len(labels) != len(real):
-        raise DataError(f"{len(labels)} labels for {len(real)} samples; give one for each, or none.")
+        raise DataError(f"{len(labels)} labels for {len(real)} samples; give one per sample, or none.")
     return Predictions(
         samples=len(real),
         changed=int(changed.sum()),
@@ -104,9 +105,9 @@ def measure_accuracy(
     model: SpikingNetwork | None = None,
     cluster: Cluster | None = None,
 ) -> Accuracy:
-    """The share of samples whose largest output is that of their class, for each network there is.
+    """Measure the accuracy of each network given.
 
-    Workers of a `cluster` share the samples out among them, for all but the PyTorch model.
+    A `cluster` distributes the samples over its workers, except for the PyTorch model.
     """
     announce(f"verify: accuracy on all {len(test)} test samples")
     real, integer = predict(folded, test, "float", cluster), predict(network, test, "integer", cluster)
@@ -125,10 +126,10 @@ def measure_accuracy(
 def predict(
     network: FoldedNetwork | IntNetwork, test: Split, label: str, cluster: Cluster | None = None
 ) -> Array:
-    """The class that a network gives to each test sample, part by part."""
+    """Return the predicted class of each test sample."""
     label = f"verify: accuracy, {label}"
     if cluster is not None:
-        # Whole chunks of the emulator, so that float64 is added up in the same order as without a cluster.
+        # Whole chunks of the emulator, so that float64 sums have the same order as without a cluster.
         parts = cluster.share_out(predict_part, network, test.inputs, label, multiple=CHUNK)
         return np.concatenate([predictions for _, predictions in parts])
     starts = range(0, len(test), SAMPLES_AT_ONCE)
@@ -139,14 +140,14 @@ def predict(
 
 
 def predict_part(network: FoldedNetwork | IntNetwork, inputs: Array) -> Array:
-    """The class that a network gives to each of some samples."""
+    """Return the predicted class of each sample."""
     return emulate(network, inputs, keep_trace=False).predictions
 
 
 def predict_trained(model: SpikingNetwork, test: Split) -> Array:
-    """The same of the PyTorch model, as it was trained."""
+    """Return the class that the PyTorch model predicts for each test sample."""
     model = copy.deepcopy(model).eval()
-    starts = range(0, len(test), SAMPLES_AT_ONCE // 4)  # it holds all time steps of a part at once
+    starts = range(0, len(test), SAMPLES_AT_ONCE // 4)  # fewer: the model holds all time steps in memory
     watched = track(starts, "verify: accuracy, PyTorch", len(starts), quiet_seconds=QUIET_SECONDS)
     with torch.no_grad():
         logits = [
@@ -157,14 +158,14 @@ def predict_trained(model: SpikingNetwork, test: Split) -> Array:
 
 
 def accuracy_text(accuracy: Accuracy) -> list[str]:
-    """Lines for people."""
+    """Return the lines of the printed report."""
     trained = "" if accuracy.trained_network is None else f"PyTorch {accuracy.trained_network:.2%}, "
     lines = [
         f"accuracy on all {accuracy.samples} test samples of {accuracy.data}: {trained}"
         f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
     ]
     if accuracy.predictions is not None:
-        lines.append(f"predictions changed by quantization on them: {accuracy.predictions}")
+        lines.append(f"predictions changed by quantization on these samples: {accuracy.predictions}")
     if accuracy.changed_by_folding:
-        lines.append(f"predictions changed by folding, where float32 decides: {accuracy.changed_by_folding}")
+        lines.append(f"predictions changed by folding (float32 rounding): {accuracy.changed_by_folding}")
     return lines

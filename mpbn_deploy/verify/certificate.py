@@ -1,7 +1,8 @@
-"""verify.json as a certificate: `verify FOLDER --check` finds again what was found when it was written.
+"""verify.json as a certificate: `verify FOLDER --check` repeats the verification and compares the results.
 
-Counts are compared with equality; averages (rates, errors) up to the rounding of their sums. What cannot
-be found again here (Lava is not installed, the PyTorch model is not in the folder) is named, not passed over.
+Counts must be equal; averages (rates, errors) must agree within the rounding of their sums. Results that
+cannot be reproduced here (Lava is not installed, the PyTorch model is not in the folder) are reported as
+not checked.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from ..base import FormatError, record
 
 STATEMENTS = ("samples", "populations", "first_flip", "predictions", "lava_floating_point")
 ACCURACIES = ("data", "samples", "float", "integer")
-ROUNDING = 1e-9  # of averages, which other processors may sum in another order
+ROUNDING = 1e-9  # tolerance for averages, which other processors may sum in another order
 
 LAVA_CLAIM = "bit-accurate to Lava's fixed-point model"
 
 
 @record
-class Check:
-    """What became of a certificate's statements."""
+class CertificateCheck:
+    """How many statements of a certificate were reproduced, and which were not."""
 
     held: int
     broken: tuple[str, ...]
@@ -37,63 +38,63 @@ class Check:
         return {"held": self.held, "broken": list(self.broken), "not_checked": list(self.not_checked)}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the lines of the printed report."""
         verdict = "the certificate holds" if self.holds else "THE CERTIFICATE DOES NOT HOLD"
-        lines = [f"{verdict}: {self.held} statements found again, {len(self.broken)} not"]
+        lines = [f"{verdict}: {self.held} statements reproduced, {len(self.broken)} not"]
         lines += [f"  {statement}" for statement in self.broken]
         return lines + [f"not checked: {statement}" for statement in self.not_checked]
 
 
 def read_certificate(file: Path) -> dict[str, Any]:
-    """What verify.json says; refused where it is no such file."""
+    """Read verify.json; raise FormatError if it is not a certificate."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        recorded = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise FormatError(f"{file}: not readable as JSON ({error}).") from error
-    well_formed = isinstance(told, dict) and isinstance(told.get("samples"), int) and told["samples"] > 0
-    comparisons = told.get("comparisons") if well_formed else None
+    samples = recorded.get("samples") if isinstance(recorded, dict) else None
+    comparisons = recorded.get("comparisons") if isinstance(samples, int) and samples > 0 else None
     if not isinstance(comparisons, list) or not all(
         isinstance(each, dict) and isinstance(each.get("execution"), str) for each in comparisons
     ):
-        raise FormatError(f"{file}: no certificate; `export` writes one. Export again.")
-    return dict(told)
+        raise FormatError(f"{file}: not a certificate written by `export`. Export again.")
+    return dict(recorded)
 
 
-def check(told: Mapping[str, Any], found: Mapping[str, Any]) -> Check:
-    """What `verify` found before against what it finds now, both as its JSON."""
+def check_certificate(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> CertificateCheck:
+    """Compare the recorded results of `verify` with new ones, both as JSON."""
     again = {each["execution"]: each for each in found["comparisons"]}
     pairs: list[tuple[str, Any, Any]] = []
     not_checked = []
-    for before in told["comparisons"]:
+    for before in recorded["comparisons"]:
         name = before["execution"]
-        now = again.get(name, {"not_run": "it needs what the folder does not hold"})
+        now = again.get(name, {"not_run": "the folder lacks what it needs"})
         if why := before.get("not_run") or now.get("not_run"):
             not_checked.append(f"{name}: {why}")
         else:
             pairs.append((name, before, now))
-    pairs += [(key, told.get(key), found.get(key)) for key in STATEMENTS]
-    before, now = (each.get("accuracy") or {} for each in (told, found))
+    pairs += [(key, recorded.get(key), found.get(key)) for key in STATEMENTS]
+    before, now = (each.get("accuracy") or {} for each in (recorded, found))
     pairs += [(f"accuracy, {key}", before.get(key), now.get(key)) for key in ACCURACIES]
     known = [(where, old, new) for where, old, new in pairs if old is not None and new is not None]
     broken = [list(_differences(*pair)) for pair in known]
-    return Check(
+    return CertificateCheck(
         held=sum(not differences for differences in broken),
         broken=tuple(difference for differences in broken for difference in differences),
         not_checked=tuple(not_checked),
     )
 
 
-def _differences(where: str, told: Any, found: Any) -> Iterator[str]:
-    """Each place at which two pieces of JSON differ."""
-    if isinstance(told, dict) and isinstance(found, dict):
-        for key in told.keys() | found.keys():
-            yield from _differences(f"{where}, {key}", told.get(key), found.get(key))
-    elif isinstance(told, list) and isinstance(found, list) and len(told) == len(found):
-        for index, (left, right) in enumerate(zip(told, found, strict=True)):
+def _differences(where: str, old: Any, new: Any) -> Iterator[str]:
+    """Yield a message for each place where two JSON values differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() | new.keys():
+            yield from _differences(f"{where}, {key}", old.get(key), new.get(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (left, right) in enumerate(zip(old, new, strict=True)):
             name = left.get("name", index) if isinstance(left, dict) else index
             yield from _differences(f"{where} {name}", left, right)
-    elif isinstance(told, float) and isinstance(found, float):
-        if not isclose(told, found, rel_tol=ROUNDING, abs_tol=ROUNDING):
-            yield f"{where}: {told} then, {found} now"
-    elif told != found:
-        yield f"{where}: {told} then, {found} now"
+    elif isinstance(old, float) and isinstance(new, float):
+        if not isclose(old, new, rel_tol=ROUNDING, abs_tol=ROUNDING):
+            yield f"{where}: {old} then, {new} now"
+    elif old != new:
+        yield f"{where}: {old} then, {new} now"

@@ -1,4 +1,4 @@
-"""What `python -m mpbn_deploy.verify` does with its options."""
+"""Execute `python -m mpbn_deploy.verify`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from typing import Any
 
 from rich.console import Group
 
-from ..base import (
-    OptionError,
-    Outcome,
-)
+from ..base import OptionError, Outcome
 from ..execute.cluster import chosen_cluster
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
-from .certificate import check, read_certificate
+from .certificate import check_certificate, read_certificate
 from .stage import verify
 from .text import verify_text
 
 
 def execute(options: argparse.Namespace) -> Outcome:
     opened = open_network(options)
-    told = _certificate(opened, options) if options.check else None
-    count = options.samples if told is None else told["samples"]
+    recorded = _certificate(opened, options) if options.check else None
+    count = options.samples if recorded is None else recorded["samples"]
     samples = opened.samples(count, options.data, options.data_dir)
     with chosen_cluster(options.cluster) as cluster:
         report = verify(
@@ -37,9 +34,9 @@ def execute(options: argparse.Namespace) -> Outcome:
             cluster=cluster,
         )
     data, text = report.to_json(), verify_text(report)
-    if told is None:
+    if recorded is None:
         return Outcome(data=data, text=text, exit_code=0 if report.passed else 1)
-    checked = check(told, data)
+    checked = check_certificate(recorded, data)
     return Outcome(
         data={**data, "certificate": checked.to_json()},
         text=Group(text, *checked.lines()),
@@ -48,12 +45,15 @@ def execute(options: argparse.Namespace) -> Outcome:
 
 
 def _certificate(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> dict[str, Any]:
-    """What the folder's verify.json says, to be found again on the samples that it was found on."""
+    """Return the folder's verify.json; raise OptionError if it does not apply to the given options."""
     if isinstance(opened, NetworkFile):
         raise OptionError(
-            f"{opened.netx}: --check reads the certificate of an export folder; this is a file."
+            f"{opened.netx}: --check needs the certificate in an export folder, but this is a file. "
+            "Give the folder, or drop --check."
         )
     data = opened.manifest["data"]
     if options.data not in (None, data):
-        raise OptionError(f"--check with --data {options.data}: the certificate is about samples of {data}.")
+        raise OptionError(
+            f"--check with --data {options.data}: the certificate covers samples of {data}. Drop --data."
+        )
     return read_certificate(opened.path / VERIFY_FILE)

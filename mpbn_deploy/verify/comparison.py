@@ -1,7 +1,7 @@
-"""Executions of a network held against the reference simulator, in every spike, voltage and output they show.
+"""Compare executors with the reference simulator, in every spike, voltage and output they report.
 
-Samples do not touch each other, so they may be compared in parts: what all parts say together
-(`join_comparisons`) is what one comparison of all samples says.
+Samples are independent, so they can be compared in parts: `join_comparisons` merges the results of the parts
+into the result of one comparison of all samples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COUNTS = (
 
 @record
 class Mismatch:
-    """The first place where two executions differ."""
+    """The first difference between two executions."""
 
     quantity: str  # spike, voltage or output
     population: str
@@ -52,7 +52,7 @@ class Mismatch:
 
 @record
 class Comparison:
-    """One execution against the reference; `not_run` says why it did not happen."""
+    """One executor compared with the reference; `not_run` gives the reason if it did not run."""
 
     execution: str
     spikes_compared: int = 0
@@ -71,9 +71,9 @@ class Comparison:
 
 @record
 class Compared:
-    """All executions on some samples; `failed` names those that broke off in the middle.
+    """All executors on some samples; `failed` names those that failed during the run.
 
-    `trace` is the reference's, without its voltages; None where the samples were compared in parts.
+    `trace` is the reference's, without voltages; None if the samples were compared in parts.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -83,19 +83,19 @@ class Compared:
 
 @record
 class Executions:
-    """What is held against the reference, and what executors are told."""
+    """The network, the executors to compare with the reference, and the options they run with."""
 
     network: IntNetwork
     executors: tuple[Executor, ...]
     options: ExecutionOptions
 
     def portable(self) -> Executions:
-        """The same for another machine."""
+        """Return a copy that can be sent to another machine."""
         return replace(self, options=self.options.portable())
 
 
 def chosen_executors(*, stock: bool, netx: bool) -> tuple[ListedExecutor, ...]:
-    """All executors but the reference: slow ones only with `stock`, readers of files only with `netx`."""
+    """Return all executors but the reference; slow ones only with `stock`, file readers only with `netx`."""
     return tuple(
         executor
         for key, executor in EXECUTORS.items()
@@ -104,20 +104,20 @@ def chosen_executors(*, stock: bool, netx: bool) -> tuple[ListedExecutor, ...]:
 
 
 def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) -> Compared:
-    """Run everything that there is on some samples; an execution that cannot run says why.
+    """Run the reference and all executors on some samples, and compare them.
 
-    With `shown`, people are told what runs and how far it is.
+    With `shown`, messages and progress bars are printed.
     """
-    tell: Callable[[str], None] = announce if shown else lambda text: None
-    tell(f"verify: the reference, {len(inputs)} samples of {given.network.timesteps} steps")
+    show: Callable[[str], None] = announce if shown else lambda text: None
+    show(f"verify: the reference, {len(inputs)} samples of {given.network.timesteps} steps")
     reference = simulate(given.network, inputs)
     comparisons, failed = [], []
     for executor in given.executors:
-        tell(f"verify: reference against {executor.name}, {len(inputs)} samples")
+        show(f"verify: reference against {executor.name}, {len(inputs)} samples")
         try:
             comparisons.append(compare(executor.name, reference, _run(executor, given, inputs, shown)))
         except (MissingPackageError, SimulationError) as error:
-            if executor is EXECUTORS[EMULATOR]:  # it runs whatever the reference runs
+            if executor is EXECUTORS[EMULATOR]:  # it runs every network that the reference runs
                 raise
             comparisons.append(Comparison(execution=executor.name, not_run=str(error)))
             failed += [executor.name] if isinstance(error, LavaFailedError) else []
@@ -127,12 +127,12 @@ def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) 
 
 
 def compare_shard(given: Executions, inputs: Array) -> Compared:
-    """The same, in silence and without the trace: by a worker of a cluster."""
+    """Run `compare_executions` on a worker of a cluster: without output, and without returning the trace."""
     return replace(compare_executions(given, inputs, shown=False), trace=None)
 
 
 def _run(executor: Executor, given: Executions, inputs: Array, shown: bool) -> Trace:
-    """Run an executor, which shows how far it is; a network that it cannot express is an error."""
+    """Run an executor with a progress bar; raise SimulationError if it cannot express the network."""
     if (obstacle := executor.obstacle(given.network)) is not None:
         raise SimulationError(obstacle)
     watch = watched(f"{executor.name}, {executor.parts}") if shown else unwatched
@@ -143,7 +143,7 @@ def _run(executor: Executor, given: Executions, inputs: Array, shown: bool) -> T
 
 
 def compare(name: str, expected: Trace, got: Trace) -> Comparison:
-    """Count what differs between two traces; populations that `got` does not show are not counted."""
+    """Count the differences between two traces, over the populations that `got` holds."""
     pairs = [("spike", name, expected.spikes[name], values) for name, values in got.spikes.items()]
     pairs += [("voltage", name, expected.voltages[name], values) for name, values in got.voltages.items()]
     pairs.append(("output", "output", expected.outputs, got.outputs))
@@ -166,7 +166,7 @@ def compare(name: str, expected: Trace, got: Trace) -> Comparison:
 
 
 def _first_of_pair(quantity: str, population: str, expected: Array, got: Array) -> Mismatch | None:
-    """The earliest in time; among equals, of the first sample, at the first neuron."""
+    """Return the mismatch that is first in time, then by sample, then by neuron."""
     where = np.argwhere(expected != got)
     if not len(where):
         return None
@@ -184,10 +184,9 @@ def _first_of_pair(quantity: str, population: str, expected: Array, got: Array) 
 
 
 def _first(mismatches: Sequence[Mismatch], populations: Sequence[str]) -> Mismatch | None:
-    """The earliest in time, outputs last; then spikes before voltages, in the first population, of the
-    first sample.
+    """Return the mismatch that is first by time step, then quantity, population and sample; outputs are last.
 
-    Where each mismatch is the first of its samples, this is the first of all: a minimum of minima.
+    If each mismatch is the first of its part of the samples, the result is the first of all samples.
     """
 
     def rank(mismatch: Mismatch) -> tuple[float, int, int, int]:
@@ -202,7 +201,7 @@ def _first(mismatches: Sequence[Mismatch], populations: Sequence[str]) -> Mismat
 
 
 def join_comparisons(network: IntNetwork, parts: Sequence[tuple[int, Compared]]) -> Compared:
-    """What was compared in parts, each with its first sample, as if it had been compared at once."""
+    """Merge (index of the first sample, result) of all parts into the result of one comparison."""
     alike = zip(*([(start, each) for each in part.comparisons] for start, part in parts), strict=True)
     names = [population.name for population in network.populations[1:]]
     failed = dict.fromkeys(name for _, part in parts for name in part.failed)
@@ -212,7 +211,7 @@ def join_comparisons(network: IntNetwork, parts: Sequence[tuple[int, Compared]])
 
 
 def _joined(parts: Sequence[tuple[int, Comparison]], populations: Sequence[str]) -> Comparison:
-    """Of one execution: sums of counts, and the first of the first mismatches; not run if a part was not."""
+    """Merge the parts of one executor; if one of them did not run, the whole counts as not run."""
     one = parts[0][1]
     if broken := [part for _, part in parts if part.not_run]:
         return Comparison(execution=one.execution, not_run=broken[0].not_run)

@@ -1,12 +1,12 @@
-"""How far the integer network is from the float one, per population and time step, and which rounding did it.
+"""Measure how far the integer network drifts from the float network, and which rounding error causes it.
 
-Both networks run on the same samples, and of every neuron both voltages are held against each other as
-they are compared with their thresholds, before the reset.
+Both networks run on the same samples. For every neuron and time step, the two voltages are compared before
+the reset, as the neuron compares them with its threshold.
 
-A spike that differs is a *flip*. Where nothing that the neuron received, and none of its own spikes,
-differed before, the flip was made by this population's rounding, and each kind is turned off in turn, the
-others staying (`flips`): the one that gives back the float network's decision is the cause. All other flips
-follow from *earlier* ones, upstream or of the neuron itself.
+A spike that differs is a *flip*. If none of the neuron's inputs and none of its own spikes differed before,
+this population's rounding caused the flip. Each kind of rounding is then undone in turn (`flips`): the kind
+whose undoing restores the float network's spike is the cause. All other flips follow from *earlier* flips,
+upstream or of the neuron itself.
 """
 
 from __future__ import annotations
@@ -34,28 +34,37 @@ from ..ir import (
     per_channel,
 )
 from .accuracy import Predictions, compare_predictions
-from .flips import CAUSES, ONE_WEIGHT, Sent, Side, arriving, recoveries, side
+from .flips import (
+    CAUSES,
+    ONE_WEIGHT,
+    DrivenPopulation,
+    Sent,
+    driven_population,
+    recovery_margins,
+    synaptic_input,
+)
 
 SEVERAL, EARLIER = "several together", "earlier"
-VALUES_AT_ONCE = 2**24  # neurons times steps times samples whose traces are held at once
+VALUES_AT_ONCE = 2**24  # neurons * time steps * samples whose traces are kept in memory
 QUIET_SECONDS = 5.0
 
 
 @record
 class PopulationDrift:
-    """One population in both networks, step by step; every array is [timesteps].
+    """The drift of one population; every array is [timesteps].
 
-    spike_agreement         share of neurons that decide alike
+    spike_agreement         share of neurons with the same spike in both networks
     rate_float, _integer    share of neurons that fire
-    voltage_error_rms       root mean square of integer voltage / (2**6 * scale) - float voltage, in the
-    voltage_error_largest   unit of the float network, before the reset; largest magnitude
-    threshold_distance_rms  root mean square of float voltage - threshold: what an error is to be held against
+    voltage_error_rms       root mean square of integer voltage / (2**6 * scale) - float voltage, before
+                            the reset, in the unit of the float network
+    voltage_error_largest   largest magnitude of that difference
+    threshold_distance_rms  root mean square of float voltage - threshold, for comparison with the error
     near_threshold          share of neurons whose float voltage is within one unit of weight, 1 / scale, of
-                            the threshold: rounding the threshold alone can decide there
+                            the threshold, where rounding the threshold alone can flip a spike
 
-    A readout's voltage is divided by the time steps, as the float network does. Neurons without a finite
-    threshold are at no distance from it and not near it; where all are such, as in a readout, both are NaN.
-    `flips` counts the spikes that differ, by their cause.
+    A readout's voltage is divided by the number of time steps, as in the float network. Neurons without a
+    finite threshold are left out of the last two; if there are no others, as in a readout, both are NaN.
+    `flips` counts the spikes that differ, by cause.
     """
 
     name: str
@@ -73,17 +82,17 @@ class PopulationDrift:
 
     @property
     def fires(self) -> bool:
-        """Whether there was a spike in either network; two silent populations agree about nothing."""
+        """Whether there is a spike in either network; otherwise, agreement is meaningless."""
         return bool(self.rate_float.any() or self.rate_integer.any())
 
     @property
     def relative_error(self) -> float:
-        """The voltage error as a share of the distance from the threshold, both root mean squares."""
+        """The RMS voltage error relative to the RMS distance from the threshold."""
         distance = _root_mean_square(self.threshold_distance_rms)
         return _root_mean_square(self.voltage_error_rms) / distance if distance else float("nan")
 
     def over_steps(self) -> dict[str, float]:
-        """The same numbers for all steps together."""
+        """Return the same measures over all time steps."""
         whole = {key: float(values.mean()) for key, values in self.steps().items()}
         for key in ("voltage_error_rms", "threshold_distance_rms"):
             whole[key] = _root_mean_square(getattr(self, key))
@@ -113,10 +122,10 @@ MEASURES = (
 
 @record
 class Flip:
-    """A spike that differs: where, what both networks compared, in the float network's unit, and why.
+    """A spike that differs: its place, both voltages and thresholds in the float network's unit, its cause.
 
-    `mended_by` lists every rounding that, turned off alone, gives back the float network's decision, the
-    clearest first. The first of them is the cause; where there is none, several act together.
+    `mended_by` lists each kind of rounding whose undoing restores the float network's spike, the one with
+    the largest margin first. The first is the cause; if there is none, several kinds act together.
     """
 
     population: str
@@ -152,7 +161,7 @@ class Flip:
 
 @record
 class Drift:
-    """Float against integer on some samples; `first_flip` is the first in time, then in population order."""
+    """The drift on some samples; `first_flip` is the first in time, then in population order."""
 
     populations: tuple[PopulationDrift, ...]
     predictions: Predictions
@@ -160,7 +169,7 @@ class Drift:
 
     @property
     def spike_agreement(self) -> dict[str, float]:
-        """Of the populations that fire, the share of equal spikes."""
+        """The share of equal spikes, for each population that fires."""
         return {p.name: float(p.spike_agreement.mean()) for p in self.populations if p.fires}
 
     def population(self, name: str) -> PopulationDrift:
@@ -171,8 +180,8 @@ class Drift:
 
 
 @record
-class _Run:
-    """Both networks on some samples: what every population sends in each, and where that differs."""
+class _PairedRun:
+    """Both networks on some samples: the spikes of every population, and where they differ."""
 
     folded: FoldedNetwork
     network: IntNetwork
@@ -180,15 +189,15 @@ class _Run:
     integer: Sent
     different: Sent
 
-    def sides(self, population: IntPopulation) -> tuple[Side, Side]:
-        """Of the integer and of the float network."""
+    def driven(self, population: IntPopulation) -> tuple[DrivenPopulation, DrivenPopulation]:
+        """Return a population of the integer and of the float network, with their inputs."""
         unit = ONE_WEIGHT * per_channel(self.network.scales[population.name], population.shape)
         return (
-            side(self.network, population.name, self.integer),
-            side(self.folded, population.name, self.real, unit),
+            driven_population(self.network, population.name, self.integer),
+            driven_population(self.folded, population.name, self.real, unit),
         )
 
-    def of_sample(self, sample: int) -> _Run:
+    def of_sample(self, sample: int) -> _PairedRun:
         def only(sent: Sent) -> Sent:
             return {name: values[sample : sample + 1] for name, values in sent.items()}
 
@@ -202,9 +211,9 @@ def measure_drift(
     labels: Array | None = None,
     trace: Trace | None = None,
 ) -> Drift:
-    """Compare both networks on all inputs, as many samples at once as their traces allow.
+    """Compare both networks on all inputs, in parts whose traces fit in memory.
 
-    `trace` is that of the integer network, where it was executed before.
+    `trace` is the trace of the integer network, if it has been executed already.
     """
     check_pair(folded, network)
     as_steps(inputs, network.input.shape, network.timesteps)
@@ -237,29 +246,30 @@ def measure_drift(
 
 
 def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
-    """Refuse networks that are not one and the same but for rounding, or integers of unknown scale."""
+    """Raise SimulationError if the networks differ in more than rounding, or a scale is missing."""
     expected, found = (
         {p.name: (p.shape, neuron_kind(p.neuron)) for p in each.populations} for each in (folded, network)
     )
     if unlike := [name for name in {**expected, **found} if expected.get(name) != found.get(name)]:
         raise SimulationError(
-            f"{', '.join(unlike)}: another population in the float network than in the integer network; "
-            "compare a network with the one it was quantized from."
+            f"{', '.join(unlike)}: the population in the float network differs from that in the integer "
+            "network; compare a network with the one it was quantized from."
         )
     if folded.timesteps != network.timesteps:
         raise SimulationError(
-            f"the float network runs {folded.timesteps} time steps, the integer network {network.timesteps}."
+            f"the float network runs {folded.timesteps} time steps, the integer network {network.timesteps}; "
+            "they must be equal."
         )
     unscaled = [p.name for p in network.layers if len(network.scales.get(p.name, ())) != p.shape[0]]
     if unscaled:
         raise SimulationError(
-            f"{', '.join(unscaled)}: no scale for each channel, so nobody knows what its integers mean; "
-            "quantize the network again."
+            f"{', '.join(unscaled)}: no scale per channel, so integers cannot be compared with real "
+            "numbers; quantize the network again."
         )
 
 
 def _executed(network: IntNetwork, inputs: Array, trace: Trace | None) -> Callable[[slice], Trace]:
-    """Return what gives the trace of some samples: cut out of that of all, or emulated."""
+    """Return a function from a slice of the samples to their trace: cut from `trace`, or emulated."""
     if trace is not None:
         return partial(_part, trace)
     emulator = Emulator(network)
@@ -273,11 +283,11 @@ def _part(trace: Trace, samples: slice) -> Trace:
 
 def _run(
     folded: FoldedNetwork, network: IntNetwork, inputs: Array, real: Trace, integer: Trace
-) -> tuple[_Run, Array]:
-    """What both networks send, and their predictions [float and integer, samples]."""
+) -> tuple[_PairedRun, Array]:
+    """Return the spikes of both networks, and their predictions [float and integer, samples]."""
     given = {network.input.name: as_steps(inputs, network.input.shape, network.timesteps)}
     different = {name: spikes != integer.spikes[name] for name, spikes in real.spikes.items()}
-    run = _Run(
+    run = _PairedRun(
         folded=folded,
         network=network,
         real={**given, **real.spikes},
@@ -287,9 +297,9 @@ def _run(
     return run, np.stack([real.predictions, integer.predictions])
 
 
-def _measure(run: _Run, population: IntPopulation) -> tuple[dict[str, Array], Counter[str]]:
-    """The measures of one population, [samples, timesteps], errors as squares; and its flips by cause."""
-    name, (integer, real) = population.name, run.sides(population)
+def _measure(run: _PairedRun, population: IntPopulation) -> tuple[dict[str, Array], Counter[str]]:
+    """Return the measures of a population, [samples, timesteps], RMS values still squared, and its flips."""
+    name, (integer, real) = population.name, run.driven(population)
     voltage = real.voltages(run.real[name])
     unit = _voltage_unit(run.network, population)
     error = np.abs(integer.voltages(run.integer[name]) - voltage) / unit
@@ -309,58 +319,63 @@ def _measure(run: _Run, population: IntPopulation) -> tuple[dict[str, Array], Co
     return measures, _causes(run, population, integer, real)
 
 
-def _causes(run: _Run, population: IntPopulation, integer: Side, real: Side) -> Counter[str]:
-    """How many flips each rounding made."""
+def _causes(
+    run: _PairedRun, population: IntPopulation, integer: DrivenPopulation, real: DrivenPopulation
+) -> Counter[str]:
+    """Count the flips by cause."""
     different = run.different[population.name]
     if not different.any():
         return Counter()
-    places = np.nonzero(different & ~_reached(run, population))
+    places = np.nonzero(different & ~_affected(run, population))
     wanted = run.real[population.name][places]
-    found = recoveries(integer, real, run.integer[population.name], places, wanted)
+    found = recovery_margins(integer, real, run.integer[population.name], places, wanted)
     chosen = np.where(found.max(axis=0) >= 0, found.argmax(axis=0), len(CAUSES))
     counts = Counter({name: int((chosen == row).sum()) for row, name in enumerate((*CAUSES, SEVERAL))})
     return counts + Counter({EARLIER: int(different.sum()) - len(wanted)})
 
 
-def _reached(run: _Run, population: IntPopulation) -> Array:
-    """[samples, timesteps, *shape]: which neurons have received, or sent before, a spike that differs."""
+def _affected(run: _PairedRun, population: IntPopulation) -> Array:
+    """[samples, timesteps, *shape]: whether a neuron has received, or sent in an earlier step, a flip."""
     own = np.logical_or.accumulate(run.different[population.name], axis=1)
-    reached = np.zeros_like(own)
-    reached[:, 1:] = own[:, :-1]
+    affected = np.zeros_like(own)
+    affected[:, 1:] = own[:, :-1]
     for connections in (run.folded.connections, run.network.connections):
-        bearing = [
-            _bearing(c) for c in incoming(connections, population.name) if run.different[c.source].any()
+        masks = [
+            _weight_mask(c) for c in incoming(connections, population.name) if run.different[c.source].any()
         ]
-        if bearing:
-            reached |= arriving(bearing, population, run.different) > 0
-    return np.logical_or.accumulate(reached, axis=1)
+        if masks:
+            affected |= synaptic_input(masks, population, run.different) > 0
+    return np.logical_or.accumulate(affected, axis=1)
 
 
-def _bearing(connection: Connection) -> Connection:
-    """One wherever there is a weight."""
+def _weight_mask(connection: Connection) -> Connection:
+    """Replace every non-zero weight by one."""
     synapse = connection.synapse
     return replace(connection, synapse=replace(synapse, weight=synapse.weight != 0, exponent=0))
 
 
-def _first_flip(run: _Run, start: int) -> Flip | None:
-    """The first in time, then in population order, sample and neuron; samples count from `start`."""
+def _first_flip(run: _PairedRun, start: int) -> Flip | None:
+    """Return the flip that is first in time, then by population, sample and neuron.
+
+    `start` is the index of the run's first sample.
+    """
     names = [population.name for population in run.network.populations]
     flips = {name: np.argwhere(run.different[name]) for name in names if run.different[name].any()}
     if not flips:
         return None
     name = min(flips, key=lambda name: (flips[name][:, 1].min(), names.index(name)))
     sample, step, *index = flips[name][flips[name][:, 1].argmin()].tolist()
-    flip = _explained(run.of_sample(sample), name, step, tuple(index))
+    flip = _explain(run.of_sample(sample), name, step, tuple(index))
     return replace(flip, sample=start + sample)
 
 
-def _explained(run: _Run, name: str, step: int, index: tuple[int, ...]) -> Flip:
-    """A flip of the only sample of a run, before which nothing differed that reaches it."""
+def _explain(run: _PairedRun, name: str, step: int, index: tuple[int, ...]) -> Flip:
+    """Explain a flip in a run of one sample that no earlier flip affects."""
     population = run.network.layer(name)
-    integer, real = run.sides(population)
+    integer, real = run.driven(population)
     places = tuple(np.array([place]) for place in (0, step, *index))
     at = (0, step, *index)
-    found = recoveries(integer, real, run.integer[name], places, run.real[name][places])[:, 0]
+    found = recovery_margins(integer, real, run.integer[name], places, run.real[name][places])[:, 0]
     order = sorted(range(len(found)), key=lambda row: -found[row])
     unit = float(np.broadcast_to(_voltage_unit(run.network, population), population.shape)[index])
     return Flip(
@@ -384,14 +399,14 @@ def _earliest(network: IntNetwork, flips: Sequence[Flip | None]) -> Flip | None:
 
 
 def _voltage_unit(network: IntNetwork, population: IntPopulation) -> Array:
-    """What a voltage is divided by to be a real number: 2**6 * scale; of a readout, times the time steps."""
+    """Return the integer voltage of one real unit: 2**6 * scale; for a readout, times the time steps."""
     summed = 1 if fires(population.neuron) else network.timesteps
     unit: Array = ONE_WEIGHT * summed * per_channel(network.scales[population.name], population.shape)
     return unit
 
 
 def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
-    """Measures of all samples, [samples, timesteps] each, as one number per step."""
+    """Average the measures, [samples, timesteps] per part, over all samples."""
     whole = {key: np.concatenate([part[key] for part in parts]) for key in MEASURES}
     joined = {key: values.mean(axis=0) for key, values in whole.items()}
     for key in ("voltage_error_rms", "threshold_distance_rms"):
@@ -400,7 +415,7 @@ def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
 
 
 def _mean_where_finite(values: Array, axes: tuple[int, ...]) -> Array:
-    """NaN where nothing is finite."""
+    """Return the mean of the finite values along some axes; NaN if there are none."""
     finite = np.isfinite(values)
     count = finite.sum(axis=axes)
     total = np.where(finite, values, 0.0).sum(axis=axes)

@@ -1,8 +1,8 @@
-"""One population in both networks, as one equation with other numbers in it; and which number flips a spike.
+"""Find the rounding error that flipped a spike.
 
-Real numbers are brought into units of the integer state: times 2**6 * scale of their channel. Then the
-float and the integer neuron are the same equation (`ir.Membrane`), and one kind of number can be exchanged at
-a time for what it was before it was rounded (`recoveries`).
+Multiplied by 2**6 * scale of their channel, the real numbers of a float neuron are in units of the integer
+state. Float and integer neurons then obey the same equation (`ir.Membrane`), and one kind of rounded number
+at a time can be replaced by its exact value (`recovery_margins`).
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from ..base import Array, record
 from ..execute.reference import gather
 from ..ir import STATE_EXPONENT, AnyNetwork, Connection, Membrane, Population, membrane
 
-CAUSES = {  # a kind of rounding, and the parts of a `Side` that it changed
+CAUSES = {  # a kind of rounding, and the parts of a `DrivenPopulation` that it changes
     "weight": ("synapses",),
     "bias": ("bias",),
     "threshold": ("threshold",),
-    "leak": ("decay_current", "decay_voltage"),  # the register's rounding, and truncation in every step
+    "leak": ("decay_current", "decay_voltage"),  # rounding of the register, and truncation in every step
 }
 ONE_WEIGHT = 2**STATE_EXPONENT  # one unit of weight or threshold, in units of the state
 
-Sent = Mapping[str, Array]  # what populations send: [samples, timesteps, *shape]
-Places = tuple[Array, ...]  # (sample, step, *index) of some neurons, as np.nonzero gives them
+Sent = Mapping[str, Array]  # by population, the values it sends: [samples, timesteps, *shape]
+Places = tuple[Array, ...]  # (sample, step, *index) of some neurons, as returned by np.nonzero
 
 
 @record
-class Side:
-    """A population as one network has it, and what arrives there, all in units of the integer state."""
+class DrivenPopulation:
+    """The membranes of a population and their synaptic input, in units of the integer state."""
 
     synapses: Array  # [samples, timesteps, *shape]
     membrane: Membrane
 
     @property
     def threshold(self) -> Array:
-        """Infinite where it never fires."""
+        """The threshold; infinity for a population that does not fire."""
         return np.array(np.inf) if self.membrane.threshold is None else self.membrane.threshold
 
     def voltages(self, spikes: Array) -> Array:
-        """Before the reset, which follows these spikes and not the threshold."""
+        """Return the voltages before the reset, if the neurons are reset by the given spikes."""
         found = np.empty(self.synapses.shape)
         current = voltage = np.zeros_like(found[:, 0])
         for step in range(found.shape[1]):
@@ -50,53 +50,57 @@ class Side:
             voltage = self.membrane.reset(found[:, step], spikes[:, step])
         return found
 
-    def at(self, places: Places) -> Side:
-        """Some of its neurons alone, in all time steps: [places, timesteps]."""
+    def at(self, places: Places) -> DrivenPopulation:
+        """Select some neurons, with all their time steps: [places, timesteps]."""
         shape, index = self.synapses.shape[2:], places[2:]
         values = (self.membrane.bias, self.threshold)
         bias, threshold = (np.broadcast_to(value, shape)[index] for value in values)
-        return Side(
+        return DrivenPopulation(
             synapses=in_all_steps(self.synapses, places),
             membrane=replace(self.membrane, bias=bias, threshold=threshold),
         )
 
-    def exchanged(self, other: Side, parts: Sequence[str]) -> Side:
-        """With some parts of another side."""
+    def exchanged(self, other: DrivenPopulation, parts: Sequence[str]) -> DrivenPopulation:
+        """Replace some parts by those of `other`."""
         taken = {part: getattr(other.membrane, part) for part in parts if part != "synapses"}
         synapses = other.synapses if "synapses" in parts else self.synapses
-        return Side(synapses=synapses, membrane=replace(self.membrane, **taken))
+        return DrivenPopulation(synapses=synapses, membrane=replace(self.membrane, **taken))
 
 
 def in_all_steps(values: Array, places: Places) -> Array:
-    """[places, timesteps] of values [samples, timesteps, *shape]"""
+    """Select [places, timesteps] from values [samples, timesteps, *shape]."""
     sample, _, *index = places
     chosen: tuple[Any, ...] = (sample, slice(None), *index)
     taken: Array = values[chosen]
     return taken
 
 
-def arriving(connections: Sequence[Connection], population: Population[Any], sent: Sent) -> Array:
-    """[samples, timesteps, *shape]: the sum of all synapses into a population"""
+def synaptic_input(connections: Sequence[Connection], population: Population[Any], sent: Sent) -> Array:
+    """Return the sum over all synapses into a population, [samples, timesteps, *shape]."""
     steps = range(sent[population.name].shape[1])
     return np.stack([gather(connections, population, sent, step) for step in steps], axis=1)
 
 
-def side(network: AnyNetwork, name: str, sent: Sent, factor: Array | int = 1) -> Side:
-    """A population in one network; real numbers are multiplied by a factor, 2**6 * scale.
+def driven_population(
+    network: AnyNetwork, name: str, sent: Sent, factor: Array | int = 1
+) -> DrivenPopulation:
+    """Return a population of a network with its input; for real numbers, `factor` is 2**6 * scale.
 
-    Computed in float64, which holds the integers exactly, and fractions where real numbers come among them.
+    All arithmetic is in float64, which represents both the integers and the scaled real numbers.
     """
     population = network.layer(name)
     rule = membrane(population.neuron, 1)
-    synapses = factor * rule.unit * arriving(network.connections, population, sent)
-    return Side(synapses=synapses, membrane=rule.scaled(factor))
+    synapses = factor * rule.unit * synaptic_input(network.connections, population, sent)
+    return DrivenPopulation(synapses=synapses, membrane=rule.scaled(factor))
 
 
-def recoveries(integer: Side, real: Side, spikes: Array, places: Places, wanted: Array) -> Array:
-    """[causes, places]: with one rounding turned off, by how much a neuron decides as is wanted.
+def recovery_margins(
+    integer: DrivenPopulation, real: DrivenPopulation, spikes: Array, places: Places, wanted: Array
+) -> Array:
+    """Return [causes, places]: the margin by which undoing one kind of rounding gives the wanted spike.
 
-    |voltage - threshold| where it does, and -1 where it does not. Until then it was reset by `spikes`,
-    which both networks have in common.
+    The margin is |voltage - threshold|, or -1 if the spike is still not the wanted one. Earlier resets
+    follow `spikes`, which are the same in both networks.
     """
     integer, real, common = integer.at(places), real.at(places), in_all_steps(spikes, places)
     found = np.empty((len(CAUSES), len(wanted)))

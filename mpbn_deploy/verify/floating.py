@@ -1,4 +1,4 @@
-"""The folded network in Lava's floating-point models, against the reference simulator in float64."""
+"""Compare the folded network in Lava's floating-point models with the reference simulator in float64."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ COUNTS = ("spikes_compared", "spikes_mismatched", "spikes_mismatched_in_doubt", 
 
 @record
 class FloatingCheck:
-    """How many spikes differ; `not_run` says why none were compared.
+    """Counts of differing spikes; `not_run` gives the reason if none were compared.
 
-    Where a voltage is closer to its threshold than float64 can tell (a close call), two orders of adding may
-    decide otherwise, and all that follows in that sample with it: differences there are counted apart.
+    A close call is a voltage so close to its threshold that the rounding of float64 decides. Two summation
+    orders may then give different spikes, also later in that sample, so the differences in samples with
+    close calls are counted separately.
     """
 
     spikes_compared: int = 0
@@ -31,7 +32,7 @@ class FloatingCheck:
 
     @property
     def same(self) -> bool:
-        """Whether every spike that rounding cannot excuse is the same."""
+        """Whether all spikes in samples without close calls are equal."""
         return not self.spikes_mismatched
 
     def __str__(self) -> str:
@@ -54,7 +55,7 @@ def check_floating_point(
 ) -> FloatingCheck:
     """Count the spikes in which Lava's floating-point models differ from `simulate`.
 
-    `expected` gives the trace of `simulate`, where somebody else needs it too.
+    `expected` returns the trace of `simulate`, to avoid computing it twice.
     """
     try:
         spikes = lava_sim.run(folded, inputs, patience=patience, watch=watch).spikes
@@ -83,7 +84,7 @@ def _compare(
 
 
 def join_floating_checks(parts: Sequence[FloatingCheck]) -> FloatingCheck:
-    """What all parts of the samples say together; not run if one of them was not."""
+    """Add up the counts of all parts; if one of them did not run, the whole counts as not run."""
     if broken := [part for part in parts if part.not_run is not None]:
         return broken[0]
     return FloatingCheck(**{count: sum(getattr(part, count) for part in parts) for count in COUNTS})

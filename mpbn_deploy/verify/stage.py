@@ -1,7 +1,7 @@
-"""STAGE: executions compared bit by bit, and float against integer.
+"""Verify an integer network: compare executors bit by bit, and the integer with the float network.
 
-The reference simulator is the definition. Every other executor is compared with it, with equality, in every
-spike and voltage that it shows and in every output.
+The reference simulator is the definition. Every other executor must equal it in every output, and in every
+spike and voltage that it reports.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .twin import TwinExecutor
 
 @record
 class FoldCheck:
-    """The trained PyTorch model against the folded network, both in float64."""
+    """The trained PyTorch model compared with the folded network, both in float64."""
 
     spikes_compared: int
     spikes_mismatched: int
@@ -54,32 +54,32 @@ class FoldCheck:
 
 @record
 class VerifyReport:
-    """What was compared, and what came out."""
+    """The result of `verify`."""
 
     samples: int
     comparisons: tuple[Comparison, ...]
-    bounds: Mapping[str, int]
-    failed: tuple[str, ...] = ()  # executions that broke off in the middle
-    stock_reader_obstacle: str | None = None  # why lava-dl's own reader was not asked
+    bounds: Mapping[str, int]  # by population: the largest magnitude a state can reach
+    failed: tuple[str, ...] = ()  # executors that failed during the run
+    stock_reader_obstacle: str | None = None  # why lava-dl's own reader did not run
     drift: Drift | None = None
     accuracy: Accuracy | None = None
     fold: FoldCheck | None = None
     floating: FloatingCheck | None = None
-    trace: Trace | None = None  # the reference's, without voltages; None where a cluster compared
+    trace: Trace | None = None  # the reference's, without voltages; None if a cluster ran the comparison
 
     @property
     def bit_exact(self) -> bool:
-        """Whether every execution that ran equals the reference; `verdict` says how many ran."""
+        """Whether every executor that ran equals the reference; `executed` counts them."""
         return all(comparison.exact for comparison in self.comparisons)
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differs and nothing broke off; what never ran (`not_run`) proves nothing."""
+        """Whether nothing differs and no executor failed; those that could not run are ignored."""
         return self.bit_exact and not self.failed
 
     @property
     def executed(self) -> int:
-        """How many executions ran; one that did not proves nothing."""
+        """The number of executors that ran."""
         return sum(not comparison.not_run for comparison in self.comparisons)
 
     @property
@@ -90,7 +90,7 @@ class VerifyReport:
         if not self.executed:
             return "bit-exactness not tested"
         if self.failed:
-            return f"bit-exact in {self.executed} of {wanted} executions; {', '.join(self.failed)} broke off"
+            return f"bit-exact in {self.executed} of {wanted} executions; {', '.join(self.failed)} failed"
         if self.executed < wanted:
             return f"bit-exact in {self.executed} of {wanted} executions, the others not run"
         return "bit-exact"
@@ -132,15 +132,20 @@ def verify(
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
 ) -> VerifyReport:
-    """Compare all executions of a network on some samples.
+    """Compare all executors of a network on some samples.
 
-    With `folded`, also integer against float, and which changed predictions the `labels` of the samples call
-    right; it also runs in Lava's floating-point models. With the file `netx`, also lava-dl's stock reader of
-    it, if it is a chain; with a labelled split `test`, also the accuracies on all of it. With the PyTorch
-    `model` that was folded, also the spikes that folding changed, and its accuracy; with one that was trained
-    quantization-aware, also what it computes. With `stock`, Lava also runs its own process models, which
-    takes long. Lava is taken to hang when a block of steps takes longer than `patience` seconds. Workers of a
-    `cluster` share the samples out among them; the report is the same.
+    Optional arguments add checks:
+
+        folded    integer against float (with `labels`: which changed predictions became right), and the
+                  folded network in Lava's floating-point models
+        netx      lava-dl's stock reader of this file, if the network is a chain
+        test      accuracy on this whole labelled split; needs `folded`
+        model     the PyTorch model that was folded: spikes changed by folding, and its accuracy; or the
+                  model of quantization-aware training: its spikes and outputs
+        stock     Lava's own process models, which are slow
+
+    If a block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
+    distributes the samples over its workers; the report is the same.
     """
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
@@ -162,7 +167,7 @@ def verify(
     if folded is None:
         return report
     trained = None if twin else model
-    real = cache(lambda: simulate(folded, inputs))  # for both checks below, if one of them gets so far
+    real = cache(lambda: simulate(folded, inputs))  # shared by the two checks below
     return replace(
         report,
         drift=measure_drift(folded, network, inputs, labels, compared.trace),
@@ -178,8 +183,8 @@ def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> 
     if cluster is None:
         return compare_executions(executions, inputs)
     network = executions.network
-    as_steps(inputs[:1], network.input.shape, network.timesteps)  # refuses another shape before it is sent
-    announce(f"verify: reference against all executions, {len(inputs)} samples, by {cluster}")
+    as_steps(inputs[:1], network.input.shape, network.timesteps)  # reject wrong shapes before sending samples
+    announce(f"verify: reference against all executors, {len(inputs)} samples, on {cluster}")
     parts = cluster.share_out(compare_shard, executions.portable(), inputs, "verify: comparisons, shards")
     return join_comparisons(network, parts)
 
@@ -205,8 +210,8 @@ def check_fold(
 ) -> FoldCheck:
     """Count the spikes in which the folded network differs from the PyTorch module.
 
-    Modules are known by their paths; one that is called twice shows its last call, and is left out. `real`
-    gives the trace of the folded network, where somebody else needs it too.
+    Layers are matched by their path in the module; a layer that is called twice is left out. `real` returns
+    the trace of the folded network, to avoid computing it twice.
     """
     announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
     spikes, logits = trained_spikes(model, inputs)
@@ -220,7 +225,7 @@ def check_fold(
 
 
 def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:
-    """Spikes [samples, timesteps, *shape] of every LIF, by its path, and the logits, in float64."""
+    """Return the spikes [samples, timesteps, *shape] of every LIF, by its path, and the logits in float64."""
     model = copy.deepcopy(model).double().eval()
     spikes: dict[str, Array] = {}
 
@@ -243,7 +248,7 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
 
 
 def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:
-    """Per population: what became of the float network's, and the proof that no state overflows."""
+    """Return, per population, the drift from the float network and the proved bound on its states."""
     drifts = {} if report.drift is None else {p.name: p.to_json() for p in report.drift.populations}
     return [
         {

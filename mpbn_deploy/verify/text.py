@@ -1,4 +1,4 @@
-"""The report of `verify` as text."""
+"""The printed report of `verify`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .stage import VerifyReport
 
 
 def verify_text(report: VerifyReport) -> RenderableType:
-    """The report for people."""
+    """Return the printed report."""
     table = Table("execution", title=f"{report.verdict}, {report.samples} samples", title_justify="left",
                   box=SIMPLE_HEAD)  # fmt: skip
     for heading in ("spikes", "different", "voltages", "different", "outputs", "different"):
@@ -24,7 +24,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
     for comparison in report.comparisons:
         table.add_row(comparison.execution, *_cells(comparison))
     lines: list[RenderableType] = [
-        f"{c.execution} {'broke off' if c.execution in report.failed else 'not run'}: {c.not_run}"
+        f"{c.execution} {'failed' if c.execution in report.failed else 'not run'}: {c.not_run}"
         for c in report.comparisons
         if c.not_run
     ]
@@ -35,7 +35,9 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     if report.fold is not None:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
-        counts = f"{changed} of {compared}" if compared else "not compared, it has no LIF of ours"
+        counts = (
+            f"{changed} of {compared}" if compared else "not compared, the model has no LIF layer of ours"
+        )
         lines.append(f"spikes changed by folding, against the PyTorch model: {counts}")
     if report.floating is not None:
         lines.append(str(report.floating))
@@ -47,14 +49,14 @@ def verify_text(report: VerifyReport) -> RenderableType:
 
 
 def _cells(comparison: Comparison) -> Iterator[str]:
-    """Counts in pairs; where an execution shows nothing to compare, nothing was found equal either."""
+    """Yield how many values were compared and differ; "not shown" if the executor does not report them."""
     for compared, mismatched in zip(COUNTS[::2], COUNTS[1::2], strict=True):
         shown = getattr(comparison, compared)
         yield from (str(shown), str(getattr(comparison, mismatched))) if shown else ("not shown", "")
 
 
 def drift_table(drift: Drift) -> Table:
-    """One row per population: what became of its spikes and voltages."""
+    """Return a table with one row per population: firing rates, equal spikes, voltage errors, flips."""
     table = Table(title="float against integer", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("population", overflow="fold")
     for heading in ("rate", "equal", "error", "near"):
@@ -79,12 +81,12 @@ def _drift_cells(population: PopulationDrift) -> list[str]:
 
 
 def drift_text(drift: Drift) -> list[str]:
-    """Lines for people."""
+    """Return the legend of `drift_table`, the first flip and the changed predictions."""
     first = "none" if drift.first_flip is None else str(drift.first_flip)
     predictions = drift.predictions
     return [
-        "rate: of firing, float/integer; equal: spikes; error: root mean square of the voltage's, in percent "
-        "of its distance from the threshold where it has one; near: within a unit of weight of the threshold",
+        "rate: firing rate, float/integer; equal: equal spikes; error: RMS voltage error, relative to the "
+        "RMS distance from the threshold if there is one; near: voltages within one unit of weight of it",
         f"first spike that differs: {first}",
         f"predictions equal to the float network: {predictions.agreement:.2%}; changed: {predictions}",
     ]

@@ -1,4 +1,4 @@
-"""EXECUTOR: the forward pass of a network that was trained quantization-aware."""
+"""An executor that runs the PyTorch model of quantization-aware training."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..quantize import QuantizedBody
 
 @record
 class TwinExecutor:
-    """The PyTorch model whose integers a network is; it shows spikes and outputs, and no voltages."""
+    """Runs the PyTorch model that an integer network was taken from; reports spikes and outputs only."""
 
     model: SpikingNetwork
     name: str = "PyTorch, as trained"
     parts: str = "all samples at once"
 
     def obstacle(self, network: IntNetwork) -> str | None:
-        """Nothing stands in its way: the model was made to be this network."""
+        """Return None: the model can run the network that was taken from it."""
         return None
 
     def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
-        """Run the model; voltages stay inside its passage over the time steps."""
+        """Run the model on inputs [samples, ...] and return its trace, without voltages."""
         model, body = self.model, self.model.body
         assert isinstance(body, QuantizedBody)
         stepped = as_steps(np.asarray(inputs, np.float32), model.input_format.shape, model.timesteps)

@@ -191,7 +191,7 @@ def test_doctor_says_what_to_type(monkeypatch, capfd):
     monkeypatch.setattr("mpbn_deploy.doctor.sys.version_info", (3, 13, 0))
     assert call("doctor") == 1
     out, _ = capfd.readouterr()
-    assert f"to mend lava-dl netx: {compat.INSTALL_LAVA}\n" in out
+    assert f"to fix lava-dl netx: {compat.INSTALL_LAVA}\n" in out
     assert "use Python 3.10, 3.11 or 3.12" in out
 
 
@@ -484,7 +484,10 @@ def test_what_must_be_exported_first(refused, tmp_path, command, name, what):
 
 def test_what_is_exported_already(refused, tmp_path):
     message = refused("export", tmp_path / "a.net", "--target", "loihi2")
-    assert "holds integers, so nothing is left to export; fit, run and verify take it as it is" in message
+    assert (
+        "holds integers already and cannot be exported again; fit, run and verify accept it directly"
+        in message
+    )
 
 
 def test_a_pipe_is_not_left_without_a_line_for_long(monkeypatch, capfd):

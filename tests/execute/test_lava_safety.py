@@ -118,7 +118,7 @@ def test_an_error_of_the_user_ends_a_session():
     ("command", "code", "message"),
     [
         (RUN, 2, "error: Lava did not finish"),
-        (VERIFY, 1, "bit-exact in 2 of 3 executions; Lava broke off"),
+        (VERIFY, 1, "bit-exact in 2 of 3 executions; Lava failed"),
     ],
 )
 def test_a_lava_that_hangs_ends_the_command_in_one_message(

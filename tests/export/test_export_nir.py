@@ -111,10 +111,10 @@ def test_the_command(tmp_path, capfd):
 
 
 def test_what_does_not_go_together(tmp_path, model_path):
-    with pytest.raises(OptionError, match="--arch builds the network of a checkpoint"):
+    with pytest.raises(OptionError, match="--arch applies to checkpoints only"):
         export(theirs(tmp_path), "loihi2", timesteps=2, arch="networks:conv_body")
     for options, name in (({"dt": 1e-3}, "--dt"), ({"input_range": (0, 1)}, "--input-range")):
-        with pytest.raises(OptionError, match=f"{name} is for NIR files"):
+        with pytest.raises(OptionError, match=f"{name} applies to NIR files only"):
             export(model_path, "loihi2", **options)
     write_nir(int_chain(), tmp_path / "integers.nir")
     with pytest.raises(FormatError, match="holds an integer network"):

@@ -1,4 +1,4 @@
-"""verify.json is found again, or it is said what is not."""
+"""verify.json is reproduced, or the statements that are not are listed."""
 
 import json
 
@@ -14,7 +14,7 @@ from mpbn_deploy.formats.folder import MANIFEST_FILE, VERIFY_FILE, sha256
 from mpbn_deploy.formats.nir import write_nir
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
-from mpbn_deploy.verify.certificate import check, read_certificate
+from mpbn_deploy.verify.certificate import check_certificate, read_certificate
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
     return where / "out"
 
 
-def told_by(folder):
+def recorded_in(folder):
     return read_certificate(folder / VERIFY_FILE)
 
 
@@ -44,10 +44,10 @@ def test_a_certificate_that_says_otherwise_is_broken(folder, tmp_path, capsys):
     copy.mkdir()
     for file in folder.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
-    told = told_by(copy)
-    told["comparisons"][0]["spikes_compared"] += 1
-    told["populations"][0]["state_bound"] -= 1
-    (copy / VERIFY_FILE).write_text(json.dumps(told))
+    recorded = recorded_in(copy)
+    recorded["comparisons"][0]["spikes_compared"] += 1
+    recorded["populations"][0]["state_bound"] -= 1
+    (copy / VERIFY_FILE).write_text(json.dumps(recorded))
     assert main(VERIFY, [str(copy), "--check"]) == 2  # the hash is another
     assert "changed since it was exported" in capsys.readouterr().err
     manifest = json.loads((copy / MANIFEST_FILE).read_text())
@@ -59,20 +59,22 @@ def test_a_certificate_that_says_otherwise_is_broken(folder, tmp_path, capsys):
 
 
 def test_what_cannot_be_found_again_is_named(folder):
-    told = told_by(folder)
-    found = json.loads(json.dumps(told))
-    told["comparisons"].append({"execution": "PyTorch, as trained", "not_run": None, "spikes_compared": 5})
-    result = check(told, found)
+    recorded = recorded_in(folder)
+    found = json.loads(json.dumps(recorded))
+    recorded["comparisons"].append(
+        {"execution": "PyTorch, as trained", "not_run": None, "spikes_compared": 5}
+    )
+    result = check_certificate(recorded, found)
     assert result.holds
-    assert any(each.startswith("PyTorch, as trained: it needs") for each in result.not_checked)
+    assert any(each.startswith("PyTorch, as trained: the folder lacks") for each in result.not_checked)
 
 
 @pytest.mark.parametrize("change", [1e-12, 1e-3])
 def test_averages_may_differ_by_rounding_only(folder, change):
-    told = told_by(folder)
-    found = json.loads(json.dumps(told))
-    found["populations"][0]["spike_agreement"] = told["populations"][0]["spike_agreement"] * (1 - change)
-    assert check(told, found).holds == (change < 1e-6)
+    recorded = recorded_in(folder)
+    found = json.loads(json.dumps(recorded))
+    found["populations"][0]["spike_agreement"] = recorded["populations"][0]["spike_agreement"] * (1 - change)
+    assert check_certificate(recorded, found).holds == (change < 1e-6)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"samples": 0, "comparisons": []}', '{"samples": 1}'])
@@ -85,7 +87,7 @@ def test_what_is_no_certificate_is_refused(text, tmp_path):
 
 def test_impossible_options(folder, capsys):
     assert main(VERIFY, [str(folder), "--check", "--data", "digits"]) == 2
-    assert "the certificate is about samples of random" in capsys.readouterr().err
+    assert "the certificate covers samples of random" in capsys.readouterr().err
     assert main(VERIFY, [str(folder / "network.net"), "--check"]) == 2
-    assert "--check reads the certificate of an export folder" in capsys.readouterr().err
-    assert np.isfinite(told_by(folder)["samples"])
+    assert "--check needs the certificate in an export folder" in capsys.readouterr().err
+    assert np.isfinite(recorded_in(folder)["samples"])

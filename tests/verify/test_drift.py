@@ -384,7 +384,7 @@ def test_accuracies_on_a_whole_split_in_parts(monkeypatch):
         "accuracy on all 11 test samples of own: PyTorch 100.00%, float 100.00%, integer "
     )
     assert text[1].startswith(
-        f"predictions changed by quantization on them: {(~right).sum()} of 11, of which 0"
+        f"predictions changed by quantization on these samples: {(~right).sum()} of 11, of which 0"
     )
     assert len(text) == 2
 
@@ -396,7 +396,7 @@ def test_a_model_that_the_folded_network_does_not_follow():
     others = int((test.labels != 0).sum())
     assert found.changed_by_folding == others > 0
     assert found.trained_network == 1 - others / 11
-    assert f"predictions changed by folding, where float32 decides: {others}" in accuracy_text(found)
+    assert f"predictions changed by folding (float32 rounding): {others}" in accuracy_text(found)
 
 
 def test_without_a_model_nothing_is_said_of_it():
@@ -480,13 +480,13 @@ def test_text_for_people(report):
 def test_networks_that_do_not_belong_together():
     folded, network = float_chain(layer(1.0, 2.0)), int_chain_of(layer(1, 2))
     inputs = np.array([[1]])
-    with pytest.raises(SimulationError, match=r"^a: another population in the float network"):
+    with pytest.raises(SimulationError, match=r"^a: the population in the float network differs"):
         measure_drift(float_chain(layer(np.ones((2, 1)), 2.0)), network, inputs)
     with pytest.raises(SimulationError, match=r"^b: another population"):
         measure_drift(float_chain(layer(1.0, 2.0), layer(1.0, 2.0)), network, inputs)
     with pytest.raises(SimulationError, match="runs 1 time steps, the integer network 3"):
         measure_drift(folded, replace(network, timesteps=3), inputs)
-    with pytest.raises(SimulationError, match=r"^a, output: no scale for each channel"):
+    with pytest.raises(SimulationError, match=r"^a, output: no scale per channel"):
         measure_drift(folded, replace(network, scales={}), inputs)
     with pytest.raises(SimulationError, match="no samples"):
         measure_drift(folded, network, inputs[:0])
