@@ -48,6 +48,12 @@ def channel_hits(layer: Layer, outlet: Outlet, extent: int, channels: slice) -> 
     assert isinstance(outlet.synapse, Conv2d)
     groups = outlet.synapse.groups
     sending = groups_of(channels, layer.shape[0] // groups)
-    reading = [groups_of(part, outlet.shape[0] // groups) for part in slices(outlet.shape[0], extent)]
+    return _group_hits(sending, outlet.shape[0], outlet.shape[0] // groups, extent)
+
+
+@lru_cache(maxsize=4096)
+def _group_hits(sending: range, channels: int, per_group: int, extent: int) -> tuple[int, int]:
+    """The same, of the groups that some source channels belong to."""
+    reading = [groups_of(part, per_group) for part in slices(channels, extent)]
     reached = [len(range(max(sending.start, own.start), min(sending.stop, own.stop))) for own in reading]
     return sum(map(bool, reached)), sum(reached)
