@@ -1,12 +1,16 @@
-"""Executors: the ways to execute an integer network, each in a file or folder of its own.
+"""Execute an integer network: IntNetwork + inputs -> Trace, in several independent implementations.
 
-executors            the protocol, and the dict that lists them all
-options              what an execution is told
-reference            the definition, in NumPy
-emulator             the fast one, in torch (spike_convolution: its convolutions of spikes)
-lava/                Lava's CPU simulator with our process models and with its own; lava-dl's netx reader
-trial                one neuron, to see whether an executor works here
-cluster              samples shared out over workers
+Every executor must give the integers of the reference, bit by bit; `verify` checks that.
+
+    executors            the executor protocol, and the dict that lists all executors
+    options              ExecutionOptions, which every executor accepts
+    reference            the definition, in NumPy
+    emulator             the fast simulator, in torch
+    spike_convolution    integer convolutions of spikes, used by the emulator
+    lava/                Lava's CPU simulator, with our process models or its own; lava-dl's netx reader
+    cluster              distributes samples over Dask workers
+    trial                a one-neuron network that tests whether an executor works on this machine
+    traces               joins traces and reads outputs from them
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +20,6 @@ from ..base.doors import door
 if TYPE_CHECKING:
     from .executors import EXECUTORS as EXECUTORS, Executor as Executor, ListedExecutor as ListedExecutor
     from .options import ExecutionOptions as ExecutionOptions
-    from .trial import one_neuron as one_neuron, one_neuron_fires as one_neuron_fires
+    from .trial import check_one_neuron as check_one_neuron, one_neuron as one_neuron
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -1,12 +1,12 @@
-"""Samples shared out over the workers of a Dask cluster.
+"""Distribute samples over the workers of a Dask cluster.
 
-    with connected("tcp://host:8786") as cluster:  # or "local:2": two workers of our own, on this machine
+    with connected("tcp://host:8786") as cluster:  # or "local:2": start two workers on this machine
         parts = cluster.share_out(work, network, inputs, "label")
 
-Samples are cut into shards. What all shards need (a network) goes to every worker once; each shard goes out
-with its number, and its result comes back with that number and is put in its place. So it does not matter
-who computes a shard, in which order, or whether a worker dies and another computes it again: each
-sample is counted once. Networks know no other samples than their own, so results are those of one process.
+Samples are cut into numbered shards. Data that all shards need (a network) is sent to every worker once, and
+each result comes back with the number of its shard. Results therefore do not depend on which worker computes
+a shard or in which order, and a shard that is computed again after a worker died counts once. Samples do not
+influence each other, so results equal those of one process.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from ..base import (
 )
 from ..base.arguments import LOCAL, host_and_port, local_workers
 from ..data import Inputs
-from .lava import signals_kept_for_later
+from .lava import deferred_signals
 
-SECONDS_BETWEEN_KNOCKS = 0.5
-SECONDS_TO_FIND = 30.0  # a scheduler, or a worker where there is none
-GLANCE = 2.0  # seconds between two looks at whether there are workers
-TRIES = 3  # of a shard, before its error is told
-SHARDS_PER_WORKER = 4  # at least, where there are so many samples: the fast help the slow
+CONNECT_RETRY_SECONDS = 0.5
+CONNECT_SECONDS = 30.0  # time limit to reach a scheduler, and for a first worker to appear
+POLL_SECONDS = 2.0  # between checks that there are workers
+TRIES = 3  # of a shard, before its error is raised
+SHARDS_PER_WORKER = 4  # at least, given enough samples, so that fast workers take over from slow ones
 LARGEST_SHARD = 128  # samples
-UNDER_WAY = 2  # shards per worker that are sent before results come back; more would only fill the scheduler
+SHARDS_IN_FLIGHT = 2  # per worker; more would only fill the scheduler's memory
 
 Common = TypeVar("Common")
 Result = TypeVar("Result")
@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 
 @record
 class Shard:
-    """Samples `start` to `stop`, without the latter."""
+    """Samples `start` to `stop - 1`."""
 
     number: int
     start: int
@@ -62,7 +62,7 @@ class Shard:
 
 
 def cut(samples: int, workers: int, multiple: int = 1) -> list[Shard]:
-    """All samples in shards of equal size (the last may be smaller), each of a `multiple` of samples."""
+    """Cut samples into shards of equal size, a multiple of `multiple`; the last shard may be smaller."""
     size = min(LARGEST_SHARD, -(-samples // (SHARDS_PER_WORKER * workers)))
     size = -(-size // multiple) * multiple
     starts = range(0, samples, max(size, 1))
@@ -73,7 +73,7 @@ def cut(samples: int, workers: int, multiple: int = 1) -> list[Shard]:
 
 
 class Cluster:
-    """A client of some scheduler, which has workers; `least` says how many, even while one starts again."""
+    """A connection to a scheduler; `least` is the number of workers to count on while some restart."""
 
     def __init__(self, client: Any, address: str, least: int) -> None:
         self.client, self.address, self.least = client, address, least
@@ -96,33 +96,33 @@ class Cluster:
         *,
         multiple: int = 1,
     ) -> list[tuple[int, Result]]:
-        """`work(common, part)` of all parts of the inputs, in their order, each with its first sample.
+        """Return (first sample, `work(common, part)`) for all parts of the inputs, in order.
 
-        `work` must be a function that workers can import, or a partial of one. Progress is shown.
+        `work` must be a function that workers can import, or a partial of one. Shows progress.
         """
         if len(inputs) == 0:
             raise SimulationError("no samples: inputs are empty; give at least one sample.")
         shards = cut(len(inputs), max(self.least, self.workers), multiple)
         found: dict[int, Result] = {}
-        with _Sending(self, work, common, inputs, shards) as sending:
-            results = _remembered(sending.results(), found)
+        with _ShardQueue(self, work, common, inputs, shards) as queue:
+            results = _stored(queue.results(), found)
             for _ in watched(label)(results, len(shards)):
                 pass
         return [(shard.start, found[shard.number]) for shard in shards]
 
 
-def _remembered(results: Iterator[tuple[int, Result]], found: dict[int, Result]) -> Iterator[int]:
-    """Put results in their places; a shard that was computed twice has one place."""
+def _stored(results: Iterator[tuple[int, Result]], found: dict[int, Result]) -> Iterator[int]:
+    """Store results by the number of their shard, so that a shard computed twice counts once."""
     for number, result in results:
         found[number] = result
         yield number
 
 
-# ---- shards under way -------------------------------------------------------------------------
+# ---- shards in flight -------------------------------------------------------------------------
 
 
-class _Sending:
-    """Shards that are sent, a few at a time; those still under way at the end are called off."""
+class _ShardQueue:
+    """Sends shards, a few at a time; cancels those still in flight on exit."""
 
     def __init__(
         self,
@@ -134,33 +134,33 @@ class _Sending:
     ) -> None:
         self.cluster, self.client = cluster, cluster.client
         self.work, self.common, self.inputs, self.shards = work, common, inputs, shards
-        self.under_way: list[tuple[Any, Shard]] = []
-        self.deserted: float | None = None  # since when there is no worker
+        self.in_flight: list[tuple[Any, Shard]] = []
+        self.no_worker_since: float | None = None
 
-    def __enter__(self) -> _Sending:
-        # A task of its own, not data that is scattered: the scheduler can make it again if a worker dies.
-        self.common = self._submit(_as_it_is, self.common)
+    def __enter__(self) -> _ShardQueue:
+        # A task instead of scattered data: the scheduler can recompute it if a worker dies.
+        self.common = self._submit(_identity, self.common)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.under_way and self.client.status == "running":
-            self.client.cancel([future for future, _ in self.under_way], force=True)
-        self.under_way.clear()
+        if self.in_flight and self.client.status == "running":
+            self.client.cancel([future for future, _ in self.in_flight], force=True)
+        self.in_flight.clear()
 
     def results(self) -> Iterator[tuple[int, Any]]:
-        """The number and the result of each shard, as they come."""
+        """Yield the number and the result of each shard, in order of completion."""
         waiting = iter(self.shards)
         while True:
-            room = UNDER_WAY * max(self.cluster.least, self.cluster.workers) - len(self.under_way)
-            for shard in islice(waiting, max(0, room)):
-                self.under_way.append((self._send(shard), shard))
-            if not self.under_way:
+            free = SHARDS_IN_FLIGHT * max(self.cluster.least, self.cluster.workers) - len(self.in_flight)
+            for shard in islice(waiting, max(0, free)):
+                self.in_flight.append((self._send(shard), shard))
+            if not self.in_flight:
                 return
             self._wait()
-            for future, shard in [pair for pair in self.under_way if pair[0].done()]:
+            for future, shard in [pair for pair in self.in_flight if pair[0].done()]:
                 result = self._result(future, shard)
                 if result is not None:
-                    self.under_way.remove((future, shard))
+                    self.in_flight.remove((future, shard))
                     yield result
 
     def _send(self, shard: Shard) -> Any:
@@ -169,91 +169,94 @@ class _Sending:
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with warnings.catch_warnings():
-            # Large networks are sent as they are, once; Dask would have them scattered.
+            # Dask suggests scattering large data; a network is sent once, so it need not be.
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
             return self.client.submit(function, *arguments, pure=False, retries=TRIES - 1)
 
     def _wait(self) -> None:
-        """Until something is finished; give up where there is nobody to do it, or nobody to ask."""
+        """Wait until a shard is finished; raise if all workers or the scheduler are gone."""
         distributed = _load()
-        futures = [future for future, _ in self.under_way]
+        futures = [future for future, _ in self.in_flight]
         while True:
             try:
                 with self.client.as_current():
-                    distributed.wait(futures, timeout=GLANCE, return_when="FIRST_COMPLETED")
+                    distributed.wait(futures, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
                 return
             except distributed.TimeoutError:
-                self._refuse_to_wait_for_nobody()
+                self._check_for_workers()
             except distributed.CancelledError as error:
-                raise self._deserted() from error
+                raise self._scheduler_gone() from error
 
-    def _deserted(self) -> SimulationError:
-        return SimulationError(f"--cluster {self.cluster.address}: the scheduler went away in the middle.")
+    def _scheduler_gone(self) -> SimulationError:
+        return SimulationError(
+            f"--cluster {self.cluster.address}: lost the connection to the scheduler during the run. "
+            "Check that it is still running, and start again."
+        )
 
-    def _refuse_to_wait_for_nobody(self) -> None:
+    def _check_for_workers(self) -> None:
         if self.cluster.workers:
-            self.deserted = None
+            self.no_worker_since = None
             return
         now = time.monotonic()
-        self.deserted = now if self.deserted is None else self.deserted
-        if now - self.deserted > SECONDS_TO_FIND:
-            numbers = ", ".join(str(shard.number + 1) for _, shard in self.under_way)
+        self.no_worker_since = now if self.no_worker_since is None else self.no_worker_since
+        if now - self.no_worker_since > CONNECT_SECONDS:
+            numbers = ", ".join(str(shard.number + 1) for _, shard in self.in_flight)
             raise SimulationError(
-                f"--cluster {self.cluster.address}: {_no_worker()} Of {len(self.shards)} shards, these were "
-                f"under way: {numbers}."
+                f"--cluster {self.cluster.address}: {_no_worker()} Shards in flight: {numbers} "
+                f"(of {len(self.shards)})."
             )
 
     def _result(self, future: Any, shard: Shard) -> tuple[int, Any] | None:
-        """What a shard gave; None where its worker died before it was asked: then it is under way again."""
+        """Return the result of a shard; None if its worker died first, and Dask is computing it again."""
         distributed = _load()
         if future.status == "error":
             raise self._failure(future.exception(), shard)
         try:
-            number, result = future.result(timeout=SECONDS_TO_FIND)
+            number, result = future.result(timeout=CONNECT_SECONDS)
         except distributed.TimeoutError:
             return None
         except distributed.CancelledError as error:
-            raise self._deserted() from error
-        except Exception as error:  # of a shard that was computed again, or of Dask
+            raise self._scheduler_gone() from error
+        except Exception as error:  # raised by the recomputed shard, or by Dask
             raise self._failure(error, shard) from error
         return number, result
 
     def _failure(self, error: Exception, shard: Shard) -> SimulationError:
-        """One message: which shard, and what its last try said."""
+        """Return one error that names the shard and the error of its last try."""
         which = (
             f"--cluster {self.cluster.address}: shard {shard.number + 1} of {len(self.shards)} "
             f"(samples {shard.start} to {shard.stop - 1})"
         )
         if isinstance(error, _load().KilledWorker):
             return SimulationError(
-                f"{which}: every worker that tried it died. Look at what they print; too little memory is a "
-                "common reason."
+                f"{which}: every worker that tried it died. Check the workers' output; a common cause "
+                "is too little memory."
             )
-        told = str(error) if isinstance(error, DeployError) else f"{type(error).__name__}: {error}"
-        return SimulationError(f"{which} failed {TRIES} times, at last with: {told}")
+        reason = str(error) if isinstance(error, DeployError) else f"{type(error).__name__}: {error}"
+        return SimulationError(f"{which} failed {TRIES} times; last error: {reason}")
 
 
-# ---- what workers do --------------------------------------------------------------------------
+# ---- on the workers ---------------------------------------------------------------------------
 
-_one_at_a_time = threading.Lock()  # Lava is imported and started by one thread of a process
+_one_at_a_time = threading.Lock()  # only one thread of a process may import and start Lava
 
 
-def _as_it_is(common: Any) -> Any:
+def _identity(common: Any) -> Any:
     return common
 
 
 def _compute(work: Callable[[Any, Array], Any], common: Any, number: int, part: Array, version: str) -> Any:
-    """A shard's number and result."""
+    """Return a shard's number and result."""
     if version != __version__:
         raise SimulationError(
-            f"a worker has mpbn_deploy {__version__}, and is asked by {version}; install the same on both."
+            f"a worker has mpbn_deploy {__version__}, its client {version}; install the same version on both."
         )
     with _one_at_a_time:
         return number, work(common, part)
 
 
 def dask_setup(worker: Any) -> None:
-    """Dask calls this in workers of our own: they share a machine, so each computes in one thread."""
+    """Use one thread per local worker, because they share a machine; Dask calls this when a worker starts."""
     import torch
 
     torch.set_num_threads(1)
@@ -264,7 +267,7 @@ def dask_setup(worker: Any) -> None:
 
 @contextmanager
 def chosen_cluster(address: str | None) -> Iterator[Cluster | None]:
-    """As `connected`, where a cluster is wanted."""
+    """Connect to a cluster, or yield None if `address` is None."""
     if address is None:
         yield None
         return
@@ -274,17 +277,17 @@ def chosen_cluster(address: str | None) -> Iterator[Cluster | None]:
 
 @contextmanager
 def connected(address: str) -> Iterator[Cluster]:
-    """Connect to a scheduler, or start workers of our own (`local:2`), which end with the block."""
+    """Connect to a scheduler, or start local workers (`local:2`), which stop at the end of the block."""
     distributed = _load()
     with ExitStack() as stack:
         place: Any = address
         least = 1
         if address.startswith(LOCAL):
             least = local_workers(address)
-            place = stack.enter_context(_own_workers(least))
+            place = stack.enter_context(_local_cluster(least))
         cluster = Cluster(stack.enter_context(_client(place, address)), address, least)
         try:
-            cluster.client.wait_for_workers(1, timeout=SECONDS_TO_FIND)
+            cluster.client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except distributed.TimeoutError as error:
             raise OptionError(f"--cluster {address}: {_no_worker()}") from error
         yield cluster
@@ -294,53 +297,53 @@ def connected(address: str) -> Iterator[Cluster]:
 def _client(place: Any, address: str) -> Iterator[Any]:
     distributed = _load()
     if isinstance(place, str):
-        _knock(place)
+        _wait_for_port(place)
     try:
-        client = distributed.Client(place, timeout=SECONDS_TO_FIND, set_as_default=False, name="mpbn_deploy")
-    except (OSError, ValueError) as error:  # also asyncio's TimeoutError, and no such protocol
+        client = distributed.Client(place, timeout=CONNECT_SECONDS, set_as_default=False, name="mpbn_deploy")
+    except (OSError, ValueError) as error:  # includes asyncio's TimeoutError and unknown protocols
         raise OptionError(_no_scheduler(address, error)) from error
     try:
         yield client
     finally:
-        with signals_kept_for_later():
+        with deferred_signals():
             client.close()
 
 
-def _knock(address: str) -> None:
-    """Wait until somebody listens there: a client of Dask that nobody answers takes a minute to let go."""
-    found, until = host_and_port(address), time.monotonic() + SECONDS_TO_FIND
+def _wait_for_port(address: str) -> None:
+    """Wait until the address accepts connections: a Dask client takes a minute to give up."""
+    found, until = host_and_port(address), time.monotonic() + CONNECT_SECONDS
     if found is None:
-        raise OptionError(f"cluster {address}: no address; say tcp://host:8786, or {LOCAL}2.")
+        raise OptionError(f"cluster {address}: not an address; give tcp://host:8786, or {LOCAL}2.")
     while True:
         try:
-            socket.create_connection(found, timeout=SECONDS_TO_FIND).close()
+            socket.create_connection(found, timeout=CONNECT_SECONDS).close()
         except OSError as error:
             if time.monotonic() >= until:
                 raise OptionError(_no_scheduler(address, error)) from error
-            time.sleep(SECONDS_BETWEEN_KNOCKS)
+            time.sleep(CONNECT_RETRY_SECONDS)
         else:
             return
 
 
 def _no_scheduler(address: str, error: Exception) -> str:
     return (
-        f"--cluster {address}: no scheduler of Dask answers there within {SECONDS_TO_FIND:g} s ({error}). "
-        f"Start one with `dask scheduler`, or say {LOCAL}2 for two workers on this machine."
+        f"--cluster {address}: no Dask scheduler answered within {CONNECT_SECONDS:g} s ({error}). "
+        f"Start one with `dask scheduler`, or use {LOCAL}2 for two workers on this machine."
     )
 
 
 @contextmanager
-def _own_workers(count: int) -> Iterator[Any]:
-    """Workers on this machine, who leave nothing behind: what they write is in a folder that is removed."""
+def _local_cluster(count: int) -> Iterator[Any]:
+    """Start workers on this machine; all their files are in a temporary folder that is removed at the end."""
     announce(f"cluster: starting {count} worker{'' if count == 1 else 's'} on this machine")
     with tempfile.TemporaryDirectory(prefix="mpbn-", ignore_cleanup_errors=True) as folder:
-        elsewhere = import_module("dask").config.set({"temporary-directory": folder})
-        with elsewhere, signals_kept_for_later(), _deaf_to_the_keyboard():
+        settings = import_module("dask").config.set({"temporary-directory": folder})
+        with settings, deferred_signals(), _keyboard_interrupts_blocked():
             workers = _start(count, folder)
         try:
             yield workers
         finally:
-            with signals_kept_for_later():
+            with deferred_signals():
                 workers.close()
 
 
@@ -351,23 +354,23 @@ def _start(count: int, folder: str) -> Any:
             n_workers=count,
             threads_per_worker=1,
             dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": ":0"},  # any free port: others may have a cluster too
-            memory_limit=0,  # none: Dask would stop a worker that uses more than its share
-            silence_logs=logging.CRITICAL,  # what goes wrong is told by us, in one message
+            scheduler_kwargs={"dashboard_address": ":0"},  # any free port: there may be other clusters
+            memory_limit=0,  # no limit: Dask would stop workers that use more than their share
+            silence_logs=logging.CRITICAL,  # we report failures ourselves, in one message
             local_directory=folder,
             env={"TMPDIR": folder},
             preload=[__name__],
         )
     except (OSError, RuntimeError, distributed.TimeoutError) as error:
-        raise SimulationError(f"--cluster {LOCAL}{count}: workers cannot be started ({error}).") from error
+        raise SimulationError(f"--cluster {LOCAL}{count}: cannot start workers ({error}).") from error
 
 
 @contextmanager
-def _deaf_to_the_keyboard() -> Iterator[None]:
-    """Threads that are started meanwhile, and all processes that they will ever start, hear no interrupt.
+def _keyboard_interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in threads started in this block, and in all processes they start.
 
-    An interrupt reaches all processes of a command; the workers among them are ended by us. The mask
-    of signals is inherited, and starting the resource tracker of multiprocessing would undo it.
+    Ctrl-C reaches all processes of a command; we stop the workers ourselves. Threads and processes inherit
+    the signal mask. Starting multiprocessing's resource tracker would reset it, so that is started before.
     """
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -378,18 +381,18 @@ def _deaf_to_the_keyboard() -> Iterator[None]:
 
 
 def _load() -> Any:
-    """Dask's package, which is imported only where a cluster is wanted."""
+    """Import and return Dask's package `distributed`."""
     try:
         return import_module("distributed")
     except ImportError as error:
         raise MissingPackageError(
-            f"distributed (Dask) is not installed ({error}); --cluster needs it, everything else does not. "
-            "To get it: pip install 'mpbn_deploy[cluster]'"
+            f"distributed (Dask) is not installed ({error}); only --cluster needs it. "
+            "Install it: pip install 'mpbn_deploy[cluster]'"
         ) from error
 
 
 def _no_worker() -> str:
     return (
-        f"the scheduler has no worker, and none came within {SECONDS_TO_FIND:g} s. Start some where "
+        f"the scheduler has no worker, and none connected within {CONNECT_SECONDS:g} s. Start workers where "
         "mpbn_deploy is installed: `dask worker SCHEDULER --nworkers auto --nthreads 1`."
     )

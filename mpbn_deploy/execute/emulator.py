@@ -1,21 +1,21 @@
-"""The fast simulator, in torch: whole batches at once; integers equal those of `simulate` bit by bit.
+"""The fast simulator, in torch: runs whole batches and gives the integers of the reference bit by bit.
 
-Population after population, each over all its time steps: what one sends is kept as bits until all that
-read it have run, so little memory is needed, and each weight is fetched once. Only populations in a
-loop (a connection that leads back) run together, step by step.
+Populations run one after the other, each over all its time steps. The spikes of a population are kept until
+all its targets have run, so memory stays small and each weight is fetched once. Only populations in a loop
+(a recurrent connection) run together, step by step.
 
-Spikes are convolved in integers where torch can (`spike_convolution`). All other numbers are floats:
-float32 is exact on integers as long as no partial sum, in whatever order it is taken, reaches 2**24.
-States cannot where `bounds` proves it, and are watched in float64 where it does not; synapses are
-checked one by one, and float64 is taken where they could. Convolutions must be sums of products and
-nothing cleverer, so torch's NNPACK, which would transform them, is switched off.
+Spikes are convolved in integers where torch supports it (`spike_convolution`). Everything else is computed in
+floats: float32 is exact on integers while no partial sum, in any order of summation, reaches 2**24. For
+states, `bounds` proves this; states without a proof are computed in float64 and checked in every step. Each
+synapse is computed in float64 if its sums could be too large. Convolutions must be plain sums of products, so
+torch's NNPACK, which transforms them, is switched off.
 
-`_Membranes` is `ir.Membrane` in place and in torch, for speed; tests hold it to the reference.
+`_Membranes` repeats `ir.Membrane` in place and in torch, for speed; tests compare it with the reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd, inf
 from typing import Any
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import assert_never
 
-from ..base import Array, SimulationError, record
+from ..base import Array, SimulationError, Watch, record, unwatched
 from ..ir import (
     DECAY_ONE,
     NO_BORDER,
@@ -57,48 +57,38 @@ from ..ir import (
 )
 from .options import ExecutionOptions
 from .spike_convolution import spike_convolution
+from .traces import join_traces
 
-CHUNK = 128  # samples computed at once; bounds the memory whatever the number of samples
-RESPONSE_CHUNK = 32  # the same where one population answers to all that was sent
+CHUNK = 128  # samples computed at once, to bound memory
+RESPONSE_CHUNK = 32  # the same in `respond`
 
-PLAIN_SPIKES = (0, 1)  # the range of what is sent
+BINARY_SPIKES = (0, 1)  # range of values
 FLOATS: dict[type[np.floating[Any]], torch.dtype] = {np.float32: torch.float32, np.float64: torch.float64}
 
 DecayInPlace = Callable[[Tensor], Tensor]
-Watch = Callable[[Iterable[int], int], Iterable[int]]
 
 
 def emulate(
-    network: AnyNetwork,
-    inputs: Array,
-    *,
-    keep_trace: bool = True,
-    watch: Watch = lambda chunks, total: chunks,
+    network: AnyNetwork, inputs: Array, *, keep_trace: bool = True, watch: Watch = unwatched
 ) -> Trace:
-    """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] held for all steps.
+    """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] repeated in every step.
 
-    With `keep_trace=False` the trace holds outputs only, and spikes are forgotten when all have read them.
-    `watch` sees the chunks of samples go by, to show progress.
+    With `keep_trace=False` the trace holds only outputs, and spikes are freed once all targets have run.
+    `watch` shows progress over chunks of samples.
     """
     return Emulator(network).run(inputs, keep_trace=keep_trace, watch=watch)
 
 
 class Emulator:
-    """A network made ready once, to run on many inputs."""
+    """A network prepared once, to run on many inputs."""
 
     def __init__(self, network: AnyNetwork) -> None:
         self.network = network
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
-            self.units = [_unit(network, population) for population in network.layers]
+            self.layers = [_layer(network, population) for population in network.layers]
 
-    def run(
-        self,
-        inputs: Array,
-        *,
-        keep_trace: bool = True,
-        watch: Watch = lambda chunks, total: chunks,
-    ) -> Trace:
-        """As `emulate`."""
+    def run(self, inputs: Array, *, keep_trace: bool = True, watch: Watch = unwatched) -> Trace:
+        """Run the network; arguments as for `emulate`."""
         network = self.network
         as_steps(np.asarray(inputs)[:1], network.input.shape, network.timesteps)
         if isinstance(network, IntNetwork):
@@ -107,40 +97,40 @@ class Emulator:
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             chunks = watch(starts, len(starts))
             parts = (inputs[start : start + CHUNK] for start in chunks)
-            traces = [_run(network, self.units, part, keep_trace) for part in parts]
-        return _join(traces)
+            traces = [_run(network, self.layers, part, keep_trace) for part in parts]
+        return join_traces(traces)
 
 
 def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Spikes [samples, timesteps, *shape] and last voltages [samples, *shape] of one population alone.
+    """Return spikes [samples, timesteps, *shape] and last voltages [samples, *shape] of one population.
 
-    `sent` holds what its sources send: [samples, timesteps, *shape], or without time what stands still.
-    Real numbers are computed in float32: this is for calibration, where a few spikes do not matter.
+    `sent` holds the spikes of its sources: [samples, timesteps, *shape], or [samples, *shape] if constant in
+    time. Real numbers are computed in float32, because calibration tolerates a few different spikes.
     """
-    unit = _unit(network, network.layer(name), torch.float32)
+    layer = _layer(network, network.layer(name), torch.float32)
     shapes = {p.name: p.shape for p in network.populations}
-    sources = {current.connection.source for current in unit.currents}
+    sources = {current.connection.source for current in layer.currents}
     spikes, voltages = [], []
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, min(len(sent[source]) for source in sources), RESPONSE_CHUNK):
             chunk = {s: _sent(sent[s][start : start + RESPONSE_CHUNK], shapes[s]) for s in sources}
-            once = {c: c(chunk[c.connection.source].values) for c in unit.currents
-                    if chunk[c.connection.source].still}  # fmt: skip
-            membranes = _Membranes(unit, chunk[next(iter(sources))].samples)
+            once = {c: c(chunk[c.connection.source].values) for c in layer.currents
+                    if chunk[c.connection.source].constant}  # fmt: skip
+            membranes = _Membranes(layer, chunk[next(iter(sources))].samples)
             steps = [
-                membranes.step(_gather(unit, chunk, step, once)).bool() for step in range(network.timesteps)
+                membranes.step(_gather(layer, chunk, step, once)).bool() for step in range(network.timesteps)
             ]
             spikes.append(torch.stack(steps, dim=1).numpy())
             voltages.append(membranes.voltage.numpy())
     return np.concatenate(spikes), np.concatenate(voltages)
 
 
-# ---- what it takes to compute a population ----------------------------------------------------
+# ---- a population, prepared --------------------------------------------------------------------
 
 
 @record
 class _Current:
-    """One connection, ready to compute; its weights give currents in units of the state."""
+    """A prepared connection: computes its currents in units of the state."""
 
     connection: Connection
     product: Callable[[Tensor], Tensor]
@@ -150,8 +140,8 @@ class _Current:
 
 
 @record
-class _Unit:
-    """One population, ready to compute. A decay of None forgets everything within a step."""
+class _Layer:
+    """A prepared population. A decay of None keeps no state from one step to the next."""
 
     name: str
     shape: Shape
@@ -162,18 +152,18 @@ class _Unit:
     decay_current: DecayInPlace | None
     decay_voltage: DecayInPlace | None
     divisor: int
-    watched: bool = False  # whether the largest states are kept
-    limit: float = inf  # which none of them may pass
+    watched: bool = False  # whether the largest states are recorded
+    limit: float = inf  # of their magnitude
 
 
-def _unit(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtype = torch.float64) -> _Unit:
-    """Real numbers are computed in `real_type`, integers in a float that holds them."""
+def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtype = torch.float64) -> _Layer:
+    """Prepare a population: real numbers are computed in `real_type`, integers in a float that is exact."""
     name, rule = population.name, membrane(population.neuron, network.timesteps)
     proved, kind = True, real_type
     if isinstance(network, IntNetwork):
         proved = bounds(network, (name,))[name].fits
         kind = torch.float32 if proved else torch.float64
-    return _Unit(
+    return _Layer(
         name=name,
         shape=population.shape,
         currents=tuple(_current(network, c, rule.unit, real_type) for c in network.entering(name)),
@@ -189,16 +179,16 @@ def _unit(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtype
 
 
 def _current(network: AnyNetwork, connection: Connection, unit: int, real_type: torch.dtype) -> _Current:
-    """Integers in integers where torch can, else in floats that hold every sum."""
+    """Prepare a connection: as an integer convolution if possible, else in floats that hold every sum."""
     synapse, source, kind = connection.synapse, network.population(connection.source), real_type
     if isinstance(network, IntNetwork):
-        bits = source is not network.input and value_range(source.neuron) == PLAIN_SPIKES
-        if bits and isinstance(synapse, Conv2d):
+        binary = source is not network.input and value_range(source.neuron) == BINARY_SPIKES
+        if binary and isinstance(synapse, Conv2d):
             product = spike_convolution(synapse, source.shape, CHUNK)
             if product is not None:
                 return _Current(connection=connection, product=product)
         kind = _sufficient_type(connection, largest_sum(connection, source))
-    # A factor of two moves the point of a float and no digit, so it may go into the weights.
+    # Multiplying a float by a power of two is exact, so the scale goes into the weights.
     weight = torch.tensor(synapse.weight).to(kind) * (unit * 2.0**synapse.exponent)
     return _Current(
         connection=connection, product=lambda values: apply_weight(synapse, weight, values.to(kind))
@@ -216,13 +206,13 @@ def _in_place(decay: Decay) -> DecayInPlace | None:
 
 
 def truncated_decay(decay: int) -> DecayInPlace | None:
-    """state <- trunc(state * (4096 - decay) / 4096), toward zero, of whole numbers in floats, in place"""
+    """state <- trunc(state * (4096 - decay) / 4096), in place, on integers stored as floats"""
     keep = DECAY_ONE - decay
     if keep == 0:
         return None
     if keep == DECAY_ONE:
         return lambda state: state
-    if keep == gcd(keep, DECAY_ONE):  # a power of two: moves the point and no digit
+    if keep == gcd(keep, DECAY_ONE):  # a power of two: the product is exact
         return lambda state: state.mul_(keep / DECAY_ONE).trunc_()
     return lambda state: state.copy_((state.double() * keep / DECAY_ONE).trunc_())
 
@@ -230,7 +220,10 @@ def truncated_decay(decay: int) -> DecayInPlace | None:
 def _sufficient_type(connection: Connection, largest: float) -> torch.dtype:
     kind = exact_float(largest)
     if kind is None:
-        raise SimulationError(f"{connection.label}: sums of up to {largest:.3g} are too large to be exact.")
+        raise SimulationError(
+            f"{connection.label}: sums of up to {largest:.3g} are too large to be exact in float64 (2**53). "
+            "Quantize with a smaller scale, or a narrower input range."
+        )
     return FLOATS[kind]
 
 
@@ -239,170 +232,170 @@ def _sufficient_type(connection: Connection, largest: float) -> torch.dtype:
 
 @record
 class _Sent:
-    """What a population sends: [timesteps, samples, *shape], or [samples, *shape] in every step alike."""
+    """Values a population sends: [timesteps, samples, *shape], or [samples, *shape] if constant in time."""
 
     values: Tensor
-    still: bool
+    constant: bool
 
     @property
     def samples(self) -> int:
-        return self.values.shape[0 if self.still else 1]
+        return self.values.shape[0 if self.constant else 1]
 
     def at(self, step: int) -> Tensor:
-        return self.values if self.still else self.values[step]
+        return self.values if self.constant else self.values[step]
 
 
 def _sent(values: Array, shape: Shape) -> _Sent:
-    """Of an array [samples, timesteps, *shape], or without time."""
+    """Wrap an array [samples, timesteps, *shape] or [samples, *shape]."""
     tensor = torch.tensor(np.asarray(values))
-    still = tensor.shape[1:] == shape
-    return _Sent(values=tensor if still else tensor.transpose(0, 1), still=still)
+    constant = tensor.shape[1:] == shape
+    return _Sent(values=tensor if constant else tensor.transpose(0, 1), constant=constant)
 
 
 class _Membranes:
-    """The neurons of a population, for some samples."""
+    """State of the neurons of a population, for a chunk of samples."""
 
-    def __init__(self, unit: _Unit, samples: int) -> None:
-        self.unit = unit
-        self.voltage = _zeros((samples, *unit.shape), unit.state_type)
-        self.current = None if unit.decay_current is None else torch.zeros_like(self.voltage)
+    def __init__(self, layer: _Layer, samples: int) -> None:
+        self.layer = layer
+        self.voltage = _zeros((samples, *layer.shape), layer.state_type)
+        self.current = None if layer.decay_current is None else torch.zeros_like(self.voltage)
         self.spikes = torch.zeros_like(self.voltage)
-        self.peak = torch.zeros(unit.shape[0], dtype=torch.float64) if unit.watched else None
+        self.peak = torch.zeros(layer.shape[0], dtype=torch.float64) if layer.watched else None
 
     def step(self, synapses: Tensor) -> Tensor:
-        """Decay, integrate, fire, reset; gives the spikes, which the next step overwrites."""
-        unit = self.unit
-        if self.current is not None and unit.decay_current is not None:
-            synapses = self.current = unit.decay_current(self.current).add_(synapses)
-        if unit.divisor > 1:
-            synapses = (synapses + unit.bias) / unit.divisor
-        if unit.decay_voltage is None:
+        """Decay, integrate, fire, reset; return the spikes, in memory that the next step overwrites."""
+        layer = self.layer
+        if self.current is not None and layer.decay_current is not None:
+            synapses = self.current = layer.decay_current(self.current).add_(synapses)
+        if layer.divisor > 1:
+            synapses = (synapses + layer.bias) / layer.divisor
+        if layer.decay_voltage is None:
             self.voltage.copy_(synapses)
         else:
-            unit.decay_voltage(self.voltage).add_(synapses)
-        if unit.divisor == 1:
-            self.voltage.add_(unit.bias)
-        self._look(synapses)
-        if unit.threshold is None:
+            layer.decay_voltage(self.voltage).add_(synapses)
+        if layer.divisor == 1:
+            self.voltage.add_(layer.bias)
+        self._record_peak(synapses)
+        if layer.threshold is None:
             return self.spikes
-        torch.gt(self.voltage, unit.threshold, out=self.spikes)
-        # voltage <- voltage - voltage * spike: zero where it fired, and quicker than to fill a mask.
+        torch.gt(self.voltage, layer.threshold, out=self.spikes)
+        # voltage <- voltage - voltage * spike: zero after a spike, and faster than a masked fill.
         self.voltage.addcmul_(self.voltage, self.spikes, value=-1)
         return self.spikes
 
-    def _look(self, current: Tensor) -> None:
-        """Keep the largest magnitude of each channel's states, where they are watched."""
+    def _record_peak(self, current: Tensor) -> None:
+        """Record the largest magnitude of each channel's states, and raise if it exceeds the limit."""
         if self.peak is None:
             return
         for state in (current, self.voltage):
             largest = state.abs().transpose(0, 1).flatten(1).amax(dim=1).to(self.peak.dtype)
             self.peak = torch.maximum(self.peak, largest)
-        if self.peak.max() > self.unit.limit:
+        if self.peak.max() > self.layer.limit:
             raise SimulationError(
-                f"{self.unit.name}: a state of magnitude {int(self.peak.max())} leaves the 24-bit state (at "
-                f"most {STATE_LIMIT}); that it could was not excluded. Quantize with --overflow proved."
+                f"{self.layer.name}: a state of magnitude {int(self.peak.max())} overflows the 24-bit state "
+                f"(at most {STATE_LIMIT}). Quantize with --overflow proved, or calibrate on such inputs."
             )
 
 
 def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
-    """The largest current or voltage, by magnitude and before reset, of each channel on some inputs."""
-    units = [replace(unit, watched=True) for unit in Emulator(network).units]
+    """Return the largest magnitude of current or voltage, before the reset, of each channel on `inputs`."""
+    layers = [replace(layer, watched=True) for layer in Emulator(network).layers]
     found: dict[str, Array] = {}
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, len(inputs), CHUNK):
-            _run(network, units, inputs[start : start + CHUNK], keep_trace=False, found=found)
+            _run(network, layers, inputs[start : start + CHUNK], keep_trace=False, found=found)
     return found
 
 
 def _run(
     network: AnyNetwork,
-    units: Sequence[_Unit],
+    layers: Sequence[_Layer],
     inputs: Array,
     keep_trace: bool,
     found: dict[str, Array] | None = None,
 ) -> Trace:
-    """One chunk; the peaks of units that are watched are entered into what was `found` before."""
+    """Run one chunk; merge the peaks of watched populations into `found`."""
     sent = {network.input.name: _sent(inputs, network.input.shape)}
     spikes: dict[str, Array] = {}
     voltages: dict[str, Array] = {}
-    for block in _blocks(network, units):
-        membranes = [_Membranes(unit, len(inputs)) for unit in block]
+    for block in _blocks(network, layers):
+        membranes = [_Membranes(layer, len(inputs)) for layer in block]
         seen = _run_block(block, membranes, sent, network.timesteps, keep_trace)
         if keep_trace:
-            spikes |= {unit.name: _by_sample(sent[unit.name].values) for unit in block}
-            voltages |= {name: _by_sample(_number(network, values)) for name, values in seen.items()}
+            spikes |= {layer.name: _by_sample(sent[layer.name].values) for layer in block}
+            voltages |= {name: _by_sample(_as_numbers(network, values)) for name, values in seen.items()}
         for neurons in membranes:
             if found is not None and neurons.peak is not None:
-                before = found.get(neurons.unit.name, 0.0)
-                found[neurons.unit.name] = np.maximum(before, neurons.peak.numpy())
-        _forget(network, block[-1].name, sent)
+                before = found.get(neurons.layer.name, 0.0)
+                found[neurons.layer.name] = np.maximum(before, neurons.peak.numpy())
+        _free(network, block[-1].name, sent)
     if fires(network.output.neuron):
         outputs = sent[network.output.name].values.sum(dim=0)
     else:
-        outputs = _number(network, membranes[-1].voltage)
+        outputs = _as_numbers(network, membranes[-1].voltage)
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs.numpy())
 
 
-def _blocks(network: AnyNetwork, units: Sequence[_Unit]) -> Iterator[list[_Unit]]:
-    """Units that run together: one alone, or from where a loop begins to where it ends."""
-    place = {unit.name: index for index, unit in enumerate(units)}
+def _blocks(network: AnyNetwork, layers: Sequence[_Layer]) -> Iterator[list[_Layer]]:
+    """Yield the populations that run together: a single one, or all from the start to the end of a loop."""
+    place = {layer.name: index for index, layer in enumerate(layers)}
     begun, end = 0, 0
-    for index, unit in enumerate(units):
-        end = max([end, index, *(place.get(c.connection.source, 0) for c in unit.currents)])
+    for index, layer in enumerate(layers):
+        end = max([end, index, *(place.get(c.connection.source, 0) for c in layer.currents)])
         if end == index:
-            yield list(units[begun : index + 1])
+            yield list(layers[begun : index + 1])
             begun = index + 1
 
 
 def _run_block(
-    block: list[_Unit],
+    block: list[_Layer],
     membranes: list[_Membranes],
     sent: dict[str, _Sent],
     timesteps: int,
     keep_voltages: bool,
 ) -> dict[str, Tensor]:
-    """Run some units over all time steps; what they send is added to `sent`, their voltages are returned."""
+    """Run populations over all time steps; add their spikes to `sent` and return their voltages."""
     for neurons in membranes:
-        kept = _zeros((timesteps, *neurons.voltage.shape), torch.bool)
-        sent[neurons.unit.name] = _Sent(values=kept, still=False)
-    currents = [current for unit in block for current in unit.currents]
-    # What a picture that stands still sends is computed once for all time steps.
-    once = {c: c(sent[c.connection.source].values) for c in currents if sent[c.connection.source].still}
-    seen: dict[str, list[Tensor]] = {unit.name: [] for unit in block}
+        spikes = _zeros((timesteps, *neurons.voltage.shape), torch.bool)
+        sent[neurons.layer.name] = _Sent(values=spikes, constant=False)
+    currents = [current for layer in block for current in layer.currents]
+    # Currents from a constant input are computed once for all time steps.
+    once = {c: c(sent[c.connection.source].values) for c in currents if sent[c.connection.source].constant}
+    seen: dict[str, list[Tensor]] = {layer.name: [] for layer in block}
     for step in range(timesteps):
         for neurons in membranes:
-            unit = neurons.unit
-            sent[unit.name].values[step] = neurons.step(_gather(unit, sent, step, once))
+            layer = neurons.layer
+            sent[layer.name].values[step] = neurons.step(_gather(layer, sent, step, once))
             if keep_voltages:
-                seen[unit.name].append(neurons.voltage.clone())
+                seen[layer.name].append(neurons.voltage.clone())
     return {name: torch.stack(steps) for name, steps in seen.items() if steps}
 
 
-def _gather(unit: _Unit, sent: Mapping[str, _Sent], step: int, once: Mapping[_Current, Tensor]) -> Tensor:
-    """The sum of all synapses into a population in one step, in units of its state."""
+def _gather(layer: _Layer, sent: Mapping[str, _Sent], step: int, once: Mapping[_Current, Tensor]) -> Tensor:
+    """Sum the currents into a population in one step, in units of its state."""
     total: Tensor | None = None
-    for current in unit.currents:
+    for current in layer.currents:
         connection = current.connection
         if step < connection.delay:
             continue
         arriving = once.get(current)
         if arriving is None:
             arriving = current(sent[connection.source].at(step - connection.delay))
-        arriving = arriving.to(unit.state_type).view(-1, *unit.shape)
+        arriving = arriving.to(layer.state_type).view(-1, *layer.shape)
         total = arriving if total is None else total + arriving
-    return torch.zeros(1, *unit.shape, dtype=unit.state_type) if total is None else total
+    return torch.zeros(1, *layer.shape, dtype=layer.state_type) if total is None else total
 
 
 def _zeros(size: Shape, kind: torch.dtype) -> Tensor:
-    """Zeros [..., channels, height, width], the channels of a pixel side by side: convolutions like that."""
+    """Return zeros [..., channels, height, width] in channels-last memory, which speeds up convolutions."""
     if len(size) < 4:
         return torch.zeros(size, dtype=kind)
     *others, channels, height, width = size
     return torch.zeros(*others, height, width, channels, dtype=kind).movedim(-1, -3)
 
 
-def _forget(network: AnyNetwork, done: str, sent: dict[str, _Sent]) -> None:
-    """Drop what no population to come will read."""
+def _free(network: AnyNetwork, done: str, sent: dict[str, _Sent]) -> None:
+    """Delete spikes that no later population reads."""
     names = [population.name for population in network.populations]
     later = set(names[names.index(done) + 1 :])
     read = {c.source for c in network.connections if c.target in later} | {names[-1]}
@@ -423,7 +416,7 @@ def apply_weight(synapse: Synapse, weight: Tensor, values: Tensor) -> Tensor:
 
 
 def _apply_window(synapse: Conv2d, weight: Tensor, values: Tensor) -> Tensor:
-    """Only the pixels that the neurons of its window read are convolved; zeros are put around the result."""
+    """Convolve only the receptive fields of the window, and pad the result with zeros."""
     pad_y, pad_x = synapse.padding
     padded = functional.pad(values, (pad_x, pad_x, pad_y, pad_y))
     target = output_shape(synapse, tuple(values.shape[1:]))
@@ -439,8 +432,8 @@ def _apply_window(synapse: Conv2d, weight: Tensor, values: Tensor) -> Tensor:
 # ---- traces -----------------------------------------------------------------------------------
 
 
-def _number(network: AnyNetwork, values: Tensor) -> Tensor:
-    """Integers leave as int64, as the reference gives them."""
+def _as_numbers(network: AnyNetwork, values: Tensor) -> Tensor:
+    """Return the states of an integer network as int64, like the reference."""
     return values.to(torch.int64) if isinstance(network, IntNetwork) else values
 
 
@@ -449,18 +442,9 @@ def _by_sample(values: Tensor) -> Array:
     return values.transpose(0, 1).numpy()
 
 
-def _join(traces: list[Trace]) -> Trace:
-    names = traces[0].spikes
-    return Trace(
-        spikes={name: np.concatenate([trace.spikes[name] for trace in traces]) for name in names},
-        voltages={name: np.concatenate([trace.voltages[name] for trace in traces]) for name in names},
-        outputs=np.concatenate([trace.outputs for trace in traces]),
-    )
-
-
 # ---- as an executor ---------------------------------------------------------------------------
 
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
-    """As `emulate`."""
+    """Emulate a network."""
     return emulate(network, inputs, keep_trace=options.keep_trace, watch=options.watch)

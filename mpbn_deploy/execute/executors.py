@@ -1,13 +1,13 @@
-"""The executor protocol, and the dict of all executors, which is read without importing any of them.
+"""The executor protocol, and the dict of all executors. Reading the dict imports none of them.
 
 To add an executor, write one module and add one line to `EXECUTORS`; `run --backend`, `verify` and `doctor`
-take what the dict holds. The module defines
+use every entry of the dict. The module defines
 
-    run(network, inputs, options) -> Trace    inputs as for the reference simulator
-    obstacle(network) -> str | None           what of the network it cannot express (optional)
-    check() -> str                            for doctor: what is installed, tried out (optional)
+    run(network, inputs, options) -> Trace    takes the same inputs as the reference simulator
+    obstacle(network) -> str | None           a feature of the network it does not support (optional)
+    check() -> str                            runs a small test for doctor, returns the version (optional)
 
-and imports libraries of its own when one of these is called, not before.
+and imports its own libraries inside these functions.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
 
 
 class Executor(Protocol):
-    """A way to execute an integer network, whose integers must be those of the reference.
+    """An implementation of integer networks that must give the same integers as the reference.
 
-    `obstacle` is about the network alone. A missing package is a `MissingPackageError` raised by `run`,
-    with the line to install it: the process that runs may be a worker on another machine.
+    `obstacle` looks at the network only. If a package is missing, `run` raises a `MissingPackageError` with
+    the install command, because `run` may be called by a worker on another machine.
     """
 
     @property
     def name(self) -> str:
-        """As reports show it."""
+        """The name that reports print."""
 
     @property
     def parts(self) -> str:
-        """What progress counts."""
+        """The plural noun that progress bars count."""
 
     def obstacle(self, network: IntNetwork) -> str | None:
-        """Return what of a network it cannot express; None where nothing stands in its way."""
+        """Return a feature of the network that is not supported, or None if there is none."""
 
     def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
-        """Execute a network on inputs [samples, timesteps, *shape], or [samples, *shape]."""
+        """Execute a network on inputs [samples, timesteps, *shape] or [samples, *shape]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedExecutor:
-    """An executor in a module of its own, which is imported when it is first needed."""
+    """An executor whose module is imported on first use."""
 
     name: str
     parts: str
     module: str
-    install: str | None = None  # the line to type, where it needs packages of its own: doctor tries it
-    slow: bool = False  # verify runs it only on request
-    reads_file: bool = False  # verify runs it only where there is a file network.net
+    install: str | None = None  # command that installs its packages; doctor then checks it
+    slow: bool = False  # verify runs it only with --stock
+    reads_file: bool = False  # verify runs it only if there is a file network.net
 
     def obstacle(self, network: IntNetwork) -> str | None:
         found = getattr(self._imported(), "obstacle", None)
@@ -66,13 +66,13 @@ class ListedExecutor:
         return trace
 
     def check(self) -> str:
-        """Try it out on this machine; return what was found, or raise what is wrong."""
+        """Run a small test on this machine and return a line for doctor; raise if it fails."""
         found = getattr(self._imported(), "check", None)
         if found is not None:
             return str(found())
-        from .trial import one_neuron_fires
+        from .trial import check_one_neuron
 
-        return one_neuron_fires(self.name, self.run)
+        return check_one_neuron(self.name, self.run)
 
     def _imported(self) -> Any:
         return import_module(self.module)

@@ -1,4 +1,4 @@
-"""What an execution is told beside its network and its inputs."""
+"""Options of an execution."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..base.arguments import HANG_SECONDS
 
 @record
 class ExecutionOptions:
-    """Options of one execution; an executor ignores those that do not concern it.
+    """Options of one execution; executors ignore options that do not apply to them.
 
-    Without `keep_trace` the trace needs to hold outputs only. `netx` is the file network.net that holds the
-    network, or its content. A block of Lava's time steps that takes longer than `patience` seconds is taken
-    to hang. `watch` sees the parts of the work go by, to show progress.
+    Without `keep_trace`, the trace need only hold outputs. `netx` is the path or the content of the network's
+    network.net. `patience` is the time limit, in seconds, for one block of Lava's time steps, after which it
+    counts as hanging. `watch` shows progress.
     """
 
     keep_trace: bool = True
@@ -24,5 +24,5 @@ class ExecutionOptions:
     watch: Watch = unwatched
 
     def portable(self) -> ExecutionOptions:
-        """Return the same for another machine, which has no such file."""
+        """Return options for another machine: the content of the netx file replaces its path."""
         return replace(self, netx=self.netx.read_bytes()) if isinstance(self.netx, Path) else self

@@ -1,8 +1,7 @@
-"""The reference simulator: the living definition of a network, written to be read.
+"""The reference simulator: the definition of what a network computes, written for readability.
 
-`simulate` of an IntNetwork is what every other execution (emulator, Lava, a file read back) is
-held against, with equality. Of a FoldedNetwork it is the same in float64. What neurons do in a time step is
-`ir.Membrane`.
+`simulate` of an IntNetwork is compared with every other execution (emulator, Lava, a file read back), and
+all integers must be equal. A FoldedNetwork is simulated in float64. `ir.Membrane` defines the neuron update.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from ..ir import (
     apply_synapse,
     as_steps,
     check_input_values,
-    fires,
     firing,
     incoming,
     membrane,
 )
 from .options import ExecutionOptions
+from .traces import outputs_of
 
-ROUNDING = 64 * np.finfo(np.float64).eps  # of a sum of many terms, relative to it
+ROUNDING = 64 * np.finfo(np.float64).eps  # relative rounding error of a sum of many terms
 
 
 def simulate(network: AnyNetwork, inputs: Array) -> Trace:
-    """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] held for all steps."""
+    """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] repeated in every step."""
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     match network:
         case IntNetwork():
@@ -58,21 +57,19 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
     for step in range(timesteps):
         for population in layers:
             name, rule = population.name, rules[population.name]
-            # Weight exponents down to -6 give whole numbers in units of the state.
+            # In units of the state, currents are integers for weight exponents of -6 and above.
             arriving = (rule.unit * gather(network.connections, population, sent, step)).astype(steps.dtype)
             charged = rule.integrate(states[name], arriving)
             _check_width(name, charged, rule.limit)
             states[name], spikes[name][:, step] = rule.fire(charged)
             voltages[name][:, step] = states[name][1]
-    last = network.output
-    outputs = spikes[last.name].sum(axis=1) if fires(last.neuron) else voltages[last.name][:, -1]
-    return Trace(spikes=spikes, voltages=voltages, outputs=outputs)
+    return Trace(spikes=spikes, voltages=voltages, outputs=outputs_of(network, spikes, voltages))
 
 
 def gather(
     connections: Sequence[Connection], population: Population[Any], sent: Mapping[str, Array], step: int
 ) -> Array:
-    """The sum of all synapses into a population at one step; nothing arrives from before the sample."""
+    """Sum the currents into a population at one step; delayed spikes from before the sample are zero."""
     samples = len(sent[population.name])
     total: Array = np.zeros((samples, *population.shape))
     for connection in incoming(connections, population.name):
@@ -83,10 +80,11 @@ def gather(
 
 
 def close_calls(network: FoldedNetwork, inputs: Array, trace: Trace) -> dict[str, Array]:
-    """Which decisions of a run lie closer to their threshold than float64 can tell apart from it.
+    """Return where a voltage is closer to its threshold than float64 resolves.
 
-    Of each population that fires, [samples, timesteps, *shape]: whether a voltage, before its reset, is
-    within the rounding of its own sum. There, and only there, two orders of adding may decide otherwise.
+    For each population that fires, [samples, timesteps, *shape]: whether the voltage before the reset is
+    within its own rounding error of the threshold. Only there can another order of summation give another
+    spike.
     """
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     sent = {network.input.name: steps.astype(np.float64), **trace.spikes}
@@ -94,13 +92,13 @@ def close_calls(network: FoldedNetwork, inputs: Array, trace: Trace) -> dict[str
     for population in firing(network):
         name, rule = population.name, membrane(population.neuron, network.timesteps)
         close[name] = np.zeros_like(trace.spikes[name])
-        current = left = np.zeros((len(steps), *population.shape))
+        current = remaining = np.zeros((len(steps), *population.shape))
         for step in range(network.timesteps):
             arriving = gather(network.connections, population, sent, step)
-            current, voltage = rule.integrate((current, left), arriving)
+            current, voltage = rule.integrate((current, remaining), arriving)
             distance = np.abs(voltage - population.neuron.threshold)
             close[name][:, step] = distance < ROUNDING * (1 + np.abs(voltage))
-            left = trace.voltages[name][:, step]
+            remaining = trace.voltages[name][:, step]
     return close
 
 
@@ -108,18 +106,18 @@ def _check_width(name: str, state: State, limit: float) -> None:
     for label, values in zip(("current", "voltage"), state, strict=True):
         if limit < np.inf and (largest := int(np.abs(values).max())) > limit:
             raise SimulationError(
-                f"{name}: a {label} of magnitude {largest} leaves the 24-bit state (at most {limit}); "
-                "quantize it for inputs and steps like these."
+                f"{name}: a {label} of magnitude {largest} overflows the 24-bit state (at most {limit}). "
+                "Quantize with --overflow proved, or calibrate on such inputs."
             )
 
 
 # ---- as an executor ---------------------------------------------------------------------------
 
-CHUNK = 16  # samples of which outputs alone are wanted, simulated at once
+CHUNK = 16  # samples simulated at once without a trace
 
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
-    """As `simulate`; where outputs alone are wanted, chunk by chunk, which bounds the memory."""
+    """Simulate a network; without a trace, in chunks of samples to bound memory."""
     if options.keep_trace:
         return simulate(network, inputs)
     as_steps(inputs[:1], network.input.shape, network.timesteps)

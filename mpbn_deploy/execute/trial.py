@@ -1,4 +1,4 @@
-"""One neuron, to see whether an executor works on this machine."""
+"""A one-neuron network that tests whether an executor works on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Run = Callable[[IntNetwork, Array, ExecutionOptions], Trace]
 
 
 def one_neuron() -> IntNetwork:
-    """Return a neuron that fires when its input of 0..7, times two, exceeds nine."""
+    """Return a network of one leaky neuron: weight 2, threshold 9, inputs 0..7, two time steps."""
     neuron = Lif(threshold=np.array([9]), bias=np.array([0]), decay_voltage=3072)
     return IntNetwork(
         populations=(
@@ -28,11 +28,14 @@ def one_neuron() -> IntNetwork:
     )
 
 
-def one_neuron_fires(name: str, run: Run) -> str:
-    """Run three samples, of which the second and third fire: 2 * 5 > 9, 2 * 4 + 8 // 4 > 9."""
+def check_one_neuron(name: str, run: Run) -> str:
+    """Compare `run` with the reference on three samples.
+
+    The second fires in its first step (2 * 5 > 9), the third in its second step (2 * 4 + 8 // 4 > 9).
+    """
     inputs = np.array([[[1], [1]], [[5], [0]], [[4], [4]]])
     expected = simulate(one_neuron(), inputs).spikes["neuron"]
     got = run(one_neuron(), inputs, ExecutionOptions()).spikes["neuron"]
     if not np.array_equal(expected, got):
-        raise RuntimeError(f"one neuron in {name} fired other spikes than the reference")
-    return f"one neuron fired {int(got.sum())} spikes as it should"
+        raise RuntimeError(f"{name}: spikes of a one-neuron network differ from the reference")
+    return f"one neuron fired {int(got.sum())} spikes as expected"

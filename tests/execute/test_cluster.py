@@ -1,4 +1,4 @@
-"""Samples shared out over workers of Dask: the same results as in one process, whoever dies meanwhile."""
+"""Samples distributed over Dask workers: the same results as in one process, even if workers die."""
 
 import json
 import os
@@ -50,10 +50,10 @@ def test_shards_hold_every_sample_once(samples, workers, multiple):
     assert [shard.number for shard in shards] == list(range(len(shards)))
     assert [n for shard in shards for n in range(shard.start, shard.stop)] == list(range(samples))
     assert all(shard.start % multiple == 0 for shard in shards)
-    assert len(shards) >= min(samples // multiple, workers)  # there is something to do for everybody
+    assert len(shards) >= min(samples // multiple, workers)  # every worker gets a shard
 
 
-def test_without_dask_it_is_said_how_to_get_it(monkeypatch, netx_path, capfd):
+def test_without_dask_the_error_says_how_to_install_it(monkeypatch, netx_path, capfd):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(MissingPackageError, match=r"pip install 'mpbn_deploy\[cluster\]'"),
@@ -72,14 +72,14 @@ def test_impossible_addresses_in_python(dask):
         pass
 
 
-def test_workers_that_cannot_be_started_are_told_in_one_message(dask, monkeypatch, netx_path, capfd):
+def test_workers_that_cannot_start_give_one_message(dask, monkeypatch, netx_path, capfd):
     def fail(**options):
         raise RuntimeError("Nanny failed to start.")
 
     monkeypatch.setattr(dask, "LocalCluster", fail)
     assert cli.main(RUN, [str(netx_path), "--cluster", "local:2"]) == 2
     err = capfd.readouterr().err
-    assert "error: --cluster local:2: workers cannot be started (Nanny failed to start.)" in err
+    assert "error: --cluster local:2: cannot start workers (Nanny failed to start.)" in err
     assert "Traceback" not in err
 
 
@@ -108,14 +108,14 @@ def workers(dask):
 
 
 def outputs_slowly(started, network, inputs):
-    """What a worker does: it leaves a note, takes its time, and says whose outputs these are."""
+    """Leave a file named after the process, wait, and return the outputs with their sample numbers."""
     (started / f"{os.getpid()}-{time.monotonic_ns()}").touch()
     time.sleep(0.2)
     return simulate(network, inputs).outputs, inputs[:, 0, 0, 0]
 
 
 def kill_soon(choose):
-    """Kill the process that is chosen as soon as one is, in a thread. Gives the thread and whom it killed."""
+    """In a thread, kill the first process that `choose` returns; return the thread and the list of killed."""
     killed = []
 
     def kill():
@@ -132,7 +132,7 @@ def kill_soon(choose):
 
 
 def kill_in_the_middle_of_lava(workers):
-    """A worker that has started processes of Lava."""
+    """Kill a worker that has started Lava processes."""
     import psutil
 
     processes = workers.client.run(os.getpid).values()
@@ -140,7 +140,7 @@ def kill_in_the_middle_of_lava(workers):
 
 
 def numbered(network, samples):
-    """Inputs whose first number says which sample they are, as far as the range of the network goes."""
+    """Return inputs whose first value is the sample's number, modulo the input range."""
     inputs = inputs_for(network, samples=samples)
     inputs[:, 0, 0, 0] = np.arange(samples) % 8
     return inputs
@@ -214,16 +214,16 @@ def dying(network, inputs):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def refusing(network, inputs):
+def rejecting(network, inputs):
     raise SimulationError("inputs of another kind.")
 
 
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (failing, r"shard 6 of 8 \(samples 5 to 5\) failed 3 times, at last with: ZeroDivisionError: of "),
-        (too_late, r"shard \d of 8 \(.*\) failed 3 times, at last with: TimeoutError: of its own"),
-        (refusing, r"shard \d of 8 \(.*\) failed 3 times, at last with: inputs of another kind\."),
+        (failing, r"shard 6 of 8 \(samples 5 to 5\) failed 3 times; last error: ZeroDivisionError: of "),
+        (too_late, r"shard \d of 8 \(.*\) failed 3 times; last error: TimeoutError: of its own"),
+        (rejecting, r"shard \d of 8 \(.*\) failed 3 times; last error: inputs of another kind\."),
     ],
 )  # fmt: skip
 def test_a_shard_that_always_fails_is_named(workers, work, message):
@@ -239,7 +239,7 @@ def summed(network, inputs):
     return int(inputs.sum())
 
 
-def test_wrong_inputs_are_refused_as_in_one_process(workers):
+def test_wrong_inputs_are_rejected_as_in_one_process(workers):
     network = int_chain()
     for inputs, message in (
         (np.zeros((0, 2, 6, 5), int), "no samples"),
@@ -257,13 +257,13 @@ def test_wrong_inputs_are_refused_as_in_one_process(workers):
                 )
 
 
-def test_another_release_on_a_worker_is_refused():
-    with pytest.raises(SimulationError, match=r"a worker has mpbn_deploy .*, and is asked by 0\.0\.1"):
+def test_another_version_on_a_worker_is_rejected():
+    with pytest.raises(SimulationError, match=r"a worker has mpbn_deploy .*, its client 0\.0\.1"):
         cluster._compute(summed, None, 0, np.zeros(1), "0.0.1")
 
 
 def test_a_shard_that_kills_its_workers_is_named(workers):
-    """The last test that these workers see: one that dies while it starts is not started again."""
+    """Keep this the last test of these workers: Dask does not restart one that dies while starting."""
     import dask
 
     network, once = int_chain(), dask.config.set({"distributed.scheduler.allowed-failures": 0})
@@ -274,22 +274,22 @@ def test_a_shard_that_kills_its_workers_is_named(workers):
         workers.share_out(dying, network, numbered(network, 8), "test")
 
 
-# ---- schedulers of others ---------------------------------------------------------------------
+# ---- external schedulers ----------------------------------------------------------------------
 
 
 def test_a_scheduler_that_cannot_be_reached(dask, monkeypatch, netx_path, capfd):
-    monkeypatch.setattr(cluster, "SECONDS_TO_FIND", 1.0)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1.0)
     address = "tcp://127.0.0.1:9"
     assert cli.main(RUN, [str(netx_path), "--cluster", address, "--json"]) == 2
     out, err = capfd.readouterr()
-    assert f"--cluster {address}: no scheduler of Dask answers there" in json.loads(out)["error"]
+    assert f"--cluster {address}: no Dask scheduler answered within 1 s" in json.loads(out)["error"]
     assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
     "address", ["nothing://somewhere", "nonsense", "local", "tcp://host", "tcp://host:99999"]
 )
-def test_what_is_no_address_is_refused_at_once(netx_path, capfd, address):
+def test_malformed_addresses_are_rejected_at_once(netx_path, capfd, address):
     with pytest.raises(SystemExit) as ended:
         cli.main(RUN, [str(netx_path), "--cluster", address])
     assert ended.value.code == 2
@@ -304,12 +304,13 @@ def scheduler(dask, workers):
 
 
 def test_a_scheduler_without_workers(dask, monkeypatch, netx_path, capfd):
-    monkeypatch.setattr(cluster, "SECONDS_TO_FIND", 1.0)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1.0)
     with scheduler(dask, 0) as empty:
         assert cli.main(VERIFY, [str(netx_path), "--cluster", empty.scheduler_address]) == 2
     err = capfd.readouterr().err
     assert (
-        "the scheduler has no worker, and none came within 1 s. Start some" in err and "Traceback" not in err
+        "the scheduler has no worker, and none connected within 1 s. Start workers" in err
+        and "Traceback" not in err
     )
 
 
@@ -321,12 +322,12 @@ def slowly(network, inputs):
     ("leave", "message"),
     [
         (lambda others: others.scale(0), "has no worker"),
-        (lambda others: others.close(), "the scheduler went away"),
+        (lambda others: others.close(), "lost the connection to the scheduler"),
     ],
 )
 def test_a_cluster_that_goes_away_in_the_middle(dask, monkeypatch, leave, message):
-    monkeypatch.setattr(cluster, "SECONDS_TO_FIND", 1.0)
-    monkeypatch.setattr(cluster, "GLANCE", 0.2)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.2)
     network = int_chain()
     with scheduler(dask, 1) as others, cluster.connected(others.scheduler_address) as found:
         leaving = threading.Timer(0.5, leave, [others])
@@ -341,13 +342,13 @@ def test_a_cluster_that_goes_away_in_the_middle(dask, monkeypatch, leave, messag
 
 @pytest.fixture
 def short_folder():
-    """Sockets have names of a hundred characters at most."""
+    """Return a temporary folder with a short path: paths of sockets have about a hundred characters."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 def command(folder, *arguments):
-    """A command in a session of its own, whose temporary files go to `folder`."""
+    """Start a command in its own session, with temporary files in `folder`."""
     environment = {**os.environ, "TMPDIR": str(folder), "PYTHONWARNINGS": "default"}
     line = [sys.executable, "-m", *map(str, arguments)]
     return subprocess.Popen(
@@ -377,7 +378,7 @@ def test_the_command_prints_nothing_but_json_and_leaves_nothing(dask, export_fol
 @needs_lava
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_leaves_no_workers(dask, netx_path, short_folder, number, code):
-    """Of the keyboard, which reaches all processes; and a request to end, which reaches one."""
+    """SIGINT from the keyboard reaches all processes, SIGTERM only one."""
     arguments = [netx_path, "--samples", 20000, "--stock", "--cluster", "local:2"]
     with command(short_folder, "mpbn_deploy.run", *arguments) as shared:
         while "cluster: 2 workers" not in shared.stderr.readline():

@@ -1,4 +1,4 @@
-"""The emulator is the reference, bit by bit."""
+"""The emulator equals the reference, bit by bit."""
 
 import warnings
 from dataclasses import replace
@@ -119,11 +119,11 @@ def _without_bias(network):
 
 
 def test_is_exact_without_onednn():
-    """Then torch would transform convolutions in ways that round."""
+    """Without oneDNN, torch would use NNPACK, whose transforms round."""
     network = wide_convolution()
     inputs = inputs_for(network, samples=32)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of other things that this switch could do
+        warnings.simplefilter("ignore")  # torch warns about other effects of this switch
         with torch.backends.mkldnn.flags(enabled=False):
             got = emulate(network, inputs)
     assert_same_trace(simulate(network, inputs), got)
@@ -146,7 +146,7 @@ def wide_convolution():
 
 
 def test_takes_float64_where_sums_could_round():
-    """A range without zero: the bound of the state says nothing of the size of the terms."""
+    """With an input range far from zero, the bound on the state does not bound the terms."""
     network = int_chain(timesteps=1)
     source = replace(network.populations[0], neuron=Input(minimum=2**24, maximum=2**24 + 1))
     first, *rest = network.connections
@@ -164,7 +164,7 @@ def test_takes_float64_where_sums_could_round():
 
 
 def test_networks_that_could_overflow_are_watched():
-    """They run, as in the reference, until a state really leaves its 24 bits; then both stop."""
+    """They run, as in the reference, until a state overflows 24 bits; then both raise."""
     network = int_chain()
     first, *rest = network.connections
     wide = replace(first, synapse=replace(first.synapse, weight=np.full((4, 2, 3, 2), 20_000)))
@@ -173,7 +173,7 @@ def test_networks_that_could_overflow_are_watched():
     dark, bright = np.zeros((2, *network.input.shape), int), np.full((2, *network.input.shape), 7)
     assert_same_trace(simulate(network, dark), emulate(network, dark))
     for execute in (simulate, emulate):
-        with pytest.raises(SimulationError, match=r"conv: a .* of magnitude .* leaves the 24-bit state"):
+        with pytest.raises(SimulationError, match=r"conv: a .* of magnitude .* overflows the 24-bit state"):
             execute(network, bright)
 
 
@@ -189,7 +189,7 @@ def test_peaks_are_the_largest_states_before_reset():
     assert (found["output"] >= output).all()
 
 
-def test_refuses_wrong_inputs():
+def test_rejects_wrong_inputs():
     with pytest.raises(SimulationError, match="the network takes"):
         emulate(int_chain(), np.zeros((3, 2, 2), int))
     with pytest.raises(SimulationError, match=r"0\.\.7"):
@@ -198,7 +198,7 @@ def test_refuses_wrong_inputs():
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2}, {"groups": 2}, {"dilation": 2, "padding": 2}])
 def test_spikes_are_convolved_in_integers_as_in_floats(options):
-    """Where torch brings such convolutions; elsewhere floats are taken, and this says so."""
+    """Skipped where torch has no integer convolutions, and the emulator falls back to floats."""
     generator = np.random.default_rng(0)
     given = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1} | options
     pairs = {name: (given[name],) * 2 for name in ("stride", "padding", "dilation")}

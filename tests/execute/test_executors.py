@@ -1,4 +1,4 @@
-"""Executors behind one protocol: what the dict holds is what run, verify and doctor offer."""
+"""Executors behind one protocol: run, verify and doctor use every entry of the dict."""
 
 import json
 import pickle
@@ -16,7 +16,7 @@ from mpbn_deploy.execute import (
     EXECUTORS,
     ExecutionOptions,
     ListedExecutor,
-    one_neuron_fires,
+    check_one_neuron,
     reference as reference_module,
 )
 from mpbn_deploy.execute.reference import simulate
@@ -26,7 +26,7 @@ from mpbn_deploy.verify import verify
 
 @pytest.fixture
 def toy(monkeypatch):
-    """One file, toy_executor.py, and this line."""
+    """Add an executor: the file toy_executor.py and one entry of the dict."""
     executor = ListedExecutor(name="Toy", parts="samples", module="toy_executor", install="pip install toy")
     monkeypatch.setitem(EXECUTORS, "toy", executor)
     return executor
@@ -47,10 +47,10 @@ def test_a_new_executor_is_one_file_and_one_line(toy, netx_path, capfd):
     assert code == 0 and row["spikes_compared"] > 0 == row["spikes_mismatched"] and row["not_run"] is None
     _, checked = command(capfd, "doctor")
     (row,) = [each for each in checked["checks"] if each["name"] == "Toy"]
-    assert row["works"] and row["found"] == "one neuron fired 2 spikes as it should"
+    assert row["works"] and row["found"] == "one neuron fired 2 spikes as expected"
 
 
-def test_a_network_that_it_cannot_express_is_refused_by_run_and_not_run_by_verify(toy, capfd):
+def test_an_unsupported_network_is_rejected_by_run_and_skipped_by_verify(toy, capfd):
     network = int_residual(delay=2)
     inputs = inputs_for(network)
     samples = Samples(name="own", inputs=inputs, labels=None, test=None)
@@ -62,12 +62,14 @@ def test_a_network_that_it_cannot_express_is_refused_by_run_and_not_run_by_verif
     assert report.bit_exact and report.comparisons[-1].not_run.endswith(": a delay")
 
 
-def test_an_executor_that_fires_otherwise_does_not_work_here():
+def test_an_executor_with_other_spikes_fails_its_check():
     def silent(network, inputs, options):
         return simulate(network, np.zeros_like(inputs))
 
-    with pytest.raises(RuntimeError, match="one neuron in Silence fired other spikes than the reference"):
-        one_neuron_fires("Silence", silent)
+    with pytest.raises(
+        RuntimeError, match="Silence: spikes of a one-neuron network differ from the reference"
+    ):
+        check_one_neuron("Silence", silent)
 
 
 def test_unknown_backends_are_named():
@@ -88,14 +90,14 @@ def test_every_backend_gives_the_predictions_of_the_reference(backend, monkeypat
     assert run(network, samples, backend)["predictions"] == expected
 
 
-def test_the_reference_refuses_no_samples():
+def test_the_reference_rejects_empty_inputs():
     with pytest.raises(SimulationError, match="no samples"):
         EXECUTORS["reference"].run(
             int_chain(), np.zeros((0, 2, 6, 5), int), ExecutionOptions(keep_trace=False)
         )
 
 
-def test_executors_and_options_travel_to_other_machines(tmp_path):
+def test_executors_and_options_can_be_pickled_for_other_machines(tmp_path):
     (tmp_path / "network.net").write_bytes(b"content")
     options = ExecutionOptions(netx=tmp_path / "network.net").portable()
     assert pickle.loads(pickle.dumps(options)).netx == b"content"

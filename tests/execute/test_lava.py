@@ -1,4 +1,4 @@
-"""Lava, the judge: it fires our spikes, in every structure we build, in its own models and in ours."""
+"""Lava gives the integers of the reference for every network structure, in its own models and in ours."""
 
 import dataclasses
 import json
@@ -50,7 +50,7 @@ pytestmark = needs_lava
 
 
 def folded_residual(pool):
-    """A folded residual network behind a pooling layer; max pooling of spikes makes OR neurons."""
+    """Return a folded residual network after a pooling layer; max pooling of spikes becomes OR neurons."""
     torch.manual_seed(0)
     shape = (2, 6, 6)
     body = Residual(shape, pool=pool, shortcut="strided convolution", stride=2, mpbn="channel", groups=2)
@@ -83,7 +83,7 @@ STRUCTURES = {
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_our_models_and_lavas_own_fire_the_same_spikes(structure):
-    """Sample after sample, spike by spike and voltage by voltage; five samples in two lanes end unevenly."""
+    """Every spike and voltage is equal; five samples do not divide evenly into two lanes."""
     network = STRUCTURES[structure]()
     inputs = inputs_for(network, samples=5, steps=True)
     expected = simulate(network, inputs)
@@ -119,7 +119,7 @@ def test_lanes_are_many_for_small_networks_and_few_for_large_ones():
 
 @pytest.mark.parametrize("rows", [1, 5, 1000])
 def test_blocks_of_steps_do_not_matter(monkeypatch, rows):
-    """Tapes of a few rows are used again and again."""
+    """Tapes of a few rows are reused within a run."""
     from mpbn_deploy.execute.lava import graph, session
 
     monkeypatch.setattr(session, "SMALLEST_BLOCK", 7)
@@ -150,7 +150,7 @@ def test_progress_is_shown_in_a_pipe(tmp_path, monkeypatch, capfd):
 
 
 def one_convolution(weight, *, maximum=255, threshold=5000, **neuron):
-    """input (2, 5, 4) -> convolution, whose neurons remember half of their voltage"""
+    """input (2, 5, 4) -> convolution, whose neurons keep half of their voltage in each step"""
     synapse = Conv2d(weight=weight, padding=(1, 1))
     channels = len(weight)
     shape = (channels, 5, 4)
@@ -173,19 +173,19 @@ def one_convolution(weight, *, maximum=255, threshold=5000, **neuron):
 
 @pytest.mark.parametrize("largest", [127, 1500, 40_000])
 def test_states_that_leave_their_width_wrap_and_clip_as_in_lava(largest):
-    """Currents wrap at 24 bits, a convolution's sums too, and voltages clip; the reference would refuse."""
+    """Currents and sums of convolutions wrap at 24 bits, and voltages clip; the reference raises."""
     weight = np.random.default_rng(largest).integers(-largest, largest + 1, size=(3, 2, 3, 3))
     network = one_convolution(weight)
     assert not bounds(network)["maps"].fits
     inputs = inputs_for(network, samples=3, steps=True)
-    with pytest.raises(SimulationError, match="leaves the 24-bit state"):
+    with pytest.raises(SimulationError, match="overflows the 24-bit state"):
         simulate(network, inputs)
     stock = lava_sim.run(network, inputs, stock=True)
     assert stock.spikes["maps"].any() and not stock.spikes["maps"].all()
     assert_same_trace(stock, lava_sim.run(network, inputs, lanes=2))
 
 
-def test_sums_beyond_lavas_32_bits_are_refused():
+def test_sums_beyond_lavas_32_bits_are_rejected():
     weight = np.full((1, 2, 3, 3), 2**20)
     for stock in (False, True):
         network = one_convolution(weight)
@@ -195,7 +195,7 @@ def test_sums_beyond_lavas_32_bits_are_refused():
 
 @pytest.mark.parametrize("stock", [False, True])
 def test_biases_wider_than_lavas_16_bits(stock):
-    """Lava's LIF would cut them in silence."""
+    """Lava's own LIF would truncate them silently."""
     weight = np.random.default_rng(0).integers(-9, 10, size=(3, 2, 3, 3))
     bias = np.array([40_000, -70_000, 100_000]).reshape(3, 1, 1)
     network = one_convolution(weight, maximum=9, threshold=3000, bias=bias, bias_exponent=1)
@@ -228,7 +228,7 @@ def planned(network):
 
 
 def test_a_state_that_fits_is_proven_to_fit():
-    """By the sum of all magnitudes; by intervals where that is too coarse; not at all beyond."""
+    """The proof uses the sum of magnitudes, then intervals; a state that can overflow is not proved."""
     centre = np.zeros((1, 2, 3, 3), int)
     centre[0, :, 1, 1] = 200, -200
     for weight, proven in ((20 * centre // 200, True), (centre, True), (2 * centre, False)):
@@ -238,7 +238,7 @@ def test_a_state_that_fits_is_proven_to_fit():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_products_equal_the_synapse_itself(seed):
-    """Any stride, padding, dilation, grouping and window; several lanes, gathered in parts."""
+    """For any stride, padding, dilation, groups and window, with several lanes gathered in parts."""
     from mpbn_deploy.execute.lava import products
     from mpbn_deploy.ir import apply_synapse, output_shape
 
@@ -283,7 +283,7 @@ def test_a_picture_that_stands_still_is_multiplied_once():
 
 @pytest.mark.parametrize("options", [{}, {"lanes": 3}, {"lanes": 1}, {"stock": True}])
 def test_a_session_is_built_once_and_run_many_times(options):
-    """Nothing of one run is left in the next, though time goes on, and runs differ in size."""
+    """No state carries over from one run to the next, also when runs differ in size."""
     network = int_residual(1, delay=2)
     with lava_sim.Session(network, **options) as session:
         for samples in (5, 1, 7):
@@ -318,7 +318,7 @@ def test_any_population_can_be_probed():
     np.testing.assert_array_equal(simulate(fires, inputs).outputs, got.outputs)
 
 
-def test_what_a_session_refuses():
+def test_what_a_session_rejects():
     network = int_chain()
     with pytest.raises(OptionError, match=r"no population named 'cnv' to probe. Did you mean 'conv'\?"):
         lava_sim.Session(network, probe=["cnv"])
@@ -343,7 +343,7 @@ def test_what_a_session_refuses():
         (np.full((1, 2, 6, 5), "3"), "inputs are of type <U1; whole numbers"),
     ],
 )
-def test_wrong_inputs_are_refused_before_lava_is_started(monkeypatch, inputs, message):
+def test_wrong_inputs_are_rejected_before_lava_starts(monkeypatch, inputs, message):
     monkeypatch.setattr(lava_sim.Session, "__enter__", lambda session: pytest.fail("Lava was started"))
     with pytest.raises(SimulationError, match=message):
         lava_sim.run(int_chain(), inputs)
@@ -366,7 +366,7 @@ def test_wrong_inputs_leave_a_session_as_it_was():
 @pytest.mark.parametrize("stock", [False, True])
 @pytest.mark.parametrize("name", ["chain", "average pooling", "OR pooling"])
 def test_a_folded_network_fires_its_spikes_in_floating_point(name, stock):
-    """All of them, but for voltages that float64 cannot tell from their threshold."""
+    """All spikes are equal, except in close calls."""
     pools = {"average pooling": nn.AvgPool2d(2), "OR pooling": nn.MaxPool2d(2)}
     folded = folded_residual(pools[name]) if name in pools else fold(trace(spiking_network()))
     inputs = inputs_for(folded, samples=4)
@@ -400,7 +400,7 @@ def test_differences_in_floating_point_are_counted(monkeypatch):
 
 
 def test_close_calls_in_floating_point_are_told_apart(monkeypatch):
-    """One neuron whose voltage is its threshold in the first sample only; there, and only there, is doubt."""
+    """One neuron, whose voltage equals its threshold only in the first sample: only that is a close call."""
     from mpbn_deploy.verify.floating import check_floating_point
 
     neuron = FloatLif(threshold=np.array([3.0]), bias=np.zeros(1), leak=0.0)
@@ -426,7 +426,7 @@ def test_close_calls_in_floating_point_are_told_apart(monkeypatch):
             assert "0 of 6 spikes different, and 2 in samples with close calls (2 close calls)" in str(check)
 
 
-def test_a_lava_that_cannot_run_the_folded_network_is_said(monkeypatch):
+def test_a_lava_that_cannot_run_the_folded_network_is_reported(monkeypatch):
     from mpbn_deploy.verify.floating import check_floating_point
 
     def missing(*given, **options):
@@ -473,7 +473,7 @@ def test_the_stock_netx_reader_fires_the_same_spikes(tmp_path, options):
 
 
 def loop_of_two(delay):
-    """int_loop with a way back from the last population to the first."""
+    """Return int_loop with a connection from the last population to the first."""
     network = int_loop(1)
     back = Connection(source="last", target="first", synapse=Dense(weight=np.full((5, 4), 9)), delay=delay)
     return replace(network, connections=(*network.connections, back))
@@ -483,12 +483,12 @@ def test_a_loop_needs_a_step_of_delay_for_each_of_its_connections():
     network = loop_of_two(delay=2)
     inputs = inputs_for(network, samples=2, steps=True)
     assert_same_trace(simulate(network, inputs), lava_sim.run(network, inputs))
-    with pytest.raises(SimulationError, match="closes a loop of more connections than its delays have steps"):
+    with pytest.raises(SimulationError, match="closes a loop with more connections than steps of delay"):
         lava_sim.run(loop_of_two(delay=1), inputs)
 
 
 def test_dense_weights_wider_than_lavas_eight_bits():
-    """Lava's Dense would clip them in silence; also -128 where no weight is positive."""
+    """Lava's Dense would clip them silently, and also -128 if no weight is positive."""
     network = int_chain()
     neuron = replace(network.populations[2].neuron, threshold=np.full(5, 2000), decay_voltage=4096)
     populations = (*network.populations[:2], replace(network.populations[2], neuron=neuron), network.output)
@@ -509,7 +509,7 @@ def test_dense_weights_wider_than_lavas_eight_bits():
 
 
 def test_a_threshold_that_is_off_by_one_is_noticed():
-    """The comparison can fail: one unit of the threshold of one neuron shows."""
+    """The comparison can fail: changing one neuron's threshold by 1 is detected."""
     network = int_chain()
     neuron = network.populations[1].neuron
     # A neuron that forgets at once, and whose largest voltage is just above its threshold.
@@ -530,14 +530,14 @@ def with_neuron(network, neuron):
     return replace(network, populations=(first, replace(conv, neuron=neuron), *rest))
 
 
-def test_mends_are_gone_after_import():
+def test_patches_are_gone_after_import():
     compat.load_netx()
     assert dataclasses.dataclass.__module__ == "dataclasses"
     stand_in = sys.modules.get("lava.lib.dl.slayer.object_detection")
     assert stand_in is None or stand_in.__file__  # a module without a file would be ours
 
 
-def test_a_missing_lava_says_how_to_get_it(monkeypatch):
+def test_a_missing_lava_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(compat, "installed_version", lambda package: None)
     with pytest.raises(
         MissingPackageError, match=r"lava-nc is not installed; .* pip install .*lava-nc==0\.10\.0"
@@ -553,7 +553,7 @@ def test_a_lava_that_cannot_be_imported_is_named(monkeypatch):
 
 
 def test_commands_without_lava(monkeypatch, netx_path, capfd):
-    """`run` says how to get it; `verify` compares the rest."""
+    """`run` says how to install it; `verify` compares the other executions."""
     from mpbn_deploy.base import main
     from mpbn_deploy.run.__main__ import COMMAND as RUN
     from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
@@ -569,7 +569,7 @@ def test_commands_without_lava(monkeypatch, netx_path, capfd):
 
 
 def test_convolutions_in_many_groups():
-    """Lava counts groups in 8 bits with sign: 128 of them would wrap to -128."""
+    """Lava stores the number of groups in signed 8 bits: 128 would wrap to -128."""
     channels = 130
     synapse = Conv2d(weight=np.arange(-65, 65).reshape(channels, 1, 1, 1), groups=channels)
     threshold, bias = np.full((channels, 1, 1), 40), np.zeros((channels, 1, 1), int)

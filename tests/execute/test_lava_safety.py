@@ -1,4 +1,4 @@
-"""Lava's processes end, and give their memory back: after errors, interrupts, and when we are killed."""
+"""Lava's processes exit and free their memory: after errors, interrupts, and when the parent is killed."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ on_linux = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="looks into 
 
 
 def shared_memory_of(processes):
-    """Files of shared memory that some processes have mapped."""
+    """Return the files of shared memory that the processes have mapped."""
     found = set()
     for process in processes:
         maps = Path(f"/proc/{process}/maps").read_text()
@@ -36,7 +36,7 @@ def children():
 
 
 def failing(how):
-    """A step of the neurons of the dense layer that fails the third time."""
+    """Return a replacement of Neurons.step that calls `how` at the third step of the dense layer."""
     from mpbn_deploy.execute.lava import Neurons
 
     step, calls = Neurons.step, []
@@ -150,7 +150,7 @@ def outputs_in_lava(results):
 @pytest.mark.parametrize("daemon", [False, True])
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_lava_runs_in_a_process_of_multiprocessing(method, daemon):
-    """Whose way to start processes is chosen already, and which may have no children if it is daemonic."""
+    """The start method is set there already, and daemonic processes may not have children."""
     context = multiprocessing.get_context(method)
     results = context.Queue()
     process = context.Process(target=outputs_in_lava, args=(results,), daemon=daemon)
@@ -162,12 +162,14 @@ def test_lava_runs_in_a_process_of_multiprocessing(method, daemon):
     assert process.exitcode == 0
 
 
-def test_a_folder_of_sockets_with_too_long_a_name_is_refused(monkeypatch, tmp_path):
+def test_a_folder_of_sockets_with_too_long_a_path_is_rejected(monkeypatch, tmp_path):
     from mpbn_deploy.execute.lava import execute
 
     monkeypatch.setattr(execute, "get_temp_dir", lambda: str(tmp_path / ("long" * 20)))
     before = children()
-    with pytest.raises(SimulationError, match=r"longlong.*: too long a name for the sockets .* TMPDIR"):
+    with pytest.raises(
+        SimulationError, match=r"longlong: the path has \d+ characters; the sockets .* TMPDIR"
+    ):
         lava_sim.run(int_chain(), inputs_for(int_chain()))
     assert children() == before
 
@@ -178,7 +180,7 @@ def test_a_layer_that_cannot_be_built_is_named(monkeypatch):
 
     monkeypatch.setattr(fast_layers, "neurons_of", lambda plan: 1 / 0)
     before = children()
-    with pytest.raises(SimulationError, match="Lava's processes cannot be started: division by zero"):
+    with pytest.raises(SimulationError, match="Lava's processes did not start: division by zero"):
         lava_sim.run(int_chain(), inputs_for(int_chain()))
     assert children() == before
 
@@ -218,7 +220,7 @@ def endless(folder, models="ours"):
 
 @pytest.mark.parametrize("seconds", [0.5, 1.5, 4])
 def test_an_interrupt_from_the_keyboard_ends_all_processes(tmp_path, seconds):
-    """It reaches the whole group of processes, as in a terminal: while Lava is imported, built, or runs."""
+    """It reaches the whole process group, as in a terminal: while Lava is imported, built, or runs."""
     with endless(tmp_path) as run:
         time.sleep(seconds)
         os.killpg(run.pid, signal.SIGINT)
@@ -239,7 +241,7 @@ def test_an_interrupt_from_the_keyboard_ends_all_processes(tmp_path, seconds):
 )
 @on_linux
 def test_a_run_that_is_killed_leaves_no_process_and_no_memory(tmp_path, number, models):
-    """The signal reaches the parent alone, which a SIGKILL leaves no time to stop anything."""
+    """The signal reaches only the parent, and SIGKILL gives it no time to stop the others."""
     with endless(tmp_path, models) as run:
         memory = _memory_in_use(run.pid)
         os.kill(run.pid, number)
@@ -250,14 +252,14 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_memory(tmp_path, number, 
 
 
 def _memory_in_use(group, seconds=60):
-    """The shared memory of a group of processes, as soon as at least six of them use some."""
+    """Return the shared memory of a process group, once at least six of its processes use some."""
     for _ in range(10 * seconds):
         members = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_member(path, group)]
         try:
             users = [member for member in members if shared_memory_of([member])]
             if len(users) >= 6:
                 return shared_memory_of(users)
-        except OSError:  # one of them was gone before we looked
+        except OSError:  # a process exited in the meantime
             continue
         finally:
             time.sleep(0.1)
@@ -272,11 +274,11 @@ def _is_member(path, group):
 
 
 def test_children_of_a_parent_that_lives_are_left_alone():
-    """A session that nobody uses for longer than a child looks after its parent still answers."""
+    """A session that is idle for several polling intervals still works."""
     from mpbn_deploy.execute.lava import compat
 
     network = int_chain()
     inputs = inputs_for(network)
     with lava_sim.Session(network) as session:
-        time.sleep(3 * compat.GLANCE)
+        time.sleep(3 * compat.POLL_SECONDS)
         np.testing.assert_array_equal(session.run(inputs).outputs, simulate(network, inputs).outputs)

@@ -1,4 +1,4 @@
-"""The definition itself: steps that can be followed with a pencil."""
+"""The reference simulator, on examples small enough to check by hand."""
 
 import numpy as np
 import pytest
@@ -125,12 +125,12 @@ def test_a_picture_is_held_for_all_steps():
         (np.full((1, 2, 6, 5), np.nan), "NaN"),
     ],
 )
-def test_refuses_inputs_that_do_not_suit(inputs, message):
+def test_rejects_wrong_inputs(inputs, message):
     with pytest.raises(SimulationError, match=message):
         simulate(int_chain(), inputs)
 
 
-def test_stops_when_a_state_leaves_its_width():
+def test_raises_when_a_state_overflows():
     with pytest.raises(SimulationError, match="n: a current of magnitude"):
         simulate(one_neuron(lif(0), weight=2**15), np.array([[9]]))
 

@@ -1,20 +1,22 @@
-"""Lava's CPU simulator: the judge of our integers. The only place that imports Lava.
+"""Lava's CPU simulator: an independent check of our integers. The only package that imports Lava.
 
-    compat        makes Lava importable on Pythons it was not released for, and its processes mortal
-    plans         what each process has to do, and when
-    tapes         memory shared with Lava's processes: inputs and traces
-    processes     our Lava processes: inputs, layers, delay lines
-    models        process models of the small ones
-    stock_layers  a layer as a graph of Lava's own processes
-    products, neurons, fast_layers   a layer as one process model of ours, in NumPy
-    graph         network -> connected processes
-    execute       start, run, stop
-    session       Session: compiled once, run many times
-    simulator     the same for a single run
-    stock_netx    run network.net in lava-dl's own reader instead
+Network + inputs -> Trace. `run` compiles a network and runs it once, a `Session` runs it many times, and
+`run_stock_netx` runs a file network.net in lava-dl's own reader.
+
     ours, stock, netx   the executors: our process models, Lava's own, lava-dl's reader
+    simulator           `run` and `run_stock_netx`
+    session             Session: samples as streams through a compiled network
+    graph               network -> connected Lava processes
+    plans               what each process computes, and when; needs no Lava
+    tapes               inputs and traces, in memory shared with Lava's processes
+    processes, models   our Lava processes (inputs, layers, delay lines) and models of the small ones
+    fast_layers         a layer as one process model of ours, in NumPy (with neurons, products)
+    stock_layers        a layer as a graph of Lava's own processes
+    stock_netx          network.net in lava-dl's reader
+    execute             starts, runs and stops Lava's processes
+    compat              imports Lava on Python versions it was not released for
 
-Importing this package imports no Lava; entering a `Session` does.
+Importing this package does not import Lava; entering a `Session` does.
 """
 
 from typing import TYPE_CHECKING
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
     from .compat import (
         INSTALL_LAVA as INSTALL_LAVA,
         LavaFailedError as LavaFailedError,
+        deferred_signals as deferred_signals,
         installed_version as installed_version,
         lava_version as lava_version,
         load_netx as load_netx,
-        signals_kept_for_later as signals_kept_for_later,
     )
     from .fast_layers import Current as Current
     from .neurons import Neurons as Neurons

@@ -1,8 +1,8 @@
-"""Makes Lava importable on Pythons it was not released for, from outside and only while it is imported.
+"""Import Lava on Python versions it was not released for, with patches that last only for the import.
 
-lava-nc 0.10.0 and lava-dl 0.6.0 are the last releases of archived projects, and declare Python
-3.10 only. Two things break beyond, and each mend below says what and why. Two more let Lava run where
-others started us: in a process of multiprocessing, such as a worker of a cluster.
+lava-nc 0.10.0 and lava-dl 0.6.0 are the last releases of archived projects and declare support for Python
+3.10 only. `_hashable_dataclasses` and `_no_object_detection` make them importable elsewhere. `start_method`
+and `children_exit_with_parent` let Lava run inside a multiprocessing process, such as a Dask worker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INSTALL_LAVA = (
     if sys.version_info < (3, 11)
     else f"pip install 'mpbn_deploy[lava]' && pip install --no-deps --ignore-requires-python {_PACKAGES}"
 )
-# Everything of Lava that we or its compiler use, so that nothing is imported after the mends are gone.
+# All Lava modules that we or its compiler use: none may be imported after the patches are removed.
 _LAVA_MODULES = (
     "lava.magma.compiler.var_model",
     "lava.magma.compiler.compiler",
@@ -41,34 +41,34 @@ _LAVA_MODULES = (
     "lava.proc.conv.models",
     "lava.proc.dense.models",
 )
-GLANCE = 0.5  # seconds between two looks at whether the parent lives
+POLL_SECONDS = 0.5  # between checks that the parent is alive
 _NETX_MODULES = ("lava.lib.dl.netx.hdf5",)
 _OBJECT_DETECTION = "lava.lib.dl.slayer.object_detection"
 
 
 class LavaFailedError(SimulationError):
-    """Lava broke off in the middle of a run: a process of it died, or hung."""
+    """A Lava process died or hung during a run."""
 
 
 def lava_version() -> str | None:
-    """The installed version of lava-nc, or None."""
+    """Return the installed version of lava-nc, or None."""
     return installed_version("lava-nc")
 
 
 def load_lava() -> None:
-    """Import Lava, mended, or say how to get it."""
+    """Import Lava with patches, or raise an error that says how to install it."""
     _load("lava-nc", _LAVA_MODULES)
 
 
 def load_netx() -> ModuleType:
-    """Import lava-dl's stock netx reader, mended, or say how to get it."""
+    """Import and return lava-dl's netx reader, or raise an error that says how to install it."""
     load_lava()
     _load("lava-dl", _NETX_MODULES)
     return sys.modules[_NETX_MODULES[0]]
 
 
 def installed_version(package: str) -> str | None:
-    """The version of an installed package, or None."""
+    """Return the version of an installed package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -78,14 +78,14 @@ def installed_version(package: str) -> str | None:
 def _load(package: str, modules: tuple[str, ...]) -> None:
     if installed_version(package) is None:
         raise MissingPackageError(
-            f"{package} is not installed; everything but Lava works. To get it: {INSTALL_LAVA}"
+            f"{package} is not installed; everything but Lava works without it. Install it: {INSTALL_LAVA}"
         )
     if all(name in sys.modules for name in modules):
         return
-    mends = (_hashable_dataclasses(), _no_object_detection(), start_method(None))
-    with signals_kept_for_later(), ExitStack() as mended, quiet():
-        for mend in mends:
-            mended.enter_context(mend)
+    patches = (_hashable_dataclasses(), _no_object_detection(), start_method(None))
+    with deferred_signals(), ExitStack() as patched, quiet():
+        for patch in patches:
+            patched.enter_context(patch)
         for name in modules:
             _import(package, name)
 
@@ -93,42 +93,42 @@ def _load(package: str, modules: tuple[str, ...]) -> None:
 def _import(package: str, module: str) -> None:
     try:
         import_module(module)
-    except ImportError as error:  # half removed, or without what it needs itself
+    except ImportError as error:  # incomplete, or one of its dependencies is missing
         raise MissingPackageError(
-            f"{package} is installed, but cannot be imported ({error}). To get it whole: {INSTALL_LAVA}"
+            f"{package} is installed, but cannot be imported ({error}). Reinstall it: {INSTALL_LAVA}"
         ) from error
 
 
 @contextmanager
-def signals_kept_for_later() -> Iterator[None]:
-    """Interrupts and requests to end that come meanwhile are obeyed afterwards.
+def deferred_signals() -> Iterator[None]:
+    """Record SIGINT and SIGTERM during the block, and raise them at its end.
 
-    While Lava is imported, interrupts have been seen to get lost; and its processes, which inherit a
-    handler that only takes note, must not die of them. Blocking the signals would not do: starting
-    the resource tracker of multiprocessing unblocks them.
+    Interrupts can get lost while Lava is imported. Lava's processes inherit the recording handler, so that
+    signals to the process group do not kill them. Blocking the signals is not enough, because starting
+    multiprocessing's resource tracker unblocks them.
     """
-    if threading.current_thread() is not threading.main_thread():  # only there can handlers be set
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return
-    kept: list[int] = []
+    received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda got, frame: kept.append(got)) for number in numbers}
+    before = {number: signal.signal(number, lambda got, frame: received.append(got)) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for late in kept:
-            signal.raise_signal(late)
+        for deferred in received:
+            signal.raise_signal(deferred)
 
 
 @contextmanager
 def start_method(name: str | None) -> Iterator[None]:
-    """How multiprocessing starts processes meanwhile; None leaves it to whoever chooses first.
+    """Set multiprocessing's start method during the block; None leaves it unset.
 
-    Lava's must be forks. It chooses that for good when it is imported, and fails where a choice was made
-    before: by the user, or by multiprocessing itself in a process that it spawned. So Lava finds none
-    then, and what was chosen is chosen again afterwards.
+    Lava's processes must be forked. Importing Lava sets the start method for good, and fails if it is set
+    already, by the user or by multiprocessing in a spawned process. It is therefore unset during the import,
+    and restored afterwards.
     """
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method(name, force=True)
@@ -139,46 +139,46 @@ def start_method(name: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def children_end_with_us() -> Iterator[None]:
-    """Processes that are started meanwhile look, now and then, whether their parent lives, and end with it.
+def children_exit_with_parent() -> Iterator[None]:
+    """Make processes that are started in this block exit when their parent dies.
 
-    A parent that is killed cannot stop them, and Lava's would wait for its messages for ever. When the last
-    of them is gone, the resource tracker of multiprocessing removes the shared memory that they used.
-    (Linux can send a signal when a parent dies, but does so already when the *thread* that started the
-    child ends.)
+    A parent that is killed cannot stop its children, and Lava's processes would wait forever for its
+    messages. Each child therefore polls whether its parent is alive. When the last child has exited,
+    multiprocessing's resource tracker removes their shared memory. (Linux's parent-death signal does not
+    help: it is sent when the *thread* that started the child ends.)
 
-    Because they end with it, even a daemonic process, which may have no children lest they outlive it, may
-    have these: workers of a cluster are such.
+    multiprocessing forbids daemonic processes, such as Dask workers, to have children, because those could
+    outlive them. These children cannot, so the block lifts the ban.
     """
-    guard = _Guard()
-    multiprocessing.util.register_after_fork(guard, _Guard.watch)  # for as long as there is a guard
+    watcher = _ParentWatcher()
+    multiprocessing.util.register_after_fork(watcher, _ParentWatcher.watch)  # until `watcher` is deleted
     settings = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     daemonic = settings.pop("daemon", None)
     try:
         yield
     finally:
-        del guard
+        del watcher
         if daemonic is not None:
             settings["daemon"] = daemonic
 
 
-class _Guard:
-    """In a child: ends it when its parent is another one than at first."""
+class _ParentWatcher:
+    """Kills a child process when its parent has died."""
 
     def __init__(self) -> None:
         self.parent = os.getpid()
-        # Where multiprocessing keeps its sockets is shared with those who started us, if any did.
+        # multiprocessing's folder of sockets belongs to the topmost process.
         self.owner = multiprocessing.parent_process() is None
 
     def watch(self) -> None:
         started_by = multiprocessing.parent_process()
         if started_by is None or started_by.pid != self.parent:
-            return  # a child of a child, whom others look after
-        threading.Thread(target=self._wait, name="guard", daemon=True).start()
+            return  # a grandchild, which its own parent watches
+        threading.Thread(target=self._wait, name="parent watcher", daemon=True).start()
 
     def _wait(self) -> None:
         while os.getppid() == self.parent:
-            time.sleep(GLANCE)
+            time.sleep(POLL_SECONDS)
         sockets = multiprocessing.current_process()._config.get("tempdir")  # type: ignore[attr-defined]
         if self.owner and sockets is not None:
             shutil.rmtree(sockets, ignore_errors=True)
@@ -187,7 +187,7 @@ class _Guard:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Lava and its packages warn of deprecations, about which users can do nothing."""
+    """Hide deprecation warnings of Lava and its dependencies, which users cannot fix."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -195,11 +195,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _hashable_dataclasses() -> Iterator[None]:
-    """For lava-nc 0.10.0 on Python 3.11 and newer.
+    """Make Lava's dataclasses hashable, for lava-nc 0.10.0 on Python 3.11 and newer.
 
-    `lava/magma/compiler/var_model.py` uses an instance of a dataclass as the default of a field.
-    From 3.11 on, dataclasses refuse defaults that are not hashable, and a dataclass with `eq` has
-    no hash unless asked; so Lava's dataclasses are asked for one.
+    `lava/magma/compiler/var_model.py` uses an instance of a dataclass as the default of a field. Python
+    3.11 rejects defaults that are not hashable, and a dataclass with `eq` is not unless `unsafe_hash` is set.
     """
     original: Callable[..., Any] = dataclasses.dataclass
 
@@ -220,10 +219,10 @@ def _hashable_dataclasses() -> Iterator[None]:
 
 @contextmanager
 def _no_object_detection() -> Iterator[None]:
-    """For lava-dl 0.6.0 where torchvision and OpenCV are absent, or made for another torch.
+    """Import lava-dl 0.6.0 without torchvision and OpenCV, which may be missing or built for another torch.
 
-    Importing `lava.lib.dl.slayer` imports its object detection, and with it torchvision and OpenCV.
-    netx uses none of it, so an empty module stands in its place while netx is imported.
+    `lava.lib.dl.slayer` imports its object detection, which needs both. netx does not use it, so an empty
+    module replaces it during the import.
     """
     absent = _OBJECT_DETECTION not in sys.modules
     if absent:

@@ -1,4 +1,4 @@
-"""Start Lava's processes, run them, and stop them whatever happens."""
+"""Start Lava's processes, run them, and stop them, also after errors and interrupts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from ...base import SimulationError
 from .compat import (
     LavaFailedError,
-    children_end_with_us,
+    children_exit_with_parent,
+    deferred_signals,
     load_lava,
     quiet,
-    signals_kept_for_later,
     start_method,
 )
 
@@ -26,45 +26,45 @@ from lava.magma.core.run_conditions import RunSteps  # noqa: E402
 from lava.magma.core.run_configs import Loihi2SimCfg  # noqa: E402
 from lava.magma.runtime.mgmt_token_enums import MGMT_RESPONSE, enum_equal  # noqa: E402
 
-SECONDS_TO_END = 5.0  # seconds for Lava's processes to end
-GLANCE = 0.2  # seconds between two looks at whether all of Lava's processes live
-LONGEST_FOLDER = 90  # characters of the folder of sockets, whose names may have 107 with it
-CHANNEL_SIZE = 4  # messages that a channel of Lava holds; no process is more than one step ahead of another
+STOP_SECONDS = 5.0  # time limit for Lava's processes to stop
+POLL_SECONDS = 0.2  # between checks that all of Lava's processes are alive
+LONGEST_FOLDER = 90  # characters; the path of a socket may have 107 in all
+CHANNEL_SIZE = 4  # messages per channel; no process is more than one step ahead of another
 
 
 @contextmanager
 def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[AbstractProcess]:
-    """Start Lava's processes; stop them at the end, also after an error or an interrupt.
+    """Start Lava's processes; stop them at the end of the block, also after an error or an interrupt.
 
-    Interrupts of the keyboard, and mostly requests to end, reach all processes of a command at once.
-    Lava's would die in the middle of a message, and the stop would wait for them for ever; so they
-    are born deaf to both, and are stopped from here. If we are killed, they notice and end.
+    Ctrl-C, and often SIGTERM, reach all processes of a command at once. Lava's processes would die in the
+    middle of a message, and stopping them would wait forever. They therefore ignore both signals and are
+    stopped from here; if this process is killed, they exit by themselves.
     """
     try:
-        with signals_kept_for_later(), children_end_with_us(), start_method("fork"), quiet():
+        with deferred_signals(), children_exit_with_parent(), start_method("fork"), quiet():
             _create(process, configuration)
         yield process
     finally:
-        with signals_kept_for_later(), quiet():
+        with deferred_signals(), quiet():
             _stop(process.runtime)
 
 
 def _create(process: AbstractProcess, configuration: Loihi2SimCfg) -> None:
     if len(folder := get_temp_dir()) > LONGEST_FOLDER:
         raise SimulationError(
-            f"{folder}: too long a name for the sockets of Lava's processes, which may have {LONGEST_FOLDER} "
-            "characters; set TMPDIR to another folder."
+            f"{folder}: the path has {len(folder)} characters; the sockets of Lava's processes allow "
+            f"{LONGEST_FOLDER}. Set TMPDIR to a folder with a shorter path."
         )
     try:
         process.create_runtime(run_cfg=configuration, compile_config={"pypy_channel_size": CHANNEL_SIZE})
-    except Exception as error:  # of any model, in one of Lava's processes
-        raise SimulationError(f"Lava's processes cannot be started: {error}") from error
+    except Exception as error:  # raised by any process model
+        raise SimulationError(f"Lava's processes did not start: {error}") from error
 
 
 def run_steps(process: AbstractProcess, steps: int, patience: float) -> None:
-    """Go on for so many time steps; give up when one of Lava's processes died, or after `patience` seconds.
+    """Run time steps; raise if one of Lava's processes dies, or after `patience` seconds.
 
-    Lava itself would wait for ever where a process waits for a message of one that died.
+    Without this, Lava waits forever when a process waits for a message of one that died.
     """
     runtime, answered = process.runtime, threading.Event()
     for port in runtime.service_to_runtime:
@@ -72,44 +72,44 @@ def run_steps(process: AbstractProcess, steps: int, patience: float) -> None:
     deadline = time.monotonic() + patience
     process.run(condition=RunSteps(num_steps=steps, blocking=False))
     while not all(port.probe() for port in runtime.service_to_runtime):
-        if not answered.wait(GLANCE):
-            _refuse_the_dead(runtime)
-            _refuse_to_wait(runtime, deadline, f"{steps} time steps in {patience:g} s")
+        if not answered.wait(POLL_SECONDS):
+            _raise_if_dead(runtime)
+            _raise_if_late(runtime, deadline, f"{steps} time steps in {patience:g} s")
         answered.clear()
     answers = [port.peek() for port in runtime.service_to_runtime]
     if not all(enum_equal(answer, MGMT_RESPONSE.DONE) for answer in answers):
-        _wait_for_the_dead(runtime)
+        _raise_failure(runtime)
     process.wait()
 
 
-def _wait_for_the_dead(runtime: Any) -> None:
-    """Lava said that a process failed; the process itself says why, a little later."""
-    deadline = time.monotonic() + SECONDS_TO_END
+def _raise_failure(runtime: Any) -> None:
+    """Raise the error of the process that failed, which is available shortly after Lava reports it."""
+    deadline = time.monotonic() + STOP_SECONDS
     while time.monotonic() < deadline:
-        _refuse_the_dead(runtime)
+        _raise_if_dead(runtime)
         time.sleep(0.05)
-    raise LavaFailedError(f"Lava reported an error; its processes are {_names(runtime)}.")
+    raise LavaFailedError(f"Lava reported an error in one of its processes: {_names(runtime)}.")
 
 
-def _refuse_the_dead(runtime: Any) -> None:
+def _raise_if_dead(runtime: Any) -> None:
     dead = [(name, actor) for name, actor in _actors(runtime) if not actor.is_alive()]
     if dead:
-        told = [f"{name}: {_last_words(actor)}" for name, actor in dead]
-        raise LavaFailedError(f"a process of Lava failed: {'; '.join(told)}")
+        reasons = [f"{name}: {_exit_reason(actor)}" for name, actor in dead]
+        raise LavaFailedError(f"a Lava process failed: {'; '.join(reasons)}")
 
 
-def _last_words(actor: Any) -> str:
+def _exit_reason(actor: Any) -> str:
     if actor.exception is None:
         return f"ended with exit code {actor.exitcode}"
     error, _ = actor.exception
     return f"{type(error).__name__}: {error}"
 
 
-def _refuse_to_wait(runtime: Any, deadline: float, what: str) -> None:
+def _raise_if_late(runtime: Any, deadline: float, what: str) -> None:
     if time.monotonic() > deadline:
         raise LavaFailedError(
             f"Lava did not finish {what}; its processes are {_names(runtime)}. "
-            "Have more --patience, run fewer samples at once, or use the emulator."
+            "Increase --patience, run fewer samples at once, or use the emulator."
         )
 
 
@@ -118,7 +118,7 @@ def _names(runtime: Any) -> str:
 
 
 def _actors(runtime: Any) -> list[tuple[str, Any]]:
-    """Lava's processes of the operating system, each with what it runs."""
+    """Return Lava's operating-system processes, each with the name of the Lava process it runs."""
     names = [f"{type(p).__name__} {p.name}" for p in runtime._executable.proc_builders]
     actors = runtime._messaging_infrastructure.actors
     names += ["runtime service"] * (len(actors) - len(names))
@@ -126,19 +126,19 @@ def _actors(runtime: Any) -> list[tuple[str, Any]]:
 
 
 def _stop(runtime: Any) -> None:
-    """Ask Lava's processes to end, between two runs; kill them in the middle of one, or if they do not."""
+    """Stop Lava's processes; kill them if a run is in progress or if they do not stop in time."""
     if runtime is None or runtime._messaging_infrastructure is None:
-        return  # it never came to start any
+        return  # nothing was started
     if runtime._is_started and not runtime._is_running:
         stopping = threading.Thread(target=runtime.stop, daemon=True)
         stopping.start()
-        stopping.join(SECONDS_TO_END)
+        stopping.join(STOP_SECONDS)
         if not stopping.is_alive():
             return
     for actor in runtime._messaging_infrastructure.actors:
         if not actor._is_done:
             actor.kill()
     runtime._is_started = runtime._is_running = False
-    runtime.join()  # its ports, which wait in threads
-    runtime._messaging_infrastructure.stop()  # waits for the killed, and gives their shared memory back
+    runtime.join()  # its ports, which have threads
+    runtime._messaging_infrastructure.stop()  # waits for the killed processes and frees their shared memory
     runtime._watchdog_manager.stop()

@@ -1,7 +1,7 @@
-"""The layer as one process model of ours: its synapses and its neurons, for many samples side by side.
+"""A layer as one process model of ours: its synapses and its neurons, for many samples in parallel.
 
-The integers are those of `stock_layers`, and so are the time steps: what arrives in one step is integrated
-in the next. Beside faster products, fewer processes and larger messages are what saves time.
+Integers and timing equal those of `stock_layers`: currents that arrive in one step are integrated in the
+next. It is faster because of faster products, fewer processes and larger messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # c
 
 from ...base import Array
 from ...ir import STATE_EXPONENT, Conv2d, Shape
-from .models import HeldBack
+from .models import DelayBuffer
 from .neurons import Neurons
 from .plans import Arrival, Plan, lava_shape
 from .processes import Layer, port_name
@@ -34,7 +34,7 @@ from lava.proc.lif.models import AbstractPyLifModelFixed
 
 @lru_cache
 def fast_layer(sources: int) -> type:
-    """The model of a layer with so many sources: Lava wants every port declared in the class."""
+    """Return the model of a layer with `sources` ports; Lava requires each port as a class attribute."""
     ports = {port_name(index): LavaPyType(PyInPort.VEC_DENSE, np.int8) for index in range(sources)}
     model = type(f"FastLayer{sources}", (AbstractFastLayer,), ports)
     declared: type = implements(proc=Layer, protocol=LoihiProtocol)(requires(CPU)(model))
@@ -42,37 +42,37 @@ def fast_layer(sources: int) -> type:
 
 
 class AbstractFastLayer(PyLoihiProcessModel):  # type: ignore[misc]
-    """In each time step: integrate what arrived in the last one, fire, then receive and multiply."""
+    """In each time step, integrates the currents of the last one and fires, then receives and multiplies."""
 
     s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int8)
 
     def __init__(self, proc_params: dict[str, Any]) -> None:
         super().__init__(proc_params)
-        threadpool_limits(1, user_api="blas")  # the layers themselves run side by side
+        threadpool_limits(1, user_api="blas")  # layers already run in parallel
         self.plan: Plan = proc_params["plan"]
         self.neurons = neurons_of(self.plan)
         self.currents = [Current(self.plan, arrival) for arrival in self.plan.arrivals]
-        self.arrived = self._rest()
+        self.arrived = self._no_current()
 
     def run_spk(self) -> None:
         if self.plan.resets_at(self.time_step):
             self.neurons.reset()
         spikes = self.neurons.step(self.arrived)
-        self.s_out.send(spikes)  # before it waits for others, so that loops do not block
+        self.s_out.send(spikes)  # before receiving, so that loops do not deadlock
         self._write_tapes(spikes)
         received = [getattr(self, port_name(index)).recv() for index in range(len(self.plan.sources))]
         self.arrived = self._sum(received)
 
-    def _rest(self) -> Array:
+    def _no_current(self) -> Array:
         shape = (*self.plan.lanes, *lava_shape(self.plan.population.shape))
         return np.zeros(shape, np.float64 if self.plan.proven else np.int32)
 
     def _sum(self, received: list[Array]) -> Array:
-        """Of all synapses. Sums of several are taken in float64, or in Lava's own 32 bits."""
+        """Sum the currents of all synapses, in float64 or in Lava's 32 bits."""
         results = [current(self.time_step, received[current.port]) for current in self.currents]
         if len(results) == 1 and results[0].shape == self.arrived.shape:
             return results[0]
-        total = self._rest()
+        total = self._no_current()
         for current, result in zip(self.currents, results, strict=True):
             total[current.inside] += result
         return total
@@ -85,27 +85,27 @@ class AbstractFastLayer(PyLoihiProcessModel):  # type: ignore[misc]
 
 
 class Current:
-    """One connection, ready to compute.
+    """A prepared connection: computes its currents.
 
-    What it multiplied last is kept: a picture that stands still is multiplied once for all its time steps.
+    The last product is kept, so that a constant input is multiplied only once.
     """
 
     def __init__(self, plan: Plan, arrival: Arrival) -> None:
         connection, source = arrival.connection, arrival.source.shape
         target = plan.population.shape
         self.port = arrival.port
-        self.product = product(connection, source, target, arrival.kind, _unit(plan))
+        self.product = product(connection, source, target, arrival.kind, _weight_scale(plan))
         self.inside = self.product.inside
         self.wraps = not plan.proven
         self.clamps = isinstance(connection.synapse, Conv2d)
         shape = (*plan.lanes, *lava_shape(source))
         silent = min(connection.delay, plan.timesteps)
-        self.held_back = HeldBack(shape, arrival.wait, silent, plan.timesteps, arrival.source_depth + 1)
+        self.delayed = DelayBuffer(shape, arrival.wait, silent, plan.timesteps, arrival.source_depth + 1)
         self.seen: Array | None = None
         self.result: Array = np.zeros(0)
 
     def __call__(self, time_step: int, received: Array) -> Array:
-        values = self.held_back(time_step, received)
+        values = self.delayed(time_step, received)
         if self.seen is None or not np.array_equal(values, self.seen):
             self.seen, self.result = values, self._multiply(values)
         return self.result
@@ -115,12 +115,12 @@ class Current:
         if not self.wraps:
             return exact
         whole = exact.astype(np.int32)
-        clamped: Array = signed_clamp(whole, bits=24) if self.clamps else whole  # as Lava's synapses do
+        clamped: Array = signed_clamp(whole, bits=24) if self.clamps else whole  # like Lava's synapses
         return clamped
 
 
-def _unit(plan: Plan) -> float:
-    """What a weight of one counts: in Lava's wrapping arithmetic, the lowest exponent is the unit."""
+def _weight_scale(plan: Plan) -> float:
+    """Return the scale of weights: the state's unit, or the lowest exponent in Lava's arithmetic."""
     return plan.membrane.unit if plan.proven else 2.0**-plan.lowest_exponent
 
 
@@ -131,7 +131,7 @@ def neurons_of(plan: Plan) -> Neurons | WrappingNeurons:
 
 
 class WrappingNeurons(AbstractPyLifModelFixed):  # type: ignore[misc]
-    """Lava's own arithmetic, for states that may leave their 24 bits: currents wrap, voltages clip."""
+    """Lava's own arithmetic, for states that may overflow 24 bits: currents wrap, voltages clip."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__({})

@@ -1,7 +1,7 @@
 """Network -> connected Lava processes, a run configuration that chooses their models, and tapes.
 
-One process sends the input, and one per population (`Layer`) computes. The run configuration chooses how:
-`fast_layers` (one process model of ours) or `stock_layers` (a graph of Lava's own processes).
+One process sends the input, and one process per population (`Layer`) computes. The run configuration chooses
+its model: `fast_layers` (one process model of ours) or `stock_layers` (a graph of Lava's own processes).
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ FLOAT = {
     Window: WindowModelFloat,
 }
 EITHER = {TapeInput: TapeInputModel, TapeOutput: TapeOutputModel, DelayLine: DelayLineModel}
-TAPE_BYTES = 2**27  # of all tapes together: their rows are used again and again
+TAPE_BYTES = 2**27  # memory limit for all tapes; rows are reused
 MOST_ROWS = 256
 
 
 @record
 class LavaGraph:
-    """Connected processes, how to run them, and the tapes on which they read and leave their traces."""
+    """Connected processes, their run configuration, and the tapes of inputs and traces."""
 
     source: TapeInput
     configuration: Loihi2SimCfg
@@ -67,16 +67,18 @@ class LavaGraph:
 
 
 def build(network: AnyNetwork, probed: Collection[str], lanes: int | None) -> LavaGraph:
-    """A process for the input and one per population, connected; without lanes, of Lava's own models."""
+    """Build and connect the input and one process per population; without lanes, with Lava's own models."""
     depths = pipeline_depths(network)
-    beside: Shape = () if lanes is None else (lanes,)
-    spikes, voltages = _tapes(network, probed, beside)
+    lane_axis: Shape = () if lanes is None else (lanes,)
+    spikes, voltages = _tapes(network, probed, lane_axis)
     rows = len(next(iter((*spikes.values(), *voltages.values()))))
-    shape = (*beside, *lava_shape(network.input.shape))
+    shape = (*lane_axis, *lava_shape(network.input.shape))
     input_tape = Tape(rows, shape, np.int32)
     source = TapeInput(shape=shape, tape=input_tape, name=network.input.name)
     layers = {
-        p.name: Layer(plan=plan_layer(network, p, depths, beside, (spikes.get(p.name), voltages.get(p.name))))
+        p.name: Layer(
+            plan=plan_layer(network, p, depths, lane_axis, (spikes.get(p.name), voltages.get(p.name)))
+        )
         for p in network.layers
     }
     senders: dict[str, Any] = {network.input.name: source, **layers}
@@ -96,31 +98,31 @@ def build(network: AnyNetwork, probed: Collection[str], lanes: int | None) -> La
 
 
 def _tapes(
-    network: AnyNetwork, probed: Collection[str], beside: Shape
+    network: AnyNetwork, probed: Collection[str], lane_axis: Shape
 ) -> tuple[dict[str, Tape], dict[str, Tape]]:
-    """Tapes of spikes and of voltages, for what is probed and for the output."""
+    """Return tapes of spikes and of voltages, for probed populations and for the output."""
     kind = np.float64 if isinstance(network, FoldedNetwork) else np.int32
     silent = not fires(network.output.neuron)
     firing = [p for p in network.layers if p.name in probed or (p is network.output and not silent)]
     charged = [p for p in network.layers if p.name in probed or (p is network.output and silent)]
 
     def sizes(populations: Sequence[Source]) -> int:
-        return sum(p.size for p in populations) * prod(beside)
+        return sum(p.size for p in populations) * prod(lane_axis)
 
     row = sizes(firing) + sizes(charged) * np.dtype(kind).itemsize + sizes([network.input]) * 4
     rows = int(np.clip(TAPE_BYTES // row, 1, MOST_ROWS))
 
     def made(populations: Sequence[Source], kind: Any) -> dict[str, Tape]:
-        return {p.name: Tape(rows, (*beside, *lava_shape(p.shape)), kind) for p in populations}
+        return {p.name: Tape(rows, (*lane_axis, *lava_shape(p.shape)), kind) for p in populations}
 
     return made(firing, np.bool_), made(charged, kind)
 
 
 class ModelChoice(dict[Any, Any]):
-    """Which model runs which process, by its type.
+    """Maps each process to its model, by the type of the process.
 
-    Lava looks processes up one by one here, before it would search for models by executing every file of
-    our package as a module of its own; and processes that are part of others are not known beforehand.
+    Lava looks processes up here first. Otherwise it would search for models by executing every file of our
+    package. Keys are types because processes inside other processes do not exist yet.
     """
 
     def __contains__(self, process: object) -> bool:
@@ -132,7 +134,7 @@ class ModelChoice(dict[Any, Any]):
 
 
 def configuration(*, real: bool, stock: bool) -> Loihi2SimCfg:
-    """Lava's run configuration: floating-point or fixed-point models, Lava's own layers or ours."""
+    """Return a run configuration: floating-point or fixed-point models, Lava's own layers or ours."""
     stock_layer = StockLayerFloat if real else StockLayerFixed
     models = {**(FLOAT if real else FIXED), **EITHER, Layer: stock_layer if stock else fast_layer}
     return Loihi2SimCfg(

@@ -1,7 +1,7 @@
 """Process models of our small processes, for Lava's CPU simulator, in fixed point and floating point.
 
-NumPy only: calling torch inside a Lava process hangs. The arithmetic of the neurons is inherited from
-Lava's own LIF, which is the judge; we add thresholds per neuron, phases and tapes.
+They use NumPy only: calling torch inside a Lava process hangs. The neurons inherit the arithmetic of Lava's
+own LIF, to stay independent of ours; we add thresholds per neuron, resets and tapes.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class TapeOutputModel(PyLoihiProcessModel):  # type: ignore[misc]
         self.proc_params["tape"].write(self.time_step, self.s_in.recv())
 
 
-class HeldBack:
-    """What was heard `wait` steps ago; the last `silent` steps of a sample are not heard."""
+class DelayBuffer:
+    """Returns what was received `wait` steps ago, and zeros for the last `silent` steps of a sample."""
 
     def __init__(self, shape: tuple[int, ...], wait: int, silent: int, interval: int, offset: int) -> None:
-        self.rest = np.zeros(shape, np.int32)
-        self.waiting: deque[Array] = deque([self.rest] * wait)
-        self.interval, self.offset, self.heard = interval, offset, interval - silent
+        self.zeros = np.zeros(shape, np.int32)
+        self.waiting: deque[Array] = deque([self.zeros] * wait)
+        self.interval, self.offset, self.passed = interval, offset, interval - silent
 
     def __call__(self, time_step: int, received: Array) -> Array:
         step = (time_step - self.offset) % self.interval
-        self.waiting.append(received if step < self.heard else self.rest)
+        self.waiting.append(received if step < self.passed else self.zeros)
         return self.waiting.popleft()
 
 
@@ -65,10 +65,10 @@ class DelayLineModel(PyLoihiProcessModel):  # type: ignore[misc]
     def __init__(self, proc_params: dict[str, Any]) -> None:
         super().__init__(proc_params)
         names = ("shape", "delay", "silent", "interval", "offset")
-        self.held_back = HeldBack(*(proc_params[name] for name in names))
+        self.delayed = DelayBuffer(*(proc_params[name] for name in names))
 
     def run_spk(self) -> None:
-        self.s_out.send(self.held_back(self.time_step, self.s_in.recv()))
+        self.s_out.send(self.delayed(self.time_step, self.s_in.recv()))
 
 
 class AbstractWindowModel(PyLoihiProcessModel):  # type: ignore[misc]
@@ -99,8 +99,8 @@ class WindowModelFloat(AbstractWindowModel):
     a_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, float)
 
 
-class _OnTapes:
-    """What we add to Lava's LIF models: a threshold per neuron, a reset by phase, a trace on tapes."""
+class _Traced:
+    """Additions to Lava's LIF models: a reset at the start of a sample, and a trace on tapes."""
 
     proc_params: Any
     time_step: int
@@ -108,7 +108,7 @@ class _OnTapes:
     v: Array
     s_out_buff: Array
 
-    def _reset_by_phase(self) -> None:
+    def _reset_at_sample_start(self) -> None:
         if self.proc_params["plan"].resets_at(self.time_step):
             self.u[:] = 0
             self.v[:] = 0
@@ -124,11 +124,11 @@ class _OnTapes:
 @implements(proc=TapedLif, protocol=LoihiProtocol)
 @requires(CPU)
 @tag("fixed_pt")
-class TapedLifModelFixed(_OnTapes, AbstractPyLifModelFixed):  # type: ignore[misc]
+class TapedLifModelFixed(_Traced, AbstractPyLifModelFixed):  # type: ignore[misc]
     a_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
     s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=24)
     vth: np.ndarray[Any, Any] = LavaPyType(np.ndarray, np.int32, precision=18)
-    # Lava's LIF keeps 16 bits of it, and would cut wider ones in silence.
+    # Lava's LIF declares 16 bits, and would truncate wider biases silently.
     bias_mant: np.ndarray[Any, Any] = LavaPyType(np.ndarray, np.int32, precision=24)
 
     def __init__(self, proc_params: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class TapedLifModelFixed(_OnTapes, AbstractPyLifModelFixed):  # type: ignore[mis
         return fires
 
     def run_spk(self) -> None:
-        self._reset_by_phase()
+        self._reset_at_sample_start()
         super().run_spk()
         self._write_tapes()
 
@@ -152,7 +152,7 @@ class TapedLifModelFixed(_OnTapes, AbstractPyLifModelFixed):  # type: ignore[mis
 @implements(proc=TapedLif, protocol=LoihiProtocol)
 @requires(CPU)
 @tag("floating_pt")
-class TapedLifModelFloat(_OnTapes, AbstractPyLifModelFloat):  # type: ignore[misc]
+class TapedLifModelFloat(_Traced, AbstractPyLifModelFloat):  # type: ignore[misc]
     s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, float)
     vth: np.ndarray[Any, Any] = LavaPyType(np.ndarray, float)
 
@@ -161,6 +161,6 @@ class TapedLifModelFloat(_OnTapes, AbstractPyLifModelFloat):  # type: ignore[mis
         return fires
 
     def run_spk(self) -> None:
-        self._reset_by_phase()
+        self._reset_at_sample_start()
         super().run_spk()
         self._write_tapes()

@@ -1,4 +1,4 @@
-"""EXECUTOR: the file network.net in lava-dl's own reader; its trace has no voltages."""
+"""EXECUTOR: the file network.net in lava-dl's own reader; the trace has no voltages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check() -> str:
 
 @contextmanager
 def _file(network: IntNetwork, given: Path | bytes | None) -> Iterator[Path]:
-    """The file that was given, or one with the content that was given, or one that is written here."""
+    """Yield the given path, or a temporary file with the given content or the network."""
     if isinstance(given, Path):
         yield given
         return

@@ -1,9 +1,10 @@
-"""Neurons in NumPy, all of a population and of all lanes at once, in Lava's axes.
+"""Neurons in NumPy, for all neurons of a population and all lanes at once, in Lava's axes.
 
-`Neurons` is `ir.Membrane` in place, for speed; tests hold it to the reference and to Lava's own neurons.
+`Neurons` repeats `ir.Membrane` in place, for speed; tests compare it with the reference and with Lava's own
+neurons.
 
-Whole numbers are kept in floats where `bounds` proves that no state leaves its 24 bits: then Lava's
-wrapping of currents and clipping of voltages can never act, and float32 holds every state exactly.
+Integers are stored in floats if it is proved that no state overflows 24 bits. Lava's wrapping of currents and
+clipping of voltages then never happens, and float32 holds every state exactly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DecayInPlace = Callable[[Array], None]
 
 
 class Neurons:
-    """One time step: decay, integrate, fire, reset; of whole numbers, in floats that hold their states."""
+    """Decays, integrates, fires and resets; integers are stored in floats that hold all states."""
 
     def __init__(self, rule: Membrane, shape: Shape) -> None:
         kind = _state_type(rule)
@@ -39,7 +40,7 @@ class Neurons:
             self.current.fill(0)
 
     def step(self, synapses: Array) -> Array:
-        """Spikes, given the sum of the synapses, which is left as it is."""
+        """Return the spikes, given the synaptic current, which is not modified."""
         if self.current is not None and self.decay_current is not None:
             self.decay_current(self.current)
             self.current += synapses
@@ -56,17 +57,17 @@ class Neurons:
         if self.silence is not None:
             return self.silence
         spikes: Array = self.voltage > self.threshold
-        self.voltage *= ~spikes  # many times faster than an assignment where they are
+        self.voltage *= ~spikes  # many times faster than a masked assignment
         return spikes
 
 
 def _state_type(rule: Membrane) -> type:
-    """float32 holds integer states whose decays only move the point; all else is computed in float64."""
-    return np.float32 if all(map(_moves_the_point, (rule.decay_current, rule.decay_voltage))) else np.float64
+    """Return float32 if all decays are exact in it, else float64."""
+    return np.float32 if all(map(_exact_in_float32, (rule.decay_current, rule.decay_voltage))) else np.float64
 
 
-def _moves_the_point(decay: Decay) -> bool:
-    """Whether a decay multiplies integers by zero or a power of two."""
+def _exact_in_float32(decay: Decay) -> bool:
+    """Return whether a decay multiplies integers by zero or a power of two."""
     match decay:
         case Truncation(amount=amount):
             return amount == DECAY_ONE or DECAY_ONE % (DECAY_ONE - amount) == 0
@@ -77,10 +78,10 @@ def _moves_the_point(decay: Decay) -> bool:
 
 
 def _in_place(decay: Decay) -> DecayInPlace | None:
-    """The decay, or None where it forgets everything within a step.
+    """Return the decay as an in-place function, or None if it keeps no state.
 
-    What a truncation keeps is a float without rounding. Its product with a state of 24 bits is one too: in
-    float64 always, in float32 where it is a power of two.
+    The fraction that a truncation keeps is exact as a float. So is its product with a 24-bit state: always in
+    float64, and in float32 if the fraction is a power of two.
     """
     if decay.kept == 0:
         return None

@@ -8,7 +8,7 @@ from ...base import Array
 from ...ir import IntNetwork, Trace
 from .. import lava
 from ..options import ExecutionOptions
-from ..trial import one_neuron_fires
+from ..trial import check_one_neuron
 
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
@@ -17,5 +17,5 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
 
 
 def check() -> str:
-    fired = one_neuron_fires("Lava", run)
-    return f"{metadata.version('lava-nc')}, {fired}"
+    result = check_one_neuron("Lava", run)
+    return f"{metadata.version('lava-nc')}, {result}"

@@ -1,12 +1,11 @@
-"""What each Lava process of a network has to do, and when; no Lava is needed to plan.
+"""What each Lava process of a network computes, and when. Planning needs no Lava.
 
-Every synapse of Lava delays by one time step, so a population at depth d (the input: 0) sees step
-k of the stream at Lava's time step k + d + 1. A connection that skips layers, or has a delay, would
-arrive early; it waits depth(target) - depth(source) - 1 + delay steps. That must not be negative:
-depths are the smallest for which it is not.
+Every synapse of Lava delays spikes by one time step, so a population at depth d (the input has depth 0) sees
+step k of the stream at Lava's time step k + d + 1. A connection that skips layers, or has a delay, waits
+another depth(target) - depth(source) - 1 + delay steps. Depths are the smallest that make no wait negative.
 
-Samples are streamed back to back. Each population is reset in the step in which the first step of a
-sample reaches it, and what is under way at the end of a sample never arrives.
+Samples are streamed back to back. Each population is reset when the first step of a sample reaches it, and
+spikes that would arrive after the end of their sample are dropped.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ from ...ir import (
 )
 from .tapes import Tape
 
-LARGEST_SUM = 2**30  # Lava adds in 32 bits with sign, dense ones doubled; float64 holds far larger ones
+LARGEST_SUM = 2**30  # Lava adds in signed 32 bits and doubles dense weights; float64 holds far larger sums
 Source = Population[Input | AnyNeuron]
 
 
 @record
 class Arrival:
-    """One connection into a population: spikes of port `port`, held back for `wait` steps.
+    """One connection into a population: spikes of port `port`, delayed by `wait` steps.
 
-    What the source sends in the last `delay` steps of a sample would arrive in the next one, and is dropped.
+    Spikes of the last `delay` steps of a sample would arrive in the next sample, and are dropped.
     """
 
     connection: Connection
@@ -57,15 +56,15 @@ class Arrival:
     source_depth: int
     port: int
     wait: int
-    kind: type[np.floating[Any]]  # of floats that hold all its sums
+    kind: type[np.floating[Any]]  # a float type that is exact on all its sums
 
 
 @record
 class Plan:
     """What the process of one population computes.
 
-    `lanes` is empty, or holds how many samples run side by side, each in a copy of the network.
-    `proven` says whether no state can leave its 24 bits, whatever the input.
+    `lanes` is empty, or holds the number of samples that run in parallel. `proven` says whether it is proved
+    that no input can overflow the 24-bit state.
     """
 
     population: AnyPopulation
@@ -84,7 +83,7 @@ class Plan:
 
     @property
     def lowest_exponent(self) -> int:
-        """Of the synapses into the population; Lava's fixed-point currents count in units of it."""
+        """The lowest weight exponent of all synapses, which is the unit of Lava's fixed-point currents."""
         return min(arrival.connection.synapse.exponent for arrival in self.arrivals)
 
     def resets_at(self, time_step: int) -> bool:
@@ -98,7 +97,7 @@ def plan_layer(
     lanes: Shape,
     probes: tuple[Tape | None, Tape | None],
 ) -> Plan:
-    """The plan of one population; `probes` are the tapes of its spikes and of its voltages."""
+    """Plan one population; `probes` are the tapes of its spikes and of its voltages."""
     named: dict[str, Source] = {p.name: p for p in network.populations}
     entering = network.entering(population.name)
     sources = list(dict.fromkeys(connection.source for connection in entering))
@@ -131,9 +130,9 @@ def plan_layer(
 def _proven(
     network: AnyNetwork, population: AnyPopulation, entering: Sequence[Connection], sums: Sequence[float]
 ) -> bool:
-    """Whether no sum and no state of an integer population can leave its 24 bits.
+    """Return whether it is proved that no sum and no state of an integer population overflows 24 bits.
 
-    Mostly it is enough to add up all |weight * input| and |bias|; else intervals are asked (`bounds`).
+    The sum of all |weight * input| and |bias| is usually small enough; if not, use `state_intervals`.
     """
     rule = membrane(population.neuron, network.timesteps)
     lowest = min(connection.synapse.exponent for connection in entering)
@@ -141,26 +140,26 @@ def _proven(
     for connection, total in zip(entering, shifted, strict=True):
         if total >= LARGEST_SUM:
             raise SimulationError(
-                f"{connection.label}: sums of up to {total:.3g}; Lava adds in 32 bits, which hold them up to "
+                f"{connection.label}: sums of up to {total:.3g}; Lava adds in 32 bits, which are exact below "
                 f"{LARGEST_SUM}. Quantize with a smaller scale."
             )
     if max(shifted) > STATE_LIMIT:
         return False
-    current = sum(shifted) * rule.unit * 2.0**lowest * _added_up(rule.decay_current, network.timesteps)
+    current = sum(shifted) * rule.unit * 2.0**lowest * _accumulated(rule.decay_current, network.timesteps)
     bias = float(np.abs(rule.bias).max())
-    if (current + bias) * _added_up(rule.decay_voltage, network.timesteps) <= STATE_LIMIT:
+    if (current + bias) * _accumulated(rule.decay_voltage, network.timesteps) <= STATE_LIMIT:
         return True
     intervals = state_intervals(network, population)
     return max(float(np.abs(side).max()) for interval in intervals for side in interval) <= STATE_LIMIT
 
 
-def _added_up(decay: Decay, timesteps: int) -> float:
-    """What a sample's steps of one each add up to: the sum over k of kept**k"""
+def _accumulated(decay: Decay, timesteps: int) -> float:
+    """Return the sum of kept**k over the time steps k: the state reached by an input of 1 per step."""
     return float(np.sum(decay.kept ** np.arange(timesteps)))
 
 
 def pipeline_depths(network: AnyNetwork) -> dict[str, int]:
-    """The smallest depths with depth(target) >= depth(source) + 1 - delay for every connection."""
+    """Return the smallest depths with depth(target) >= depth(source) + 1 - delay for every connection."""
     found = dict.fromkeys((population.name for population in network.populations), 0)
     for _ in network.populations:
         late = [c for c in network.connections if found[c.target] < found[c.source] + 1 - c.delay]
@@ -171,13 +170,13 @@ def pipeline_depths(network: AnyNetwork) -> dict[str, int]:
                 found[connection.target], found[connection.source] + 1 - connection.delay
             )
     raise SimulationError(
-        f"{late[0].label}: closes a loop of more connections than its delays have steps; every connection "
-        "of Lava takes one, so it cannot run this loop. Use the emulator."
+        f"{late[0].label}: closes a loop with more connections than steps of delay; every connection "
+        "takes one step in Lava, so it cannot run this loop. Use the emulator."
     )
 
 
 def probed_names(network: AnyNetwork, probe: Iterable[str] | None) -> list[str]:
-    """The populations whose spikes and voltages are kept: those asked for, or all but the input."""
+    """Return the names of populations to probe; by default all but the input."""
     names = [population.name for population in network.layers]
     if probe is None:
         return names
@@ -189,7 +188,7 @@ def probed_names(network: AnyNetwork, probe: Iterable[str] | None) -> list[str]:
 
 
 def message_bits(source: Source) -> int:
-    """Bits of a graded spike; none for a plain one."""
+    """Return the bits of a graded spike; 0 for a binary one."""
     match source.neuron:
         case Input(minimum=minimum, maximum=maximum):
             return max(1, max(abs(minimum), maximum).bit_length())
@@ -200,10 +199,10 @@ def message_bits(source: Source) -> int:
 
 
 def lava_shape(shape: Shape) -> Shape:
-    """Lava's axes are (x, y, channel)."""
+    """Return a shape in Lava's axes: (x, y, channel)."""
     return shape[::-1]
 
 
 def to_lava(values: Array, shape: Shape) -> Array:
-    """One value per neuron, in Lava's axes."""
+    """Return one value per neuron, in Lava's axes."""
     return np.broadcast_to(values, shape).T.copy()

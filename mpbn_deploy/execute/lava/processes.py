@@ -1,4 +1,4 @@
-"""Our Lava processes: one per population, and what Lava has none of to build it from Lava's own."""
+"""Our Lava processes: a layer per population, and parts of it that Lava does not provide."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ class TapeOutput(AbstractProcess):  # type: ignore[misc]
 
 
 class Layer(AbstractProcess):  # type: ignore[misc]
-    """A population and all synapses into it: spikes of each source come in, its own go out.
+    """A population and all synapses into it: receives the spikes of each source, sends its own.
 
-    In the run configuration, one of several models is chosen for it: a graph of Lava's own processes, or
-    one model of ours that does the work of all of them.
+    The run configuration chooses its model: a graph of Lava's own processes, or one process model of ours.
     """
 
     def __init__(self, *, plan: Plan) -> None:
@@ -50,10 +49,10 @@ def port_name(index: int) -> str:
 
 
 class DelayLine(AbstractProcess):  # type: ignore[misc]
-    """Sends what it received `delay` time steps ago: a path that is shorter than its neighbour waits.
+    """Delays spikes by `delay` time steps, to align paths of different depth.
 
-    Samples of `interval` steps start at the steps of phase `offset`. What comes in the last `silent` steps of
-    one would arrive in the next, and is dropped.
+    Samples of `interval` steps start at time steps of phase `offset`. Spikes of the last `silent` steps of a
+    sample would arrive in the next sample, and are dropped.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class DelayLine(AbstractProcess):  # type: ignore[misc]
 
 
 class Window(AbstractProcess):  # type: ignore[misc]
-    """Passes currents on inside a window of the target, zeros around it; `ends` are its slices, per axis."""
+    """Passes currents inside a window of the target, zeros elsewhere; `ends` holds (start, stop) per axis."""
 
     def __init__(self, *, shape: Shape, ends: tuple[tuple[int, int], ...], name: str) -> None:
         super().__init__(shape=shape, ends=ends, name=name)
@@ -74,10 +73,10 @@ class Window(AbstractProcess):  # type: ignore[misc]
 
 
 class TapedLif(AbstractProcess):  # type: ignore[misc]
-    """LIF neurons with a threshold and a bias each, reset by phase, whose trace goes to tapes.
+    """LIF neurons with their own thresholds and biases, reset at the start of a sample, traced on tapes.
 
-    Lava's own LIF declares one threshold for all neurons. Variables bear Lava's names; `shift` is
-    the power of two by which synaptic input is scaled in fixed point (6 in Lava's own LIF).
+    Lava's own LIF has one threshold for all neurons. Variables have Lava's names; `shift` is the power of two
+    by which synaptic input is scaled in fixed point (6 in Lava's own LIF).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Synapses as matrix products, on values in Lava's axes [lanes, x, y, channel] or [lanes, feature].
 
-A convolution gathers what each neuron reads (im2col) and multiplies it by the kernel, so that all sums
-are taken by BLAS. They are exact in floats of the kind that `ir.exact_float` proves wide enough.
+A convolution gathers the receptive field of each neuron (im2col) and multiplies it by the kernel with BLAS.
+Sums are exact in the float type that `ir.exact_float` returns.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing_extensions import assert_never
 from ...base import Array
 from ...ir import Connection, Conv2d, Dense, Shape, output_shape, span, window
 
-GATHERED_BYTES = 2**22  # of what is gathered at once: it should stay in the cache until it is multiplied
+GATHERED_BYTES = 2**22  # receptive fields gathered at once, which should fit the cache
 
 
 def multiply(left: Array, right: Array, product: Array) -> None:
-    """product = left @ right, by SciPy's BLAS, in place; all are contiguous.
+    """product = left @ right, with SciPy's BLAS, in place; all arrays are contiguous.
 
-    Lava lives with NumPy below 2 only, whose BLAS takes processors that came after it for very old ones, and
-    then is five times slower. SciPy, which Lava needs too, brings one of its own that knows them.
+    Lava requires NumPy 1, whose BLAS does not recognize newer processors and is five times slower on them.
+    SciPy, which Lava requires too, brings a newer BLAS.
     """
     gemm = sgemm if left.dtype == np.float32 else dgemm
-    gemm(1.0, right.T, left.T, beta=0.0, c=product.T, overwrite_c=True)  # BLAS counts in columns
+    gemm(1.0, right.T, left.T, beta=0.0, c=product.T, overwrite_c=True)  # BLAS is column-major
 
 
 class DenseProduct:
-    """target = weight * values, with rows and columns of the weight in Lava's order"""
+    """target = weight @ values, with rows and columns of the weight in Lava's order"""
 
     def __init__(self, synapse: Dense, source: Shape, target: Shape, kind: type, factor: float) -> None:
         weight = synapse.weight.astype(np.float64).reshape(*target, *source)
@@ -48,7 +48,7 @@ class DenseProduct:
 
 
 class ConvolutionProduct:
-    """target[x, y, o] = sum over the pixels it reads of weight * values, inside the window of the synapse"""
+    """target[x, y, o] = sum of weight * values over the receptive field, inside the window of the synapse"""
 
     def __init__(self, synapse: Conv2d, source: Shape, kind: type, factor: float) -> None:
         self.synapse = synapse
@@ -86,7 +86,7 @@ class ConvolutionProduct:
             columns[:, group * channels : (group + 1) * channels] = own
 
     def _gather(self, values: Array) -> Array:
-        """What each neuron of the window reads, group by group, in memory that is used again."""
+        """Return the receptive fields of the window by group, in memory that is reused."""
         (step_y, step_x), (skip_y, skip_x) = self.synapse.stride, self.synapse.dilation
         reach_y, reach_x = span(self.synapse)
         read = sliding_window_view(self._padded(values), (reach_x, reach_y), axis=(1, 2))  # type: ignore[call-overload]
@@ -113,7 +113,7 @@ Product = DenseProduct | ConvolutionProduct
 
 
 def product(connection: Connection, source: Shape, target: Shape, kind: type, factor: float) -> Product:
-    """The synapse times 2**exponent and a factor, ready to compute in floats of that kind."""
+    """Prepare a synapse, times 2**exponent and a factor, in floats of type `kind`."""
     synapse = connection.synapse
     factor = factor * 2.0**synapse.exponent
     match synapse:

@@ -1,7 +1,7 @@
-"""A network that stays compiled: build once, run many.
+"""A compiled network that runs many times.
 
-Time never stops in a session. Each run is the next part of one endless stream of samples; between two
-runs, as many time steps pass with no input as the deepest population is late, up to a whole sample.
+A session is one continuous stream of samples, and each run appends to it. Between two runs, zeros are fed
+until the last sample has passed the deepest population, rounded up to a whole sample.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 from ...base import Array, OptionError, SimulationError, Watch, unwatched
 from ...base.arguments import HANG_SECONDS
-from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values, fires
+from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
+from ..traces import outputs_of
 from .compat import load_lava, quiet
 from .plans import pipeline_depths, probed_names
 from .tapes import Tape
@@ -24,23 +25,23 @@ from .tapes import Tape
 if TYPE_CHECKING:
     from .graph import LavaGraph
 
-MOST_LANES = 64  # samples side by side
-TYPICAL_RUN = 64  # samples of a run, where nobody says how many
-STEP_SECONDS = 2e-4  # that Lava takes per process for a time step in which nothing is computed
-PRODUCTS_PER_SECOND = 2e10  # on a busy processor
-LANE_BYTES = 2**29  # of the states of all lanes
-BYTES_PER_NEURON = 16  # state, sum of synapses, and messages under way
-BLOCKS = 100  # in which a run is made; between two of them progress is shown
+MOST_LANES = 64  # samples run in parallel
+TYPICAL_RUN = 64  # samples of a run, if unknown
+STEP_SECONDS = 2e-4  # overhead of Lava per process and time step
+PRODUCTS_PER_SECOND = 2e10  # multiply-accumulates on a busy processor
+LANE_BYTES = 2**29  # memory limit for the states of all lanes
+BYTES_PER_NEURON = 16  # state, synaptic current, and messages in flight
+BLOCKS = 100  # of a run; progress is shown after each
 SMALLEST_BLOCK = 8  # time steps
 
 
 class Session:
-    """`with Session(network) as session: session.run(inputs)`, as often as wanted.
+    """`with Session(network) as session: session.run(inputs)`, any number of times.
 
-    `probe` names the populations whose spikes and voltages are kept (default: all); outputs always are.
-    `lanes` is how many samples run side by side. With `stock`, Lava's own process models run instead
-    of ours, one sample after the other. A block of time steps that takes longer than `patience` seconds is
-    taken to hang, and ends the session.
+    `probe` names the populations whose spikes and voltages the trace holds (default: all). `lanes` is the
+    number of samples that run in parallel. With `stock`, Lava's own process models run instead of ours, one
+    sample at a time. `patience` is the time limit, in seconds, for a block of time steps; exceeding it ends
+    the session.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Session:
         patience: float = HANG_SECONDS,
     ) -> None:
         if lanes is not None and (stock or lanes < 1):
-            raise OptionError(f"lanes {lanes}; at least one, and none with Lava's own process models.")
+            raise OptionError(
+                f"lanes={lanes}; give at least 1, and leave it out with stock=True, which has no lanes."
+            )
         self.network = network
         self.probed = probed_names(network, probe)
         self.depths = pipeline_depths(network)
@@ -84,9 +87,9 @@ class Session:
         self._started.__exit__(kind, error, traceback)
 
     def run(self, inputs: Array, *, watch: Watch = unwatched) -> Trace:
-        """Stream the samples through the network; inputs as for `simulate`.
+        """Stream samples through the network; inputs as for `simulate`.
 
-        `watch` sees blocks of time steps go by, to show progress.
+        `watch` shows progress over blocks of time steps.
         """
         if self._graph is None:
             raise SimulationError(
@@ -96,7 +99,7 @@ class Session:
         try:
             return self._run(self._graph, steps, watch)
         except BaseException:
-            self._graph = None  # in the middle of a run nobody knows where Lava's processes are
+            self._graph = None  # Lava's processes are in an unknown state after an interrupted run
             raise
 
     def _run(self, graph: LavaGraph, steps: Array, watch: Watch) -> Trace:
@@ -116,27 +119,27 @@ class Session:
 
 
 def checked_steps(network: AnyNetwork, inputs: Array) -> Array:
-    """Inputs as [samples, timesteps, *shape]; refused where the network cannot take them."""
+    """Return inputs as [samples, timesteps, *shape]; raise if shape or values do not suit the network."""
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, np.asarray(inputs))
     return steps
 
 
 class Streams:
-    """Samples as streams, one in each lane, and what comes out of them.
+    """The samples of a run as one stream per lane, and the traces collected from them.
 
-    Lane l is fed samples l * n, l * n + 1, ... up to the n of a lane; where samples end, zeros are fed.
+    With n samples per lane, lane l is fed samples l * n to l * n + n - 1, and zeros when samples run out.
     """
 
     def __init__(
         self, network: AnyNetwork, graph: LavaGraph, depths: Mapping[str, int], steps: Array, lanes: int
     ) -> None:
         self.network, self.graph, self.depths, self.steps, self.lanes = network, graph, depths, steps, lanes
-        self.in_a_lane = -(-len(steps) // lanes)
-        self.length = self.in_a_lane * network.timesteps
-        # The last sample must reach the deepest population, and the next run begin in phase.
-        late = max(depths.values())
-        self.total = -(-(self.length + late) // network.timesteps) * network.timesteps
+        self.per_lane = -(-len(steps) // lanes)
+        self.length = self.per_lane * network.timesteps
+        # The last sample must pass the deepest population, and the next run must start in phase.
+        deepest = max(depths.values())
+        self.total = -(-(self.length + deepest) // network.timesteps) * network.timesteps
         wide = np.int64 if isinstance(network, IntNetwork) else np.float64
         self.spikes = {name: self._empty(tape, np.bool_) for name, tape in graph.spike_tapes.items()}
         self.voltages = {name: self._empty(tape, wide) for name, tape in graph.voltage_tapes.items()}
@@ -145,15 +148,15 @@ class Streams:
         return np.zeros((self.lanes, self.length, *self._neurons(tape)), kind)
 
     def _neurons(self, tape: Tape) -> Shape:
-        """The axes of a row, without those of lanes."""
+        """Return the shape of a row of a tape, without lanes."""
         return tape.values.shape[1:] if self.graph.lanes is None else tape.values.shape[2:]
 
     def feed(self, start: int, rows: Array) -> None:
-        """Write the steps of the stream from `start` on to the rows of the input tape."""
+        """Write the stream, from step `start` on, to rows of the input tape."""
         tape = self.graph.input_tape.values
         for step, row in enumerate(rows, start=start):
             sample, time_step = divmod(step, self.network.timesteps)
-            chosen = np.arange(self.lanes) * self.in_a_lane + sample
+            chosen = np.arange(self.lanes) * self.per_lane + sample
             tape[row] = 0
             if step < self.length:
                 present = chosen < len(self.steps)
@@ -162,7 +165,7 @@ class Streams:
                 tape[row].reshape(self.lanes, *self._neurons(self.graph.input_tape))[present] = fed
 
     def collect(self, start: int, rows: Array) -> None:
-        """Read what the steps of the stream from `start` on left on the tapes."""
+        """Read the traces of the stream, from step `start` on, from rows of the tapes."""
         for streams, tapes in (
             (self.spikes, self.graph.spike_tapes),
             (self.voltages, self.graph.voltage_tapes),
@@ -178,28 +181,26 @@ class Streams:
     def trace(self) -> Trace:
         spikes = {name: self._by_sample(stream) for name, stream in self.spikes.items()}
         voltages = {name: self._by_sample(stream) for name, stream in self.voltages.items()}
-        last = self.network.output
-        outputs = spikes[last.name].sum(axis=1) if fires(last.neuron) else voltages[last.name][:, -1]
         probed = self.graph.probed
         return Trace(
             spikes={name: values for name, values in spikes.items() if name in probed},
             voltages={name: values for name, values in voltages.items() if name in probed},
-            outputs=outputs,
+            outputs=outputs_of(self.network, spikes, voltages),
         )
 
     def _by_sample(self, stream: Array) -> Array:
         """[lanes, steps, *Lava's axes] as [samples, timesteps, *our axes]"""
-        samples = self.lanes * self.in_a_lane
+        samples = self.lanes * self.per_lane
         values = stream.reshape(samples, self.network.timesteps, *stream.shape[2:])[: len(self.steps)]
         return values.transpose(0, 1, *range(values.ndim - 1, 1, -1))
 
 
 def best_lanes(network: AnyNetwork, samples: int) -> int:
-    """How many samples should run side by side.
+    """Return the number of samples to run in parallel.
 
-    With n samples of T steps, d layers deep, l lanes take (n T / l + d) * (overhead + l * products) seconds:
-    many lanes share the overhead of a time step, few waste less while the pipeline fills and empties. That is
-    least for l = sqrt(n T * overhead / (d * products)), within the memory that we allow ourselves.
+    n samples of T steps through d layers take (n T / l + d) * (overhead + l * products) seconds in l lanes:
+    many lanes share the overhead of a time step, few lanes waste less while the pipeline fills and drains.
+    The minimum is at l = sqrt(n T * overhead / (d * products)), within a limit on memory.
     """
     depth = max(pipeline_depths(network).values())
     seconds = sum(_products(network, c) for c in network.connections) / PRODUCTS_PER_SECOND
@@ -211,7 +212,7 @@ def best_lanes(network: AnyNetwork, samples: int) -> int:
 
 
 def _products(network: AnyNetwork, connection: Connection) -> int:
-    """How many a connection takes in a time step."""
+    """Return the multiply-accumulates of a connection in one time step."""
     synapse = connection.synapse
     if isinstance(synapse, Dense):
         return synapse.weight.size

@@ -1,4 +1,4 @@
-"""Run a network in Lava's CPU simulator, once."""
+"""Run a network once in Lava's CPU simulator."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def run(
 ) -> Trace:
     """Run a network in Lava's simulator; inputs as for `simulate`, options as for `Session`.
 
-    An integer network runs in fixed-point models, a folded one in floating-point models.
+    An IntNetwork runs in fixed-point models, a FoldedNetwork in floating-point models.
     """
-    steps = checked_steps(network, inputs)  # refused before any process is started
+    steps = checked_steps(network, inputs)  # before any process is started
     if lanes is None and not stock:
         lanes = best_lanes(network, len(steps))
     with Session(network, probe=probe, lanes=lanes, stock=stock, patience=patience) as session:
@@ -42,8 +42,7 @@ def run_stock_netx(
 ) -> Trace:
     """Run the file network.net, which holds `network`, in lava-dl's own reader; the trace has no voltages.
 
-    A sample that takes longer than `patience` seconds is taken to hang. `watch` sees the samples go by, to
-    show progress.
+    `patience` is the time limit, in seconds, for one sample. `watch` shows progress over samples.
     """
     from .stock_netx import execute_stock_netx
 

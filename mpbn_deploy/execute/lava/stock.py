@@ -1,4 +1,4 @@
-"""EXECUTOR: Lava's simulator with Lava's own process models, one sample after the other."""
+"""EXECUTOR: Lava's simulator with Lava's own process models, one sample at a time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The layer as a graph of Lava's own synapses and neurons; delay lines and windows are ours.
+"""A layer as a graph of Lava's own synapses and neurons; delay lines and windows are ours.
 
-What a neuron does here is Lava's own statement of it: an independent witness of `ir.Membrane`.
+Lava's own neurons are an independent implementation to check `ir.Membrane` against.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from lava.proc.conv.process import Conv as LavaConv
 from lava.proc.dense.process import Dense as LavaDense
 from lava.utils.weightutils import SignMode
 
-MOST_GROUPS = 127  # Lava's convolution keeps their number in 8 bits with sign, and wraps in silence
-NEVER = 2**17  # shifted by 6 this is above every voltage, because voltages clip at 2**23 - 1
+MOST_GROUPS = 127  # Lava's convolution stores their number in signed 8 bits, and wraps silently
+NEVER = 2**17  # a threshold above every voltage: 2**(17 + 6), and voltages clip at 2**23 - 1
 
 
 class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
@@ -54,7 +54,7 @@ class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
             self._connect(plan, arrival, port)
 
     def _add(self, process: AbstractProcess) -> Any:
-        """Lava finds the processes that a model is made of among its attributes."""
+        """Store a process as an attribute, where Lava looks for the parts of a model."""
         setattr(self, f"part{self.count}", process)
         self.count += 1
         return process
@@ -69,7 +69,7 @@ class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
         raise NotImplementedError
 
     def _delayed(self, plan: Plan, arrival: Arrival, port: Any) -> Any:
-        """The port, or a delay line after it; the line also keeps spikes out of the next sample."""
+        """Return the port, or a delay line after it, which also keeps spikes out of the next sample."""
         delay = arrival.connection.delay
         if arrival.wait == 0 and delay == 0:
             return port
@@ -114,12 +114,12 @@ class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
                 assert_never(synapse)
 
     def _arrive(self, port: Any) -> None:
-        if len(port.shape) != len(self.neurons.a_in.shape):  # a dense layer onto a picture
+        if len(port.shape) != len(self.neurons.a_in.shape):  # a dense synapse into [channels, height, width]
             port = port.reshape(lava_shape(self.neurons.a_in.shape)).transpose([2, 1, 0])
         port.connect(self.neurons.a_in)
 
     def _windowed(self, synapse: Conv2d, convolution: LavaConv) -> Any:
-        """Its port, or the window of it that reaches the target; Lava's convolution has no such."""
+        """Return the output port, with a Window after it if the synapse has a silent border."""
         port = convolution.a_out
         if synapse.silent == NO_BORDER:
             return port
@@ -132,15 +132,15 @@ class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
 
 @implements(proc=Layer)
 class StockLayerFixed(AbstractStockLayer):
-    """In fixed point: synapses multiply by 2**(exponent - lowest exponent), which is not negative."""
+    """Fixed point: synapses multiply by 2**(exponent - lowest exponent), which is at least 1."""
 
     def _neurons(self, plan: Plan) -> TapedLif:
         return TapedLif(plan=plan, **neuron_parameters(plan), shift=STATE_EXPONENT + plan.lowest_exponent)
 
     def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
         for digits, shift in _eight_bits(synapse.weight.astype(np.int64)):
-            # Lava's Dense keeps even weights of -256..254 where signs are mixed: 2w at one power
-            # less is exact. Where all signs agree it would cut -256 off.
+            # With SignMode.MIXED, Lava's Dense stores even weights of -256..254, so 2w with an exponent
+            # lower by one is exact. The other sign modes would clip -256.
             yield LavaDense(
                 weights=2 * digits.astype(np.int32),
                 weight_exp=synapse.exponent - plan.lowest_exponent + shift - 1,
@@ -157,7 +157,7 @@ class StockLayerFixed(AbstractStockLayer):
 
 @implements(proc=Layer)
 class StockLayerFloat(AbstractStockLayer):
-    """In floating point: synapses multiply by 2**exponent; a readout's also divide by the time steps."""
+    """Floating point: synapses multiply by 2**exponent; those of a readout also divide by the time steps."""
 
     def _neurons(self, plan: Plan) -> TapedLif:
         rule, shape = plan.membrane, plan.population.shape
@@ -186,7 +186,7 @@ class StockLayerFloat(AbstractStockLayer):
 
 
 def neuron_parameters(plan: Plan) -> dict[str, Any]:
-    """Parameters of a population under Lava's names and in Lava's axes; Lava adds one to `du`."""
+    """Return the parameters of a population, in Lava's names and axes; Lava adds one to `du`."""
     neuron, shape = plan.population.neuron, plan.population.shape
     match neuron:
         case Lif(threshold=threshold):
@@ -194,7 +194,7 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
         case Readout():
             vth = np.full(lava_shape(shape), NEVER)
         case FloatLif() | FloatReadout():
-            raise TypeError("fixed point holds no real numbers")
+            raise TypeError("fixed-point models need an integer neuron, not FloatLif or FloatReadout")
         case _:
             assert_never(neuron)
     bias = {"bias_mant": to_lava(neuron.bias, shape), "bias_exp": neuron.bias_exponent}
@@ -202,7 +202,7 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
 
 
 def _eight_bits(weight: Array, shift: int = 0) -> Iterator[tuple[Array, int]]:
-    """weight = sum of digits * 2**shift, with digits of -128..127: as many as it takes, mostly one"""
+    """weight = sum of digits * 2**shift, with digits of -128..127; usually one digit"""
     while weight.any() and not (weight & 1).any():
         weight, shift = weight >> 1, shift + 1
     if weight.min() >= -128 and weight.max() <= 127:
@@ -214,7 +214,7 @@ def _eight_bits(weight: Array, shift: int = 0) -> Iterator[tuple[Array, int]]:
 
 
 def _in_few_groups(synapse: Conv2d) -> Conv2d:
-    """The same map in as many groups as Lava can count, with zeros where an old group did not reach."""
+    """Return the same synapse with at most MOST_GROUPS groups, padding its kernels with zeros."""
     if synapse.groups <= MOST_GROUPS:
         return synapse
     fewer = max(n for n in range(1, MOST_GROUPS + 1) if synapse.groups % n == 0)

@@ -21,6 +21,7 @@ from ...ir import (
     fires,
 )
 from ..reference import simulate
+from ..traces import join_traces
 from .compat import load_netx, quiet
 from .execute import run_steps, started
 from .models import TapeInputModel, TapeOutputModel
@@ -35,10 +36,10 @@ from lava.magma.core.run_configs import Loihi2SimCfg
 def execute_stock_netx(
     path: Path, network: IntNetwork, inputs: Array, patience: float, watch: Watch
 ) -> Trace:
-    """Spikes of the populations and outputs of the network, as lava-dl's reader makes them of the file.
+    """Run the file, which holds `network`, in lava-dl's reader; return spikes and outputs.
 
-    `network` is the one that the file holds. Where its input layer has neurons, which lava-dl leaves
-    to be driven by hand, the layers after it are given the spikes of the reference.
+    lava-dl does not drive an input layer that has neurons; the layers after it then receive the spikes of the
+    reference.
     """
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, steps)
@@ -46,26 +47,26 @@ def execute_stock_netx(
     sent = steps
     if part.first > 0:
         sent = simulate(network, steps).spikes[network.populations[part.first].name]
-    # Spikes under way are not reset, so samples are run one by one where they could meet the next one.
-    apart = any(connection.delay for connection in network.connections)
+    # Spikes in flight are not reset, so with delays samples run one by one.
+    one_by_one = any(connection.delay for connection in network.connections)
 
     def run(batch: Array, watch: Watch) -> Trace:
         return _run(path, part, network, batch, patience, watch)
 
     with quiet():
         try:
-            if apart:
-                alone = watch(range(len(sent)), len(sent))
-                return _join([run(sent[i : i + 1], unwatched) for i in alone])
+            if one_by_one:
+                samples = watch(range(len(sent)), len(sent))
+                return join_traces([run(sent[i : i + 1], unwatched) for i in samples])
             return run(sent, watch)
         except (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError) as error:
-            # its reader checks little beforehand
+            # The reader validates little, so errors of many kinds surface.
             raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What of a file the stock reader runs: populations after `first`, of layers up to `layers`."""
+    """The part of a file that lava-dl's reader runs: populations after `first`, up to layer `layers`."""
 
     first: int
     layers: int
@@ -73,7 +74,7 @@ class _Part:
 
 
 def _part(path: Path, network: IntNetwork) -> _Part:
-    """All, but for an input layer with neurons and an average at the end."""
+    """Select all layers except an input layer with neurons and a final average layer."""
     layers = load_netx().NetDict(str(path))["layer"]
     count = len(layers)
     first = 1 if layers[0]["type"] == "input" and "neuron" in layers[0].keys() else 0  # noqa: SIM118
@@ -91,7 +92,7 @@ def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, patience: fl
         skip_layers=part.first,
         input_message_bits=message_bits(source_population),
         reset_interval=timesteps,
-        reset_offset=1,  # of the first layer, which sees the stream one step late; later ones follow
+        reset_offset=1,  # the first layer sees the stream one step late; lava-dl adds one per layer
     )
     shape = lava_shape(source_population.shape)
     tape = Tape(total, shape, np.int32)
@@ -125,14 +126,14 @@ def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, patience: fl
 
 
 def _read(tape: Tape, population: IntPopulation, late: int, samples: int, timesteps: int) -> Array:
-    """A tape as [samples, timesteps, *shape], of a population that sees the stream `late` steps late."""
+    """Return a tape as [samples, timesteps, *shape]; its population sees the stream `late` steps late."""
     stream = tape.values[late : late + samples * timesteps]
     stream = stream.transpose(0, *range(stream.ndim - 1, 0, -1))
     return stream.reshape(samples, timesteps, *population.shape)
 
 
 def _outputs(part: _Part, network: IntNetwork, spikes: Mapping[str, Array], voltages: Array) -> Array:
-    """Voltages of a readout, else counts of spikes; an average adds up the counts of its groups."""
+    """Return voltages of a readout, else spike counts; an average layer sums the counts of its groups."""
     last = part.populations[-1]
     if not fires(last.neuron):
         return voltages
@@ -141,11 +142,6 @@ def _outputs(part: _Part, network: IntNetwork, spikes: Mapping[str, Array], volt
         return counts
     sums: Array = apply_synapse(network.connections[-1].synapse, counts) * 2**STATE_EXPONENT
     return sums.astype(np.int64)
-
-
-def _join(traces: list[Trace]) -> Trace:
-    spikes = {name: np.concatenate([trace.spikes[name] for trace in traces]) for name in traces[0].spikes}
-    return Trace(spikes=spikes, voltages={}, outputs=np.concatenate([trace.outputs for trace in traces]))
 
 
 def _connect_input(source: TapeInput, population: Source, stock: Any) -> None:
@@ -163,7 +159,7 @@ def _run_samples(
     late: int,
     patience: float,
 ) -> Array:
-    """Run sample after sample; after each, the voltage of the last layer is its output."""
+    """Run samples one after the other; return the voltages of the last layer after each."""
     outputs = []
     with started(source, configuration):
         for sample in samples:

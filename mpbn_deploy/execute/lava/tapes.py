@@ -1,8 +1,8 @@
-"""Tapes: memory that this process and Lava's share, one row per time step.
+"""Tapes: memory shared with Lava's processes, one row per time step.
 
 Lava moves variables between processes one number at a time, which takes minutes for a trace. A tape is
-mapped before Lava's processes are born, and they inherit it: it has no name and no file, so nothing is
-left of it when all who hold it are gone, however they went.
+mapped before Lava's processes are forked, so they inherit it. It has no name and no file, so the operating
+system frees it when the last process exits, even after a crash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...ir import Shape
 
 
 class Tape:
-    """Rows of one shape, used in turn: what belongs to Lava's time step t is in row (t - 1) mod rows."""
+    """A ring of rows: Lava's time step t uses row (t - 1) mod rows."""
 
     def __init__(self, rows: int, shape: Shape, kind: Any) -> None:
         size = rows * prod(shape) * np.dtype(kind).itemsize
@@ -35,5 +35,5 @@ class Tape:
         return row
 
     def rows(self, done: int, count: int) -> Array:
-        """Where the `count` time steps after the first `done` are; no more than there are rows."""
+        """Return the rows of the `count` time steps after the first `done`; count <= len(self)."""
         return (done + np.arange(count)) % len(self)

@@ -1,0 +1,29 @@
+"""Operations on traces that several executors share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..base import Array
+from ..ir import AnyNetwork, Trace, fires
+
+
+def outputs_of(network: AnyNetwork, spikes: Mapping[str, Array], voltages: Mapping[str, Array]) -> Array:
+    """Return the spike counts of the last population if it fires, else its voltages after the last step."""
+    last = network.output
+    return spikes[last.name].sum(axis=1) if fires(last.neuron) else voltages[last.name][:, -1]
+
+
+def join_traces(traces: Sequence[Trace]) -> Trace:
+    """Concatenate traces of consecutive samples."""
+
+    def joined(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    return Trace(
+        spikes=joined([trace.spikes for trace in traces]),
+        voltages=joined([trace.voltages for trace in traces]),
+        outputs=np.concatenate([trace.outputs for trace in traces]),
+    )
