@@ -59,7 +59,7 @@ class AbstractFastLayer(PyLoihiProcessModel):  # type: ignore[misc]
             self.neurons.reset()
         spikes = self.neurons.step(self.arrived)
         self.s_out.send(spikes)  # before receiving, so that loops do not deadlock
-        self._write_tapes(spikes)
+        self.plan.write_tapes(self.time_step, spikes, self.neurons.voltage)
         received = [getattr(self, port_name(index)).recv() for index in range(len(self.plan.sources))]
         self.arrived = self._sum(received)
 
@@ -76,12 +76,6 @@ class AbstractFastLayer(PyLoihiProcessModel):  # type: ignore[misc]
         for current, result in zip(self.currents, results, strict=True):
             total[current.inside] += result
         return total
-
-    def _write_tapes(self, spikes: Array) -> None:
-        if self.plan.spike_tape is not None:
-            self.plan.spike_tape.write(self.time_step, spikes)
-        if self.plan.voltage_tape is not None:
-            self.plan.voltage_tape.write(self.time_step, self.neurons.voltage)
 
 
 class Current:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base import Array
+from .plans import Plan
 from .processes import DelayLine, TapedLif, TapeInput, TapeOutput, Window
 
 # isort: split
@@ -108,17 +109,13 @@ class _Traced:
     v: Array
     s_out_buff: Array
 
-    def _reset_at_sample_start(self) -> None:
-        if self.proc_params["plan"].resets_at(self.time_step):
+    def run_spk(self) -> None:
+        plan: Plan = self.proc_params["plan"]
+        if plan.resets_at(self.time_step):
             self.u[:] = 0
             self.v[:] = 0
-
-    def _write_tapes(self) -> None:
-        plan = self.proc_params["plan"]
-        if plan.spike_tape is not None:
-            plan.spike_tape.write(self.time_step, self.s_out_buff)
-        if plan.voltage_tape is not None:
-            plan.voltage_tape.write(self.time_step, self.v)
+        super().run_spk()  # type: ignore[misc]
+        plan.write_tapes(self.time_step, self.s_out_buff, self.v)
 
 
 @implements(proc=TapedLif, protocol=LoihiProtocol)
@@ -143,11 +140,6 @@ class TapedLifModelFixed(_Traced, AbstractPyLifModelFixed):  # type: ignore[misc
         fires: Array = self.v > self.effective_vth
         return fires
 
-    def run_spk(self) -> None:
-        self._reset_at_sample_start()
-        super().run_spk()
-        self._write_tapes()
-
 
 @implements(proc=TapedLif, protocol=LoihiProtocol)
 @requires(CPU)
@@ -159,8 +151,3 @@ class TapedLifModelFloat(_Traced, AbstractPyLifModelFloat):  # type: ignore[misc
     def spiking_activation(self) -> Array:
         fires: Array = self.v > self.vth
         return fires
-
-    def run_spk(self) -> None:
-        self._reset_at_sample_start()
-        super().run_spk()
-        self._write_tapes()

@@ -89,6 +89,12 @@ class Plan:
     def resets_at(self, time_step: int) -> bool:
         return (time_step - self.depth - 1) % self.timesteps == 0
 
+    def write_tapes(self, time_step: int, spikes: Array, voltages: Array) -> None:
+        if self.spike_tape is not None:
+            self.spike_tape.write(time_step, spikes)
+        if self.voltage_tape is not None:
+            self.voltage_tape.write(time_step, voltages)
+
 
 def plan_layer(
     network: AnyNetwork,
