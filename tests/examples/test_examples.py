@@ -66,7 +66,7 @@ def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ablation.py", "--data", "cifar10", "--data-dir", "nowhere"], "nowhere is no folder"),
+        (["ablation.py", "--data", "cifar10", "--data-dir", "nowhere"], "nowhere is not a folder"),
         (["ablation.py", "--seeds", "0"], "argument --seeds"),
         (["landscape.py", "nothing.pt"], "nothing.pt: no such file"),
     ],
