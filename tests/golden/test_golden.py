@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpbn_deploy.__main__ import COMMANDS, console_script
+from mpbn_deploy.__main__ import commands, console_script
 
 HERE = Path(__file__).parent
 COLUMNS = "100"
@@ -18,7 +18,7 @@ SIGNIFICANT = 4  # digits of numbers in JSON: sums of floats end otherwise on ot
 EXPORT = "export model.pt --target loihi2 --samples 2 --json"
 CASES = {
     "help": "--help",
-    **{f"help-{name}": f"{name} --help" for name in COMMANDS},
+    **{f"help-{name}": f"{name} --help" for name in commands()},
     "train": "train --arch digits-mlp --epochs 1 --out fresh.pt",
     "train-json": "train --arch digits-mlp --epochs 1 --out fresh.pt --json",
     "run": "run model.loihi2 --samples 20 --backend emulator",
