@@ -252,8 +252,8 @@ def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
     )
     if unlike := [name for name in {**expected, **found} if expected.get(name) != found.get(name)]:
         raise SimulationError(
-            f"{', '.join(unlike)}: the population in the float network differs from that in the integer "
-            "network; compare a network with the one it was quantized from."
+            f"{', '.join(unlike)}: not the same population in the float and the integer network; compare "
+            "a network with the one it was quantized from."
         )
     if folded.timesteps != network.timesteps:
         raise SimulationError(

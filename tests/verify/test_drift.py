@@ -480,9 +480,9 @@ def test_text_for_people(report):
 def test_networks_that_do_not_belong_together():
     folded, network = float_chain(layer(1.0, 2.0)), int_chain_of(layer(1, 2))
     inputs = np.array([[1]])
-    with pytest.raises(SimulationError, match=r"^a: the population in the float network differs"):
+    with pytest.raises(SimulationError, match=r"^a: not the same population in the float"):
         measure_drift(float_chain(layer(np.ones((2, 1)), 2.0)), network, inputs)
-    with pytest.raises(SimulationError, match=r"^b: another population"):
+    with pytest.raises(SimulationError, match=r"^b: not the same population"):
         measure_drift(float_chain(layer(1.0, 2.0), layer(1.0, 2.0)), network, inputs)
     with pytest.raises(SimulationError, match="runs 1 time steps, the integer network 3"):
         measure_drift(folded, replace(network, timesteps=3), inputs)
