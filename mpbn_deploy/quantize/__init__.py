@@ -1,12 +1,18 @@
-"""FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: integers, and what they cost.
+"""Quantize a folded network to the number formats of a chip.
 
-stage              quantize: the steps below, in order
-thresholds         thresholds under the limits of a chip, chosen by `evidence`
-scales, rounding   the grid of the integers; rounding to it, with the proof that nothing overflows
-calibrate          with data: the rounding that flips the fewest spikes (`joint_rounding`)
-samples            calibration inputs from a data set
-cost               Quantized, and what each population paid
-twin               the integer network as a torch module that can be trained (`structure`)
+FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork and its rounding errors
+
+    stage            `quantize`: the steps below, in order
+    scales           the grid of each population's integers: scales and weight exponents
+    rounding         rounds to the grid and proves that no state can overflow
+    calibrate        with data: the integers that flip the fewest spikes
+    joint_rounding   the mathematics of `calibrate`
+    samples          calibration inputs from a data set
+    thresholds       few thresholds per core, or none below one, for chips with such limits
+    voltage_samples  voltages of the float network, used to choose thresholds
+    cost             Quantized, with the rounding errors of every population
+    twin             the integer network as a torch module, for quantization-aware training
+    structure        an integer network without its numbers, as JSON in a checkpoint
 """
 
 from typing import TYPE_CHECKING

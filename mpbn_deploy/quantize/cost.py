@@ -1,4 +1,4 @@
-"""What quantization cost: per population, the scales, what limited them, and what rounding did."""
+"""Report, per population, the scales, what limits them, and the rounding errors."""
 
 from __future__ import annotations
 
@@ -24,18 +24,21 @@ from ..ir import (
     scale_channels,
     spiking,
 )
-from .evidence import threshold_range
 from .rounding import scaled_weight
 from .scales import Formats, constant_neurons, scale_limits, weight_limits
-from .thresholds import ThresholdLimits, forgets
+from .thresholds import ThresholdLimits, constant_channels, is_memoryless
+from .voltage_samples import threshold_range
 
 
 @record
 class ThresholdCost:
-    """How many channels of a population got their threshold in which way.
+    """How the channels of a population got their integer thresholds.
 
-    scaled: exactly, by the scale; moved: exactly, into the bias of neurons without memory; approximated: by
-    a bias, in neurons with memory. Without limits all are scaled, except for those that calibration shifts.
+    scaled          exactly, by the choice of the scale
+    moved           exactly, by a bias, in memoryless neurons
+    approximated    by a bias, in neurons with memory
+
+    Without limits on thresholds, all channels that are not constant count as scaled.
     """
 
     rule: str
@@ -52,9 +55,10 @@ class ThresholdCost:
 
 @record
 class PopulationCost:
-    """The scales of a population, how many channels each limit keeps from a larger one, and rounding errors.
+    """The scales and rounding errors of a population, and how many channels each limit binds.
 
-    A readout has no thresholds. `channels_without_weights` had weights, all of which were rounded to zero.
+    `channels_without_weights` counts channels whose weights were all rounded to zero. A readout has no
+    thresholds.
     """
 
     name: str
@@ -71,7 +75,7 @@ class PopulationCost:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know besides the numbers, a sentence each."""
+        """Remarks for the user, a sentence each."""
         return tuple(f"{self.name}: {note}" for note in _notes(self))
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +85,7 @@ class PopulationCost:
 
 @record
 class Quantized:
-    """The result of quantization: the integer network, and what its integers cost per population."""
+    """The result of quantization: the integer network, and the rounding errors of each population."""
 
     network: IntNetwork
     costs: tuple[PopulationCost, ...]
@@ -94,7 +98,7 @@ class Quantized:
 def with_costs(
     network: IntNetwork, folded: FoldedNetwork, limits: ThresholdLimits, formats: Formats
 ) -> Quantized:
-    """Compare the integers with the real numbers they stand for, under the limits they were chosen for."""
+    """Compare the integers with the real numbers of the folded network."""
     return Quantized(
         network=network,
         costs=tuple(_population_cost(folded, network, p, limits, formats) for p in folded.layers),
@@ -126,7 +130,7 @@ def _population_cost(
 
 
 def _voltage_kept(population: AnyPopulation) -> float:
-    """Return what a time step leaves of a voltage of one."""
+    """Return the factor by which a voltage decays in one time step."""
     return membrane(population.neuron, 1).decay_voltage.kept
 
 
@@ -145,7 +149,7 @@ def _binding_limits(
 
 
 def _weight_error(folded: FoldedNetwork, network: IntNetwork, name: str) -> float:
-    """The root mean square of integer * 2**exponent - scale * weight, over all synapses of a population."""
+    """Return the RMS of integer * 2**exponent - scale * weight over all synapses of a population."""
     pairs = zip(incoming(folded.connections, name), incoming(network.connections, name), strict=True)
     errors = [
         (got.synapse.weight * 2.0**got.synapse.exponent - scaled_weight(real, network.scales[name])).ravel()
@@ -155,7 +159,7 @@ def _weight_error(folded: FoldedNetwork, network: IntNetwork, name: str) -> floa
 
 
 def _lost_channels(folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation) -> int:
-    """Count the channels that had weights, all of which were rounded to zero."""
+    """Count the channels whose weights were all rounded to zero."""
     channels = population.shape[0]
     real, integer = (
         sum(
@@ -176,24 +180,22 @@ def _threshold_cost(
     folded: FoldedNetwork, network: IntNetwork, population: Population[FloatLif], limits: ThresholdLimits
 ) -> ThresholdCost:
     integers = neuron_threshold(network.layer(population.name).neuron)
-    assert integers is not None, "what fires in real numbers fires in integers"
+    assert integers is not None, "quantization keeps the kind of neurons"
     channels = population.shape[0]
-    never, always = (
-        which.reshape(channels, -1).all(axis=1) for which in constant_neurons(folded, population)
-    )
+    never, always = constant_channels(folded, population)
     low, high = (
         scale_channels(end, network.scales[population.name]) for end in threshold_range(folded, population)
     )
     threshold = np.broadcast_to(integers, population.shape)
     slack = 1e-6 * np.maximum(1.0, np.abs(threshold))
     off = (threshold > high + slack) | (threshold <= low - 1)
-    exact = np.isneginf(low) | forgets(folded, population.neuron)
+    exact = np.isneginf(low) | is_memoryless(folded, population.neuron)
     ordinary = limits.bind & ~never & ~always
     moved, approximated = (
         which.reshape(channels, -1).any(axis=1) & ordinary for which in (off & exact, off & ~exact)
     )
     return ThresholdCost(
-        rule=limits.words,
+        rule=limits.description,
         distinct=len(np.unique(integers)),
         smallest=int(integers.min()),
         largest=int(integers.max()),
@@ -209,12 +211,12 @@ def _threshold_cost(
 def _notes(cost: PopulationCost) -> Iterator[str]:
     if lost := cost.channels_without_weights:
         yield (
-            f"all weights of {lost} channels were rounded to zero; "
-            "their thresholds, biases or states are too large beside them."
+            f"all weights of {lost} channels were rounded to zero, because they are too small compared with "
+            "the thresholds, biases or states of these channels."
         )
     if not cost.overflow_proved_absent:
         yield (
-            "that none of its states can overflow is not proved, only made likely by calibration inputs "
+            "absence of overflow is not proved, only likely from the calibration inputs "
             "(--overflow measured)."
         )
     if (thresholds := cost.thresholds) is None:
@@ -223,11 +225,11 @@ def _notes(cost: PopulationCost) -> Iterator[str]:
     for how, count in constant.items():
         if count:
             yield (
-                f"{count} of {thresholds.channels} channels {how} fire, whatever the input; "
-                "they need no weights and have none."
+                f"{count} of {thresholds.channels} channels {how} fire, for any input; their weights were "
+                "removed."
             )
     if count := thresholds.channels_approximated:
         yield (
-            f"thresholds of {count} of {thresholds.channels} channels approximated by biases, to be "
-            f"{thresholds.rule}; `verify` counts the spikes that differ."
+            f"thresholds of {count} of {thresholds.channels} channels were approximated by biases, to meet "
+            f"the limit '{thresholds.rule}'; `verify` counts the spikes that differ."
         )

@@ -1,7 +1,7 @@
-"""The mathematics of `calibrate`: weights rounded jointly, and thresholds that flip the fewest spikes.
+"""The mathematics of `calibrate`: joint rounding of weights, and thresholds that flip the fewest spikes.
 
-Everything is in real numbers here, and for several grids at once: tensors begin with a dimension of
-*trials*, scales that are tried side by side, and channels are rounded independently of each other.
+All numbers are real. Several scales are tried at once: the first dimension of tensors is that of *trials*.
+Channels are independent of each other.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from torch import Tensor
 from ..base import Array, record
 from ..ir import Connection, Conv2d, Dense, Shape, patches, window
 
-ROWS, ROWS_PER_INPUT = 16_384, 4  # currents compared per channel: at least so many, and so many per weight
-LARGEST_COVARIANCE = 6_144  # weights of one neuron up to which they are rounded jointly
-DAMPING = 0.01  # of the covariance, as a share of its mean diagonal
-BLOCK = 128  # weights after which those to come are corrected for all of them at once
+ROWS, ROWS_PER_INPUT = 16_384, 4  # currents compared per channel: the minimum, and the minimum per weight
+LARGEST_COVARIANCE = 6_144  # weights per neuron; beyond, each is rounded to the nearest
+DAMPING = 0.01  # added to the covariance's diagonal, relative to its mean
+BLOCK = 128  # weights that are rounded before the rest is corrected for all of them at once
 
 # ---- places -----------------------------------------------------------------------------------
 
 
 @record
 class Places:
-    """Where currents are compared: samples, and in a picture rows and columns."""
+    """Samples and, for populations with rows and columns, pixels at which currents are compared."""
 
     sample: Array
     row: Array | None
@@ -33,7 +33,7 @@ class Places:
 
 
 def draw_places(samples: int, timesteps: int, pixels: Shape, rows: int) -> Places:
-    """As many as give so many rows, one per step, drawn by a fixed seed; all, where there are no more."""
+    """Draw places with a fixed seed, enough for `rows` currents (one per time step), or take all."""
     wanted = max(1, rows // timesteps)
     total = samples * prod(pixels)
     chosen = np.sort(np.random.default_rng(0).choice(total, min(total, wanted), replace=False))
@@ -43,17 +43,28 @@ def draw_places(samples: int, timesteps: int, pixels: Shape, rows: int) -> Place
     return Places(sample=sample, row=row, column=column)
 
 
+def has_places(shape: Shape, entering: list[Connection]) -> bool:
+    """Whether places can be drawn: a dense layer onto rows and columns has no shared kernel."""
+    return len(shape) < 3 or not any(isinstance(c.synapse, Dense) for c in entering)
+
+
 def at_places(values: Array, places: Places) -> Tensor:
-    """values [samples, timesteps, channels, ...] as [places, timesteps, channels]"""
+    """Select [places, timesteps, channels] from values [samples, timesteps, channels, ...]."""
     if places.row is None:
         return torch.from_numpy(values[places.sample])
     return torch.from_numpy(values[places.sample, :, :, places.row, places.column])
 
 
-def inputs_at(connection: Connection, sent: Array, source: Shape, places: Places, timesteps: int) -> Tensor:
-    """What the weights of a connection multiply: [groups, places * timesteps, inputs of a group]
+def neurons_at(values: Array, shape: Shape, places: Places) -> Tensor:
+    """Select [places, channels] from values of a population, such as its biases."""
+    samples = int(places.sample.max()) + 1
+    return at_places(np.broadcast_to(values, (samples, 1, *shape)), places)[:, 0]
 
-    `sent` is [samples, timesteps, *source], or without time what stands still.
+
+def inputs_at(connection: Connection, sent: Array, source: Shape, places: Places, timesteps: int) -> Tensor:
+    """Return the inputs of a connection's weights: [groups, places * timesteps, inputs of a group].
+
+    `sent` is [samples, timesteps, *source], or [samples, *source] if it is constant in time.
     """
     still = sent.shape[1:] == source
     stepped = sent[:, None] if still else sent
@@ -73,7 +84,7 @@ def inputs_at(connection: Connection, sent: Array, source: Shape, places: Places
 
 
 def _patches(synapse: Conv2d, stepped: Array, places: Places) -> Array:
-    """[places, timesteps, source channels * kernel]: the pixels under the kernel at each place"""
+    """Return the values under the kernel at each place: [places, timesteps, source channels * kernel]."""
     assert places.row is not None and places.column is not None
     windows = patches(synapse, stepped)
     found: Array = windows[places.sample, :, :, places.row, places.column]
@@ -85,7 +96,10 @@ def _patches(synapse: Conv2d, stepped: Array, places: Places) -> Array:
 
 
 def current(weight: Tensor, inputs: Tensor) -> Tensor:
-    """[..., rows, channels] of weights [..., channels, inputs] and inputs [groups, rows, inputs]"""
+    """Return weight . inputs as [..., rows, channels].
+
+    weight [..., channels, inputs], inputs [groups, rows, inputs]
+    """
     groups, rows, count = inputs.shape
     kernels = weight.to(torch.float32).reshape(*weight.shape[:-2], groups, -1, count)
     products: Tensor = inputs @ kernels.transpose(-1, -2)  # [..., group, row, channel of the group]
@@ -96,11 +110,10 @@ def current(weight: Tensor, inputs: Tensor) -> Tensor:
 
 
 def round_jointly(weight: Tensor, inputs: Tensor, error: Tensor, quanta: Tensor, most: int) -> Tensor:
-    """Weights [trials, channels, inputs] on their grids, such that weights . inputs come nearest to
-    weight . inputs + error
+    """Round weights such that rounded . inputs approximates weight . inputs + error.
 
-    weight [channels, inputs], error [trials, rows, channels], quanta [trials, channels]; a weight on its
-    grid is a whole number of quanta, -most..most.
+    weight [channels, inputs], error [trials, rows, channels], quanta [trials, channels]; the result is
+    [trials, channels, inputs], in whole multiples of the quanta, -most..most.
     """
     groups, rows, count = inputs.shape
     trials, channels = quanta.shape
@@ -122,13 +135,13 @@ def round_jointly(weight: Tensor, inputs: Tensor, error: Tensor, quanta: Tensor,
 
 
 def _covariances(inputs: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
-    """(inputs' inputs, inputs' error), both about their means, which biases take; the first damped"""
+    """Return (inputs' inputs, inputs' error), about their means, which biases compensate; damp the first."""
     rows = inputs.shape[1]
     mean = inputs.mean(dim=1, keepdim=True)
     centred = inputs - mean
     covariance = (centred.transpose(1, 2) @ centred).to(torch.float64) / rows
     level = covariance.diagonal(dim1=1, dim2=2).mean(dim=1).clamp_min(1e-12)
-    # With few rows for its many inputs, a covariance holds accidents: then it counts for less.
+    # With few rows per input, the covariance is mostly noise, so it is damped more.
     damping = max(DAMPING, inputs.shape[2] / rows) * level
     covariance += damping[:, None, None] * torch.eye(covariance.shape[1], dtype=torch.float64)
     off = (error - error.mean(dim=1, keepdim=True)).to(torch.float32)
@@ -137,7 +150,7 @@ def _covariances(inputs: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _recursion(weight: Tensor, factor: Tensor, quanta: Tensor, most: int) -> Tensor:
-    """Round one weight after another; what each does wrong, those after it put right.
+    """Round one weight after another; the weights after it compensate its error.
 
     error_j = (w_j - rounded w_j) / U_jj,    w_(>j) <- w_(>j) - error_j * U_j,(>j)
 
@@ -166,12 +179,12 @@ def _nearest(weight: Tensor, quanta: Tensor, most: int) -> Tensor:
 
 
 def voltages(currents: Tensor, bias: Tensor, spikes: Tensor, leak: float, current_leak: float) -> Tensor:
-    """Of currents [trials, places, timesteps, channels], reset where `spikes` say so, not by a threshold.
+    """Return the voltages of neurons with currents [trials, places, timesteps, channels], reset by `spikes`.
 
     charge_t  = current_leak * charge_(t-1) + current_t
     voltage_t = leak * voltage_(t-1) * (1 - spike_(t-1)) + charge_t + bias
 
-    This is `ir.Membrane` in torch, for all trials at once; a test holds it to that.
+    This is `ir.Membrane` in torch, for all trials at once; a test compares the two.
     """
     found = torch.empty_like(currents)
     charge = voltage = torch.zeros_like(currents[:, :, 0])
@@ -184,16 +197,16 @@ def voltages(currents: Tensor, bias: Tensor, spikes: Tensor, leak: float, curren
 
 
 def growth(spikes: Tensor, leak: float) -> Tensor:
-    """What a bias of one adds to the voltage: 1 + leak + leak**2 + ..., a term per step since the reset"""
+    """Return what a bias of one adds to a voltage: 1 + leak + leak**2 + ..., a term per step since reset."""
     ones = torch.ones(1, *spikes.shape, dtype=torch.float64)
     return voltages(ones, torch.zeros(()), spikes, leak, 0.0)[0]
 
 
 def best_cut(margins: Tensor, spikes: Tensor) -> tuple[Tensor, Tensor]:
-    """The cut with the fewest rows where (margin > cut) is not the spike, and how many those are.
+    """Return the cut with the fewest flips, and their number; a flip is a row with (margin > cut) != spike.
 
-    margins [trials, rows, channels], spikes [rows, channels]; both results are [trials, channels]. A
-    cut of zero stays where none is better.
+    margins [trials, rows, channels], spikes [rows, channels]; both results are [trials, channels]. The cut
+    is zero unless another is better.
     """
     ordered, order = margins.transpose(1, 2).sort(dim=2)
     fires = spikes.T.expand(ordered.shape).gather(2, order)

@@ -1,11 +1,11 @@
-"""FoldedNetwork + grids -> IntNetwork: real numbers rounded to integers, and no state that could overflow.
+"""Round to integers such that no state can overflow: FoldedNetwork + grids -> IntNetwork.
 
-Weights and biases are rounded to the nearest integer and thresholds down: right after a reset
-voltages are whole numbers, for which v > floor(threshold) decides as v > threshold; later, what is
-left of a leaking voltage has fractions, and the threshold is off by less than one unit of weight.
+Weights and biases are rounded to the nearest integer, thresholds down. Right after a reset, voltages are
+whole numbers, for which v > floor(threshold) and v > threshold are equivalent; later, a leaking voltage has a
+fraction, and the threshold is off by less than one unit of weight.
 
-Rounding can add up, so the proof is made on what was rounded (`bounds`): channels that could leave
-the state get a lower scale, until none can.
+Rounding errors can accumulate, so overflow is ruled out for the rounded network (`ir.state_intervals`):
+scales of channels that could overflow are lowered until none can.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from ..ir import (
 )
 from .scales import Formats, Grid, constant_neurons
 
-MOST_TRIALS = 20  # of scales; the second nearly always fits
-IMPATIENCE = 1.02  # by which the n-th trial lowers scales the n-th power more
+MOST_TRIALS = 20  # of scales; the second nearly always succeeds
+EXTRA_LOWERING = 1.02  # scales are lowered by this factor more in each further trial
 
 
 def lower_scales(name: str, grid: Grid, excess: Array) -> Grid:
-    """Scales that would just fit if rounding went as before, and a little less."""
+    """Lower the scales of channels that could overflow."""
     return replace(grid, scales=lowered(grid.scales, excess))
 
 
 def lowered(scales: Array, excess: Array) -> Array:
+    """Divide scales by their excess, where it is above one, and by a little more."""
     return np.where(excess > 1, 0.999 * scales / np.maximum(excess, 1), scales)
 
 
@@ -59,35 +60,36 @@ def round_without_overflow(
     formats: Formats,
     lower: Callable[[str, Grid, Array], Grid] = lower_scales,
 ) -> tuple[IntNetwork, dict[str, Grid]]:
-    """Round, bound what was rounded, and lower the scales of channels that could overflow, until none can."""
+    """Round, and lower the scales of channels that could overflow, until none can; return the final grids."""
     settled = dict(grids)
     for trial in range(MOST_TRIALS):
         network = round_network(folded, settled, formats)
         excess = {p.name: overflow(network, p, formats) for p in network.layers}
         if max(float(ratio.max()) for ratio in excess.values()) <= 1:
             return network, settled
-        # Weights of few values may not move under a scale that is hardly lower; so ever lower ones.
-        pressed = {name: np.where(r > 1, r * IMPATIENCE**trial, r) for name, r in excess.items()}
+        # Weights of few bits may not change under a slightly lower scale, so each trial lowers it further.
+        pressed = {name: np.where(r > 1, r * EXTRA_LOWERING**trial, r) for name, r in excess.items()}
         settled = {
             name: lower(name, grid, pressed[name]) if pressed[name].max() > 1 else grid
             for name, grid in settled.items()
         }
     worst = max(excess, key=lambda name: float(excess[name].max()))
     raise QuantizeError(
-        f"{worst}: even with weights rounded to zero its states could leave the 24-bit state; "
-        "lower the range of the input, its bias or the number of time steps."
+        f"{worst}: even with weights rounded to zero, its states could overflow 24 bits; reduce the range of "
+        "the input, the bias or the number of time steps."
     )
 
 
 def overflow(network: IntNetwork, population: IntPopulation, formats: Formats) -> Array:
-    """How many times the state's limit a channel could reach; those of a readout share the worst."""
+    """Return, per channel, the largest reachable state / limit; for a readout, that of all channels."""
     current, voltage = state_intervals(network, population)
     edges = [largest_per_channel(edge) for edge in (*current, *voltage)]
-    ratio: Array = np.max(edges, axis=0) / (formats.state * formats.room(population.name))
+    ratio: Array = np.max(edges, axis=0) / (formats.state * formats.allowance(population.name))
     return ratio if fires(population.neuron) else np.full_like(ratio, ratio.max())
 
 
 def round_network(folded: FoldedNetwork, grids: Mapping[str, Grid], formats: Formats) -> IntNetwork:
+    """Round all numbers of a network to the given grids."""
     connections = {id(c): rounded for c, rounded in _rounded_connections(folded, grids, formats)}
     return IntNetwork(
         populations=(
@@ -119,16 +121,17 @@ def round_connection(connection: Connection, scales: Array, exponent: int, forma
 
 
 def scaled_weight(connection: Connection, scales: Array) -> Array:
-    """Weights times the scale of their channel."""
+    """Return the weights times the scale of their channel."""
     return scaled(connection.synapse, scales).weight
 
 
 def round_population(
     folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: Formats
 ) -> IntPopulation:
-    neuron, held = population.neuron, grid.held
-    bias = round_biases(neuron.bias, grid.scales, formats, 0.0 if held is None else held.offset)
-    # One more than the register holds, so never zero: a current always leaks a little.
+    """Round bias, threshold and leaks of a population."""
+    neuron, fixed = population.neuron, grid.fixed
+    bias = round_biases(neuron.bias, grid.scales, formats, 0.0 if fixed is None else fixed.offset)
+    # The register stores this decay less one, so it is at least one: a current always leaks a little.
     decay_current = max(1, round((1 - neuron.current_leak) * DECAY_ONE))
     decay_voltage = min(formats.decay, round((1 - neuron.leak) * DECAY_ONE))
     match neuron:
@@ -136,7 +139,7 @@ def round_population(
             rounded: Neuron = Readout(bias=bias, decay_current=decay_current, decay_voltage=decay_voltage)
         case FloatLif():
             lif = population.with_neuron(neuron)
-            threshold = held.thresholds if held else round_thresholds(folded, lif, grid.scales, formats)
+            threshold = fixed.thresholds if fixed else round_thresholds(folded, lif, grid.scales, formats)
             rounded = Lif(
                 threshold=threshold, bias=bias, decay_current=decay_current, decay_voltage=decay_voltage
             )
@@ -148,9 +151,10 @@ def round_population(
 def round_thresholds(
     folded: FoldedNetwork, population: Population[FloatLif], scales: Array, formats: Formats
 ) -> Array:
-    """Thresholds rounded down; neurons that never (always) fire in float do so in integers too.
+    """Round thresholds down.
 
-    They get the farthest threshold of the format, beyond which no voltage can go.
+    Neurons that never (always) fire get the highest (lowest) threshold of the format, so that they never
+    (always) fire as integers too.
     """
     neuron = population.neuron
     never, always = constant_neurons(folded, population)
@@ -169,11 +173,11 @@ def round_biases(values: Array, scales: Array, formats: Formats, offset: Array |
     return biases
 
 
-def as_held(neuron: FloatLif, grid: Grid) -> FloatLif:
-    """The neuron that the integers of a grid stand for: with the thresholds and biases it is held to."""
-    if grid.held is None:
+def with_fixed_threshold(neuron: FloatLif, grid: Grid) -> FloatLif:
+    """Return the neuron with the fixed thresholds and bias offsets of a grid, if any, as real numbers."""
+    if grid.fixed is None:
         return neuron
     threshold, offset = (
-        scale_channels(values, 1 / grid.scales) for values in (grid.held.thresholds, grid.held.offset)
+        scale_channels(values, 1 / grid.scales) for values in (grid.fixed.thresholds, grid.fixed.offset)
     )
     return replace(neuron, threshold=threshold, bias=neuron.bias + offset)

@@ -15,7 +15,7 @@ CALIBRATION_SAMPLES = 256
 
 @record
 class CalibrationData:
-    """Inputs to calibrate on, and what a user should know about them."""
+    """Inputs to calibrate on, and notes about them for the user."""
 
     inputs: Array
     notes: tuple[str, ...] = ()
@@ -27,12 +27,12 @@ def load_calibration(folded: FoldedNetwork, name: str, data_dir: Path | None) ->
 
 
 def calibration_data(folded: FoldedNetwork, dataset: DataSet) -> CalibrationData:
-    """Take the first training samples of a data set; note where they are all of one class."""
+    """Take the first training samples of a data set; add a note if they are all of one class."""
     name = dataset.name
     if dataset.input_format.shape != folded.input.shape:
         raise OptionError(
             f"calibration: samples of {name} have shape {dataset.input_format.shape}; "
-            f"the network takes {folded.input.shape}."
+            f"the network takes {folded.input.shape}. Choose another data set with --calibration."
         )
     inputs, labels = (values[:CALIBRATION_SAMPLES] for values in (dataset.train.inputs, dataset.train.labels))
     if len(np.unique(labels)) > 1:
@@ -43,7 +43,7 @@ def calibration_data(folded: FoldedNetwork, dataset: DataSet) -> CalibrationData
 
 
 def check_calibration(folded: FoldedNetwork, inputs: Array) -> Array:
-    """Return the inputs as an array, or raise if the network cannot take them."""
+    """Return the inputs as an array, or raise QuantizeError if the network cannot take them."""
     inputs = np.asarray(inputs)
     try:
         as_steps(inputs, folded.input.shape, folded.timesteps)

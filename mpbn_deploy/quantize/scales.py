@@ -1,15 +1,15 @@
-"""FoldedNetwork + number formats -> the grid on which each population's integers lie.
+"""Choose the grid of each population's integers: FoldedNetwork + number formats -> Grid.
 
-Each channel carries a free scale: a hard-reset neuron does not change when its weights, bias and
-threshold are multiplied alike (`graph.scale_channels`). Each connection carries an exponent, and
-all connections into a population share its scales:
+Each channel has a free scale, because a hard-reset neuron fires the same spikes when its weights, bias and
+threshold are multiplied by the same factor (`ir.scale_channels`). Each connection has an exponent. All
+connections into a population share its scales:
 
     scale[channel] * weight  ~  integer * step * 2**exponent[connection]
 
-So a shortcut whose one weight is large beside a kernel of many small ones takes a higher exponent
-and does not squeeze them. Among all exponents, those are taken under which rounding makes the least
-noise in the current, and among all scales the largest that weights, thresholds, biases and states
-can hold. The channels of a readout share one scale: their voltages are compared with each other.
+The exponents keep one large weight of a shortcut from coarsening a kernel of many small weights. They are
+chosen to minimize the rounding noise in the current. The scales are the largest for which weights,
+thresholds, biases and states fit their formats. The channels of a readout share one scale, because their
+voltages are compared with each other.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from ..ir import (
 
 Interval = tuple[Array, Array]
 
-SPIKE_POWER = 0.25  # the mean square of a spike train, where no data says it: a spike every fourth step
-LARGEST_SNAP = 1.1  # a scale is lowered at most this much for the sake of an exact shortcut
+SPIKE_POWER = 0.25  # assumed mean square of a spike train: a spike every fourth step
+LARGEST_SNAP = 1.1  # the largest factor by which a scale is lowered to make a shortcut exact
 
 
 @record
 class Formats:
-    """The number formats of a target: the largest magnitudes of its integers.
+    """The number formats of a target, as the largest magnitudes of its integers.
 
-    Weights of fewer bits than the target holds are multiples of `step`, so that thresholds and biases
-    are as fine as beside weights of all bits.
+    Weights of fewer bits than the target supports are multiples of `step`; thresholds and biases keep
+    their full resolution. `allowances` are those of `measured_allowances`, by population.
     """
 
     weight: int
@@ -65,8 +65,8 @@ class Formats:
     lowest_threshold: int = 1 - THRESHOLD_LIMIT
     allowances: Mapping[str, Array] = field(default_factory=dict)
 
-    def room(self, name: str) -> Array:
-        """How many times too wide the intervals of each channel of a population may be taken to be."""
+    def allowance(self, name: str) -> Array:
+        """Return, per channel, the factor by which proved intervals may overestimate reachable states."""
         return self.allowances.get(name, np.ones(1))
 
     @classmethod
@@ -75,7 +75,8 @@ class Formats:
         bits = widest if weight_bits is None else weight_bits
         if not 2 <= bits <= widest:
             raise OptionError(
-                f"weight bits {bits}; {profile.name} holds signed ones of 2..{widest} bits (--weight-bits)."
+                f"weight bits {bits}; {profile.name} supports signed weights of 2..{widest} bits; change "
+                "--weight-bits."
             )
         exponent = profile.limit("formats.weight_exponent_maximum")
         lowest, highest = (
@@ -89,35 +90,35 @@ class Formats:
             threshold=highest,
             bias=2 ** (profile.value("formats.bias_mantissa_bits") - 1) - 1,
             decay=2 ** profile.value("formats.decay_bits") - 1,
-            # Below the state's own limit, so that a threshold can lie above every voltage.
+            # At most the largest threshold less one, so that a threshold can lie above every voltage.
             state=min(STATE_LIMIT, (highest - 1) << STATE_EXPONENT),
             lowest_threshold=-highest if lowest is None else max(lowest.value, -highest),
         )
 
 
 @record
-class Held:
-    """Integer thresholds that are given, with what biases must add so that neurons fire as with their own."""
+class FixedThresholds:
+    """Given integer thresholds, and the bias offsets with which neurons fire as with their own thresholds."""
 
-    thresholds: Array  # as those of a `Lif`
-    offset: Array  # in integer units, added to biases; a fraction until they are rounded
-    groups: Array | None  # per channel: those of one group keep one threshold; None: all stay as they are
+    thresholds: Array  # shaped as in `Lif`
+    offset: Array  # added to the biases before rounding, in integer units
+    groups: Array | None  # of the channels; a group shares a threshold. None: calibration must keep all
 
 
 @record
 class Grid:
-    """On what the integers of one population lie: a scale per channel, an exponent per connection into it.
+    """The grid of a population's integers: a scale per channel, an exponent per connection into it.
 
-    Thresholds follow from the scales, unless they are `held`.
+    Thresholds follow from the scales, unless they are `fixed`.
     """
 
     scales: Array
     exponents: tuple[int, ...]
-    held: Held | None = None
+    fixed: FixedThresholds | None = None
 
 
 def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> Grid:
-    """The exponents of least noise, each tried in turn, with the largest scales that they allow."""
+    """Choose exponents by coordinate descent on the noise, each with the largest scales it allows."""
     entering = incoming(folded.connections, population.name)
     limits = scale_limits(folded, population, formats)
     largest = largest_weights(entering, population)
@@ -136,25 +137,25 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: For
         for index in range(len(entering)):
             trials = [[*best[:index], e, *best[index + 1 :]] for e in range(formats.exponent + 1)]
             best = min(trials, key=noise)
-    return snapped(grid(best), entering, population, formats)
+    return snap_scales(grid(best), entering, population, formats)
 
 
-@lru_cache(maxsize=1)  # several questions about one population follow each other
+@lru_cache(maxsize=1)  # consecutive calls are about the same population
 def reachable(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Interval, Interval]:
     """Return the intervals of the current and of the voltage of every neuron."""
     return state_intervals(folded, population)
 
 
 def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> dict[str, Array]:
-    """For each limit but that of weights, the largest scale per channel that keeps it; infinite for none."""
+    """Return the largest scales per channel for which bias, state and threshold fit; infinity for any."""
     (low, high), (lowest, highest) = reachable(folded, population)
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
     limits = {
         "bias": _ratio(formats.bias, largest_per_channel(neuron_bias(population.neuron))),
-        "state": _ratio(formats.state / 2**STATE_EXPONENT, reach / formats.room(population.name)),
+        "state": _ratio(formats.state / 2**STATE_EXPONENT, reach / formats.allowance(population.name)),
     }
     if (lif := spiking(population)) is not None:
-        # What no voltage reaches becomes the farthest threshold of the format, and need not be held.
+        # Thresholds of constant neurons become the extremes of the format and limit no scale.
         threshold = np.broadcast_to(lif.neuron.threshold, population.shape)
         never, always = constant_neurons(folded, lif)
         within = np.where(never | always, 0.0, threshold)
@@ -165,21 +166,22 @@ def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Fo
 def weight_limits(
     folded: FoldedNetwork, population: FloatPopulation, exponents: Sequence[int], formats: Formats
 ) -> Array:
-    """The largest scale per channel under which every weight fits its format."""
+    """Return the largest scale per channel for which every weight fits its format."""
     largest = largest_weights(incoming(folded.connections, population.name), population)
     limits: Array = np.min(_weight_ratios(largest, exponents, formats), axis=0)
     return limits
 
 
 def constant_neurons(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
-    """Which neurons can never fire, and which must fire in every step, whatever the input.
+    """Return masks of the neurons that never fire, and of those that fire in every step, for any input.
 
-    Where a channel has one threshold, its neurons are constant only if all of them are: it stays one.
+    In a channel with one threshold for all neurons, either all neurons count as constant or none.
     """
     neuron = population.neuron
     (low, _), (_, highest) = reachable(folded, population)
     threshold = np.broadcast_to(neuron.threshold, population.shape)
-    # One that fires in every step starts each from zero; a current that leaks can only be judged from below.
+    # A neuron that fires in every step starts each step from a voltage of zero. If its current leaks, it
+    # counts as constant only for a threshold of -infinity.
     least = low + neuron.bias if neuron.current_leak == 0 else np.full(population.shape, -np.inf)
     constant = highest <= threshold, (least > threshold) | (threshold == -np.inf)
     if neuron.threshold.shape == population.shape:
@@ -205,16 +207,17 @@ def _scales(
 
 
 def _weight_ratios(largest: list[Array], exponents: Sequence[int], formats: Formats) -> list[Array]:
-    held = [formats.weight * formats.step * 2.0**exponent for exponent in exponents]
-    return [_ratio(most, values) for most, values in zip(held, largest, strict=True)]
+    limits = [formats.weight * formats.step * 2.0**exponent for exponent in exponents]
+    return [_ratio(limit, values) for limit, values in zip(limits, largest, strict=True)]
 
 
 def largest_weights(entering: list[Connection], population: FloatPopulation) -> list[Array]:
+    """Return, per connection, the largest weight magnitude of each channel."""
     return [largest_per_channel(c.synapse.weight.reshape(population.shape[0], -1)) for c in entering]
 
 
 def noise_power(folded: FoldedNetwork, connection: Connection, population: FloatPopulation) -> Array:
-    """Per channel: how many weights a neuron sums, times the mean square of what they multiply."""
+    """Return, per channel, the number of weights of a neuron times the mean square of their inputs."""
     power = mean_square(folded, connection)
     rows = connection.synapse.weight.reshape(population.shape[0], -1)
     noise: Array = np.count_nonzero(rows, axis=1) * power
@@ -222,7 +225,7 @@ def noise_power(folded: FoldedNetwork, connection: Connection, population: Float
 
 
 def mean_square(folded: FoldedNetwork, connection: Connection) -> float:
-    """Of what the weights of a connection multiply."""
+    """Return the assumed mean square of the inputs of a connection."""
     if connection.source != folded.input.name:
         return SPIKE_POWER
     return max(map(abs, value_range(folded.input_range))) ** 2 / 3
@@ -232,12 +235,14 @@ def _noise(grid: Grid, powers: list[Array]) -> float:
     """mean over channels of log(sum over connections of power * (2**exponent / scale)**2)"""
     steps = [2.0**exponent / grid.scales for exponent in grid.exponents]
     noise = np.sum([power * step**2 for power, step in zip(powers, steps, strict=True)], axis=0)
-    heard = noise > 0
-    return float(np.log(noise[heard]).mean()) if heard.any() else 0.0
+    noisy = noise > 0
+    return float(np.log(noise[noisy]).mean()) if noisy.any() else 0.0
 
 
-def snapped(grid: Grid, entering: list[Connection], population: FloatPopulation, formats: Formats) -> Grid:
-    """Scales lowered a little, so that a shortcut whose weights have one magnitude needs no rounding.
+def snap_scales(
+    grid: Grid, entering: list[Connection], population: FloatPopulation, formats: Formats
+) -> Grid:
+    """Lower scales slightly, so that a shortcut whose weights have one magnitude needs no rounding.
 
     scale <- floor(scale * w / quantum) * quantum / w, channel by channel
     """
@@ -257,5 +262,6 @@ def snapped(grid: Grid, entering: list[Connection], population: FloatPopulation,
 
 
 def _ratio(limit: float, largest: Array) -> Array:
-    with np.errstate(over="ignore"):  # by almost nothing: infinite, as by nothing
+    """Return limit / largest; infinity where `largest` is zero, or too small for the ratio."""
+    with np.errstate(over="ignore"):
         return np.divide(limit, largest, out=np.full(largest.shape, np.inf), where=largest > 0)

@@ -1,10 +1,10 @@
-"""FoldedNetwork + profile -> Quantized: the integer network, and what its integers cost
+"""Quantize: FoldedNetwork + profile -> Quantized, the integer network and its rounding errors.
 
-thresholds  constant channels lose their weights; thresholds that the chip's limits, or the user, fix
-scales      the grid of each population's integers: a scale per channel, an exponent per connection
-rounding    real numbers to the nearest integers; the proof that no state can overflow
-calibrate   with data: rounding, biases and thresholds that flip the fewest spikes
-cost        the integers compared with the real numbers
+thresholds  remove the weights of constant channels; fix thresholds within the limits of chip and user
+scales      choose the grid of each population: a scale per channel, an exponent per connection
+rounding    round to the nearest integers, and prove that no state can overflow
+calibrate   with data: choose the rounding, biases and thresholds that flip the fewest spikes
+cost        compare the integers with the real numbers
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ..hardware import HardwareProfile
 from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel
 from .calibrate import calibrate
 from .cost import Quantized, with_costs
-from .evidence import gather_evidence
 from .rounding import round_without_overflow
 from .samples import check_calibration
 from .scales import Formats, Grid, choose_grid, reachable
 from .thresholds import (
     ThresholdLimits,
+    core_limits_hold,
     cores_of_channels,
-    few_enough,
-    hold_thresholds,
+    fix_thresholds,
     one_core,
     silence_constants,
 )
+from .voltage_samples import sample_voltages
 
-MARGIN = 1.25  # of measured states, above what calibration inputs reach
+MARGIN = 1.25  # with --overflow measured: range of a state / largest state on the calibration inputs
 
 
 def quantize(
@@ -47,12 +47,12 @@ def quantize(
     thresholds: str = "own",
     overflow: str = "proved",
 ) -> Quantized:
-    """Choose integers for every weight, bias and threshold, in the formats of the profile.
+    """Choose an integer for every weight, bias and threshold, in the formats of the profile.
 
-    With `calibration` inputs, weights are rounded, biases and thresholds shifted, and channels scaled so
-    that the fewest spikes differ from those of the float network on them; without, nothing but the
-    network itself is needed. That no state overflows is proved for every input, or, with
-    `overflow="measured"`, only made likely: scales leave a margin above what calibration inputs reach.
+    With `calibration` inputs, integers and scales are chosen to flip as few spikes of the float network as
+    possible on them; otherwise, numbers are rounded to the nearest integers. With `overflow="proved"`, no
+    input can make a state overflow. With `overflow="measured"`, scales are larger, and leave only a margin
+    above the states reached on the calibration inputs.
     """
     formats = Formats.of(profile, weight_bits)
     _check_overflow(overflow, calibration)
@@ -71,7 +71,7 @@ def quantize(
 
 
 def trained_integers(network: IntNetwork, folded: FoldedNetwork, profile: HardwareProfile) -> Quantized:
-    """Return integers that training chose as they are, with what they cost in the formats of a profile."""
+    """Return the integers of quantization-aware training unchanged, with their rounding errors."""
     formats = Formats.of(profile, None)
     limits = ThresholdLimits.of(profile, "own", formats)
     return with_costs(network, silence_constants(folded), limits, formats)
@@ -81,7 +81,7 @@ def _check_overflow(overflow: str, calibration: Array | None) -> None:
     if overflow not in get_args(Overflow):
         raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(Overflow))}")
     if overflow == "measured" and calibration is None:
-        raise OptionError("overflow measured needs calibration inputs (--calibration NAME).")
+        raise OptionError("overflow 'measured' needs calibration inputs: add --calibration NAME.")
 
 
 def _under_limits(
@@ -93,14 +93,15 @@ def _under_limits(
     limits: ThresholdLimits,
     formats: Formats,
 ) -> IntNetwork:
-    """Fix thresholds as the limits ask; the network given shows on which cores its channels would sit."""
-    evidence = gather_evidence(folded, inputs)
-    # Other weights may sit on other cores; a population whose channels all share a few is safe anywhere.
+    """Fix thresholds within the limits; the placement of `network` tells which channels share a core."""
+    samples = sample_voltages(folded, inputs)
+    # New weights can move channels to other cores. As a last resort, whole populations share thresholds,
+    # which holds for every placement.
     for whole in (False, False, True):
         cores = one_core(network) if whole or limits.shared else cores_of_channels(network, profile)
-        network, held = hold_thresholds(folded, grids, evidence, cores, limits, formats)
-        network = _calibrated(folded, network, held, inputs, formats)
-        if few_enough(network, profile, limits):
+        network, fixed = fix_thresholds(folded, grids, samples, cores, limits, formats)
+        network = _calibrated(folded, network, fixed, inputs, formats)
+        if core_limits_hold(network, profile, limits):
             break
     return network
 
@@ -116,9 +117,9 @@ def _calibrated(
 
 
 def measured_allowances(folded: FoldedNetwork, inputs: Array) -> dict[str, Array]:
-    """Return, per channel, the factor by which proved intervals exceed the states reached on inputs.
+    """Return, per channel, the factor by which proved intervals may overestimate reachable states.
 
-    allowance = interval / (1.25 * largest state on the inputs), and at least one; readouts stay proved
+    allowance = max(1, interval / (1.25 * largest state on the inputs)); none for readouts
     """
     reached = peaks(folded, inputs)
     allowances = {}
@@ -126,6 +127,6 @@ def measured_allowances(folded: FoldedNetwork, inputs: Array) -> dict[str, Array
         current, voltage = reachable(folded, population)
         widest = np.max([largest_per_channel(edge) for edge in (*current, *voltage)], axis=0)
         likely = MARGIN * reached[population.name]
-        room = np.divide(widest, likely, out=np.ones_like(widest), where=likely > 0)
-        allowances[population.name] = np.maximum(room, 1.0)
+        ratio = np.divide(widest, likely, out=np.ones_like(widest), where=likely > 0)
+        allowances[population.name] = np.maximum(ratio, 1.0)
     return allowances

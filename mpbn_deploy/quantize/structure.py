@@ -1,6 +1,6 @@
-"""The structure of an integer network in words: all but its numbers, as JSON in a checkpoint.
+"""The structure of an integer network, which is everything but its numbers, as JSON in a checkpoint.
 
-A `QuantizedBody` is built from it, and then gets its numbers from the checkpoint's tensors.
+`QuantizedBody` is built from this structure; its numbers are then loaded from the checkpoint's tensors.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ..ir import (
 )
 from .scales import Formats
 
-MOST_NUMBERS = 2**27  # in one tensor; a file must not make us count for ever
+MOST_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
 
 
 def describe_structure(network: IntNetwork, formats: Formats) -> str:
-    """All of an integer network but its numbers, as JSON; refused where the twin could not run it."""
-    _refuse_untrainable(network)
+    """Return the structure as JSON; raise QuantizeError if the network cannot be trained."""
+    _check_trainable(network)
     source = network.input_range
     return json.dumps(
         {
@@ -55,22 +55,24 @@ def describe_structure(network: IntNetwork, formats: Formats) -> str:
     )
 
 
-def _refuse_untrainable(network: IntNetwork) -> None:
+def _check_trainable(network: IntNetwork) -> None:
     place = {p.name: index for index, p in enumerate(network.populations)}
     for connection in network.connections:
         if place[connection.source] >= place[connection.target]:
             raise QuantizeError(
-                f"{connection.label}: recurrent; quantization-aware training is feed-forward."
+                f"{connection.label}: a recurrent connection; quantization-aware training needs a "
+                "feed-forward network."
             )
     for population in network.layers:
         if membrane(population.neuron, 1).decay_current.kept:
             raise QuantizeError(
-                f"{population.name}: a current that leaks slowly; it must be forgotten at once."
+                f"{population.name}: a current that leaks slowly; quantization-aware training needs a "
+                "current leak of zero."
             )
     output = network.output.neuron
     if fires(output) or membrane(output, 1).decay_voltage.kept != 1:
         raise QuantizeError(
-            f"{network.output.name}: quantization-aware training needs a readout that adds up."
+            f"{network.output.name}: quantization-aware training needs a readout without leak as the output."
         )
 
 
@@ -78,9 +80,9 @@ def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
     neuron = population.neuron
     match neuron:
         case Lif(threshold=threshold):
-            fired_at: Shape | None = threshold.shape
+            threshold_shape: Shape | None = threshold.shape
         case Readout():
-            fired_at = None
+            threshold_shape = None
         case _:
             assert_never(neuron)
     return {
@@ -89,88 +91,91 @@ def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
         "bias": neuron.bias.shape,
         "bias_exponent": neuron.bias_exponent,
         "decay_voltage": neuron.decay_voltage,
-        "threshold": fired_at,
+        "threshold": threshold_shape,
     }
 
 
 def _describe_connection(connection: Connection) -> dict[str, Any]:
     synapse = connection.synapse
-    told = {"source": connection.source, "target": connection.target, "delay": connection.delay}
-    told |= {"weight": synapse.weight.shape, "exponent": synapse.exponent}
+    stored = {"source": connection.source, "target": connection.target, "delay": connection.delay}
+    stored |= {"weight": synapse.weight.shape, "exponent": synapse.exponent}
     if isinstance(synapse, Conv2d):
-        told |= {
+        stored |= {
             name: getattr(synapse, name) for name in ("stride", "padding", "dilation", "groups", "silent")
         }
-    return told
+    return stored
 
 
 def read_structure(structure: str) -> tuple[IntNetwork, Formats]:
-    """The network with zeros for all its numbers, which take no memory."""
+    """Read a structure; all numbers of the network are zeros, which take no memory."""
     try:
-        told = json.loads(structure)
-        source = told["input"]
+        stored = json.loads(structure)
+        source = stored["input"]
         neuron = Input(minimum=int(source["minimum"]), maximum=int(source["maximum"]))
         first = Population(name=str(source["name"]), shape=_sizes(source["shape"]), neuron=neuron)
-        populations = (first, *map(_read_neurons, told["populations"]))
+        populations = (first, *map(_read_neurons, stored["populations"]))
         network = IntNetwork(
             populations=populations,
-            connections=tuple(map(_read_connection, told["connections"])),
+            connections=tuple(map(_read_connection, stored["connections"])),
             timesteps=1,
             scales={},
         )
-        sizes: dict[str, Any] = {name: int(value) for name, value in told["formats"].items()}
+        sizes: dict[str, Any] = {name: int(value) for name, value in stored["formats"].items()}
         formats = Formats(**sizes)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise OptionError(f"structure of a quantized network: {type(error).__name__}: {error}") from error
     except NetworkError as error:
         raise OptionError(f"structure of a quantized network: {error}") from error
-    _refuse_untrainable(network)
+    _check_trainable(network)
     return network, formats
 
 
-def _read_neurons(told: Mapping[str, Any]) -> IntPopulation:
+def _read_neurons(stored: Mapping[str, Any]) -> IntPopulation:
     arguments: dict[str, Any] = {
-        "bias": _zeros(told["bias"]),
-        "bias_exponent": int(told["bias_exponent"]),
-        "decay_voltage": int(told["decay_voltage"]),
+        "bias": _zeros(stored["bias"]),
+        "bias_exponent": int(stored["bias_exponent"]),
+        "decay_voltage": int(stored["decay_voltage"]),
     }
-    fires = told["threshold"] is not None
-    neuron = Lif(threshold=_zeros(told["threshold"]), **arguments) if fires else Readout(**arguments)
-    return Population(name=str(told["name"]), shape=_sizes(told["shape"]), neuron=neuron)
+    fires = stored["threshold"] is not None
+    neuron = Lif(threshold=_zeros(stored["threshold"]), **arguments) if fires else Readout(**arguments)
+    return Population(name=str(stored["name"]), shape=_sizes(stored["shape"]), neuron=neuron)
 
 
-def _read_connection(told: Mapping[str, Any]) -> Connection:
-    weight, exponent = _zeros(told["weight"]), int(told["exponent"])
+def _read_connection(stored: Mapping[str, Any]) -> Connection:
+    weight, exponent = _zeros(stored["weight"]), int(stored["exponent"])
     if weight.ndim == 4:
-        stride, padding, dilation = (_pair(told[name]) for name in ("stride", "padding", "dilation"))
-        top_bottom, left_right = told["silent"]
+        stride, padding, dilation = (_pair(stored[name]) for name in ("stride", "padding", "dilation"))
+        top_bottom, left_right = stored["silent"]
         synapse: Synapse = Conv2d(
             weight=weight,
             stride=stride,
             padding=padding,
             dilation=dilation,
-            groups=int(told["groups"]),
+            groups=int(stored["groups"]),
             exponent=exponent,
             silent=(_pair(top_bottom), _pair(left_right)),
         )
     else:
         synapse = Dense(weight=weight, exponent=exponent)
     return Connection(
-        source=str(told["source"]), target=str(told["target"]), synapse=synapse, delay=int(told["delay"])
+        source=str(stored["source"]),
+        target=str(stored["target"]),
+        synapse=synapse,
+        delay=int(stored["delay"]),
     )
 
 
-def _pair(told: Any) -> Pair:
-    vertical, horizontal = _sizes(told)
+def _pair(stored: Any) -> Pair:
+    vertical, horizontal = _sizes(stored)
     return vertical, horizontal
 
 
-def _sizes(told: Any) -> tuple[int, ...]:
-    return tuple(int(size) for size in told)
+def _sizes(stored: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in stored)
 
 
 def _zeros(shape: Any) -> Array:
-    """Zeros that take no memory, whatever their shape."""
+    """Return zeros of any shape that take no memory."""
     if prod(_sizes(shape)) > MOST_NUMBERS:
-        raise ValueError(f"a tensor of shape {shape}; at most {MOST_NUMBERS} numbers are read")
+        raise ValueError(f"a tensor of shape {shape}; a tensor may have at most {MOST_NUMBERS} numbers")
     return np.broadcast_to(np.zeros((), np.int32), _sizes(shape))

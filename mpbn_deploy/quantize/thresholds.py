@@ -1,26 +1,26 @@
-"""Thresholds under the limits of a chip: one for all, few per core, none below one.
+"""Choose thresholds within the limits of a chip: one per population, few per core, or none below one.
 
-A hard-reset neuron in each step:  v <- leak * v + I + b,  fire where v > t,  v <- 0 where it fired.
-What may be done to it, exactly, for any s > 0 and any d:
+In each time step, a hard-reset neuron computes  v <- leak * v + I + b,  fires if v > t, and then  v <- 0.
+For any s > 0 and any d, these changes keep its spikes exactly:
 
-    scale       s*I, s*b, s*t               fires the same: the voltage is s*v
-    move        b + d, t + d                fires the same where no voltage outlives its step: leak 0, a
+    scale       s*I, s*b, s*t               always: the voltage becomes s*v
+    move        b + d, t + d                if no voltage is kept from one step to the next: leak 0, a
                                             single time step, or a neuron that fires in every step
-    silence     I = 0, b = 0, t = infinity  for one whose voltage never reaches its threshold
-                I = 0, b = 0, t < 0         for one whose current alone passes it in every step
+    silence     I = 0, b = 0, t = infinity  if the voltage never exceeds the threshold
+                I = 0, b = 0, t < 0         if the current alone exceeds it in every step
 
-So a channel whose threshold t is positive gets the integer threshold T by the scale s = T / t, without an
-error but with weights that are coarser, or clipped, where s is not the scale that suits them. A channel
-without memory gets any T by a bias of T - s*t more. For the rest (t <= 0, or thresholds that differ within
-a channel, in neurons with memory) there is no exact way, and a bias approximates it:
+A channel with a positive threshold t gets the integer threshold T exactly by the scale s = T / t, but its
+weights become coarser, or are clipped, if s is not the best scale for them. A memoryless channel gets any T
+exactly if T - s*t is added to its bias. In all other channels (t <= 0, or thresholds that differ within a
+channel, in neurons with memory), a bias approximates the threshold:
 
     v + d * growth > T/s    for    v > t,    growth = 1 + leak + leak**2 + ..., a term per step since reset
     d = share * (T/s - t),  share = sum of growth / sum of growth**2     (least squares)
 
-Which T and s a channel takes is decided by how many of its spikes would flip (`evidence`): of a voltage
-that misses its new threshold by m, under rounding noise of standard deviation n, the share Phi(-m / n). With
-K thresholds per core, the cost of every channel under every candidate is tabulated, and the K candidates
-of the least total are found by dynamic programming.
+T and s of a channel are chosen by the expected share of flips on sampled voltages (`voltage_samples`): a
+voltage at distance m from its new threshold, under rounding noise of standard deviation n, flips with
+probability Phi(-m / n). With K thresholds per core, the cost of every channel for every candidate is
+tabulated, and the K candidates with the least total cost are found by dynamic programming.
 """
 
 from __future__ import annotations
@@ -49,29 +49,29 @@ from ..ir import (
     per_channel,
     spiking,
 )
-from .evidence import Evidence, threshold_range
 from .rounding import lowered, round_without_overflow
 from .scales import (
+    FixedThresholds,
     Formats,
     Grid,
-    Held,
     constant_neurons,
     largest_weights,
     mean_square,
     scale_limits,
-    snapped,
+    snap_scales,
     weight_limits,
 )
+from .voltage_samples import VoltageSamples, threshold_range
 
-MOST_CANDIDATES = 32  # thresholds that are tried for the channels of one core
-UP_TO_A_TIE = 0.5 - 1e-9  # rounds up what is no whole number, when it is added before rounding
-DOUBT = 1.5  # an approximation must promise so many times fewer flips than an exact way
-CLEAR = 1.5  # units by which a neuron that always fires passes its threshold
+MOST_CANDIDATES = 32  # thresholds tried for the channels of one core
+ROUND_UP = 0.5 - 1e-9  # added before rounding to the nearest integer, it rounds up
+APPROXIMATION_PENALTY = 1.5  # factor on the expected flips of approximations, against exact alternatives
+FIRING_MARGIN = 1.5  # integer units by which a neuron that always fires exceeds its threshold
 
 
 @record
 class ThresholdLimits:
-    """What a target, and the user, allow."""
+    """The limits that the target and the user set on thresholds."""
 
     shared: bool
     lowest: int
@@ -89,11 +89,11 @@ class ThresholdLimits:
 
     @property
     def bind(self) -> bool:
-        """Whether thresholds are not simply what rounding makes of them."""
+        """Whether rounded thresholds could violate the limits."""
         return self.shared or self.per_core is not None or self.lowest > -self.highest
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         if self.shared:
             return "shared by the population"
         if self.per_core is not None:
@@ -105,7 +105,7 @@ class ThresholdLimits:
 
 
 def constant_channels(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
-    """Which channels never fire, and which fire in every step, with all their neurons."""
+    """Return masks of the channels whose neurons all never fire, and of those that all fire in every step."""
     never, always = (
         neurons.reshape(population.shape[0], -1).all(axis=1)
         for neurons in constant_neurons(folded, population)
@@ -114,7 +114,7 @@ def constant_channels(folded: FoldedNetwork, population: Population[FloatLif]) -
 
 
 def silence_constants(folded: FoldedNetwork) -> FoldedNetwork:
-    """Channels that never, or always, fire without weights and biases; exactly the same spikes."""
+    """Remove weights and biases of channels that never, or always, fire; no spike changes."""
     silenced, constant = {}, {}
     for population in firing(folded):
         never, always = constant_channels(folded, population)
@@ -142,8 +142,8 @@ def silence_constants(folded: FoldedNetwork) -> FoldedNetwork:
 
 
 def _where_channel(channels: Array, value: Array | float, otherwise: Array) -> Array:
-    """`value` in the rows of those channels."""
-    repeat = len(otherwise) // len(channels)  # a dense layer onto a picture has a row per neuron
+    """Return `value` in the rows of the masked channels, and `otherwise` in the others."""
+    repeat = len(otherwise) // len(channels)  # a dense layer onto rows and columns has one row per neuron
     chosen, values = (
         per_channel(np.repeat(np.broadcast_to(v, len(channels)), repeat), otherwise.shape)
         for v in (channels, value)
@@ -155,19 +155,19 @@ def _where_channel(channels: Array, value: Array | float, otherwise: Array) -> A
 
 
 def cores_of_channels(network: IntNetwork, profile: HardwareProfile) -> dict[str, Array]:
-    """Per population, a number for each channel; channels with another number sit on other cores."""
+    """Return, per population, a number for each channel; channels share a core only if theirs are equal."""
     return {
         layer.name: np.arange(layer.shape[0]) // layer.tile[0] for layer in place(network, profile).layers
     }
 
 
 def one_core(network: IntNetwork) -> dict[str, Array]:
-    """As if all channels of a population sat on one core."""
+    """Return core numbers as if every population were on one core."""
     return {p.name: np.zeros(p.shape[0], int) for p in network.layers}
 
 
-def few_enough(network: IntNetwork, profile: HardwareProfile, limits: ThresholdLimits) -> bool:
-    """Whether no core has more thresholds than it holds, where the network's neurons sit now."""
+def core_limits_hold(network: IntNetwork, profile: HardwareProfile, limits: ThresholdLimits) -> bool:
+    """Whether no core of the network's placement has more distinct thresholds than it supports."""
     if limits.per_core is None:
         return True
     placed = {layer.name: layer for layer in place(network, profile).layers}
@@ -179,57 +179,57 @@ def few_enough(network: IntNetwork, profile: HardwareProfile, limits: ThresholdL
     return True
 
 
-def hold_thresholds(
+def fix_thresholds(
     folded: FoldedNetwork,
     grids: Mapping[str, Grid],
-    evidence: Mapping[str, Evidence],
+    samples: Mapping[str, VoltageSamples],
     cores: Mapping[str, Array],
     limits: ThresholdLimits,
     formats: Formats,
 ) -> tuple[IntNetwork, dict[str, Grid]]:
-    """Integers under the limits, in which no state can overflow, and their grids."""
+    """Return integers within the limits, for which no state can overflow, and their grids."""
 
-    def hold(name: str, grid: Grid, most: Array) -> Grid:
+    def fix(name: str, grid: Grid, most: Array) -> Grid:
         population = spiking(folded.layer(name))
         if population is None:
             return replace(grid, scales=np.minimum(grid.scales, most))
         if limits.per_core is None and not limits.shared:
             lower = replace(grid, scales=np.minimum(grid.scales, most))
-            return raise_thresholds(folded, population, lower, evidence[name], limits, formats)
-        room = _room(folded, population, grid, most, formats)
-        return share_thresholds(folded, population, grid, evidence[name], room, cores[name], limits, formats)
+            return raise_thresholds(folded, population, lower, samples[name], limits, formats)
+        choices = _scale_choices(folded, population, grid, most, formats)
+        return share_thresholds(folded, choices, samples[name], cores[name], limits)
 
     ceilings = {name: np.full(grid.scales.shape, np.inf) for name, grid in grids.items()}
 
     def lower(name: str, grid: Grid, excess: Array) -> Grid:
         less = np.where(excess > 1, lowered(grid.scales, excess), np.inf)
         ceilings[name] = np.minimum(ceilings[name], less)
-        return hold(name, grids[name], ceilings[name])
+        return fix(name, grids[name], ceilings[name])
 
-    held = {name: hold(name, grid, ceilings[name]) for name, grid in grids.items()}
-    return round_without_overflow(folded, held, formats, lower)
+    fixed = {name: fix(name, grid, ceilings[name]) for name, grid in grids.items()}
+    return round_without_overflow(folded, fixed, formats, lower)
 
 
 # ---- one population ---------------------------------------------------------------------------
 
 
-def forgets(folded: FoldedNetwork, neuron: FloatLif) -> bool:
-    """Whether no voltage outlives its step."""
+def is_memoryless(folded: FoldedNetwork, neuron: FloatLif) -> bool:
+    """Whether no voltage is kept from one time step to the next."""
     return neuron.leak == 0 or folded.timesteps == 1
 
 
 @record
-class Neurons:
-    """A population as the choice of its thresholds sees it; arrays are [channels, neurons], or [channels].
+class ThresholdRanges:
+    """Biases and threshold ranges of a population; every array is [channels, neurons].
 
-    A channel whose neurons are all alike counts as one neuron.
+    If the neurons of each channel are all alike, there is one neuron per channel.
     """
 
     bias: Array
     lowest: Array  # as in `threshold_range`
     highest: Array
-    share: Array  # of what a threshold moves that a bias takes over
-    forgets: bool
+    share: Array  # the bias that makes up for a threshold higher by one: see the top of this file
+    memoryless: bool
 
     @property
     def constant(self) -> Array:
@@ -237,7 +237,7 @@ class Neurons:
 
     @property
     def typical(self) -> Array:
-        """Per channel, the median threshold; NaN if all its neurons are constant."""
+        """The median threshold of each channel; NaN if all its neurons are constant."""
         values = np.where(self.constant, np.nan, self.lowest)
         some = ~self.constant.all(axis=1)
         typical = np.full(len(values), np.nan)
@@ -245,46 +245,54 @@ class Neurons:
         return typical
 
     def offset(self, scales: Array, thresholds: Array) -> Array:
-        """What the integer biases must add, [channels, neurons]; see the top of this file."""
+        """Return the offsets of the integer biases, [channels, neurons]; see the top of this file."""
         low, high = scales[:, None] * self.lowest, scales[:, None] * self.highest
         offset: Array = self.share * (thresholds - np.clip(thresholds, low, high))
-        clear = np.where(self.constant & (offset > 0), CLEAR, 0.0)
-        offset += np.where(self.constant, clear, UP_TO_A_TIE) if self.forgets else clear
+        margin = np.where(self.constant & (offset > 0), FIRING_MARGIN, 0.0)
+        offset += np.where(self.constant, margin, ROUND_UP) if self.memoryless else margin
         return offset
 
     def bias_limits(self, thresholds: Array, most: int) -> Array:
-        """The largest scales under which |scale * bias + offset| <= most, where thresholds move to these."""
+        """Return the largest scales for which |scale * bias + offset| <= most, given integer thresholds."""
         towards = np.where(self.constant, np.clip(0.0, self.lowest, self.highest), self.lowest)
         rest = self.bias - self.share * towards
         moved = self.share * thresholds
-        with np.errstate(divide="ignore", over="ignore"):  # by almost nothing: no limit
-            above = np.where(rest > 0, (most - CLEAR - 1 - moved) / rest, np.inf)
-            below = np.where(rest < 0, (most - CLEAR - 1 + moved) / -rest, np.inf)
+        with np.errstate(divide="ignore", over="ignore"):  # a tiny `rest` sets no limit
+            above = np.where(rest > 0, (most - FIRING_MARGIN - 1 - moved) / rest, np.inf)
+            below = np.where(rest < 0, (most - FIRING_MARGIN - 1 + moved) / -rest, np.inf)
         limits: Array = np.minimum(above, below).min(axis=1)
         return limits
 
-    def at(self, channels: Array) -> Neurons:
-        """Some of the channels."""
+    def at(self, channels: Array) -> ThresholdRanges:
+        """Select some channels."""
         parts = {name: getattr(self, name)[channels] for name in ("bias", "lowest", "highest", "share")}
         return replace(self, **parts)
 
 
-def _neurons(folded: FoldedNetwork, population: Population[FloatLif], evidence: Evidence) -> Neurons:
+def _threshold_ranges(
+    folded: FoldedNetwork, population: Population[FloatLif], samples: VoltageSamples
+) -> ThresholdRanges:
     neuron, shape = population.neuron, population.shape
     lowest, highest = threshold_range(folded, population)
-    growth = evidence.growth.numpy()
+    growth = samples.growth.numpy()
     fitted = per_channel(growth.sum(axis=0) / (growth**2).sum(axis=0), shape)
-    # A neuron that always fires has no memory; one that never does is better held down too much.
+    # A share of one is exact for a neuron that always fires, and on the safe side for one that never does.
     share = np.where(lowest < highest, 1.0, fitted)
     whole = [np.broadcast_to(values, shape) for values in (neuron.bias, lowest, highest, share)]
     if all(compact(values).size == shape[0] for values in whole):
         whole = [compact(values) for values in whole]
     bias, lowest, highest, share = (values.reshape(shape[0], -1) for values in whole)
-    return Neurons(bias=bias, lowest=lowest, highest=highest, share=share, forgets=forgets(folded, neuron))
+    return ThresholdRanges(
+        bias=bias,
+        lowest=lowest,
+        highest=highest,
+        share=share,
+        memoryless=is_memoryless(folded, neuron),
+    )
 
 
 def _as_population(values: Array, population: FloatPopulation) -> Array:
-    """[channels, neurons] in the shape of a population's parameters"""
+    """Reshape [channels, neurons] to the shape of a population's parameters."""
     whole = values.shape[1] > 1 or len(population.shape) == 1
     return compact(values.reshape(population.shape)) if whole else per_channel(values, population.shape)
 
@@ -293,42 +301,44 @@ def raise_thresholds(
     folded: FoldedNetwork,
     population: Population[FloatLif],
     grid: Grid,
-    evidence: Evidence,
+    samples: VoltageSamples,
     limits: ThresholdLimits,
     formats: Formats,
 ) -> Grid:
-    """Each neuron keeps its own threshold, but none below the lowest: there, biases make up for it."""
-    neurons = _neurons(folded, population, evidence)
-    # Only thresholds that must rise lean on biases.
-    rising = neurons.highest <= 0
-    leaning = replace(
-        neurons, lowest=np.where(rising, neurons.lowest, 0.0), highest=np.where(rising, neurons.highest, 0.0)
+    """Keep each neuron's own threshold; raise those below the lowest allowed, and let biases compensate."""
+    ranges = _threshold_ranges(folded, population, samples)
+    # Biases compensate only thresholds that are raised.
+    raised = ranges.highest <= 0
+    compensated = replace(
+        ranges, lowest=np.where(raised, ranges.lowest, 0.0), highest=np.where(raised, ranges.highest, 0.0)
     )
-    scales = np.minimum(grid.scales, leaning.bias_limits(np.where(rising, limits.lowest, 0), formats.bias))
-    top = scales[:, None] * neurons.highest
+    scales = np.minimum(
+        grid.scales, compensated.bias_limits(np.where(raised, limits.lowest, 0), formats.bias)
+    )
+    top = scales[:, None] * ranges.highest
     thresholds = np.clip(np.floor(top), limits.lowest, limits.highest)
-    offset = np.where(top < limits.lowest, neurons.offset(scales, thresholds), 0.0)
-    held = Held(
+    offset = np.where(top < limits.lowest, ranges.offset(scales, thresholds), 0.0)
+    fixed = FixedThresholds(
         thresholds=_as_population(thresholds.astype(np.int32), population),
         offset=_as_population(offset, population),
         groups=None,
     )
-    return replace(grid, scales=scales, held=held)
+    return replace(grid, scales=scales, fixed=fixed)
 
 
 # ---- few thresholds for many channels ---------------------------------------------------------
 
 
 @record
-class Room:
-    """What bounds the scales of a population's channels, and the noise that rounding makes under them."""
+class ScaleChoices:
+    """The largest scales of a population's channels, and the rounding noise of any scale."""
 
-    state: Array  # the largest scale that keeps states, and biases alone, within their formats
-    weight: Array  # the largest that clips no weight
+    state: Array  # the largest scale for which states, and biases without offset, fit their formats
+    weight: Array  # the largest scale that clips no weight
     grid: Grid
-    population: FloatPopulation
+    population: Population[FloatLif]
     entering: list[Connection]
-    powers: list[float]  # per connection: of what its weights multiply, as it adds up in a voltage
+    powers: list[float]  # per connection: mean square of its inputs, accumulated over the time steps
     formats: Formats
 
     @property
@@ -337,33 +347,34 @@ class Room:
         return np.where(np.isfinite(most), most, 1.0)
 
     def noise(self, channels: Array, scales: Array) -> Array:
-        """The standard deviation of the voltage error, in real units: what rounding takes from weights."""
-        square = 1 / (12 * scales**2)  # of the bias
+        """Return the standard deviation of the voltage error due to rounding, in real units."""
+        square = 1 / (12 * scales**2)  # variance of the rounded bias
         for c, power, exponent in zip(self.entering, self.powers, self.grid.exponents, strict=True):
             quanta = (self.formats.step * 2.0**exponent / scales)[:, None]
             weight = c.synapse.weight.reshape(len(self.state), -1)[channels]
             rounded = np.clip(np.rint(weight / quanta), -self.formats.weight, self.formats.weight) * quanta
-            rows = len(c.synapse.weight) // len(self.state)  # of a dense layer onto a picture, one per neuron
+            rows = len(c.synapse.weight) // len(self.state)  # more than one: dense, onto rows and columns
             square += power * ((weight - rounded) ** 2).sum(axis=1) / rows
         noise: Array = np.sqrt(square)
         return noise
 
     def snapped(self, channels: Array, scales: Array) -> Array:
-        """Scales a little lower, under which shortcuts need no rounding."""
+        """Return slightly lower scales at which shortcuts need no rounding; NaN where there is none."""
         all_scales = np.ones(len(self.state))
         all_scales[channels] = np.where(np.isfinite(scales) & (scales > 0), scales, 1.0)
-        lower = snapped(replace(self.grid, scales=all_scales), self.entering, self.population, self.formats)
+        grid = replace(self.grid, scales=all_scales)
+        lower = snap_scales(grid, self.entering, self.population, self.formats)
         return np.where(lower.scales != all_scales, lower.scales, np.nan)[channels]
 
 
-def _room(
+def _scale_choices(
     folded: FoldedNetwork, population: Population[FloatLif], grid: Grid, most: Array, formats: Formats
-) -> Room:
+) -> ScaleChoices:
     neuron = population.neuron
     entering = incoming(folded.connections, population.name)
     memory = sum(neuron.leak ** (2 * step) for step in range(folded.timesteps))
     limits = scale_limits(folded, population, formats)
-    return Room(
+    return ScaleChoices(
         state=np.min([limits["state"], limits["bias"], most], axis=0),
         weight=weight_limits(folded, population, grid.exponents, formats),
         grid=grid,
@@ -376,37 +387,36 @@ def _room(
 
 def share_thresholds(
     folded: FoldedNetwork,
-    population: Population[FloatLif],
-    grid: Grid,
-    evidence: Evidence,
-    room: Room,
+    choices: ScaleChoices,
+    samples: VoltageSamples,
     cores: Array,
     limits: ThresholdLimits,
-    formats: Formats,
 ) -> Grid:
-    """For the channels of each core one threshold, or a few, with the scales that go with them."""
-    neurons = _neurons(folded, population, evidence)
+    """Choose one threshold, or a few, for the channels of each core, and a scale for each channel."""
+    population = choices.population
+    ranges = _threshold_ranges(folded, population, samples)
     thresholds, scales = np.zeros(len(cores), np.int32), np.ones(len(cores))
     for core in np.unique(cores):
         channels = np.flatnonzero(cores == core)
-        candidates = _candidates(neurons, room, channels, limits)
-        cost, best = tabulate(neurons, room, evidence, channels, candidates)
+        candidates = _candidates(ranges, choices, channels, limits)
+        cost, best = tabulate(ranges, choices, samples, channels, candidates)
         chosen = choose_values(cost, limits.per_core or 1)
         thresholds[channels] = candidates[chosen]
         scales[channels] = best[np.arange(len(channels)), chosen]
-    held = Held(
+    fixed = FixedThresholds(
         thresholds=per_channel(thresholds, population.shape),
-        offset=_as_population(neurons.offset(scales, thresholds[:, None]), population),
+        offset=_as_population(ranges.offset(scales, thresholds[:, None]), population),
         groups=np.unique(np.stack([cores, thresholds]), axis=1, return_inverse=True)[1].reshape(-1),
     )
-    exponents = _exponents(folded, population, grid, scales, formats)
-    return replace(grid, scales=scales, exponents=exponents, held=held)
+    return replace(choices.grid, scales=scales, exponents=_exponents(choices, scales), fixed=fixed)
 
 
-def _candidates(neurons: Neurons, room: Room, channels: Array, limits: ThresholdLimits) -> Array:
-    """The thresholds that suit some channel best, evenly from all, and a few below these."""
+def _candidates(
+    ranges: ThresholdRanges, choices: ScaleChoices, channels: Array, limits: ThresholdLimits
+) -> Array:
+    """Return an even selection of the channels' best thresholds, and a few lower ones."""
     with np.errstate(invalid="ignore"):
-        suited = np.floor(room.most * neurons.typical)[channels]
+        suited = np.floor(choices.most * ranges.typical)[channels]
     suited = np.unique(suited[(suited > limits.lowest) & (suited <= limits.highest)]).astype(np.int64)
     if not len(suited):
         return np.array([limits.lowest])
@@ -417,77 +427,87 @@ def _candidates(neurons: Neurons, room: Room, channels: Array, limits: Threshold
 
 
 def tabulate(
-    neurons: Neurons, room: Room, evidence: Evidence, channels: Array, candidates: Array
+    ranges: ThresholdRanges,
+    choices: ScaleChoices,
+    samples: VoltageSamples,
+    channels: Array,
+    candidates: Array,
 ) -> tuple[Array, Array]:
-    """Per channel and candidate, the least share of spikes that would flip, and the scale that gives it."""
+    """Return, as [channels, candidates], the least expected share of flips, and the scale that gives it."""
     shape = len(channels), len(candidates)
     cost, best = np.full(shape, np.inf), np.ones(shape)
-    some = neurons.at(channels)
+    some = ranges.at(channels)
     for column, threshold in enumerate(candidates):
-        for scales in _trials(some, room, channels, float(threshold)):
-            fits = _fits(some, room, channels, scales, float(threshold))
+        for scales in _trials(some, choices, channels, float(threshold)):
+            fits = _fits(some, choices, channels, scales, float(threshold))
             tried = np.where(fits, scales, 1.0)
-            flips = _flips(evidence, some, channels, tried, float(threshold), room.noise(channels, tried))
-            if not some.forgets:
-                doubted = DOUBT * flips + 1 / len(evidence.fires)
-                flips = np.where(_is_exact(some, tried, float(threshold)), flips, doubted)
+            flips = _flips(samples, some, channels, tried, float(threshold), choices.noise(channels, tried))
+            if not some.memoryless:
+                penalized = APPROXIMATION_PENALTY * flips + 1 / len(samples.fires)
+                flips = np.where(_is_exact(some, tried, float(threshold)), flips, penalized)
             better = fits & (flips < cost[:, column])
             cost[better, column], best[better, column] = flips[better], tried[better]
     return cost, best
 
 
-def _is_exact(neurons: Neurons, scales: Array, threshold: float) -> Array:
-    """Per channel, whether biases need not stand in for the threshold of any neuron."""
+def _is_exact(ranges: ThresholdRanges, scales: Array, threshold: float) -> Array:
+    """Return, per channel, whether the threshold is exact for every neuron without a bias offset."""
     slack = 1e-6 * max(1.0, threshold)
-    low, high = scales[:, None] * neurons.lowest - slack, scales[:, None] * neurons.highest + slack
+    low, high = scales[:, None] * ranges.lowest - slack, scales[:, None] * ranges.highest + slack
     exact: Array = ((threshold >= low) & (threshold <= high)).all(axis=1)
     return exact
 
 
-def _trials(neurons: Neurons, room: Room, channels: Array, threshold: float) -> list[Array]:
-    """Scales for one threshold: that of the exact way, the finest that biases allow, and their middle."""
+def _trials(ranges: ThresholdRanges, choices: ScaleChoices, channels: Array, threshold: float) -> list[Array]:
+    """Return scales to try for a threshold: the exact one, the finest that biases allow, and their mean."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        exact = threshold / neurons.typical
-        held = np.full((len(channels), 1), threshold)
-        finest = np.minimum(room.most[channels], neurons.bias_limits(held, room.formats.bias))
-        if neurons.forgets:  # then every scale is an exact way
+        exact = threshold / ranges.typical
+        wanted = np.full((len(channels), 1), threshold)
+        finest = np.minimum(choices.most[channels], ranges.bias_limits(wanted, choices.formats.bias))
+        if ranges.memoryless:  # every scale is exact
             return [finest]
-        return [exact, room.snapped(channels, exact), finest, np.sqrt(exact * finest)]
+        return [exact, choices.snapped(channels, exact), finest, np.sqrt(exact * finest)]
 
 
-def _fits(neurons: Neurons, room: Room, channels: Array, scales: Array, threshold: float) -> Array:
-    """Whether states and biases keep their formats."""
+def _fits(
+    ranges: ThresholdRanges, choices: ScaleChoices, channels: Array, scales: Array, threshold: float
+) -> Array:
+    """Return, per channel, whether states and biases fit their formats."""
     with np.errstate(invalid="ignore"):
-        sound = np.isfinite(scales) & (scales > 0) & (scales <= room.state[channels])
+        sound = np.isfinite(scales) & (scales > 0) & (scales <= choices.state[channels])
     tried = np.where(sound, scales, 1.0)
-    bias = tried[:, None] * neurons.bias + neurons.offset(tried, np.full((len(tried), 1), threshold))
-    fits: Array = sound & (np.abs(bias).max(axis=1) <= room.formats.bias)
+    bias = tried[:, None] * ranges.bias + ranges.offset(tried, np.full((len(tried), 1), threshold))
+    fits: Array = sound & (np.abs(bias).max(axis=1) <= choices.formats.bias)
     return fits
 
 
 def _flips(
-    evidence: Evidence, neurons: Neurons, channels: Array, scales: Array, threshold: float, noise: Array
+    samples: VoltageSamples,
+    ranges: ThresholdRanges,
+    channels: Array,
+    scales: Array,
+    threshold: float,
+    noise: Array,
 ) -> Array:
-    """The expected share of spikes that flip: mean of Phi(-margin / noise) over the evidence."""
+    """Return the expected share of flips per channel: the mean of Phi(-margin / noise) over the samples."""
     voltage, growth, lowest, highest = (
-        values[:, channels]
-        for values in (evidence.voltage, evidence.growth, evidence.lowest, evidence.highest)
+        values[:, channels] for values in (samples.voltage, samples.growth, samples.lowest, samples.highest)
     )
-    held = torch.tensor(threshold / scales)
-    share = torch.tensor(neurons.share.min(axis=1))
-    moved = held - torch.clamp(held.expand(lowest.shape), lowest, highest)
+    real = torch.tensor(threshold / scales)
+    share = torch.tensor(ranges.share.min(axis=1))
+    moved = real - torch.clamp(real.expand(lowest.shape), lowest, highest)
     moved = moved * torch.where(lowest < highest, 1.0, share)
-    margin = voltage + moved * growth - held
-    wrong = torch.where(evidence.fires[:, channels], -margin, margin) / torch.tensor(noise)
+    margin = voltage + moved * growth - real
+    wrong = torch.where(samples.fires[:, channels], -margin, margin) / torch.tensor(noise)
     flips: Array = torch.special.ndtr(wrong.to(torch.float32)).mean(dim=0).numpy()
     return flips
 
 
 def choose_values(cost: Array, few: int) -> Array:
-    """Per row one of at most `few` columns, such that the total is least.
+    """Choose a column for each row, at most `few` different ones, with the least total cost.
 
-    That holds where the cost of each row falls up to some column, its home, and rises from there on: then
-    a row takes the nearest chosen column before its home, or after it, and with these in order
+    The result is optimal if the cost of each row falls up to some column, its home, and rises after it.
+    Each row then takes the nearest chosen column before or after its home, and for chosen columns i < j
 
         least(j)  =  min over i < j of  least(i) + sum over rows at home in i..j of min(cost_i, cost_j)
     """
@@ -510,13 +530,12 @@ def choose_values(cost: Array, few: int) -> Array:
     return taken
 
 
-def _exponents(
-    folded: FoldedNetwork, population: FloatPopulation, grid: Grid, scales: Array, formats: Formats
-) -> tuple[int, ...]:
-    """As small as the weights of these scales allow, but none larger than before."""
-    largest = largest_weights(incoming(folded.connections, population.name), population)
-    held = formats.weight * formats.step
-    needed = [max(float((values * scales).max()) / held, 1.0) for values in largest]
+def _exponents(choices: ScaleChoices, scales: Array) -> tuple[int, ...]:
+    """Return the smallest weight exponents for these scales, none larger than those of the grid."""
+    largest = largest_weights(choices.entering, choices.population)
+    limit = choices.formats.weight * choices.formats.step
+    needed = [max(float((values * scales).max()) / limit, 1.0) for values in largest]
     return tuple(
-        min(old, int(np.ceil(np.log2(need) - 1e-9))) for old, need in zip(grid.exponents, needed, strict=True)
+        min(old, int(np.ceil(np.log2(need) - 1e-9)))
+        for old, need in zip(choices.grid.exponents, needed, strict=True)
     )

@@ -1,19 +1,18 @@
 """The quantization-aware twin: an integer network that can be trained.
 
-What is learned are real weights, biases and thresholds; what runs forward are the integers that they
-round to, in the arithmetic of `ir.Lif`: integer weights, integer thresholds, a leak that truncates. All
-integers stay below 2**24, where float32 is exact. So the network that is trained *is* the network that
-is deployed, spike by spike.
+The parameters are real weights, biases and thresholds. The forward pass computes with the integers that they
+round to, in the arithmetic of `ir.Lif`: integer weights, integer thresholds and a truncating leak. All
+integers stay below 2**24, where float32 is exact, so the trained network is the deployed network, spike by
+spike.
 
-Backward, rounding passes gradients straight through, and a spike has the slope of the paper's rectangle
-(Eq. 12), as wide as the voltages of its channel vary:
+In the backward pass, rounding is a straight-through estimator, and a spike has the rectangular surrogate
+gradient of the paper (Eq. 12), as wide as the standard deviation of its channel's voltages:
 
     d integer / d real  =  scale           within the format, else 0
     d spike / d voltage =  1 / width       where |voltage - threshold| < width / 2, else 0
 
-What is learned counts in units in which the voltages of a channel vary by one, and its inputs too:
-folded networks have layers whose weights are large and others whose weights are small, and one
-learning rate must suit them all.
+Parameters are normalized such that voltages and inputs have a standard deviation of about one. Otherwise, no
+learning rate would suit both the large and the small weights that folding leaves in different layers.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ Rounding = Callable[[Tensor], Tensor]
 
 QUANTIZED = "quantized"  # the architecture of such networks in checkpoints
 STATE_UNIT = 2.0**STATE_EXPONENT
-MOST_TRIALS = 20  # to bring channels that grew too large back under their bound
+MOST_TRIALS = 20  # of shrinking channels that could overflow
 
 
-# ---- rounding, straight through ---------------------------------------------------------------
+# ---- rounding with a straight-through gradient ------------------------------------------------
 
 
 class _Rounded(torch.autograd.Function):
@@ -78,7 +77,7 @@ def _rounded(real: Tensor, scale: Tensor, most: int, rounding: Rounding) -> Tens
 
 
 def _spread(values: Tensor, dimensions: int) -> Tensor:
-    """One value per channel, shaped to multiply a tensor whose first dimension is that of channels."""
+    """Reshape one value per channel to multiply a tensor whose first dimension is that of channels."""
     return values.view(-1, *(1 for _ in range(dimensions - 1)))
 
 
@@ -91,7 +90,7 @@ def _whole(values: Tensor) -> Array:
 
 
 class QuantizedSynapse(TimedLayer):
-    """Currents in units of the state: 2**(6 + exponent) * sum of integer weights * what was sent."""
+    """Computes currents in units of the state: 2**(6 + exponent) * sum of integer weight * input."""
 
     quanta: Tensor
 
@@ -102,7 +101,7 @@ class QuantizedSynapse(TimedLayer):
         self.timesteps = 1
         shape = connection.synapse.weight.shape
         self.weight = nn.Parameter(torch.zeros(shape))
-        self.register_buffer("quanta", torch.ones(shape[0]))  # how many a weight of one is
+        self.register_buffer("quanta", torch.ones(shape[0]))  # mantissa / weight
 
     def integer_weight(self) -> Tensor:
         """step * round(quanta * weight), within the format"""
@@ -110,10 +109,10 @@ class QuantizedSynapse(TimedLayer):
         return _rounded(self.weight, quanta, self.formats.weight, torch.round) * self.formats.step
 
     def start(self, mantissa: Tensor, quanta: Tensor) -> None:
-        """Round to the mantissa given, from its middle.
+        """Set the weights to exact multiples of the quanta.
 
-        Not from the real weight that it stands for: calibration rounds many weights against their
-        fraction, and the first steps of training would undo just those.
+        The real weights from before rounding are no good start: calibration rounds many of them away from
+        the nearest integer, and the first steps of training would undo that.
         """
         self.quanta.copy_(quanta)
         self.weight.copy_(mantissa / _spread(self.quanta.double(), mantissa.dim()))
@@ -131,7 +130,7 @@ class QuantizedSynapse(TimedLayer):
 
 
 class QuantizedNeurons(TimedLayer):
-    """A population: currents [timesteps * batch, *shape] to spikes, a readout's to what its voltage gains."""
+    """Turns currents [timesteps * batch, *shape] into spikes; a readout, into increments of its voltage."""
 
     scale: Tensor
     width: Tensor
@@ -144,12 +143,9 @@ class QuantizedNeurons(TimedLayer):
         self.bias = nn.Parameter(torch.zeros(neuron.bias.shape))
         threshold = neuron_threshold(neuron)
         self.threshold = None if threshold is None else nn.Parameter(torch.zeros(threshold.shape))
-        self.register_buffer(
-            "scale", torch.ones(population.shape[0])
-        )  # what the integers mean: see IntNetwork
-        self.register_buffer(
-            "width", torch.ones(population.shape[0])
-        )  # a voltage of one, in units of the state
+        ones = torch.ones(population.shape[0])
+        self.register_buffer("scale", ones)  # as in `IntNetwork.scales`
+        self.register_buffer("width", ones.clone())  # a voltage of one, in units of the state
 
     def integer_bias(self) -> Tensor:
         """round(bias * width / 2**bias_exponent), within the format"""
@@ -163,17 +159,18 @@ class QuantizedNeurons(TimedLayer):
         return _rounded(self.threshold, scale, self.formats.threshold, torch.floor)
 
     def start(self, population: IntPopulation, scales: Array, width: Tensor) -> None:
-        """Round to the integers given."""
+        """Set the parameters such that they round to the integers of a population."""
         neuron, threshold = population.neuron, neuron_threshold(population.neuron)
         self.scale.copy_(torch.tensor(scales))
         self.width.copy_(width)
         bias = torch.tensor(neuron.bias * 2.0**neuron.bias_exponent)
         self.bias.copy_(bias / _spread(self.width.double(), bias.dim()))
         if threshold is not None and self.threshold is not None:
-            between = torch.tensor(threshold + 0.5) * STATE_UNIT  # two integers, floor gives the lower
+            between = torch.tensor(threshold + 0.5) * STATE_UNIT  # halfway to the next, as floor is applied
             self.threshold.copy_(between / _spread(self.width.double(), between.dim()))
 
     def integers(self) -> IntPopulation:
+        """Return the population with the integers that the parameters round to."""
         bias, fires = _whole(self.integer_bias()), self.threshold is not None
         threshold = _whole(self.integer_threshold()) if fires else None
         return self.population.with_neuron(with_values(self.neuron, bias, threshold))
@@ -189,7 +186,7 @@ class QuantizedNeurons(TimedLayer):
         return spikes
 
     def deviation(self, current: Tensor) -> Tensor:
-        """The standard deviation of each channel's voltages, as they are compared with the threshold."""
+        """Return the standard deviation of each channel's voltages before the reset."""
         bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
         _, voltages = scan_integers(
             current, bias, self.integer_threshold() * STATE_UNIT, self.timesteps, self.neuron.decay_voltage
@@ -198,12 +195,12 @@ class QuantizedNeurons(TimedLayer):
         return torch.where(deviation > 0, deviation, self.scale.double() * STATE_UNIT)
 
 
-# ---- a population over all its time steps -----------------------------------------------------
+# ---- a population over all time steps ---------------------------------------------------------
 
 
 @record
 class _Spec:
-    """What stays the same over the time steps."""
+    """Settings of a scan over time steps."""
 
     timesteps: int
     decay: int
@@ -213,9 +210,9 @@ class _Spec:
 def scan_integers(
     current: Tensor, bias: Tensor, threshold: Tensor, timesteps: int, decay: int
 ) -> tuple[Tensor, Tensor]:
-    """Spikes, and voltages before they are reset, of currents [timesteps * batch, *shape].
+    """Return spikes, and voltages before the reset, for currents [timesteps * batch, *shape].
 
-    This is `ir.Membrane` in torch, for speed; a test holds it to that.
+    This is `ir.Membrane` in torch, for speed; a test compares the two.
     """
     voltages, spikes = torch.empty_like(current), torch.empty_like(current)
     keep, reset = truncated_decay(decay), None
@@ -230,7 +227,7 @@ def scan_integers(
 
 
 class _Scan(torch.autograd.Function):
-    """As nn.scan, in integers, with the neuron of `ir.Lif`.
+    """The scan of `nn` in integers, with the neuron of `ir.Lif`.
 
     forward     voltage    = trunc(keep * reset) + current + bias
                 spike      = voltage > threshold
@@ -279,7 +276,7 @@ class _Scan(torch.autograd.Function):
 class QuantizedBody(nn.Module):
     """The body of a SpikingNetwork that takes raw inputs and computes with integers.
 
-    `structure` is what `describe_structure` says of an integer network; its numbers are parameters.
+    `structure` comes from `describe_structure`; the network's numbers are parameters.
     """
 
     def __init__(self, structure: str) -> None:
@@ -302,7 +299,7 @@ class QuantizedBody(nn.Module):
 
     @classmethod
     def of(cls, network: IntNetwork, formats: Formats, inputs: Array) -> QuantizedBody:
-        """The twin of an integer network; `inputs` show how its voltages vary."""
+        """Build the twin of an integer network; `inputs` are used to measure how its voltages vary."""
         body = cls(describe_structure(network, formats))
         units = {p.name: torch.tensor(network.scales[p.name] * STATE_UNIT) for p in network.layers}
         with torch.no_grad():
@@ -313,7 +310,7 @@ class QuantizedBody(nn.Module):
         return body
 
     def _start(self, network: IntNetwork, units: Mapping[str, Tensor], power: float) -> None:
-        """Round to the integers of a network, learning in these units of voltage, and this one of input."""
+        """Set all parameters to the integers of a network, normalized by units of voltage and input power."""
         for neurons, population in zip(self.all_neurons, network.layers, strict=True):
             neurons.start(population, network.scales[population.name], units[population.name])
         for synapse, connection in zip(self.all_synapses, network.connections, strict=True):
@@ -329,7 +326,7 @@ class QuantizedBody(nn.Module):
             )
 
     def _deviations(self, inputs: Array, timesteps: int) -> dict[str, Tensor]:
-        """By how much the voltages of each channel vary, in units of the state; none for readouts."""
+        """Return the standard deviation of the voltages of each channel that fires, in units of the state."""
         found = {}
 
         def measure(neurons: QuantizedNeurons, given: tuple[Tensor, ...], sent: Tensor) -> None:
@@ -348,7 +345,7 @@ class QuantizedBody(nn.Module):
         return found
 
     def to_integers(self, timesteps: int) -> IntNetwork:
-        """The network that is trained, as it will be deployed."""
+        """Return the integer network that will be deployed."""
         with torch.no_grad():
             return IntNetwork(
                 populations=(self.source, *(module.integers() for module in self.all_neurons)),
@@ -358,15 +355,15 @@ class QuantizedBody(nn.Module):
             )
 
     def forward(self, steps: Tensor) -> Tensor:
-        """What the readout gains in each step, in real units: [timesteps * batch, classes]"""
+        """Return the increments of the readout in each step, in real units: [timesteps * batch, classes]."""
         last = self.all_neurons[-1]
         gained = self.run(steps)[last.population.name]
         return gained / _spread(last.width, gained.dim() - 1)
 
     def run(self, steps: Tensor) -> dict[str, Tensor]:
-        """What every population sends, [timesteps * batch, *shape]; a readout, what its voltage gains."""
+        """Return the spikes of every population, [timesteps * batch, *shape], and a readout's increments."""
         sent = {self.source.name: steps}
-        with torch.backends.nnpack.flags(enabled=False):  # it would transform, and so round
+        with torch.backends.nnpack.flags(enabled=False):  # its fast convolutions are not exact
             for neurons in self.all_neurons:
                 name, shape = neurons.population.name, neurons.population.shape
                 entering = [s for s in self.all_synapses if s.connection.target == name]
@@ -376,14 +373,14 @@ class QuantizedBody(nn.Module):
                 sent[name] = neurons(current)
         return sent
 
-    def hold_thresholds(self) -> None:
-        """Train weights and biases only."""
+    def freeze_thresholds(self) -> None:
+        """Exclude thresholds from training."""
         for neurons in self.all_neurons:
             if neurons.threshold is not None:
                 neurons.threshold.requires_grad_(False)
 
-    def settle(self, timesteps: int) -> None:
-        """Shrink the channels whose states could overflow, until none can: a proof for all inputs."""
+    def prevent_overflow(self, timesteps: int) -> None:
+        """Shrink the channels whose states could overflow for some input, until none can."""
         for _ in range(MOST_TRIALS):
             network = self.to_integers(timesteps)
             excess = {p.name: overflow(network, p, self.formats) for p in network.layers}
@@ -393,7 +390,7 @@ class QuantizedBody(nn.Module):
                 self._shrink(excess)
         worst = max(excess, key=lambda name: float(excess[name].max()))
         raise QuantizeError(
-            f"{worst}: no smaller weights keep its states from overflow; lower the learning rate."
+            f"{worst}: its states could overflow even with smaller weights; lower the learning rate."
         )
 
     def _shrink(self, excess: Mapping[str, Array]) -> None:

@@ -46,7 +46,7 @@ def run_epochs(
             rate = _learning_rate(number - 1, training)
             loss, right = _one_epoch(model, state, dataset, training, processes, number)
             if isinstance(state.network.body, QuantizedBody):
-                state.network.body.settle(state.network.timesteps)
+                state.network.body.prevent_overflow(state.network.timesteps)
             test_loss, test_right = evaluate(state.network, dataset.test, processes)
             epoch = Epoch(
                 epoch=number,

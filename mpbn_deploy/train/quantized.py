@@ -37,7 +37,7 @@ def quantized_twin(
     network = quantize(folded, profile, inputs, weight_bits=weight_bits).network
     body = QuantizedBody.of(network, formats, inputs)
     if ThresholdLimits.of(profile, "own", formats).bind:
-        body.hold_thresholds()  # few per core, or none below one: what quantization chose must stay
+        body.freeze_thresholds()  # few per core, or none below one: what quantization chose must stay
     given, card = model.input_format, model.card
     return SpikingNetwork(
         body,

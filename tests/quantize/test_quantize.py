@@ -241,7 +241,7 @@ def test_the_same_twice():
 
 @pytest.mark.parametrize("bits", [1, 9])
 def test_refuses_bits_that_the_target_does_not_hold(bits):
-    with pytest.raises(OptionError, match=rf"weight bits {bits}; loihi2 holds .* 2\.\.8"):
+    with pytest.raises(OptionError, match=rf"weight bits {bits}; loihi2 supports .* 2\.\.8"):
         quantize(folded_network(), LOIHI2, weight_bits=bits)
 
 

@@ -24,8 +24,8 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import FloatLif, Lif, bounds
 from mpbn_deploy.quantize import load_calibration, quantize, samples as samples_module
-from mpbn_deploy.quantize.evidence import gather_evidence, imagine
 from mpbn_deploy.quantize.thresholds import choose_values, silence_constants
+from mpbn_deploy.quantize.voltage_samples import sample_voltages, simulated_voltages
 
 LOIHI1 = load_profile("loihi1")
 ONLY_POSITIVE = with_limit(LOIHI2, "formats.threshold_minimum", 1)
@@ -152,7 +152,7 @@ def test_constant_channels_are_told():
     assert described["thresholds"]["channels_never_firing"] == 1
     assert described["thresholds"]["channels_always_firing"] == 1
     assert described["notes"] == [
-        f"layer: 1 of 3 channels {which} fire, whatever the input; they need no weights and have none."
+        f"layer: 1 of 3 channels {which} fire, for any input; their weights were removed."
         for which in ("never", "always")
     ]
 
@@ -206,7 +206,7 @@ def test_calibration_keeps_the_limits(profile, thresholds):
 
 
 def test_calibration_puts_the_cut_into_biases():
-    """Few bits: with held thresholds too, fewer spikes flip than by plain rounding."""
+    """Few bits: with fixed thresholds too, fewer spikes flip than by plain rounding."""
     folded = folded_network(gains="positive")
     inputs = inputs_for(folded, samples=200)
     plain, fitted = (
@@ -234,7 +234,7 @@ def test_a_placement_that_never_settles_ends_with_few_for_all(monkeypatch):
     from mpbn_deploy.quantize import stage as module
 
     tries = []
-    monkeypatch.setattr(module, "few_enough", lambda *_: tries.append(1) is not None)
+    monkeypatch.setattr(module, "core_limits_hold", lambda *_: tries.append(1) is not None)
     network = quantize(folded_network(), LOIHI1).network
     assert len(tries) == 3
     assert all(len(np.unique(neuron.threshold)) <= 7 for neuron in lifs(network))
@@ -248,8 +248,8 @@ def test_negative_thresholds_of_neurons_with_memory_are_approximated_and_told():
     assert described["thresholds"]["channels_approximated"] == 1
     (note,) = described["notes"]
     assert note == (
-        "layer: thresholds of 1 of 2 channels approximated by biases, to be own, at least 1; "
-        "`verify` counts the spikes that differ."
+        "layer: thresholds of 1 of 2 channels were approximated by biases, to meet the limit "
+        "'own, at least 1'; `verify` counts the spikes that differ."
     )
     inputs = np.random.default_rng(0).integers(0, 2, size=(300, 4, 3))
     assert flips(folded, network, inputs)["layer"] < 0.1
@@ -304,7 +304,7 @@ def test_what_cannot_be_is_not_chosen():
 def test_evidence_is_what_the_float_network_does():
     folded = folded_network(gains="positive", timesteps=4)
     inputs = inputs_for(folded, samples=64)
-    for name, found in gather_evidence(folded, inputs).items():
+    for name, found in sample_voltages(folded, inputs).items():
         spikes = emulate(folded, inputs).spikes[name]
         assert found.fires.double().mean() == pytest.approx(spikes.mean(), abs=0.05)
         ordinary = found.lowest == found.highest
@@ -317,7 +317,7 @@ def test_evidence_can_be_imagined():
     """Currents of a normal distribution: about as many spikes as independent inputs give."""
     generator = np.random.default_rng(0)
     folded = layer(generator.normal(size=(8, 100)), np.full(8, 3.0), timesteps=4, leak=0.25)
-    found = imagine(folded, folded.populations[1])
+    found = simulated_voltages(folded, folded.populations[1])
     inputs = generator.uniform(0, 1, size=(500, 100))  # the mean and the variance that are imagined
     rate = emulate(folded, inputs).spikes["layer"].mean(axis=(0, 1))
     np.testing.assert_allclose(found.fires.double().mean(dim=0).numpy(), rate, atol=0.06)

@@ -83,7 +83,7 @@ def test_the_forward_pass_is_the_integer_network(seed, bits, steps):
     folded = fold(trace(spiking_network(seed, timesteps=steps)))
     _, model, inputs = twin_of(folded, bits)
     stir(model, seed)
-    model.body.settle(steps)
+    model.body.prevent_overflow(steps)
     network = model.body.to_integers(steps)
     expected = simulate(network, inputs)
     for mode in (True, False):
@@ -100,7 +100,7 @@ def test_residual_networks_and_emulator():
     folded = fold(trace(enlivened(body, shape=(2, 8, 8))))
     _, model, inputs = twin_of(folded, 3)
     stir(model)
-    model.body.settle(folded.timesteps)
+    model.body.prevent_overflow(folded.timesteps)
     expected = emulate(model.body.to_integers(folded.timesteps), inputs)
     spikes, _ = spikes_of(model, inputs)
     assert sum(found.sum() for found in spikes.values()) > 0
@@ -115,7 +115,7 @@ def test_lava_fires_what_was_trained():
     folded = fold(trace(spiking_network(3, timesteps=3)))
     _, model, inputs = twin_of(folded, 4, samples=3)
     stir(model)
-    model.body.settle(3)
+    model.body.prevent_overflow(3)
     spikes, _ = spikes_of(model, inputs)
     got = lava_sim.run(model.body.to_integers(3), inputs)
     for name, found in spikes.items():
@@ -182,7 +182,7 @@ def test_settling_brings_states_back_under_their_bound():
             synapse.weight.mul_(50)  # every weight at the edge of its format
     wild = model.body.to_integers(folded.timesteps)
     assert not all(bound.fits for bound in bounds(wild).values())
-    model.body.settle(folded.timesteps)
+    model.body.prevent_overflow(folded.timesteps)
     assert all(bound.fits for bound in bounds(model.body.to_integers(folded.timesteps)).values())
 
 

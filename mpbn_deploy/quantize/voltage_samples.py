@@ -1,8 +1,7 @@
-"""By what thresholds are judged before anything is rounded: voltages of the float network, and its spikes.
+"""Sample voltages and spikes of the float network; they are used to choose thresholds.
 
-With calibration data they are measured, at some places of some samples, each neuron reset where the float
-network resets it. Without, they are imagined: currents are drawn from normal distributions with the mean
-and variance that independent inputs would give them, and neurons run on these.
+With calibration data, they are measured at some places of some samples. Without, they are simulated:
+currents are drawn from normal distributions with the mean and variance that independent inputs would give.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from torch import Tensor
 from ..base import Array, record
 from ..execute.emulator import respond
 from ..ir import (
-    Dense,
     FloatLif,
     FloatPopulation,
     FoldedNetwork,
@@ -28,48 +26,58 @@ from ..ir import (
     spiking,
     value_range,
 )
-from .calibrate import forget, recurrent_spikes
-from .joint_rounding import Places, at_places, current, draw_places, growth, inputs_at, voltages
+from .calibrate import drop_unused, recurrent_spikes
+from .joint_rounding import (
+    at_places,
+    current,
+    draw_places,
+    growth,
+    has_places,
+    inputs_at,
+    neurons_at,
+    voltages,
+)
 from .scales import SPIKE_POWER, constant_neurons, reachable
 
 ROWS = 1024  # voltages per channel
-SAMPLES = 64  # of the calibration data
+SAMPLES = 64  # calibration samples used
 
 
 @record
-class Evidence:
-    """All [rows, channels]: what neurons of each channel did in a time step.
+class VoltageSamples:
+    """Voltages and spikes of the neurons of a population; every tensor is [rows, channels].
 
-    Any threshold from `lowest` to `highest` would do the same to a neuron. They are one but for neurons
-    that never, or always, fire.
+    With any threshold from `lowest` to `highest`, a neuron would fire the same spikes. The two are equal,
+    except for neurons that never, or always, fire.
     """
 
-    voltage: Tensor  # when it is compared with the threshold
-    growth: Tensor  # what a bias of one adds to it
+    voltage: Tensor  # before the reset
+    growth: Tensor  # what a bias of one adds to the voltage
     fires: Tensor
     lowest: Tensor
     highest: Tensor
 
 
-def gather_evidence(folded: FoldedNetwork, inputs: Array | None) -> dict[str, Evidence]:
-    """For every population that fires."""
+def sample_voltages(folded: FoldedNetwork, inputs: Array | None) -> dict[str, VoltageSamples]:
+    """Sample every population that fires: measured on `inputs`, or simulated."""
     if inputs is None:
-        return {population.name: imagine(folded, population) for population in firing(folded)}
+        return {population.name: simulated_voltages(folded, population) for population in firing(folded)}
     return _measure(folded, np.asarray(inputs)[:SAMPLES])
 
 
 def threshold_range(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
-    """Per neuron, the lowest and the highest threshold under which it fires as with its own.
+    """Return, per neuron, the lowest and the highest threshold with which it fires the same spikes.
 
-    Both are that threshold, but for one that never fires: anything from the highest voltage it can reach
-    on; and for one that always fires: anything below what it reaches in every step, starting from zero.
+    Both are its own threshold, with two exceptions. A neuron that never fires may have any threshold from
+    the highest voltage it can reach; one that always fires, any threshold below the lowest voltage it
+    reaches in a step that starts from zero.
     """
     neuron = population.neuron
     own = np.broadcast_to(neuron.threshold, population.shape)
     never, always = constant_neurons(folded, population)
     (low, _), (lowest, reached) = reachable(folded, population)
     least = low + neuron.bias if neuron.current_leak == 0 else lowest
-    below = np.nextafter(least, -np.inf)  # strictly: at its threshold, none fires
+    below = np.nextafter(least, -np.inf)  # strictly below, because a voltage at the threshold does not fire
     return (
         np.where(never, reached, np.where(always, -np.inf, own)),
         np.where(never, np.inf, np.where(always, below, own)),
@@ -79,7 +87,7 @@ def threshold_range(folded: FoldedNetwork, population: Population[FloatLif]) -> 
 # ---- measured ---------------------------------------------------------------------------------
 
 
-def _measure(folded: FoldedNetwork, inputs: Array) -> dict[str, Evidence]:
+def _measure(folded: FoldedNetwork, inputs: Array) -> dict[str, VoltageSamples]:
     sent = {folded.input.name: inputs, **recurrent_spikes(folded, inputs)}
     names = [population.name for population in folded.populations]
     found = {}
@@ -89,18 +97,16 @@ def _measure(folded: FoldedNetwork, inputs: Array) -> dict[str, Evidence]:
         if (lif := spiking(population)) is not None:
             found[name] = _measure_population(folded, lif, sent, spikes)
         sent[name] = spikes
-        forget(folded, names, name, sent)
+        drop_unused(folded, names, name, sent)
     return found
 
 
 def _measure_population(
     folded: FoldedNetwork, population: Population[FloatLif], sent: dict[str, Array], spikes: Array
-) -> Evidence:
+) -> VoltageSamples:
     entering, neuron = incoming(folded.connections, population.name), population.neuron
-    if len(population.shape) == 3 and any(isinstance(c.synapse, Dense) for c in entering):
-        return imagine(
-            folded, population
-        )  # a matrix onto a picture has no kernel whose places could be drawn
+    if not has_places(population.shape, entering):
+        return simulated_voltages(folded, population)
     shapes = {p.name: p.shape for p in folded.populations}
     places = draw_places(len(spikes), folded.timesteps, population.shape[1:], ROWS)
     fires = at_places(spikes, places)
@@ -109,23 +115,17 @@ def _measure_population(
         arriving = inputs_at(c, sent[c.source], shapes[c.source], places, folded.timesteps)
         currents += current(torch.tensor(c.synapse.weight).flatten(1), arriving)
     bias, *ends = (
-        _at_neurons(values, population, places)
+        neurons_at(values, population.shape, places)
         for values in (neuron.bias, *threshold_range(folded, population))
     )
     timed = currents.reshape(1, *fires.shape)
-    return _evidence(neuron, voltages(timed, bias, fires, neuron.leak, neuron.current_leak)[0], fires, ends)
+    return _as_rows(neuron, voltages(timed, bias, fires, neuron.leak, neuron.current_leak)[0], fires, ends)
 
 
-def _at_neurons(values: Array, population: FloatPopulation, places: Places) -> Tensor:
-    """What belongs to neurons, at places: [places, channels]"""
-    samples = int(places.sample.max()) + 1
-    return at_places(np.broadcast_to(values, (samples, 1, *population.shape)), places)[:, 0]
-
-
-def _evidence(neuron: FloatLif, voltage: Tensor, fires: Tensor, ends: list[Tensor]) -> Evidence:
-    """Of tensors [places, timesteps, channels], and [places, channels] that hold for all steps."""
+def _as_rows(neuron: FloatLif, voltage: Tensor, fires: Tensor, ends: list[Tensor]) -> VoltageSamples:
+    """Flatten voltages and spikes [places, timesteps, channels], with threshold ranges [places, channels]."""
     lowest, highest = (end[:, None].expand(voltage.shape).flatten(0, 1) for end in ends)
-    return Evidence(
+    return VoltageSamples(
         voltage=voltage.flatten(0, 1),
         growth=growth(fires, neuron.leak).flatten(0, 1),
         fires=fires.flatten(0, 1),
@@ -134,11 +134,11 @@ def _evidence(neuron: FloatLif, voltage: Tensor, fires: Tensor, ends: list[Tenso
     )
 
 
-# ---- imagined ---------------------------------------------------------------------------------
+# ---- simulated --------------------------------------------------------------------------------
 
 
-def imagine(folded: FoldedNetwork, population: Population[FloatLif]) -> Evidence:
-    """Neurons of each channel that run on normally distributed currents, drawn by a fixed seed."""
+def simulated_voltages(folded: FoldedNetwork, population: Population[FloatLif]) -> VoltageSamples:
+    """Run neurons of each channel on normally distributed currents, drawn with a fixed seed."""
     neuron = population.neuron
     generator, channels = np.random.default_rng(0), population.shape[0]
     places, timesteps = max(1, ROWS // folded.timesteps), folded.timesteps
@@ -158,11 +158,11 @@ def imagine(folded: FoldedNetwork, population: Population[FloatLif]) -> Evidence
         state = rule.integrate(state, currents[:, step])
         voltage[:, step] = state[1]
         state, fires[:, step] = rule.fire(state)
-    return _evidence(neuron, torch.tensor(voltage), torch.tensor(fires), [torch.tensor(end) for end in ends])
+    return _as_rows(neuron, torch.tensor(voltage), torch.tensor(fires), [torch.tensor(end) for end in ends])
 
 
 def _currents(folded: FoldedNetwork, population: FloatPopulation) -> Iterator[tuple[bool, Array, Array]]:
-    """Per connection: whether it stands still, and the mean and deviation of a current per channel."""
+    """Yield, per connection, whether its current is constant in time, its mean and its deviation."""
     channels = population.shape[0]
     for connection in incoming(folded.connections, population.name):
         weight, still = connection.synapse.weight, connection.source == folded.input.name
@@ -170,6 +170,6 @@ def _currents(folded: FoldedNetwork, population: FloatPopulation) -> Iterator[tu
         mean, variance = SPIKE_POWER, SPIKE_POWER * (1 - SPIKE_POWER)
         if still:
             mean, variance = (low + high) / 2, (high - low) ** 2 / 12
-        rows = len(weight) // channels  # of a dense layer onto a picture, one per neuron
+        rows = len(weight) // channels  # a dense layer onto rows and columns has one per neuron
         flat = weight.reshape(channels, -1)
         yield still, mean * flat.sum(axis=1) / rows, np.sqrt(variance * (flat**2).sum(axis=1) / rows)
