@@ -230,6 +230,6 @@ def _notes(cost: PopulationCost) -> Iterator[str]:
             )
     if count := thresholds.channels_approximated:
         yield (
-            f"thresholds of {count} of {thresholds.channels} channels were approximated by biases, to meet "
-            f"the limit '{thresholds.rule}'; `verify` counts the spikes that differ."
+            f"thresholds of {count} of {thresholds.channels} channels were approximated by biases (limit: "
+            f"{thresholds.rule}); `verify` counts the spikes that differ."
         )

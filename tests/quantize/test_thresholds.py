@@ -248,8 +248,8 @@ def test_negative_thresholds_of_neurons_with_memory_are_approximated_and_told():
     assert described["thresholds"]["channels_approximated"] == 1
     (note,) = described["notes"]
     assert note == (
-        "layer: thresholds of 1 of 2 channels were approximated by biases, to meet the limit "
-        "'own, at least 1'; `verify` counts the spikes that differ."
+        "layer: thresholds of 1 of 2 channels were approximated by biases (limit: own, at least 1); "
+        "`verify` counts the spikes that differ."
     )
     inputs = np.random.default_rng(0).integers(0, 2, size=(300, 4, 3))
     assert flips(folded, network, inputs)["layer"] < 0.1
