@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base import Array, freeze_arrays, record
-from ..hardware.place import Link, PlacedLayer, Placement, Tile, links, union
+from ..hardware.place import Link, PlacedLayer, Placement, Tile, links, merge_indices
 from ..ir import IntNetwork
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def traffic(network: IntNetwork, placement: Placement, activity: Activity) -> Tr
         for entering in _by_source(network, layer.name, apart=placement.kind == "crossbar"):
             name = entering[0].source
             read = zip(*(link.sources(layer.tile) for link in entering), strict=True)
-            for (core, _), neurons in zip(parts, map(union, read), strict=True):
-                spikes = layer.packets * events[name][neurons]
+            for (core, _), neurons in zip(parts, map(merge_indices, read), strict=True):
+                spikes = layer.packets_per_spike * events[name][neurons]
                 if name == network.input.name:
                     from_input[core] += spikes.sum()
                 else:

@@ -163,7 +163,7 @@ def _energy(
         loads=loads,
         hops=None if sent is None or chip_map is None else hops(sent, chip_map, profile),
         crossings=None if chip_map is None else chip_map.crossings,
-        axons_per_input=max((layer.packets for layer in placement.layers), default=1),
+        axons_per_input=max((layer.packets_per_spike for layer in placement.layers), default=1),
     )
 
 

@@ -157,7 +157,7 @@ def test_a_spike_takes_a_packet_for_each_axon_where_neurons_have_one_target():
     )
     assert [layer.cores for layer in plain.layers] == [layer.cores for layer in copied.layers] == [1, 1]
     once, often = as_pairs(traffic(network, plain, activity)), as_pairs(traffic(network, copied, activity))
-    first, last = (layer.packets for layer in copied.layers)
+    first, last = (layer.packets_per_spike for layer in copied.layers)
     assert min(first, last) > 1
     assert often == {(0, 0): first * once[0, 0], (0, 1): last * once[0, 1]}
     # with two delays a neuron sends to axons of their own, as far as it has synapses of each
