@@ -168,7 +168,7 @@ class _Partition:
         cores = np.repeat(np.arange(len(chip)), np.diff(self.start))
         places = cores * chips + chip[self.other]
         flat = np.bincount(places, weights=self.spikes, minlength=len(chip) * chips)
-        self.affinity = flat.reshape(len(chip), chips)
+        self.affinity = flat.reshape(len(chip), chips).astype(np.float64)  # integers if no core sends spikes
         self.negligible = NEGLIGIBLE * self.spikes.sum()
 
     def settle(self) -> Array:

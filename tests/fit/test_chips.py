@@ -262,6 +262,12 @@ def test_no_chip_is_too_full_and_the_cut_is_never_worse_than_core_order(found, c
     assert np.array_equal(placed.chip, again.chip)
 
 
+def test_silent_cores_are_assigned():
+    found = assign_chips(edges(19), 19, chip(chip__cores=1))
+    assert (found.chips, found.crossings, found.share) == (19, 0, 0)
+    assert sorted(found.chip.tolist()) == list(range(19))
+
+
 def test_one_chip_has_no_crossings():
     found = assign_chips(two_clusters(), 8, chip(chip__cores=8))
     assert (found.chips, found.crossings, found.share, found.method) == (1, 0, 0, CORE_ORDER)
