@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from ..base import Array, freeze_arrays, record
 from ..hardware import HardwareProfile
-from .messages import Traffic
+from .spike_traffic import Traffic
 
 SEED = 0
 MOST_PASSES = 10  # of improvement over all cores; later passes gain little

@@ -13,7 +13,7 @@ from mpbn_deploy.base import ProfileError
 from mpbn_deploy.fit import measure
 from mpbn_deploy.fit.activity import Activity
 from mpbn_deploy.fit.chips import CORE_ORDER, METIS, assign_chips, crossings, hops
-from mpbn_deploy.fit.messages import Traffic, parts_of_cores, traffic
+from mpbn_deploy.fit.spike_traffic import Traffic, parts_of_cores, traffic
 from mpbn_deploy.hardware import HardwareProfile, Limit, load_profile
 from mpbn_deploy.hardware.place import PlacedLayer, Placement, place
 from mpbn_deploy.ir import as_dense
