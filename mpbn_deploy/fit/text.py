@@ -108,7 +108,9 @@ def _headline(report: FitReport) -> str:
     if report.cores is not None and report.lower_bound is not None and report.lower_bound < report.cores:
         cores += f" (at least {report.lower_bound})"
     chips = UNKNOWN if report.chips is None else report.chips
-    return f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}; % of a layer's fullest core"
+    return (
+        f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}; use of the fullest core in %"
+    )
 
 
 def _percent(layer: LayerFit, resource: str) -> str:

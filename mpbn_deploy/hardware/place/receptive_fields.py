@@ -48,12 +48,12 @@ def channel_reach_counts(layer: Layer, outlet: Outlet, extent: int, channels: sl
     assert isinstance(outlet.synapse, Conv2d)
     groups = outlet.synapse.groups
     sending = groups_of(channels, layer.shape[0] // groups)
-    return _group_hits(sending, outlet.shape[0], outlet.shape[0] // groups, extent)
+    return _group_reach_counts(sending, outlet.shape[0], outlet.shape[0] // groups, extent)
 
 
 @lru_cache(maxsize=4096)
-def _group_hits(sending: range, channels: int, per_group: int, extent: int) -> tuple[int, int]:
-    """The same, of the groups that some source channels belong to."""
+def _group_reach_counts(sending: range, channels: int, per_group: int, extent: int) -> tuple[int, int]:
+    """Count as `channel_reach_counts` does, given the groups of the source channels."""
     reading = [groups_of(part, per_group) for part in slices(channels, extent)]
     reached = [len(range(max(sending.start, own.start), min(sending.stop, own.stop))) for own in reading]
     return sum(map(bool, reached)), sum(reached)
