@@ -4,12 +4,13 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
 
     stage         fit: placement, design rules, traffic, chips and costs in one report
     rules/        the design rules of a chip
-    messages      spikes sent between cores
+    spike_traffic spikes sent between cores
     chips         assignment of cores to chips
     activity      spikes and synaptic operations; measurement counts them on samples
     energy        energy and time per sample; energy_text prints them
     host_layer    the network without its first layer, which the host computes
-    advice        changes that make a network fit, each tried
+    question      the request of the command line: network, chip, options of placement
+    advice        changes that make a network fit, each tried; advice_text prints them
     text          the printed report; command and __main__ are the command line
 """
 

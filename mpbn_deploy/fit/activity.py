@@ -1,15 +1,15 @@
-"""How busy a network is: the events of every neuron, and the synaptic operations that they cause.
+"""Count spikes and synaptic operations of a network.
 
-A synaptic operation is one event that meets one synapse. So a connection makes
+A synaptic operation is one event at one synapse. A connection performs
 
-    operations = sum over neurons of events * synapses that it has there
+    operations = sum over source neurons of events * outgoing synapses
 
-of them: what the connection would give if each of its weights were one. That is how they are counted, so
-borders, strides, dilations, groups and silent windows need no formula of their own. An event counts when
-it is sent, also where a delay carries it beyond the end of its sample, since a chip works on it then.
+which is the output of the connection with all weights set to one. Operations are counted in this way, so
+borders, strides, dilations, groups and silent windows need no formulas of their own. An event counts when it
+is sent, even if its delay reaches beyond the end of the sample, since a chip processes it then.
 
-A weight of zero is no synapse: the counters of Loihi 2 leave it out, too (docs/energy.md). For chips that
-work on stored zeros, `zero_weights=True` counts all weights of a row in which at least one is not zero.
+Zero weights are not synapses, as in the counters of Loihi 2 (docs/energy.md). For chips that process stored
+zeros, `zero_weights=True` counts all weights of a row with at least one nonzero weight.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from ..ir import (
     unit_weights,
 )
 
-Part = tuple[str, tuple[slice, ...]]  # a population, and which of its neurons
+PopulationPart = tuple[str, tuple[slice, ...]]  # a population, and an index of some of its neurons
 
 
 @record
 class Activity:
-    """What a network did on some samples, on average.
+    """Mean activity of a network on some samples.
 
-    `spikes` holds for each population, in its shape, how many events each neuron sends per sample; of the
-    input, how many values that are not zero. A picture that is held for all time steps is sent in each.
+    `spikes` has the events per neuron and sample for each population, in its shape. Events of the input are
+    its nonzero values; an image that is presented in all time steps is sent in each of them.
     """
 
     samples: int
@@ -51,14 +51,14 @@ class Activity:
     spikes: Mapping[str, Array]
 
     def counts(self, name: str) -> Array:
-        """The events of all samples together, whole numbers."""
+        """Return the total events over all samples, as integers."""
         whole: Array = np.rint(self.spikes[name] * self.samples)
         return whole
 
 
 @record
 class CoreLoad:
-    """What one core does per sample: synaptic operations and spikes; and the neurons it updates in a step."""
+    """Synaptic operations and spikes of one core per sample, and its neuron updates per time step."""
 
     operations: float
     neurons: int
@@ -66,7 +66,7 @@ class CoreLoad:
 
 
 def updates(neuron: Neuron) -> int:
-    """Return how many neuron updates of a chip one neuron costs in each time step, whatever arrives."""
+    """Return the neuron updates per time step that one neuron takes on a chip, whatever arrives."""
     match neuron:
         case Lif() | Readout():
             return 1
@@ -74,13 +74,11 @@ def updates(neuron: Neuron) -> int:
             assert_never(neuron)
 
 
-def check(activity: Activity, network: IntNetwork) -> None:
-    """Refuse what cannot be the activity of this network; lists all that is wrong."""
+def check_activity(activity: Activity, network: IntNetwork) -> None:
+    """Raise an error that lists everything in which the activity does not match the network."""
     if problems := _problems(activity, network):
         lines = "\n".join(f"  - {problem}" for problem in problems)
-        raise SimulationError(
-            f"the activity is not that of this network; measure it on the network itself:\n{lines}"
-        )
+        raise SimulationError(f"the activity does not match this network; measure it again:\n{lines}")
 
 
 def _problems(activity: Activity, network: IntNetwork) -> list[str]:
@@ -91,14 +89,14 @@ def _problems(activity: Activity, network: IntNetwork) -> list[str]:
         problems.append(f"{activity.timesteps} time steps; the network has {network.timesteps}")
     shapes = {population.name: population.shape for population in network.populations}
     problems += [f"{name}: no such population" for name in activity.spikes if name not in shapes]
-    problems += [f"{name}: no activity of it" for name in shapes if name not in activity.spikes]
+    problems += [f"{name}: activity missing" for name in shapes if name not in activity.spikes]
     for name, values in activity.spikes.items():
         if name in shapes and values.shape != shapes[name]:
             problems.append(f"{name}: shape {values.shape}; the network has {shapes[name]}")
         elif not (values.min() >= 0 and values.max() <= activity.timesteps):
             problems.append(
                 f"{name}: {values.min()} to {values.max()} events per neuron; "
-                f"in {activity.timesteps} time steps there are 0..{activity.timesteps}"
+                f"{activity.timesteps} time steps allow 0..{activity.timesteps}"
             )
     return problems
 
@@ -107,20 +105,22 @@ def _problems(activity: Activity, network: IntNetwork) -> list[str]:
 
 
 def operations(network: IntNetwork, activity: Activity, *, zero_weights: bool = False) -> dict[str, float]:
-    """Synaptic operations per sample of each connection; those of one label are taken together."""
-    found = arrivals(network, activity, zero_weights=zero_weights)
+    """Return synaptic operations per sample by connection label; equal labels are added."""
+    found = operations_per_neuron(network, activity, zero_weights=zero_weights)
     return {label: _mean(values, activity) for label, values in found.items()}
 
 
-def arrivals(network: IntNetwork, activity: Activity, *, zero_weights: bool = False) -> dict[str, Array]:
-    """Of each connection, the synaptic operations at each neuron of its target, on all samples together."""
-    check(activity, network)
+def operations_per_neuron(
+    network: IntNetwork, activity: Activity, *, zero_weights: bool = False
+) -> dict[str, Array]:
+    """Return, by connection label, the operations at each target neuron over all samples."""
+    check_activity(activity, network)
     shapes = {population.name: population.shape for population in network.populations}
     found = {}
-    for label, connections in _by_label(network.connections).items():
+    for label, connections in _group_by_label(network.connections).items():
         source, target = connections[0].source, connections[0].target
         events = activity.counts(source)[None]
-        synapses = _ones([connection.synapse for connection in connections], zero_weights)
+        synapses = _unit_synapses([connection.synapse for connection in connections], zero_weights)
         results = [apply_synapse(synapse, events).reshape(shapes[target]) for synapse in synapses]
         found[label] = np.sum(results, axis=0)
     return found
@@ -129,19 +129,19 @@ def arrivals(network: IntNetwork, activity: Activity, *, zero_weights: bool = Fa
 def core_loads(
     network: IntNetwork,
     activity: Activity,
-    cores: Iterable[Iterable[Part]],
+    cores: Iterable[Iterable[PopulationPart]],
     *,
     zero_weights: bool = False,
 ) -> list[CoreLoad]:
-    """What each core does, given the parts of populations that sit on it."""
-    found = arrivals(network, activity, zero_weights=zero_weights)
+    """Return the load of each core, given the parts of populations that it holds."""
+    found = operations_per_neuron(network, activity, zero_weights=zero_weights)
     sent = {population.name: activity.counts(population.name) for population in network.populations}
     updating = {population.name: updates(population.neuron) for population in network.layers}
     entering: dict[str, Array] = {name: np.zeros_like(counts) for name, counts in sent.items()}
     for connection in {c.label: c for c in network.connections}.values():
         entering[connection.target] += found[connection.label]
 
-    def load(parts: tuple[Part, ...]) -> CoreLoad:
+    def load(parts: tuple[PopulationPart, ...]) -> CoreLoad:
         return CoreLoad(
             operations=sum(_mean(entering[name][where], activity) for name, where in parts),
             neurons=sum(updating[name] * sent[name][where].size for name, where in parts),
@@ -152,14 +152,14 @@ def core_loads(
 
 
 def multiplications(network: IntNetwork) -> int:
-    """Multiply-accumulates of one pass through the same connections without time, as of an ordinary network.
+    """Count the multiply-accumulates of one pass through an ordinary network with the same connections.
 
-    Counted as people do: weights of a fully connected layer once, kernels once at each position that they
-    are applied at, borders and zeros included. Layers that differ in their delay alone are one layer.
+    By convention, weights of a fully connected layer count once, and kernels once per output position,
+    including borders and zeros. Layers that differ only in delay are one layer.
     """
     shapes = {population.name: population.shape for population in network.populations}
     total = 0
-    for connections in _by_label(network.connections).values():
+    for connections in _group_by_label(network.connections).values():
         source, target = shapes[connections[0].source], shapes[connections[0].target]
         synapses = [connection.synapse for connection in connections]
         dense: list[Synapse] = [synapse for synapse in synapses if isinstance(synapse, Dense)]
@@ -168,17 +168,17 @@ def multiplications(network: IntNetwork) -> int:
     return total
 
 
-def _by_label(connections: Iterable[Connection]) -> dict[str, list[Connection]]:
+def _group_by_label(connections: Iterable[Connection]) -> dict[str, list[Connection]]:
     found: dict[str, list[Connection]] = {}
     for connection in connections:
         found.setdefault(connection.label, []).append(connection)
     return found
 
 
-def _ones(synapses: list[Synapse], zero_weights: bool) -> list[Synapse]:
-    """The same synapses between two populations, each with a weight of one.
+def _unit_synapses(synapses: list[Synapse], zero_weights: bool) -> list[Synapse]:
+    """Return the synapses between two populations with all weights set to one.
 
-    Fully connected ones lie in the same rows, whatever their delays, so their zeros count once.
+    Fully connected synapses share rows, even with different delays, so their zeros count once.
     """
     found = [unit_weights(synapse, zeros=zero_weights) for synapse in synapses if isinstance(synapse, Conv2d)]
     if dense := [synapse.weight != 0 for synapse in synapses if isinstance(synapse, Dense)]:

@@ -1,10 +1,10 @@
-"""What would make a network fit: changes tried from the smallest on, each put to all rules again.
+"""Find changes that make a network fit, smallest first, and check each against all design rules.
 
-A *way* leaves the network as it is: layers cut into fewer cores, the first layer on the host, more chips, or
-these together. A *plan* quantizes it anew: for this chip, with shared thresholds, with fewer weight bits, or
-with both; each in the first way that fits. Advised are the ways that fit, then the first plan of each kind,
-with the commands that do it and the predictions that it changes. Where nothing fits, the one that leaves
-fewest errors is shown with what remains.
+A *setup* keeps the integers: layers on fewer cores, the first layer on the host, more chips, or a
+combination. A *plan* quantizes again: for this chip, with shared thresholds, with fewer weight bits, or both,
+each in the first setup that fits. The advice lists the setups that fit, then the first plan of each kind,
+with the commands and the number of predictions that change. If nothing fits, it shows the attempt with the
+fewest remaining errors.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .question import Question
 from .stage import FitReport
 
 FEWEST_BITS = 2
-PLAIN_SPIKES = (0, 1)  # the input range that a NIR file has where nothing else is said
-NOBODY = "unbounded"  # whom to quantize for, where a chip's number formats are not known
-# A plan that changes more is not tried after one that changes less fitted, on no more chips than there are.
-NEEDLESS_AFTER = {"thresholds": ("chip",), "bits": ("chip",), "both": ("chip", "thresholds", "bits")}
+PLAIN_SPIKES = (0, 1)  # the default input range of a NIR file
+UNBOUNDED = "unbounded"  # the profile to quantize for if the number formats of a chip are unknown
+# A kind of plan is skipped if a plan of one of these kinds, which change less, fits on the given chips.
+IMPLIED_BY = {"thresholds": ("chip",), "bits": ("chip",), "both": ("chip", "thresholds", "bits")}
 
 
 @record
 class Plan:
-    """Another export, in words and as options; one plan of each `kind` is enough."""
+    """Export options to try, with a description; the search stops at the first success of each `kind`."""
 
     kind: str
     description: str
@@ -45,19 +45,19 @@ class Plan:
 
 @record
 class Advice:
-    """What was tried: in which way, by which plan (None: the network as it is), and what the rules say."""
+    """One attempt: its setup, its plan (None if the integers are kept) and the resulting report."""
 
-    way: str
+    setup: str
     question: Question
     plan: Plan | None
     report: FitReport
     commands: tuple[str, ...]
-    changed: int | None  # of `samples` predictions
+    changed: int | None  # predictions that change, of `samples`
     samples: int
 
     @property
     def description(self) -> str:
-        return ", ".join(part for part in (self.plan.description if self.plan else "", self.way) if part)
+        return ", ".join(part for part in (self.plan.description if self.plan else "", self.setup) if part)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,115 +73,120 @@ class Advice:
 
 
 def advise(question: Question, report: FitReport) -> list[Advice]:
-    """What fits, the smallest changes first; if nothing does, what leaves fewest errors."""
+    """Return the attempts that fit, smallest changes first; otherwise the one with the fewest errors."""
     if report.fits is not False:
         return []
     search = _Search(question)
     if search.trained_integers:
         announce(
-            f"note: its integers were trained; for {question.target}, train --quantize {question.target}"
+            "note: integers of this network were trained and cannot be quantized again; for "
+            f"{question.target}, train with --quantize {question.target}"
         )
-    tried = search.ways()
-    if not any(map(search.is_enough, tried)):
-        more_chips_do = any(one.report.fits for one in tried)
-        tried += [one for one in search.plans() if search.is_enough(one) or not more_chips_do]
+    tried = search.advise_setups()
+    if not any(map(search.fits_given_chips, tried)):
+        more_chips_suffice = any(one.report.fits for one in tried)
+        tried += [
+            one for one in search.advise_plans() if search.fits_given_chips(one) or not more_chips_suffice
+        ]
     if fitting := [one for one in tried if one.report.fits]:
         return fitting
     return sorted(tried, key=lambda one: len(one.report.found("error")))[:1]
 
 
 class _Search:
-    """Tries changes of one network for one chip."""
+    """The attempts for one network on one chip."""
 
     def __init__(self, question: Question) -> None:
         self.question, self.opened = question, question.opened
         profile = question.profile
-        self.quantized_for = profile if profile.exportable else load_profile(NOBODY)
+        self.export_profile = profile if profile.exportable else load_profile(UNBOUNDED)
         self.folder = self.opened if isinstance(self.opened, ExportFolder) else None
         self.trained_integers = self.folder is not None and self.folder.architecture == QUANTIZED
         self.predictions = None if question.samples is None else self._predict(self.opened.network)
 
-    def is_enough(self, one: Advice) -> bool:
-        """Whether it fits on the chips that there are."""
+    def fits_given_chips(self, one: Advice) -> bool:
+        """Return whether an attempt fits without additional chips."""
         return bool(one.report.fits) and one.question.chips == self.question.chips
 
-    def ways(self) -> list[Advice]:
-        """The network as it is, in every way but the one that was asked."""
-        asked = list(self._asked(self.opened.network))
-        return [self._advice(way, question, None, report) for way, question, report in asked if way]
+    def advise_setups(self) -> list[Advice]:
+        """Try the same integers in every setup but the original one."""
+        tried = list(self._try_setups(self.opened.network))
+        return [self._advice(setup, question, None, report) for setup, question, report in tried if setup]
 
-    def plans(self) -> list[Advice]:
-        """Quantized anew, each plan in the first way that fits, else in the one that leaves fewest errors."""
+    def advise_plans(self) -> list[Advice]:
+        """Quantize by each plan, in the first setup that fits, or else in the one with the fewest errors."""
         tried: list[Advice] = []
         for plan in self._plans():
-            kinds = {plan.kind, *NEEDLESS_AFTER.get(plan.kind, ())}
-            if any(self.is_enough(one) and one.plan and one.plan.kind in kinds for one in tried):
+            kinds = {plan.kind, *IMPLIED_BY.get(plan.kind, ())}
+            if any(self.fits_given_chips(one) and one.plan and one.plan.kind in kinds for one in tried):
                 continue
-            announce(f"advise: {self.question.target}, {plan.description}")
-            tried += self._attempt(plan)
+            announce(f"advise: trying {plan.description} for {self.question.target}")
+            tried += self._try_plan(plan)
         return tried
 
-    def _asked(self, network: IntNetwork) -> Iterator[tuple[str, Question, FitReport]]:
-        """Ways that may help, the smallest first; those that need more chips than there are come last."""
-        plain = self.question
-        places = [(plain, "")]
-        if plain.first_layer != "host":
-            places.append((replace(plain, first_layer="host"), "its first layer on the host"))
-        cuts: tuple[Tiling, ...] = (plain.tiling,)
-        if plain.profile.placement == "words" and plain.tiling != "best":
-            cuts = (plain.tiling, "best")
-        asked = []
-        for question, place in places:
-            for tiling in cuts:
-                cut = "layers cut into fewer cores" if tiling != plain.tiling else ""
-                way = ", ".join(part for part in (place, cut) if part)
-                asked.append((way, replace(question, tiling=tiling)))
+    def _try_setups(self, network: IntNetwork) -> Iterator[tuple[str, Question, FitReport]]:
+        """Yield setups with their reports, smallest change first; setups with additional chips come last."""
         larger = []
-        for way, question in asked:
+        for setup, question in self._setups():
             try:
                 report = question.ask(network)
             except DeployError as error:
-                announce(f"note: {way}: {error}")
+                announce(f"note: {setup}: {error}")
                 continue
-            yield way, question, report
-            if report.chips is not None and report.chips > plain.chips:
-                larger.append((way, replace(question, chips=report.chips)))
-        for way, question in larger:
+            yield setup, question, report
+            if report.chips is not None and report.chips > self.question.chips:
+                larger.append((setup, replace(question, chips=report.chips)))
+        for setup, question in larger:
             chips = f"{question.chips} chips"
-            yield f"{way}, {chips}" if way else chips, question, question.ask(network)
+            yield f"{setup}, {chips}" if setup else chips, question, question.ask(network)
+
+    def _setups(self) -> list[tuple[str, Question]]:
+        """Return all combinations of first layer and tiling, the original one first."""
+        given = self.question
+        places = [(given, "")]
+        if given.first_layer != "host":
+            places.append((replace(given, first_layer="host"), "first layer on the host"))
+        tilings: tuple[tuple[Tiling, str], ...] = ((given.tiling, ""),)
+        if given.profile.placement == "words" and given.tiling != "best":
+            tilings = (*tilings, ("best", "layers on fewer cores"))
+        return [
+            (", ".join(filter(None, (place, fewer_cores))), replace(question, tiling=tiling))
+            for question, place in places
+            for tiling, fewer_cores in tilings
+        ]
 
     def _plans(self) -> Iterator[Plan]:
-        """From the smallest change to the largest; none for integers that were trained or came alone."""
+        """Yield plans, smallest change first; none if integers were trained or real numbers are missing."""
         if self.folder is None or self.trained_integers:
             return
-        fewer = range(self.quantized_for.value("formats.weight_bits") - 1, FEWEST_BITS - 1, -1)
+        fewer = range(self.export_profile.value("formats.weight_bits") - 1, FEWEST_BITS - 1, -1)
         plain = replace(self.folder.options, weight_bits=None, thresholds="own")
         shared = replace(plain, thresholds="shared")
-        name, one = self.quantized_for.name, "one threshold per layer"
+        name, one = self.export_profile.name, "one threshold per layer"
         yield Plan(kind="chip", description=f"quantized for {name}", options=plain)
         yield Plan(kind="thresholds", description=one, options=shared)
         for kind, options, more in (("bits", plain, ""), ("both", shared, f", {one}")):
             for bits in fewer:
                 yield Plan(
                     kind=kind,
-                    description=f"weights of {bits} bits{more}",
+                    description=f"{bits}-bit weights{more}",
                     options=replace(options, weight_bits=bits),
                 )
 
-    def _attempt(self, plan: Plan) -> list[Advice]:
-        """The plan in its best way; nothing where the network cannot be had so."""
+    def _try_plan(self, plan: Plan) -> list[Advice]:
+        """Return the plan in its best setup; nothing if the network cannot be quantized so."""
         try:
             network = self._quantize(plan.options)
         except DeployError as error:
             announce(f"note: {plan.description}: {error}")
             return []
-        asked = list(self._asked(network))
-        way, question, report = min(asked, key=lambda one: len(one[2].found("error")))
-        return [self._advice(way, question, plan, report, network)]
+        tried = list(self._try_setups(network))
+        setup, question, report = min(tried, key=lambda one: len(one[2].found("error")))
+        return [self._advice(setup, question, plan, report, network)]
 
     def _advice(
         self,
-        way: str,
+        setup: str,
         question: Question,
         plan: Plan | None,
         report: FitReport,
@@ -192,7 +197,7 @@ class _Search:
             again = self.predictions if network is None else self._predict(network)
             changed = int(np.count_nonzero(again != self.predictions))
         return Advice(
-            way=way,
+            setup=setup,
             question=question,
             plan=plan,
             report=report,
@@ -208,10 +213,10 @@ class _Search:
             try:
                 calibration = load_calibration(self.opened.folded, name, self.question.data_dir).inputs
             except DataError as error:
-                raise DataError(f"it was calibrated on {name}, which must be there again: {error}") from error
+                raise DataError(f"calibrated on {name}, which cannot be read: {error}") from error
         return quantize(
             self.opened.folded,
-            self.quantized_for,
+            self.export_profile,
             calibration,
             weight_bits=options.weight_bits,
             thresholds=options.thresholds,
@@ -223,21 +228,23 @@ class _Search:
         return emulate(network, self.question.samples.inputs, keep_trace=False).predictions
 
     def _commands(self, question: Question, plan: Plan | None) -> Iterator[str]:
-        """What to type: a fit of the same folder; or an export, and a fit of what it writes."""
+        """Yield the commands: a fit of the same folder, or an export followed by a fit of its output."""
         if plan is None:
             yield question.command(self.opened.netx if self.folder is None else self.folder.path)
             return
         assert self.folder is not None
         beside = self.folder.path.parent / self.folder.manifest["model"]["name"]  # where `export` writes
         model = beside if beside.is_file() else Path(beside.name)
-        target = question.target if self.quantized_for is question.profile else NOBODY
-        yield self._typed(plan.options, model).command(model, target)
-        yield question.command(model.with_name(f"{model.stem}.{self.quantized_for.name}"))
+        target = question.target if self.export_profile is question.profile else UNBOUNDED
+        yield self._completed(plan.options, model).command(model, target)
+        yield question.command(model.with_name(f"{model.stem}.{self.export_profile.name}"))
 
-    def _typed(self, options: ExportOptions, model: Path) -> ExportOptions:
-        """Add to a plan's options what the model does not say itself."""
+    def _completed(self, options: ExportOptions, model: Path) -> ExportOptions:
+        """Add the options that the model file does not contain."""
         assert self.folder is not None
-        own_code = ":" in (architecture := self.folder.architecture or "")  # which only the user may name
+        own_code = ":" in (
+            architecture := self.folder.architecture or ""
+        )  # importable code, which only the user may name
         from_nir = model.suffix == NIR_SUFFIX
         allowed = self.opened.network.input_range
         values = (allowed.minimum, allowed.maximum)

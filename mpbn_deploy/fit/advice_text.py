@@ -1,4 +1,4 @@
-"""Advice for people: the commands that make a network fit, each with what it changes."""
+"""Print advice: the commands that make a network fit, and the effect of each."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from rich.console import Group, RenderableType
 from .advice import Advice
 from .stage import FitReport
 
-MANY_CHANGED = 0.1  # of all predictions
+MANY_CHANGED = 0.1  # share of all predictions
 
 
 def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
-    """Commands that make it fit, each with what it changes; or what remains after the best of them."""
+    """Return the commands that make the network fit with their effects, or the errors of the best attempt."""
     if report.fits is not False:
-        return f"{report.target}: no error was found, so no change is needed."
+        return f"{report.target}: no errors, so no change is needed."
     if not tried:
         return (
-            f"{report.target}: no change can be tried. Only real numbers can be quantized again; "
+            f"{report.target}: no change to try. Only networks of real numbers can be quantized again; "
             f"trained integers must be trained again for another chip (train --quantize {report.target})."
         )
     if tried[0].report.fits:
-        return Group(f"{report.target}: to make it fit, one of", *map(_advice_lines, tried))
+        return Group(f"{report.target}: to make the network fit, use one of:", *map(_advice_lines, tried))
     remaining = [f"  {finding.message}" for finding in tried[0].report.found("error")]
     nearest = tried[0].description
-    return Group(f"{report.target}: nothing tried makes it fit. With {nearest} there remain:", *remaining)
+    return Group(
+        f"{report.target}: no change tried makes the network fit. Errors with {nearest}:", *remaining
+    )
 
 
 def _advice_lines(one: Advice) -> str:
     cores = "" if one.report.cores is None else f"; cores {one.report.cores}, chips {one.report.chips}"
     changed = "" if one.changed is None else f"; {one.changed} of {one.samples} predictions change"
     lines = [f"  {one.description}{cores}{changed}", *(f"    {command}" for command in one.commands)]
-    if one.plan is not None and one.way:
+    if one.plan is not None and one.setup:
         lines.append('    (export reports "does not fit"; with these options of fit it fits)')
     if one.changed is not None and one.changed > MANY_CHANGED * one.samples:
         lines.append("    (many predictions change: try export --calibration NAME, or train --quantize)")

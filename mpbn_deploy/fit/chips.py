@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from ..base import Array, freeze_arrays, record
 from ..hardware import HardwareProfile
-from .messages import Traffic
+from .spike_traffic import Traffic
 
 SEED = 0
 MOST_PASSES = 10  # of improvement over all cores; later passes gain little
@@ -168,7 +168,7 @@ class _Partition:
         cores = np.repeat(np.arange(len(chip)), np.diff(self.start))
         places = cores * chips + chip[self.other]
         flat = np.bincount(places, weights=self.spikes, minlength=len(chip) * chips)
-        self.affinity = flat.reshape(len(chip), chips)
+        self.affinity = flat.reshape(len(chip), chips).astype(np.float64)  # integers if no core sends spikes
         self.negligible = NEGLIGIBLE * self.spikes.sum()
 
     def settle(self) -> Array:

@@ -1,6 +1,6 @@
-"""What `python -m mpbn_deploy.fit` does with its options.
+"""Run `python -m mpbn_deploy.fit`.
 
-torch is imported only where samples are executed: `fit --targets` and `fit FOLDER --samples 0` do without it.
+torch is imported only to execute samples; `fit --targets` and `fit FOLDER --samples 0` do not need it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def execute(options: argparse.Namespace) -> Outcome:
     if options.targets:
         return _targets()
     if options.folder is None:
-        raise OptionError("no folder given. Name a folder that `export` wrote, or ask for --targets.")
+        raise OptionError(
+            "no folder given. Name a folder that `export` wrote, or list the targets with --targets."
+        )
     questions = _questions(options)
     reports = _ask(questions)
     advice = _advise(questions, reports) if options.advise else []
@@ -80,21 +82,22 @@ def _questions(options: argparse.Namespace) -> list[Question]:
 
 def _own_target(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> str:
     if opened.target is None:
-        raise OptionError(f"{options.folder}: does not say for which chip; give it with --target.")
+        raise OptionError(f"{options.folder}: does not name a target chip; give one with --target.")
     if opened.target not in profile_names():
         raise OptionError(
-            f"{options.folder}: exported for {opened.target!r}, a profile of yours; give it with --target."
+            f"{options.folder}: exported for {opened.target!r}, a profile of your own; give its file with "
+            "--target."
         )
     return opened.target
 
 
 def _samples(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> Samples | None:
-    """Samples to measure activity with; a data set that the user names must exist."""
+    """Return samples to measure activity; a data set that the user names must exist."""
     from ..data import RANDOM
     from ..formats.folder import ExportFolder
 
     if options.samples == 0:
-        announce("note: --samples 0 measures no activity, so energy and time are not estimated")
+        announce("note: energy and time are not estimated, because --samples 0 measures no activity")
         return None
     known = opened.manifest["data"] if isinstance(opened, ExportFolder) else RANDOM
     if options.data is None and known == RANDOM:
@@ -105,18 +108,18 @@ def _samples(opened: ExportFolder | NetworkFile, options: argparse.Namespace) ->
     except DataError as error:
         if options.data is not None or options.data_dir is not None:
             raise
-        announce(f"note: energy and time are not estimated, since {known} cannot be read: {error}")
+        announce(f"note: energy and time are not estimated, because {known} cannot be read: {error}")
         return None
 
 
 def _energy_obstacle(options: argparse.Namespace) -> str:
     if options.samples == 0:
-        return "--energy needs the activity of samples: choose another number than --samples 0."
+        return "--energy needs the activity of samples: use a larger number than --samples 0."
     return "--energy needs the activity of samples: name their data set with --data."
 
 
 def _file_options(options: argparse.Namespace) -> str:
-    """What was typed about a .net file, to be typed again."""
+    """Return the options that describe a .net file, for printed commands."""
     given = {
         "timesteps": options.timesteps,
         "input-range": options.input_range,
@@ -147,7 +150,7 @@ def _advise(questions: Sequence[Question], reports: Sequence[FitReport]) -> list
 
 
 def _data(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]]) -> dict[str, Any]:
-    """One report as it is; several as a list."""
+    """Return one report, or a list of several."""
     found = [report.to_json() for report in reports]
     for report, tried in zip(found, advice, strict=False):
         report["advice"] = [one.to_json() for one in tried]

@@ -1,7 +1,8 @@
-"""The first layer on the host: chips that take plain spikes only are sent those of the first population.
+"""Run the first layer on the host, for chips that accept only binary spikes.
 
-The host turns graded inputs into the spikes of the first layer, in the same integers as the chip would; what
-is left for the chip begins with these spikes as its input. Nothing changes but where the first layer runs.
+The host computes the spikes of the first layer from graded inputs, in the same integers as the chip would,
+and sends them to the chip. The network on the chip begins with these spikes as its input. The result is
+identical.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from ..base import OptionError
 from ..ir import Input, IntNetwork, value_range
 from .activity import Activity
 
-FirstLayer = Literal["chip", "host"]  # where it runs
+FirstLayer = Literal["chip", "host"]
 PLAIN_SPIKES = Input(minimum=0, maximum=1)
 
 
-def behind_first_layer(network: IntNetwork) -> IntNetwork:
-    """The network whose input are the spikes of the one population that the input reaches."""
+def without_first_layer(network: IntNetwork) -> IntNetwork:
+    """Return the network whose input is the spikes of the only population that reads the input."""
     source = network.input.name
     names = {c.target for c in network.connections if c.source == source}
     reached = [p for p in network.layers if p.name in names]
@@ -32,10 +33,11 @@ def behind_first_layer(network: IntNetwork) -> IntNetwork:
         or value_range(first.neuron) != value_range(PLAIN_SPIKES)
         or first is network.output
     ):
-        found = f"the input reaches {', '.join(p.name for p in reached) or 'nothing'}"
-        found += f", and so do {', '.join(others)}" if others else ""
+        found = f"the input is read by {', '.join(p.name for p in reached) or 'no population'}"
+        found += f", which also reads {', '.join(others)}" if others else ""
         raise OptionError(
-            f"first layer on the host: {found}; one spiking population is needed, and one behind it."
+            f"--first-layer host: {found}; this needs one spiking population that reads only the input, and "
+            "another population after it. Use --first-layer chip."
         )
     return IntNetwork(
         populations=(
@@ -48,7 +50,7 @@ def behind_first_layer(network: IntNetwork) -> IntNetwork:
     )
 
 
-def activity_behind(network: IntNetwork, activity: Activity) -> Activity:
-    """The same activity without the input's."""
+def activity_without_input(network: IntNetwork, activity: Activity) -> Activity:
+    """Return the activity without the input."""
     spikes = {name: counts for name, counts in activity.spikes.items() if name != network.input.name}
     return replace(activity, spikes=spikes)

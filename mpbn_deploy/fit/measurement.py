@@ -1,4 +1,4 @@
-"""Activity, measured: how often each neuron fires on some samples."""
+"""Measure activity: count how often each neuron fires on given samples."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..execute.emulator import CHUNK, Emulator
 from ..ir import IntNetwork, Trace, as_steps
 from .activity import Activity
 
-TRACE_BYTES = 2**30  # that the trace of one chunk of samples may take
-BYTES_PER_STATE = 15  # of a neuron in one step: its spike, and its voltage in two types
+TRACE_BYTES = 2**30  # limit on the trace of one chunk of samples
+BYTES_PER_STATE = 15  # per neuron and step: a spike, and a voltage in two types
 
 
 def measure(
@@ -20,9 +20,8 @@ def measure(
 ) -> Activity:
     """Count the spikes of a network on inputs [samples, timesteps, *shape], or [samples, *shape].
 
-    `trace` is what the network did on them, where it was executed before. Where not, samples run in chunks
-    whose traces stay within `TRACE_BYTES` (one sample, where that is larger), and only sums are kept;
-    `watch` sees the chunks go by.
+    `trace` is an earlier execution on the same inputs. Without one, samples run in chunks of at least one
+    sample, whose traces take at most `TRACE_BYTES`, and only sums are kept; `watch` shows the progress.
     """
     inputs = np.asarray(inputs)
     as_steps(inputs[:1], network.input.shape, network.timesteps)
@@ -42,7 +41,7 @@ def measure(
 def _executed(
     network: IntNetwork, inputs: Array, watch: Watch
 ) -> Iterator[tuple[Array, Mapping[str, Array]]]:
-    """Yield chunks of the inputs, each with the spikes that it caused."""
+    """Yield chunks of the inputs with the resulting spikes."""
     emulator, size = Emulator(network), _samples_at_once(network)
     starts = range(0, len(inputs), size)
     for start in watch(starts, len(starts)):

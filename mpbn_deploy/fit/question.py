@@ -1,4 +1,4 @@
-"""The question that `fit` asks: does this network fit this chip, cut and placed in this way?"""
+"""A request of the command `fit`: a network, a chip, and the options of placement."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import IntNetwork
 from .activity import Activity
-from .host_layer import FirstLayer, activity_behind, behind_first_layer
+from .host_layer import FirstLayer, activity_without_input, without_first_layer
 from .stage import FitReport, fit
 
 
 @record
 class Question:
-    """A network that should fit a chip, as the command line names both."""
+    """A network and a chip, as named on the command line, with the options of placement."""
 
     opened: ExportFolder | NetworkFile
     target: str
@@ -29,18 +29,18 @@ class Question:
     first_layer: FirstLayer = "chip"
     samples: Samples | None = None
     data_dir: Path | None = None
-    file_options: str = ""  # what was typed about a .net file that does not say it itself
+    file_options: str = ""  # options that describe a .net file
 
     def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
         """Check a network against the chip."""
         if self.first_layer == "host":
-            activity = None if activity is None else activity_behind(network, activity)
-            network = behind_first_layer(network)
+            activity = None if activity is None else activity_without_input(network, activity)
+            network = without_first_layer(network)
         report = fit(network, self.profile, activity, chips=self.chips, tiling=self.tiling)
         return replace(report, first_layer=self.first_layer)
 
     def command(self, folder: Path) -> str:
-        """Return the shell command that asks the same of the network in `folder`."""
+        """Return the shell command that makes the same request for the network in `folder`."""
         typed = shlex.join(["python", "-m", "mpbn_deploy.fit", str(folder), "--target", self.target])
         typed += self.file_options
         typed += f" --chips {self.chips}" if self.chips > 1 else ""

@@ -1,4 +1,4 @@
-"""STAGE + COMMAND: IntNetwork + profile -> FitReport: does it fit, how many cores, at what cost; why not."""
+"""Check a network against a chip: IntNetwork + HardwareProfile (+ Activity) -> FitReport."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..base import record
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
 from ..ir import IntNetwork
-from .activity import Activity, check, core_loads
+from .activity import Activity, check_activity, core_loads
 from .chips import ChipMap, assign_chips, hops
 from .energy import EnergyReport, estimate
-from .messages import Traffic, parts_of_cores, traffic
 from .rules import RULES, Design, Finding
+from .spike_traffic import Traffic, parts_of_cores, traffic
 
-ON_MANY_CORES = ("words", "crossbar")  # kinds of placement in which layers take as many cores as they need
+MULTI_CORE_PLACEMENTS = ("words", "crossbar")  # layers may take any number of cores
 
 
 @record
 class ResourceUse:
-    """How much of a core's resource the fullest core of a layer needs."""
+    """Peak use of a resource over the cores of a layer, and the capacity of a core."""
 
     used: int
     limit: int | None
@@ -33,7 +33,7 @@ class ResourceUse:
 
 @record
 class LayerFit:
-    """A population on its cores; `tile` is the shape of its part on one core."""
+    """A population on its cores; `tile` is the shape of the part on one core."""
 
     name: str
     neurons: int
@@ -45,12 +45,11 @@ class LayerFit:
 
 @record
 class FitReport:
-    """Whether a network fits a chip, and what it would cost there.
+    """Whether a network fits a chip, why not, and its cost there.
 
-    Where nobody said how the chip fills its cores, `cores` and `chips` are None, and so is `fits` unless an
-    error is found: such a chip can refuse a network, but is never said to hold one. Fewer cores than
-    `lower_bound` cannot do, however layers are cut. Energy and the spikes that cross chips are known
-    where the activity of the network is.
+    If the core allocation of the chip is undocumented, `cores` and `chips` are None, and `fits` is False if
+    an error is found and None otherwise. `lower_bound` is a lower bound on the cores of any tiling. Energy
+    and spikes between chips are available only if the activity of the network is given.
     """
 
     target: str
@@ -62,12 +61,12 @@ class FitReport:
     layers: tuple[LayerFit, ...]
     findings: tuple[Finding, ...]
     placement: Placement
-    first_layer: str = "chip"  # or "host"; then all of this is about what lies behind it
+    first_layer: str = "chip"  # or "host"; then the report covers the remaining layers only
     chip_map: ChipMap | None = None
     energy: EnergyReport | None = None
 
     def found(self, severity: str) -> list[Finding]:
-        """The findings of one severity: error, warning, or not checked."""
+        """Return the findings of one severity: error, warning, or not checked."""
         return [finding for finding in self.findings if finding.severity == severity]
 
     def to_json(self) -> dict[str, Any]:
@@ -94,13 +93,13 @@ def fit(
     chips: int = 1,
     tiling: Tiling = "compiler",
 ) -> FitReport:
-    """Place the network, put it to every rule, and with its activity say what it costs.
+    """Place the network, check every design rule, and estimate costs if the activity is given.
 
-    `chips` are how many there are; `tiling` is how layers are cut: as the chip's own tools do, or the best of
-    many cuts.
+    `chips` is the number of available chips. `tiling` divides layers as the chip's own tools do ("compiler"),
+    or into the fewest cores that a search finds ("best").
     """
     if activity is not None:
-        check(activity, network)
+        check_activity(activity, network)
     placement = place(network, profile, tiling=tiling)
     design = Design(network=network, profile=profile, placement=placement, chips=chips)
     findings = tuple(finding for rule in RULES for finding in rule(design))
@@ -109,7 +108,7 @@ def fit(
     return FitReport(
         target=profile.name,
         fits=_fits(findings, placement, profile),
-        chips=_chips(placement, profile),
+        chips=_chip_count(placement, profile),
         cores=placement.cores,
         lower_bound=placement.lower_bound,
         tiling=tiling,
@@ -122,23 +121,26 @@ def fit(
 
 
 def _fits(findings: Sequence[Finding], placement: Placement, profile: HardwareProfile) -> bool | None:
-    """No error, on cores that are known; a profile that speaks of no cores at all has no limit to them."""
+    """Return False if there is an error, None if core allocation is undocumented, True otherwise.
+
+    A profile without any entry about cores has no limit on them.
+    """
     if any(finding.severity == "error" for finding in findings):
         return False
     return None if placement.cores is None and profile.has_cores else True
 
 
-def _chips(placement: Placement, profile: HardwareProfile) -> int | None:
-    """A network that must sit on one chip, on a core or on cores of its own, either does or does not fit."""
+def _chip_count(placement: Placement, profile: HardwareProfile) -> int | None:
+    """Return the number of chips, which is 1 if layers cannot be divided over cores; None if unknown."""
     per_chip = profile.limit("chip.cores")
     if per_chip is None or placement.cores is None:
         return None
-    return -(-placement.cores // per_chip.value) if placement.kind in ON_MANY_CORES else 1
+    return -(-placement.cores // per_chip.value) if placement.kind in MULTI_CORE_PLACEMENTS else 1
 
 
 def _chip_map(sent: Traffic | None, profile: HardwareProfile) -> ChipMap | None:
-    """Which core sits on which chip, where both are known and layers may lie on several."""
-    if sent is None or profile.limit("chip.cores") is None or profile.placement not in ON_MANY_CORES:
+    """Assign cores to chips, if both are known and layers can be divided over cores."""
+    if sent is None or profile.limit("chip.cores") is None or profile.placement not in MULTI_CORE_PLACEMENTS:
         return None
     return assign_chips(sent, sent.cores, profile)
 
@@ -163,7 +165,7 @@ def _energy(
         loads=loads,
         hops=None if sent is None or chip_map is None else hops(sent, chip_map, profile),
         crossings=None if chip_map is None else chip_map.crossings,
-        axons_per_input=max((layer.packets for layer in placement.layers), default=1),
+        axons_per_input=max((layer.packets_per_spike for layer in placement.layers), default=1),
     )
 
 

@@ -1,4 +1,4 @@
-"""FitReports for people: one as a table of layers with its findings, several as a table of chips."""
+"""Print fit reports: one as a table of layers with findings, several as a table of chips."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .energy_text import headline, sample_costs, spread
 if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
     from .stage import FitReport, LayerFit
 
-# Names short enough for a table on a narrow terminal; others are shown as they are.
+# Short column headings for narrow terminals; other resources keep their names.
 COLUMNS = {
     "input_axons": "axons",
     "neuron_groups": "groups",
@@ -29,8 +29,8 @@ COLUMNS = {
     "bias_words": "biases",
 }
 UNKNOWN = "?"
-NO_BREAK = "\u00a0"  # a space at which a table does not cut a number from its unit
-WIDE = ("placement", "thresholds", "messages")  # columns of the table of targets that only JSON has
+NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
+WIDE = ("placement", "thresholds", "messages")  # columns of the table of targets that are only in JSON
 
 
 def column(resource: str) -> str:
@@ -38,7 +38,7 @@ def column(resource: str) -> str:
 
 
 def shown_resources(report: FitReport) -> list[str]:
-    """The resources of which a layer uses a known share; of memories of words, those that tools print."""
+    """Return the resources with a known capacity; for memories of words, those that chip tools print."""
     used = dict.fromkeys(
         name for layer in report.layers for name, use in layer.use.items() if use.percent is not None
     )
@@ -46,7 +46,7 @@ def shown_resources(report: FitReport) -> list[str]:
 
 
 def fit_text(report: FitReport) -> RenderableType:
-    """A table of layers, what it costs, then what does not hold or was not checked."""
+    """Return a table of layers, followed by costs and findings."""
     resources = shown_resources(report)
     table = Table(
         "layer", title=_headline(report), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True
@@ -60,7 +60,7 @@ def fit_text(report: FitReport) -> RenderableType:
 
 
 def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
-    """One line for each chip, then the reasons of those that do not hold the network."""
+    """Return one row per chip, followed by the errors and warnings."""
     table = Table(box=SIMPLE_HEAD, collapse_padding=True)
     table.add_column("target", no_wrap=True)
     table.add_column("fits")
@@ -82,7 +82,7 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
 
 
 def targets_text(chips: Sequence[ProfileSummary]) -> RenderableType:
-    """What is known of each chip that comes with this package, as far as a terminal has room for it."""
+    """Return a table of the chips in this package, as far as it fits a terminal."""
     rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
     table = Table(box=SIMPLE_HEAD, collapse_padding=True)
     for heading in rows[0]:
@@ -99,12 +99,18 @@ def verdict(report: FitReport) -> str:
 
 
 def _headline(report: FitReport) -> str:
-    found = {True: "fits", False: "does not fit", None: "no error found, but its cores are not known"}
+    found = {
+        True: "fits",
+        False: "does not fit",
+        None: "no error found, but its core allocation is undocumented",
+    }
     cores = UNKNOWN if report.cores is None else str(report.cores)
     if report.cores is not None and report.lower_bound is not None and report.lower_bound < report.cores:
         cores += f" (at least {report.lower_bound})"
     chips = UNKNOWN if report.chips is None else report.chips
-    return f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}; % of a layer's fullest core"
+    return (
+        f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}; use of the fullest core in %"
+    )
 
 
 def _percent(layer: LayerFit, resource: str) -> str:
@@ -113,7 +119,7 @@ def _percent(layer: LayerFit, resource: str) -> str:
 
 
 def _cost_cells(report: FitReport) -> list[str]:
-    """Energy and time of a sample, each in one piece."""
+    """Return energy and time per sample, each without line breaks."""
     if report.energy is None:
         return [UNKNOWN, UNKNOWN]
     return [text.replace(" ", NO_BREAK) for text in headline(report.energy)]
@@ -121,21 +127,21 @@ def _cost_cells(report: FitReport) -> list[str]:
 
 def _cost_lines(report: FitReport) -> Iterator[str]:
     if report.first_layer == "host":
-        yield "the first layer runs on the host: its work and energy are in none of these numbers"
+        yield "the first layer runs on the host; its work and energy are not included"
     crossing = report.chip_map
     if crossing is not None and crossing.chips > 1:
         board = "no board known" if crossing.board is None else f"{crossing.boards} x {crossing.board}"
         yield (
             f"between chips: {crossing.crossings:,.0f} spikes per sample, {crossing.share:.1%} of all "
-            f"(cut by {crossing.method}; {board})"
+            f"(partition: {crossing.method}; {board})"
         )
     if report.energy is not None:
         energy, time = (
-            f"{spread(found, *unit)}{' and more' if left_out and found else ''}"
+            f"{'at least ' if left_out and found else ''}{spread(found, *unit)}"
             for found, left_out, unit in sample_costs(report.energy)
         )
-        measured = f"estimated from {report.energy.samples} samples; --energy shows how"
-        yield f"a sample: {energy}, {time} ({measured})"
+        details = f"estimated from {report.energy.samples} samples; --energy shows details"
+        yield f"per sample: {energy}, {time} ({details})"
 
 
 def _finding_lines(

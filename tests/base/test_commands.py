@@ -446,7 +446,7 @@ def test_a_profile_of_ones_own_is_asked_for_again(model_path, result, refused, t
         "export", model_path, "--target", tmp_path / "mychip.toml", "--samples", 1, "--out", out
     )
     assert code == 0
-    assert "exported for 'mychip', a profile of yours; give it with --target" in refused("fit", out)
+    assert "exported for 'mychip', a profile of your own; give its file with --target" in refused("fit", out)
     assert call("fit", out, "--target", tmp_path / "mychip.toml") == 0
 
 

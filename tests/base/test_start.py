@@ -56,7 +56,7 @@ def test_fit_without_samples_needs_no_torch(export_folder, tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "--samples 0 measures no activity, so energy and time are not estimated" in done.stderr
+    assert "energy and time are not estimated, because --samples 0 measures no activity" in done.stderr
     found, whole = json.loads(done.stdout), json.loads((export_folder / "fit.json").read_text())
     assert found["energy"] is None and whole["energy"] is not None
     same = whole.keys() - {"energy", "between_chips"}

@@ -18,7 +18,7 @@ from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fit import measure, stage as fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.fit.advice import Question, advise
-from mpbn_deploy.fit.host_layer import activity_behind, behind_first_layer
+from mpbn_deploy.fit.host_layer import activity_without_input, without_first_layer
 from mpbn_deploy.fit.text import verdict
 from mpbn_deploy.formats.folder import NetworkFile, open_folder
 from mpbn_deploy.hardware import Limit, load_profile, profile_names
@@ -56,14 +56,14 @@ def test_a_network_behind_its_first_layer_fires_the_same_spikes(exported):
     opened = open_folder(exported)
     samples = opened.samples(4, None, None)
     whole = simulate(opened.network, samples.inputs)
-    rest = behind_first_layer(opened.network)
+    rest = without_first_layer(opened.network)
     assert (rest.input.name, rest.input_range.maximum) == ("lif1", 1)
     sent = whole.spikes["lif1"].astype(np.int64)
     behind = simulate(rest, sent)
     for name in ("lif2", "lif3"):
         np.testing.assert_array_equal(behind.spikes[name], whole.spikes[name])
     np.testing.assert_array_equal(behind.outputs, whole.outputs)
-    seen = activity_behind(opened.network, measure(opened.network, samples.inputs))
+    seen = activity_without_input(opened.network, measure(opened.network, samples.inputs))
     same = measure(rest, sent)
     assert seen.spikes.keys() == same.spikes.keys()
     for name in same.spikes:
@@ -72,9 +72,9 @@ def test_a_network_behind_its_first_layer_fires_the_same_spikes(exported):
 
 def test_without_a_first_layer_of_its_own_nothing_can_go_to_the_host(exported):
     network = open_folder(exported).network
-    rest = behind_first_layer(behind_first_layer(behind_first_layer(network)))
-    with pytest.raises(OptionError, match="the input reaches output; one spiking population"):
-        behind_first_layer(rest)
+    rest = without_first_layer(without_first_layer(without_first_layer(network)))
+    with pytest.raises(OptionError, match="the input is read by output; this needs one spiking population"):
+        without_first_layer(rest)
 
 
 # ---- advice -------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_fewer_bits_are_advised_where_synapses_overflow(exported):
     report = question.ask(opened.network)
     found = advise(question, report)
     assert not report.fits and found and all(one.report.fits for one in found)
-    bits = [int(match[1]) for one in found if (match := re.search(r"weights of (\d) bits", one.description))]
+    bits = [int(match[1]) for one in found if (match := re.search(r"(\d)-bit weights", one.description))]
     assert bits and all(4 <= width < 8 for width in bits)
 
 
@@ -138,8 +138,8 @@ def test_where_nothing_helps_the_nearest_try_says_what_remains(exported, capsys)
     code = main(FIT, [str(exported), "--target", "xylo-a3", "--advise", "--samples", "2"])
     text = capsys.readouterr().out
     assert code == 1
-    assert "nothing tried makes it fit. With " in text and "there remain:" in text
-    assert "reset the voltage to zero; xylo-a3 cannot" in text.split("there remain:")[1]
+    assert "no change tried makes the network fit. Errors with " in text
+    assert "reset the voltage to zero; xylo-a3 cannot" in text.split("Errors with ")[1]
 
 
 def test_a_file_of_integers_alone_gets_no_other_quantization(exported):
@@ -171,7 +171,7 @@ def test_a_chip_whose_cores_nobody_explained_is_never_said_to_hold_a_network(exp
     assert (report.fits, report.cores, report.chips, verdict(report)) == (None, None, None, "?")
     assert fit.fit(open_folder(exported).network, load_profile("unbounded")).fits is True
     main(FIT, [str(exported), "--target", "spinnaker2", "--samples", "2"])
-    assert "no error found, but its cores are not known" in capsys.readouterr().out
+    assert "no error found, but its core allocation is undocumented" in capsys.readouterr().out
 
 
 def test_energy_comes_from_the_activity_of_samples(exported, capsys):
@@ -188,9 +188,9 @@ def test_energy_comes_from_the_activity_of_samples(exported, capsys):
 
 def test_activity_of_another_network_is_refused(exported):
     network = open_folder(exported).network
-    rest = behind_first_layer(network)
+    rest = without_first_layer(network)
     activity = measure(network, np.zeros((1, *network.input.shape), np.int64))
-    with pytest.raises(SimulationError, match="not that of this network"):
+    with pytest.raises(SimulationError, match="does not match this network"):
         fit.fit(rest, load_profile("loihi2"), activity)
 
 
@@ -232,7 +232,7 @@ def test_ways_are_combined_where_one_alone_does_not_do(exported):
     profile = tight(load_profile("loihi2"), formats__message_bits=1, chip__cores=1)
     question = Question(opened=opened, target="plain.toml", profile=profile)
     found = advise(question, question.ask(opened.network))
-    assert found[0].description == "its first layer on the host, 3 chips"
+    assert found[0].description == "first layer on the host, 3 chips"
     assert found[0].commands[0].endswith("--target plain.toml --chips 3 --first-layer host")
     assert found[0].question.ask(opened.network).fits
 
@@ -257,4 +257,4 @@ def test_absent_calibration_data_does_not_hide_the_report(exported, capsys, monk
     )
     found = advise(question, question.ask(opened.network))
     assert all(one.plan is None for one in found)
-    assert "it was calibrated on cifar10, which must be there again" in capsys.readouterr().err
+    assert "calibrated on cifar10, which cannot be read" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from mpbn_deploy.base import ProfileError
 from mpbn_deploy.fit import measure
 from mpbn_deploy.fit.activity import Activity
 from mpbn_deploy.fit.chips import CORE_ORDER, METIS, assign_chips, crossings, hops
-from mpbn_deploy.fit.messages import Traffic, parts_of_cores, traffic
+from mpbn_deploy.fit.spike_traffic import Traffic, parts_of_cores, traffic
 from mpbn_deploy.hardware import HardwareProfile, Limit, load_profile
 from mpbn_deploy.hardware.place import PlacedLayer, Placement, place
 from mpbn_deploy.ir import as_dense
@@ -157,7 +157,7 @@ def test_a_spike_takes_a_packet_for_each_axon_where_neurons_have_one_target():
     )
     assert [layer.cores for layer in plain.layers] == [layer.cores for layer in copied.layers] == [1, 1]
     once, often = as_pairs(traffic(network, plain, activity)), as_pairs(traffic(network, copied, activity))
-    first, last = (layer.packets for layer in copied.layers)
+    first, last = (layer.packets_per_spike for layer in copied.layers)
     assert min(first, last) > 1
     assert often == {(0, 0): first * once[0, 0], (0, 1): last * once[0, 1]}
     # with two delays a neuron sends to axons of their own, as far as it has synapses of each
@@ -260,6 +260,12 @@ def test_no_chip_is_too_full_and_the_cut_is_never_worse_than_core_order(found, c
     )
     assert 0 <= placed.share <= 1
     assert np.array_equal(placed.chip, again.chip)
+
+
+def test_silent_cores_are_assigned():
+    found = assign_chips(edges(19), 19, chip(chip__cores=1))
+    assert (found.chips, found.crossings, found.share) == (19, 0, 0)
+    assert sorted(found.chip.tolist()) == list(range(19))
 
 
 def test_one_chip_has_no_crossings():

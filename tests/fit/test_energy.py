@@ -22,7 +22,13 @@ from mpbn_deploy.fit import (
     operations,
     quantity,
 )
-from mpbn_deploy.fit.activity import Activity, CoreLoad, arrivals, check, multiplications
+from mpbn_deploy.fit.activity import (
+    Activity,
+    CoreLoad,
+    check_activity,
+    multiplications,
+    operations_per_neuron,
+)
 from mpbn_deploy.fit.energy import ORDINARY
 from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.hardware import Cost, HardwareProfile, load_profile, profile_names
@@ -123,7 +129,7 @@ def test_operations_are_those_that_brute_force_counts(network, zero_weights):
     inputs = inputs_for(network, samples=3, seed=1)
     activity = measure(network, inputs)
     expected = brute_force(network, inputs, zero_weights)
-    found = arrivals(network, activity, zero_weights=zero_weights)
+    found = operations_per_neuron(network, activity, zero_weights=zero_weights)
     assert found.keys() == expected.keys()
     for label, values in expected.items():
         np.testing.assert_array_equal(found[label], values, err_msg=label)
@@ -193,18 +199,18 @@ def test_multiplications_are_counted_as_people_do():
 def test_the_activity_of_another_network_is_refused_and_all_is_said():
     activity = measure(int_chain(), inputs_for(int_chain()))
     with pytest.raises(SimulationError) as caught:
-        check(activity, int_residual())
+        check_activity(activity, int_residual())
     text = str(caught.value)
     for part in (
         "4 time steps; the network has 3",
         "conv: no such population",
-        "last: no activity of it",
+        "last: activity missing",
         "input: shape (2, 6, 5); the network has (2, 4, 5)",
     ):
         assert part in text
-    with pytest.raises(SimulationError, match="not that of this network"):
+    with pytest.raises(SimulationError, match="does not match this network"):
         operations(int_residual(), activity)
-    with pytest.raises(SimulationError, match="not that of this network"):
+    with pytest.raises(SimulationError, match="does not match this network"):
         estimate(int_residual(), CHIP, activity, cores=1)
 
 
@@ -213,8 +219,8 @@ def test_events_that_no_neuron_sends_are_refused(wrong):
     good = measure(int_chain(), inputs_for(int_chain()))
     values = np.array(good.spikes["dense"])
     values[2] = wrong
-    with pytest.raises(SimulationError, match=r"dense: .* events per neuron; in 4 time steps there are 0..4"):
-        check(replace(good, spikes={**good.spikes, "dense": values}), int_chain())
+    with pytest.raises(SimulationError, match=r"dense: .* events per neuron; 4 time steps allow 0..4"):
+        check_activity(replace(good, spikes={**good.spikes, "dense": values}), int_chain())
 
 
 def test_no_samples_are_refused():

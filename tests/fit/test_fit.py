@@ -184,7 +184,7 @@ def test_more_cores_than_a_chip_has_names_a_board_that_would_do():
     profile = with_limit(LOIHI2, "chip.cores", 1)
     text = message(network(), profile)
     assert text.startswith("network: 2 cores; a chip of loihi2 has 1 (test). ")
-    assert text.endswith("2 chips would hold it (boards: kapoho_point): --chips 2.")
+    assert text.endswith("2 chips would be enough (boards: kapoho_point): --chips 2.")
     assert fit(network(), profile, chips=2).fits
     assert fit(network(), profile).chips == 2
     assert "boards" not in message(network(), without(profile, "systems.kapoho_point"))
@@ -226,7 +226,7 @@ def test_every_limit_left_out_of_loihi2_is_missed_unless_it_has_a_default(key):
     lists = {"core.axon_memory_words", "core.axon_memory_targets", "core.input_words"}
     grid = {"chip.grid_columns", "chip.grid_rows", "chip.cores_per_router"}
     defaults = {"core.shared_axons", *lists, *grid}
-    missed = [f for f in fit(network(), without(LOIHI2, key)).findings if f"know {key} " in f.message]
+    missed = [f for f in fit(network(), without(LOIHI2, key)).findings if f"lacks {key} " in f.message]
     assert bool(missed) == (key not in defaults)
     assert all(finding.severity == "not checked" and KEYS[key] in finding.message for finding in missed)
 

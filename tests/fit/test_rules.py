@@ -64,7 +64,7 @@ def warned(network, profile):
 def unchecked(network, profile):
     """The keys that were missed."""
     messages = [f.message for f in findings(network, profile) if f.severity == "not checked"]
-    lists = [message.split(" know ")[1].split(" (")[0] for message in messages if " know " in message]
+    lists = [message.split(" lacks ")[1].split(" (")[0] for message in messages if " lacks " in message]
     return [key.rstrip(".") for keys in lists for key in keys.split(", ")]
 
 
@@ -189,12 +189,18 @@ CASES = [
         features(connections=[extra("p0", "p2", 2, 3, delay=2)]),
         features(connections=[extra("p0", "p2", 2, 3, delay=1)]),
     ),
-    ({"formats__membrane": 0}, "voltages_may_be_kept", "network", features(), features(timesteps=1)),
-    ({"formats__leak": 0}, "voltages_may_leak", "network", features(decay_voltage=1), features()),
-    ({"formats__current": 0}, "currents_may_last", "network", features(decay_current=9), features()),
-    ({"formats__reset_to_zero": 0}, "spikes_may_reset_to_zero", "network", features(), features((3, 2))),
-    ({"layer__dense": 0}, "dense_layers_may_be", "p0->p1", features((3, 2)), maps()),
-    ({"layer__convolution": 0}, "convolutions_may_be", "in->maps", maps(), features()),
+    ({"formats__membrane": 0}, "membranes_are_supported", "network", features(), features(timesteps=1)),
+    ({"formats__leak": 0}, "leaks_are_supported", "network", features(decay_voltage=1), features()),
+    (
+        {"formats__current": 0},
+        "synaptic_currents_are_supported",
+        "network",
+        features(decay_current=9),
+        features(),
+    ),
+    ({"formats__reset_to_zero": 0}, "reset_to_zero_is_supported", "network", features(), features((3, 2))),
+    ({"layer__dense": 0}, "dense_layers_are_supported", "p0->p1", features((3, 2)), maps()),
+    ({"layer__convolution": 0}, "convolutions_are_supported", "in->maps", maps(), features()),
     (
         {"layer__kernel_sizes": [1, 3]},
         "kernel_sizes_are_allowed",
@@ -221,14 +227,14 @@ CASES = [
     ({"layer__groups_maximum": 1}, "groups_are_few_enough", "in->maps", maps(groups=2), maps()),
     (
         {"layer__input_side_maximum": 6},
-        "maps_that_are_read_are_small_enough",
+        "input_maps_are_small_enough",
         "in->maps",
         maps((2, 5, 7)),
         maps((2, 6, 6)),
     ),
     (
         {"layer__output_side_maximum": 4},
-        "maps_that_are_made_are_small_enough",
+        "output_maps_are_small_enough",
         "maps",
         maps((2, 6, 7)),
         maps((2, 6, 6), dense=9),
@@ -277,7 +283,7 @@ CASES = [
     ),
     (
         {"layer__recurrence": 0},
-        "spikes_run_in_no_circle",
+        "network_has_no_recurrence",
         "p2->p1",
         features((3, 4, 4, 2), connections=[extra("p2", "p1", 4, 4, delay=1)]),
         features((3, 4, 4, 2), connections=[extra("p1", "p3", 2, 4, delay=1)]),
@@ -305,14 +311,14 @@ CASES = [
     ),
     (
         {"network__input_reach": 4},
-        "inputs_reach_few_enough",
+        "neurons_reading_inputs_are_few_enough",
         "network",
         features((3, 4, 4, 2), connections=[extra("p0", "p2", 4, 3)]),
         features((3, 4, 4, 2), connections=[extra("p0", "p3", 2, 3), extra("p0", "p1", 4, 3)]),
     ),
     (
         {"network__output_reach": 4},
-        "outputs_read_few_enough",
+        "neurons_read_by_outputs_are_few_enough",
         "network",
         features((3, 1, 4, 2), connections=[extra("p1", "p3", 2, 1)]),
         features((3, 9, 4, 2), connections=[extra("p0", "p3", 2, 3), extra("p2", "p3", 2, 4)]),
@@ -344,7 +350,7 @@ def test_a_rule_is_broken_and_kept(known, rule, where, wrong, right):
 def test_every_rule_but_those_of_cores_is_in_the_cases():
     """Those of cores are broken and kept in tests/test_fit.py, and the register of a decay."""
     of_cores = {"layers_fit_on_cores", "distinct_thresholds_fit_core", "cores_fit_on_chip"}
-    warnings = {"time_steps_exist", "states_are_integers", "decays_round_alike"}
+    warnings = {"time_steps_are_supported", "states_are_integers", "decay_rounding_matches"}
     cases = {case[1] for case in CASES}
     assert {rule.__name__ for rule in RULES} == cases | of_cores | warnings | {"decays_fit_format"}
 
@@ -387,7 +393,7 @@ def test_a_dense_layer_of_a_chip_of_convolutions_has_the_whole_map_as_its_kernel
 
 def test_a_population_that_feeds_itself_runs_in_a_circle():
     profile = chip(layer__recurrence=0)
-    assert broken(int_loop(), profile) == [("spikes_run_in_no_circle", "first->first")]
+    assert broken(int_loop(), profile) == [("network_has_no_recurrence", "first->first")]
     assert broken(int_loop(loop=False), profile) == []
     assert broken(int_loop(), chip(layer__recurrence=1)) == []
 
@@ -399,9 +405,9 @@ def test_in_a_single_time_step_nothing_can_leak_or_last():
 
 
 def test_what_runs_otherwise_is_a_warning_and_no_error():
-    assert warned(features(), chip(formats__time_steps=0)) == ["time_steps_exist"]
+    assert warned(features(), chip(formats__time_steps=0)) == ["time_steps_are_supported"]
     assert warned(features(), chip(formats__digital=0)) == ["states_are_integers"]
-    assert warned(features(), chip(formats__decay_shift_maximum=4)) == ["decays_round_alike"]
+    assert warned(features(), chip(formats__decay_shift_maximum=4)) == ["decay_rounding_matches"]
     assert warned(features(), chip(formats__time_steps=1, formats__digital=1)) == []
     assert broken(features(), chip(formats__time_steps=0, formats__digital=0)) == []
 
@@ -453,7 +459,7 @@ def test_where_nobody_knows_how_cores_are_filled_that_is_said_once():
     (message,) = [
         f.message for f in findings(features(), chip(chip__cores=9)) if f.rule == "layers_fit_on_cores"
     ]
-    assert message == "not checked: cores; how chip fills its cores is not known."
+    assert message == "not checked: cores; how chip fills its cores is undocumented."
 
 
 def test_what_a_placement_finds_impossible_is_an_error():
@@ -469,12 +475,12 @@ def test_what_cannot_be_checked_of_a_rule_is_said_in_one_line():
         return [f.message for f in findings(features(), profile) if f.rule == "weights_fit_format"]
 
     keys = [f"formats.weight_{name}" for name in ("bits", "exponent_minimum", "exponent_maximum")]
-    assert said(chip()) == [f"not checked: weights fit format; chip does not know {', '.join(keys)}."]
+    assert said(chip()) == [f"not checked: weights fit format; the chip profile lacks {', '.join(keys)}."]
     assert said(chip(formats__weight_bits=8)) == [
-        f"not checked: weights fit format, in part; chip does not know {keys[1]}, {keys[2]}."
+        f"not checked: weights fit format (partly); the chip profile lacks {keys[1]}, {keys[2]}."
     ]
     (single,) = said(chip(formats__weight_bits=8, formats__weight_exponent_minimum=0))
-    assert single.startswith(f"not checked: weight exponents fit format; chip does not know {keys[2]} (")
+    assert single.startswith(f"not checked: weight exponents fit format; the chip profile lacks {keys[2]} (")
 
 
 @pytest.mark.parametrize(
@@ -533,19 +539,19 @@ LEAKY = features((3, 4, 2), decay_voltage=3072)
 
 def test_the_leak_of_the_paper_is_no_leak_of_truenorth_or_speck():
     for name in ("truenorth", "speck"):
-        assert "voltages_may_leak" in rules_of(LEAKY, name)
-        assert "voltages_may_leak" not in rules_of(features(), name)
+        assert "leaks_are_supported" in rules_of(LEAKY, name)
+        assert "leaks_are_supported" not in rules_of(features(), name)
 
 
 def test_xylo_subtracts_and_shifts():
-    assert {"spikes_may_reset_to_zero", "decays_are_shifts"} <= rules_of(LEAKY, "xylo-a3")
-    assert warned(LEAKY, load_profile("xylo-a3")) == ["decays_round_alike"]
+    assert {"reset_to_zero_is_supported", "decays_are_shifts"} <= rules_of(LEAKY, "xylo-a3")
+    assert warned(LEAKY, load_profile("xylo-a3")) == ["decay_rounding_matches"]
     assert "inputs_are_few_enough" in rules_of(features((17, 4, 2)), "xylo-a3")
 
 
 def test_akida_has_no_membrane_and_wider_weights_in_its_first_layer():
     one_step = maps(dense=3, padding=(1, 1))
-    assert rules_of(one_step, "akida1000") == {"voltages_may_be_kept"}
+    assert rules_of(one_step, "akida1000") == {"membranes_are_supported"}
     assert rules_of(replace(one_step, timesteps=1), "akida1000") == set()
     assert rules_of(features((3, 4), weight=127, timesteps=1), "akida1000") == set()
     assert rules_of(features((3, 4, 2), weight=9, timesteps=1), "akida1000") == {"weights_fit_format"}
@@ -554,12 +560,12 @@ def test_akida_has_no_membrane_and_wider_weights_in_its_first_layer():
 def test_speck_has_one_threshold_per_layer_and_no_time_steps():
     several = features((3, 4, 2), threshold=[1, 2, 3, 4])
     assert "distinct_thresholds_fit_layer" in rules_of(several, "speck")
-    assert warned(several, load_profile("speck")) == ["time_steps_exist"]
-    assert "spikes_run_in_no_circle" in rules_of(int_loop(), "speck")
+    assert warned(several, load_profile("speck")) == ["time_steps_are_supported"]
+    assert "network_has_no_recurrence" in rules_of(int_loop(), "speck")
 
 
 def test_nothing_is_bit_exact_on_analogue_circuits():
-    assert warned(LEAKY, load_profile("brainscales2")) == ["time_steps_exist", "states_are_integers"]
+    assert warned(LEAKY, load_profile("brainscales2")) == ["time_steps_are_supported", "states_are_integers"]
 
 
 def test_any_network_within_the_formats_of_lava_is_fine_where_nothing_bounds_it():
@@ -571,7 +577,7 @@ def test_a_network_is_quantized_without_a_chip_and_then_put_to_the_rules_of_one(
     folded = fold(trace(spiking_network()))
     network = quantize(folded, load_profile("unbounded")).network
     assert rules_of(network, "unbounded") == set()
-    assert "voltages_may_leak" in rules_of(network, "truenorth")
+    assert "leaks_are_supported" in rules_of(network, "truenorth")
     with pytest.raises(ProfileError, match="truenorth: networks cannot be quantized for it"):
         quantize(folded, load_profile("truenorth"))
 

@@ -602,7 +602,7 @@ def test_commands_are_told_what_a_file_does_not_say(result, netx_path, capfd):
         del file["mpbn_deploy"]
     for arguments, message in (
         (["run", netx_path, "--backend", "emulator"], "give timesteps"),
-        (["fit", netx_path, "--timesteps", "3"], "does not say for which chip"),
+        (["fit", netx_path, "--timesteps", "3"], "does not name a target chip"),
         (["fit", netx_path.parent, "--timesteps", "3"], "--timesteps is for .net files"),
         (["fit", netx_path.parent / "absent.net", "--target", "loihi2"], "no such file"),
     ):

@@ -15,11 +15,11 @@ from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.hardware import Allowed, HardwareProfile, Limit, load_profile
 from mpbn_deploy.hardware.place import (
     RESOURCES,
-    cut,
     place,
     row_words,
     signed_bits,
     stored_bits,
+    tiles_of,
     trailing_zeros,
     weight_bits,
 )
@@ -502,7 +502,7 @@ def test_every_cut_is_sound(network, profile):
             covered[tile] += 1
         assert (covered == 1).all()
         uses = [use for _, use in layer.uses()]
-        assert layer.lower_bound <= layer.cores == len(uses) == len(list(cut(layer.shape, layer.tile)))
+        assert layer.lower_bound <= layer.cores == len(uses) == len(list(tiles_of(layer.shape, layer.tile)))
         for resource, most in layer.use.items():
             assert most == max(use[resource] for use in uses)
         for resource in uses[0].keys() & {key.removeprefix("core.") for key in profile.limits}:

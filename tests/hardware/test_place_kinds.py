@@ -13,16 +13,16 @@ from properties import examples
 from mpbn_deploy.base import ProfileError
 from mpbn_deploy.hardware import Allowed, HardwareProfile, Limit, load_profile, profile_names
 from mpbn_deploy.hardware.place import (
-    Weights,
-    axons_of_kinds,
+    WeightRange,
+    axons_for_types,
     block_sums,
     capacity,
-    cut,
-    fewest_digits,
+    competing_layers,
+    fewest_axons,
     links,
-    match,
+    match_cores,
     place,
-    rivals,
+    tiles_of,
 )
 from mpbn_deploy.ir import (
     Connection,
@@ -147,7 +147,7 @@ def brute_force(found, target, tile):
     joined = np.any([matrix != 0 for matrix in matrices], axis=0).reshape(*target, -1)
     return [
         set(np.flatnonzero(joined[part].reshape(-1, joined.shape[-1]).any(axis=0)))
-        for part in cut(target, tile)
+        for part in tiles_of(target, tile)
     ]
 
 
@@ -232,28 +232,30 @@ def test_delays_are_told_apart_only_where_asked():
 @examples(50)
 def test_sums_over_tiles(shape, data):
     tile, values = data.draw(tiles(shape)), np.arange(prod(shape)).reshape(shape)
-    assert block_sums(values, tile).reshape(-1).tolist() == [values[part].sum() for part in cut(shape, tile)]
+    assert block_sums(values, tile).reshape(-1).tolist() == [
+        values[part].sum() for part in tiles_of(shape, tile)
+    ]
 
 
 # ---- axons ------------------------------------------------------------------------------------
 
 
 def signed(low, high):
-    return Weights(low=low, high=high, signed_levels=max(high, -low - 1) + 1, plain_levels=1)
+    return WeightRange(low=low, high=high, signed_levels=max(high, -low - 1) + 1, unsigned_levels=1)
 
 
 @pytest.mark.parametrize(
     ("bits", "axons"), [(2, 2), (3, 3), (4, 4), (5, 6), (6, 8), (7, 10), (8, 14), (9, 18)]
 )
 def test_axons_for_weights_of_so_many_bits(bits, axons):
-    assert axons_of_kinds(signed(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1), kinds=4) == axons
+    assert axons_for_types(signed(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1), types=4) == axons
 
 
 @pytest.mark.parametrize(
     ("low", "high"), [(-1, 1), (-2, 1), (-3, 5), (-8, 7), (-7, 7), (-128, 127), (-100, 100)]
 )
 def test_so_many_axons_give_every_weight_exactly_and_fewer_do_not(low, high):
-    axons = axons_of_kinds(signed(low, high), kinds=4)
+    axons = axons_for_types(signed(low, high), types=4)
     assert any(set(range(low, high + 1)) <= sums(counts, low) for counts in splits(axons - 1))
     assert not any(prod(r + 1 for r in counts) > max(high, -low - 1) for counts in splits(axons - 2))
 
@@ -276,10 +278,10 @@ def _upto(count):
 
 
 def test_weights_of_one_sign_use_all_kinds():
-    plain = Weights(low=0, high=15, signed_levels=1, plain_levels=16)
-    assert axons_of_kinds(plain, kinds=4) == 4  # 1, 2, 4, 8
-    assert axons_of_kinds(replace(plain, low=-1, signed_levels=2), kinds=4) == 4  # 1, 2, 4, and 8 or -1
-    assert fewest_digits(1, 4) == 0
+    plain = WeightRange(low=0, high=15, signed_levels=1, unsigned_levels=16)
+    assert axons_for_types(plain, types=4) == 4  # 1, 2, 4, 8
+    assert axons_for_types(replace(plain, low=-1, signed_levels=2), types=4) == 4  # 1, 2, 4, and 8 or -1
+    assert fewest_axons(1, 4) == 0
 
 
 # ---- crossbars --------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ def test_weights_of_one_sign_use_all_kinds():
 def test_a_dense_layer_takes_one_core_for_each_256_outputs():
     """128 inputs with ternary weights fill 256 axons; the readers of "a" are none."""
     (layer,) = place(chain((128,), dense(600, 128)), crossbar(**TRUENORTH)).layers
-    assert (layer.tile, layer.cores, layer.packets) == ((200,), 3, 2)
+    assert (layer.tile, layer.cores, layer.packets_per_spike) == ((200,), 3, 2)
     assert (layer.lower_bound, layer.by_tool) == (3, False)
     assert layer.use == {"input_axons": 256, "neurons": 200, "copies": 0}
 
@@ -298,10 +300,10 @@ def test_one_input_too_many_does_not_fit_exactly():
     (problem,) = placement.problems
     assert problem.where == "a"
     assert problem.message == (
-        "does not fit exactly: a neuron needs 258 axons (129 inputs, 2 axons for each with weights -1..1); "
-        "a core of chip has 256 (book p. 256), and sums leave it as spikes only. "
-        "Even weights of 2 bits would need 258, unless many become zero; "
-        "give its neurons at most 128 inputs, by smaller kernels, groups or fewer channels."
+        "does not fit exactly: a neuron needs 258 axons (129 inputs, 2 axons each for weights -1..1); "
+        "a core of chip has 256 (book p. 256), and partial sums cannot leave a core. "
+        "Even 2-bit weights would need 258, unless many are zero; "
+        "use at most 128 inputs per neuron: smaller kernels, groups or fewer channels."
     )
     assert placement.layers[0].use["input_axons"] == 258
     assert placement.cores == 1
@@ -321,7 +323,7 @@ def test_convolutions_are_unrolled_into_tiles_that_fit():
     (layer,) = place(chain((1, 10, 10), conv(2, 1)), profile).layers
     assert (layer.shape, layer.tile, layer.cores) == ((2, 8, 8), (2, 4, 4), 4)
     assert layer.use == {"input_axons": 36, "neurons": 32}
-    assert layer.packets == 1
+    assert layer.packets_per_spike == 1
 
 
 @given(pair=convolutions(), axons=st.integers(4, 60), neurons=st.integers(1, 30))
@@ -353,9 +355,9 @@ def test_rows_of_one_sign_are_doubled_only_for_both():
     both, one = (place(chain((128,), dense(4, 128, low, 63)), profile).layers[0] for low in (-63, 1))
     assert (both.use["input_axons"], one.use["input_axons"]) == (256, 128)
     (problem,) = place(chain((129,), dense(4, 129, -63, 63)), profile).problems
-    assert "258 axons (129 inputs, 2 axons for each with weights -63..63)" in problem.message
+    assert "258 axons (129 inputs, 2 axons each for weights -63..63)" in problem.message
     assert problem.message.endswith(
-        "Give its neurons at most 128 inputs, by smaller kernels, groups or fewer channels."
+        "Use at most 128 inputs per neuron: smaller kernels, groups or fewer channels."
     )
 
 
@@ -386,12 +388,11 @@ def test_connections_with_different_exponents_share_the_values_of_a_neuron():
 def test_values_that_do_not_hold_the_weights_are_a_problem():
     (problem,) = place(chain((2,), dense(2, 2, -301, 301)), crossbar(**TRUENORTH)).problems
     assert problem.message == (
-        "weights -301..301 need 10 bits; "
-        "the values of a neuron on chip have 9 (book p. 9). Quantize to fewer bits."
+        "weights -301..301 need 10 bits; axon values of chip have 9 (book p. 9). Quantize to fewer bits."
     )
     one = crossbar(**{**TRUENORTH, "core__axon_types": 1})
     (problem,) = place(chain((2,), dense(2, 2)), one).problems
-    assert "has one value (book p. 1), which has one sign" in problem.message
+    assert "has a single axon value (book p. 1), so one sign only" in problem.message
 
 
 def test_neurons_with_one_target_are_copied_for_every_axon_that_reads_them():
@@ -424,8 +425,8 @@ def test_more_copies_than_a_core_has_neurons_are_a_problem():
     (problem,) = placement.problems
     assert problem.where == "a"
     assert problem.message.startswith(
-        "a neuron needs 6 copies to reach all axons that read it, for on chip each reaches 1 (book p. 1); "
-        "a core has 5 neurons (book p. 5). "
+        "a neuron needs 6 copies to reach all axons that read it; a neuron of chip reaches 1 (book p. 1), "
+        "and a core has 5 neurons (book p. 5). "
     )
 
 
@@ -502,7 +503,7 @@ def test_biases_take_words_where_there_are_any_and_are_one_for_each_channel():
     channel = place(with_bias(found, "a", np.array([0, 3]).reshape(2, 1, 1)), SPECK)
     assert (channel.layers[0].use["bias_words"], channel.problems) == (2, ())
     (problem,) = place(with_bias(found, "a", np.arange(8).reshape(2, 2, 2)), SPECK).problems
-    assert problem.message.startswith("biases differ within a channel; a core has one for each channel. ")
+    assert problem.message.startswith("biases differ within a channel; a core has one bias per channel. ")
 
 
 def test_a_core_has_one_convolution_which_several_sources_may_use():
@@ -515,7 +516,7 @@ def test_a_core_has_one_convolution_which_several_sources_may_use():
     (problem,) = other.problems
     assert (problem.where, problem.message) == (
         "c",
-        "2 different synapses enter (b->c, a->c); a core has one convolution. Let one synapse enter it.",
+        "2 different incoming synapses (b->c, a->c); a core has one convolution. Use a single synapse.",
     )
 
 
@@ -533,7 +534,7 @@ def test_no_core_has_enough_of_all_memories():
     (problem,) = place(chain((1, 4, 4), conv(2, 1)), profile).problems
     assert problem.message.startswith(
         "32 kernel words, 8 neuron words; cores of chip have at most 64 (book), 64 (book), "
-        "but none has enough of all. "
+        "but no core has enough of all. "
     )
 
 
@@ -545,8 +546,7 @@ def test_layers_that_compete_for_too_few_cores_are_named():
     (problem,) = placement.problems
     assert problem.where == "c"
     assert problem.message == (
-        "no core is left: 3 layers (a, b, c) fit cores 0, 2 of chip and no others. "
-        "Use fewer or smaller layers."
+        "no core left: 3 layers (a, b, c) compete for cores 0, 2 of chip. Use fewer or smaller layers."
     )
     assert [layer.core is None for layer in placement.layers] == [False, False, True, False]
 
@@ -554,19 +554,22 @@ def test_layers_that_compete_for_too_few_cores_are_named():
 def test_a_tenth_layer_finds_no_core():
     placement = place(chain((1, 12, 12), conv(2, 1, 1), *(conv(2, 2, 1) for _ in range(9))), SPECK)
     (problem,) = placement.problems
-    assert "10 layers (a, b, c, d, e, f, g, h, i, j) fit cores 0, 1, 2, 3, 4, 5, 6, 7, 8" in problem.message
+    assert (
+        "10 layers (a, b, c, d, e, f, g, h, i, j) compete for cores 0, 1, 2, 3, 4, 5, 6, 7, 8"
+        in problem.message
+    )
     assert sorted(layer.core for layer in placement.layers if layer.core is not None) == list(range(9))
 
 
 @given(holding=st.lists(st.lists(st.integers(0, 4), unique=True), max_size=6))
 @examples(200)
 def test_a_matching_is_as_large_as_can_be_and_rivals_prove_it(holding):
-    chosen = match(holding)
+    chosen = match_cores(holding)
     assert all(core in holding[layer] for layer, core in chosen.items())
     assert len(set(chosen.values())) == len(chosen)
     for layer in range(len(holding)):
         if layer not in chosen:
-            layers, cores = rivals(layer, holding, chosen)
+            layers, cores = competing_layers(layer, holding, chosen)
             assert layer in layers
             assert {core for rival in layers for core in holding[rival]} == set(cores)
             assert len(cores) == len(layers) - 1
@@ -579,7 +582,9 @@ def test_memories_that_are_not_known_hold_everything():
 
 
 def test_lists_of_cores_must_agree():
-    with pytest.raises(ProfileError, match=r"core.kernel_words has 2, core.bias_words has 1; each needs one"):
+    with pytest.raises(
+        ProfileError, match=r"core.kernel_words has 2, core.bias_words has 1 entries; each list needs one"
+    ):
         place(chain((1, 4, 4), conv(2, 1)), chip("layers", {"kernel_words": [9, 9], "bias_words": [9]}))
 
 
@@ -622,8 +627,8 @@ def test_neurons_that_read_the_input_and_are_read_lie_near_both_ends(middle, fit
         assert placement.problems[0].where == "out"
         assert placement.problems[0].message == (
             "3 of 9 hidden neurons (a) read the input and are read by the output; on chip they must be among "
-            "the first 6 (book p. 6) and the last 5 (book p. 5), which allows 8 in all. "
-            "Let other neurons read the input than those that the output reads."
+            "the first 6 (book p. 6) and the last 5 (book p. 5), which allows 8 hidden neurons. "
+            "Let different neurons read the input and feed the output."
         )
 
 

@@ -1,16 +1,19 @@
-"""The design rules of a chip, each a function named as the sentence that must hold.
+"""Design rules of a chip: each is a function whose name states what must hold.
 
-    design          what a rule is, and what it finds
-    formats         numbers: weights, thresholds, biases, decays, states, messages, delays
-    neurons         what a neuron can do: keep a voltage, leak, reset, count in integers and time steps
-    layers          shapes: kinds of layers, kernels, maps, fan-in and fan-out, circles
-    capacity        how much: cores, thresholds on a core, inputs, hidden neurons and outputs
+A rule takes a Design (network, profile, placement, number of chips) and returns Findings.
 
-All rules always run, and everything that breaks one is found. An error decides whether a network fits. A
-warning says that it can be placed, but that what runs there will not be this network bit for bit. A rule
-whose limits the profile does not know says "not checked" instead of passing, unless it cannot apply:
-of limits that only some chips have (kernels, fan-in, sizes of the whole network), one is missed only
-where the profile states another of its kind. All numbers are the profile's.
+    design       Design, Finding, and what rules are made of
+    formats      numbers: weights, thresholds, biases, decays, states, messages, delays
+    neurons      neuron models: membrane, leak, current, reset, time steps, integer states
+    layers       shapes: layer types, kernels, maps, fan-in and fan-out, recurrence
+    capacity     resources: cores, thresholds per core, inputs, hidden neurons, outputs
+    register     RULES, all rules in the order of the report
+
+All rules run, and every violation is found. An error means that the network does not fit. A warning means
+that the network can be placed, but the chip will not execute it bit for bit. A rule whose limits are missing
+from the profile reports "not checked" unless it cannot apply. Limits that only some chips have (kernels,
+fan-in, network size) are reported as missing only if the profile has a related limit. All numbers come from
+the profile.
 """
 
 from typing import TYPE_CHECKING

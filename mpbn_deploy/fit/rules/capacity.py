@@ -1,4 +1,4 @@
-"""Rules of how much: what fits on a core, on a chip, and into a chip that takes one network as a whole."""
+"""Rules for resources: what fits on a core, on a chip, and on a chip that holds a network as a whole."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES, read_by_output, reading_input
 from ...ir import connection_synapses
-from .design import WHOLE_NETWORK, Design, Finding, Found, Rule, needs, not_checked, rule, words
+from .design import WHOLE_NETWORK, Design, Finding, Rule, Violations, needs, not_checked, readable, rule
 from .neurons import is_digital
 
 SIZE_KEYS = ("network.inputs_maximum", "network.hidden_maximum", "network.outputs_maximum")
 REACH_KEYS = ("network.input_reach", "network.output_reach")
-# Limits that every core of a kind has. Where they are not kept, cores that are memories of words show it in
-# their use, and placements of other kinds as problems.
+# Limits that every core of a kind has. Violations appear in the resource use of memories of words, and as
+# problems of other placements.
 CORE_LIMITS = {
     "words": RESOURCES,
     "crossbar": ("neurons", "input_axons"),
@@ -28,17 +28,17 @@ def is_placed(design: Design) -> bool:
 
 
 def takes_cores(design: Design) -> bool:
-    """Where layers take as many cores as they need, of one chip or of more."""
+    """Return whether a layer may take any number of cores, on one chip or several."""
     return design.profile.placement in ("words", "crossbar")
 
 
 def shares_cores(design: Design) -> bool:
-    """Where each layer has cores of its own and its own limit of thresholds, that one is checked."""
+    """Return whether the threshold limit applies to cores; a limit per layer has its own rule."""
     return is_placed(design) and is_digital(design) and not design.profile.knows("layer.thresholds")
 
 
 def layers_fit_on_cores(design: Design) -> list[Finding]:
-    """The fullest core of every layer keeps each limit of a core, and the placement found no problem."""
+    """Every core satisfies all limits, and the placement has no problems."""
     if not is_placed(design):
         return [_no_cores(design)]
     name, profile = layers_fit_on_cores.__name__, design.profile
@@ -52,66 +52,66 @@ def layers_fit_on_cores(design: Design) -> list[Finding]:
 
 
 @needs("core.thresholds", applies=shares_cores)
-def distinct_thresholds_fit_core(design: Design) -> Found:
-    """On each core, neurons have at most so many different thresholds."""
-    most = design.known("core.thresholds")
+def distinct_thresholds_fit_core(design: Design) -> Violations:
+    """distinct thresholds on each core <= maximum"""
+    most = design.limit("core.thresholds")
     for where, count in _distinct_thresholds(design):
         if count > most.value:
             found = f"{count} distinct thresholds on one core"
             advice = (
-                f"Export for this target (--target {design.typed}), which chooses so few, with "
-                "--thresholds shared for one per population, or change the target."
+                f"Export for this target (--target {design.target_name}), which reduces them (with "
+                "--thresholds shared, to one per population), or choose another target."
             )
-            yield where, f"{found}; {design.holds(most.value, most)}. {advice}"
+            yield where, f"{found}; {design.limit_text(most.value, most)}. {advice}"
 
 
 @needs("chip.cores", applies=takes_cores)
-def cores_fit_on_chip(design: Design) -> Found:
-    """All layers together keep within the cores of the chips that there are."""
-    cores, used = design.known("chip.cores"), design.placement.cores
+def cores_fit_on_chip(design: Design) -> Violations:
+    """cores of all layers <= chips * cores per chip"""
+    cores, used = design.limit("chip.cores"), design.placement.cores
     if used is not None and used > design.chips * cores.value:
         chips = -(-used // cores.value)
         boards = [name for name, size in design.profile.systems.items() if size >= chips]
-        where = f"{chips} chips would hold it" + (f" (boards: {', '.join(boards)})" if boards else "")
+        where = f"{chips} chips would be enough" + (f" (boards: {', '.join(boards)})" if boards else "")
         found = f"{used} cores; a chip of {design.profile.name} has {cores.value} ({cores.source})"
         yield WHOLE_NETWORK, f"{found}. Use fewer or narrower layers; {where}: --chips {chips}."
 
 
-@needs("network.inputs_maximum", kin=SIZE_KEYS)
-def inputs_are_few_enough(design: Design) -> Found:
+@needs("network.inputs_maximum", related=SIZE_KEYS)
+def inputs_are_few_enough(design: Design) -> Violations:
     """inputs <= maximum"""
     return _too_many(design, design.network.input.size, "inputs", "network.inputs_maximum")
 
 
-@needs("network.hidden_maximum", kin=SIZE_KEYS)
-def hidden_neurons_are_few_enough(design: Design) -> Found:
+@needs("network.hidden_maximum", related=SIZE_KEYS)
+def hidden_neurons_are_few_enough(design: Design) -> Violations:
     """neurons between input and output <= maximum"""
     hidden = sum(population.size for population in design.network.populations[1:-1])
     return _too_many(design, hidden, "hidden neurons", "network.hidden_maximum")
 
 
-@needs("network.outputs_maximum", kin=SIZE_KEYS)
-def outputs_are_few_enough(design: Design) -> Found:
+@needs("network.outputs_maximum", related=SIZE_KEYS)
+def outputs_are_few_enough(design: Design) -> Violations:
     """outputs <= maximum"""
     return _too_many(design, design.network.output.size, "outputs", "network.outputs_maximum")
 
 
-@needs("network.input_reach", kin=REACH_KEYS)
-def inputs_reach_few_enough(design: Design) -> Found:
+@needs("network.input_reach", related=REACH_KEYS)
+def neurons_reading_inputs_are_few_enough(design: Design) -> Violations:
     """hidden neurons with a synapse from the input <= maximum"""
     count = sum(int(reading.sum()) for reading in reading_input(design.network).values())
-    return _too_many(design, count, "hidden neurons that inputs reach", "network.input_reach")
+    return _too_many(design, count, "hidden neurons that read inputs", "network.input_reach")
 
 
-@needs("network.output_reach", kin=REACH_KEYS)
-def outputs_read_few_enough(design: Design) -> Found:
+@needs("network.output_reach", related=REACH_KEYS)
+def neurons_read_by_outputs_are_few_enough(design: Design) -> Violations:
     """hidden neurons with a synapse to the output <= maximum"""
     count = sum(int(read.sum()) for read in read_by_output(design.network).values())
     return _too_many(design, count, "hidden neurons that outputs read", "network.output_reach")
 
 
-@needs("network.synapses_maximum", kin=("network.synapses_maximum",))
-def synapses_are_few_enough(design: Design) -> Found:
+@needs("network.synapses_maximum", related=("network.synapses_maximum",))
+def synapses_are_few_enough(design: Design) -> Violations:
     """synapses between hidden neurons <= maximum"""
     network = design.network
     ends = {network.input.name, network.output.name}
@@ -127,57 +127,57 @@ CAPACITY_RULES: tuple[Rule, ...] = (
     rule(inputs_are_few_enough),
     rule(hidden_neurons_are_few_enough),
     rule(outputs_are_few_enough),
-    rule(inputs_reach_few_enough),
-    rule(outputs_read_few_enough),
+    rule(neurons_reading_inputs_are_few_enough),
+    rule(neurons_read_by_outputs_are_few_enough),
     rule(synapses_are_few_enough),
 )
 
 
 def _core_keys(design: Design) -> list[str]:
-    """The limits that a core of this kind must have, and what they cannot be checked without."""
+    """Return the limits that a core of this kind must have, and the keys required to check them."""
     resources = CORE_LIMITS.get(design.profile.placement, ())
     rows = ROW_KEYS if any(resource in ROW_RESOURCES for resource in resources) else ()
     return [*(f"core.{resource}" for resource in resources), *rows]
 
 
 def _what(unknown: list[str]) -> str:
-    """What is not checked for want of these."""
+    """Describe what is not checked without these keys."""
     if len(unknown) > 1:
-        return "whether layers fit on cores, in part"
-    return "synapse words" if unknown[0] in ROW_KEYS else words(unknown[0].split(".")[1])
+        return "layers fit on cores (partly)"
+    return "synapse words" if unknown[0] in ROW_KEYS else readable(unknown[0].split(".")[1])
 
 
 def _overflows(design: Design) -> Iterator[Finding]:
-    """Each layer whose fullest core needs more of a resource than a core, a memory of words, has."""
+    """Yield layers that exceed a limit of a core, for memories of words and single cores."""
     if design.profile.placement == "whole":
         yield from _too_many_neurons(design)
     if design.profile.placement != "words":
         return
     for layer in design.placement.layers:
         for resource, used in layer.use.items():
-            limit = design.profile.limits.get(f"core.{resource}")  # not each resource has one
+            limit = design.profile.limits.get(f"core.{resource}")  # not every resource has a limit
             if limit is not None and used > limit.value:
-                found = f"{used} {words(resource)} on one core; {design.holds(limit.value, limit)}"
-                advice = "No cut of this layer helps; give it fewer inputs or smaller kernels."
+                found = f"{used} {readable(resource)} on one core; {design.limit_text(limit.value, limit)}"
+                advice = "No tiling of this layer fits; use fewer inputs or smaller kernels."
                 yield _error(layer.name, f"{found}. {advice}")
 
 
 def _too_many_neurons(design: Design) -> Iterator[Finding]:
-    """One core holds the neurons of all layers."""
+    """Check the neurons of all layers against the limit of a single core."""
     limit, used = (
         design.profile.limit("core.neurons"),
         sum(layer.neurons for layer in design.placement.layers),
     )
     if limit is not None and used > limit.value:
-        found = f"{used} neurons on one core; {design.holds(limit.value, limit)}"
+        found = f"{used} neurons on one core; {design.limit_text(limit.value, limit)}"
         yield _error(WHOLE_NETWORK, f"{found}. Train a smaller network (--arch), or choose another target.")
 
 
 def _memory_not_checked(design: Design) -> Iterator[Finding]:
-    """A memory of which only the size is known."""
+    """Report a memory of which only the size is known."""
     if (limit := design.profile.limit("core.memory_bytes")) is not None:
-        what = f"whether weights fit into the {limit.value} bytes of a core ({limit.source})"
-        message = f"not checked: {what}; how {design.profile.name} stores them is not known."
+        what = f"weights fit the {limit.value} bytes of a core ({limit.source})"
+        message = f"not checked: {what}; how {design.profile.name} stores weights is undocumented."
         name = layers_fit_on_cores.__name__
         yield Finding(rule=name, where=WHOLE_NETWORK, message=message, severity="not checked")
 
@@ -190,7 +190,7 @@ def _error(where: str, message: str) -> Finding:
 def _no_cores(design: Design) -> Finding:
     tables = {key.split(".")[0] for key in design.profile.limits}
     name = design.profile.name
-    why = f"how {name} fills its cores is not known" if tables & {"core", "chip"} else f"{name} has none"
+    why = f"how {name} fills its cores is undocumented" if tables & {"core", "chip"} else f"{name} has none"
     return Finding(
         rule=layers_fit_on_cores.__name__,
         where=WHOLE_NETWORK,
@@ -200,9 +200,9 @@ def _no_cores(design: Design) -> Finding:
 
 
 def _distinct_thresholds(design: Design) -> Iterator[tuple[str, int]]:
-    """The most that differ on any core, of each layer, or of all where one core holds them."""
+    """Yield the largest number of distinct thresholds on any core of each layer, or on a single core."""
     placed = {layer.name: layer for layer in design.placement.layers}
-    lifs = [(p, np.broadcast_to(p.neuron.threshold, p.shape)) for p in design.firing()]
+    lifs = [(p, np.broadcast_to(p.neuron.threshold, p.shape)) for p in design.spiking()]
     if design.profile.placement == "whole":
         yield WHOLE_NETWORK, len(set().union(*(np.unique(values).tolist() for _, values in lifs)))
         return
@@ -211,8 +211,8 @@ def _distinct_thresholds(design: Design) -> Iterator[tuple[str, int]]:
         yield population.name, max(len(np.unique(values[tile])) for tile in tiles)
 
 
-def _too_many(design: Design, count: int, name: str, key: str) -> Found:
-    most = design.known(key)
+def _too_many(design: Design, count: int, name: str, key: str) -> Violations:
+    most = design.limit(key)
     if count > most.value:
-        found = f"{count} {name}; {design.holds(f'at most {most.value}', most)}"
+        found = f"{count} {name}; {design.maximum_text(most)}"
         yield WHOLE_NETWORK, f"{found}. Train a smaller network (--arch), or choose another target."

@@ -1,4 +1,4 @@
-"""What a design rule is: a check of a network against the limits of a chip, and what it finds."""
+"""Define what a design rule is: a check of a network against limits of a chip, and its findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHOLE_NETWORK = "network"
 
 @record
 class Finding:
-    """A rule that does not hold somewhere, or that could not be checked."""
+    """A violation of a rule, or a rule that could not be checked."""
 
     rule: str
     where: str
@@ -29,36 +29,40 @@ class Finding:
 
 @record
 class Design:
-    """What a rule looks at."""
+    """The input of a rule: a network and its placement on a number of chips."""
 
     network: IntNetwork
     profile: HardwareProfile
     placement: Placement
-    chips: int = 1  # that there are
+    chips: int = 1
 
-    def known(self, key: str) -> Limit:
-        """A limit that the rule needs, and which `needs` has therefore found to be there."""
+    def limit(self, key: str) -> Limit:
+        """Return a limit that `needs` has found in the profile."""
         limit = self.profile.limit(key)
         assert limit is not None, key
         return limit
 
-    def known_list(self, key: str) -> Allowed:
-        """The same for a key that has several numbers."""
+    def allowed_values(self, key: str) -> Allowed:
+        """Return the allowed values of a key that `needs` has found in the profile."""
         allowed = self.profile.allowed(key)
         assert allowed is not None, key
         return allowed
 
-    def holds(self, what: object, limit: Limit | Allowed) -> str:
-        """'loihi1 holds 1..131071 (its source)'"""
+    def limit_text(self, what: object, limit: Limit | Allowed) -> str:
+        """Return 'loihi1 holds 1..131071 (its source)'."""
         return f"{self.profile.name} holds {what} ({limit.source})"
 
+    def maximum_text(self, limit: Limit) -> str:
+        """Return 'loihi1 holds at most 62 (its source)'."""
+        return self.limit_text(f"at most {limit.value}", limit)
+
     def neurons(self) -> Iterator[tuple[IntPopulation, Lif | Readout]]:
-        """Every population but the input, with its neuron, of the kinds that the rules can judge."""
+        """Yield every population but the input with its neuron, of a kind that the rules know."""
         for population in self.network.layers:
             yield population, population.neuron
 
-    def firing(self) -> Iterator[Population[Lif]]:
-        """Every population with a threshold, and a reset to zero, for rules to judge."""
+    def spiking(self) -> Iterator[Population[Lif]]:
+        """Yield every population whose neurons have a threshold and a reset to zero."""
         for population in self.network.layers:
             match neuron := population.neuron:
                 case Lif():
@@ -70,17 +74,17 @@ class Design:
 
     @property
     def export_target(self) -> str:
-        """For whom to export what this chip is to hold: itself, or nobody in particular."""
-        return self.typed if self.profile.exportable else "unbounded"
+        """Return the target to export for: this chip, or "unbounded" if its number formats are unknown."""
+        return self.target_name if self.profile.exportable else "unbounded"
 
     @property
-    def typed(self) -> str:
-        """The chip as a command line names it."""
+    def target_name(self) -> str:
+        """Return the name of the chip on the command line."""
         return self.profile.typed or self.profile.name
 
 
-Found = Iterator[tuple[str, str]]  # where, and what is wrong there
-Check = Callable[[Design], Found]
+Violations = Iterator[tuple[str, str]]  # where, and the message
+CheckFunction = Callable[[Design], Violations]
 Rule = Callable[[Design], list[Finding]]
 Condition = Callable[[Design], bool]
 
@@ -90,79 +94,81 @@ def always(design: Design) -> bool:
 
 
 def says(key: str, value: int) -> Condition:
-    """Where the profile says just this; a flag that it lacks says nothing."""
+    """Return a condition: the profile has the key with this value."""
     return lambda design: design.profile.says(key, value)
 
 
 @record
-class Part:
-    """A check, and when it is made.
+class RuleCheck:
+    """A check of a rule, and the conditions under which it runs.
 
-    Without one of its `keys` it is not made, and its rule says so; but where only some chips have such
-    limits, its `kin`, only if the profile states one of them.
+    If one of its `keys` is missing from the profile, the check is skipped and reported as not checked. For
+    limits that only some chips have, this is reported only if the profile has one of the `related` keys.
     """
 
     name: str
-    check: Check
+    check: CheckFunction
     keys: tuple[str, ...]
-    kin: tuple[str, ...]
+    related: tuple[str, ...]
     applies: Condition
     severity: Severity
 
-    def asked(self, design: Design) -> bool:
-        return self.applies(design) and (not self.kin or any(map(design.profile.knows, self.kin)))
+    def applies_to(self, design: Design) -> bool:
+        return self.applies(design) and (not self.related or any(map(design.profile.knows, self.related)))
 
-    def unknown(self, design: Design) -> list[str]:
+    def missing(self, design: Design) -> list[str]:
         return [key for key in self.keys if not design.profile.knows(key)]
 
 
 def needs(
-    *keys: str, kin: tuple[str, ...] = (), applies: Condition = always, severity: Severity = "error"
-) -> Callable[[Check], Part]:
-    """Makes a check part of a rule."""
+    *keys: str, related: tuple[str, ...] = (), applies: Condition = always, severity: Severity = "error"
+) -> Callable[[CheckFunction], RuleCheck]:
+    """Turn a function into a RuleCheck that needs these keys of the profile."""
 
-    def decorate(check: Check) -> Part:
-        return Part(name=check.__name__, check=check, keys=keys, kin=kin, applies=applies, severity=severity)
+    def decorate(check: CheckFunction) -> RuleCheck:
+        return RuleCheck(
+            name=check.__name__, check=check, keys=keys, related=related, applies=applies, severity=severity
+        )
 
     return decorate
 
 
-def rule(*parts: Part, name: str = "") -> Rule:
-    """A rule holds when all its parts do; what it cannot check of them, it says in one line."""
-    name = name or parts[0].name
+def rule(*checks: RuleCheck, name: str = "") -> Rule:
+    """Combine checks to a rule; all checks that were skipped are reported in one finding."""
+    name = name or checks[0].name
 
     def judge(design: Design) -> list[Finding]:
-        asked = [part for part in parts if part.asked(design)]
-        known = [part for part in asked if not part.unknown(design)]
-        unknown = {key: part.name for part in asked for key in part.unknown(design)}
-        found = [_finding(name, part, *place) for part in known for place in part.check(design)]
-        if not unknown:
+        applicable = [check for check in checks if check.applies_to(design)]
+        possible = [check for check in applicable if not check.missing(design)]
+        missing = {key: check.name for check in applicable for key in check.missing(design)}
+        found = [_finding(name, check, *violation) for check in possible for violation in check.check(design)]
+        if not missing:
             return found
-        what = name if len(unknown) > 1 else next(iter(unknown.values()))
-        some_of_it = ", in part" if known and len(unknown) > 1 else ""
-        return [not_checked(name, words(what) + some_of_it, list(unknown), design.profile), *found]
+        what = name if len(missing) > 1 else next(iter(missing.values()))
+        partly = " (partly)" if possible and len(missing) > 1 else ""
+        return [not_checked(name, readable(what) + partly, list(missing), design.profile), *found]
 
     judge.__name__ = name
     return judge
 
 
-def _finding(name: str, part: Part, where: str, message: str) -> Finding:
-    return Finding(rule=name, where=where, message=f"{where}: {message}", severity=part.severity)
+def _finding(name: str, check: RuleCheck, where: str, message: str) -> Finding:
+    return Finding(rule=name, where=where, message=f"{where}: {message}", severity=check.severity)
 
 
 def not_checked(name: str, what: str, keys: Sequence[str], profile: HardwareProfile) -> Finding:
-    absent = ", ".join(keys) if len(keys) > 1 else f"{keys[0]} ({KEYS[keys[0]]})"
-    message = f"not checked: {what}; {profile.name} does not know {absent}."
+    missing = ", ".join(keys) if len(keys) > 1 else f"{keys[0]} ({KEYS[keys[0]]})"
+    message = f"not checked: {what}; the {profile.name} profile lacks {missing}."
     return Finding(rule=name, where=WHOLE_NETWORK, message=message, severity="not checked")
 
 
-def words(name: str) -> str:
+def readable(name: str) -> str:
     return name.replace("_", " ").strip()
 
 
 def outside(values: Array, low: float, high: float) -> str | None:
-    """'-12 in 3 of 64 values' of those outside low..high, naming the farthest; None if all are inside."""
-    values = values.astype(np.int64)  # so that a distance cannot overflow
+    """Return '-12 in 3 of 64 values', the value farthest outside low..high; None if all are inside."""
+    values = values.astype(np.int64)  # distances must not overflow
     wrong = values[(values < low) | (values > high)]
     if not wrong.size:
         return None
@@ -170,7 +176,7 @@ def outside(values: Array, low: float, high: float) -> str | None:
     return f"{wrong[distance.argmax()]} in {wrong.size} of {values.size} values"
 
 
-def some(names: Sequence[str]) -> str:
-    """'conv1, conv2 and 9 more'"""
+def list_some(names: Sequence[str]) -> str:
+    """Return 'conv1, conv2 and 9 more'."""
     shown = ", ".join(names[:2])
     return shown if len(names) <= 2 else f"{shown} and {len(names) - 2} more"

@@ -1,11 +1,11 @@
-"""Rules of numbers: weights, thresholds, biases, decays, states, messages and delays keep their formats."""
+"""Rules for number formats: weights, thresholds, biases, decays, states, messages and delays."""
 
 from __future__ import annotations
 
 from ...hardware import Limit
 from ...hardware.place import trailing_zeros, weight_bits
 from ...ir import DECAY_ONE, Connection, bounds
-from .design import Design, Found, Rule, needs, outside, rule
+from .design import Design, Rule, Violations, needs, outside, rule
 from .neurons import decays, is_digital, keeps_states
 
 MESSAGE_IS_A_PLAIN_SPIKE = 1  # bits
@@ -13,7 +13,7 @@ INPUT_KEYS = ("network.input_minimum", "network.input_maximum")
 
 
 def has_weights_of_its_own(design: Design) -> bool:
-    """Where synapses are on or off, the placement says which weights axons can make up."""
+    """Return whether synapses store weights; for on-off synapses, the placement checks the weights."""
     return not design.profile.knows("core.axon_types")
 
 
@@ -28,70 +28,70 @@ def takes_messages(design: Design) -> bool:
 
 
 @needs("formats.weight_bits", applies=has_weights_of_its_own)
-def weights_fit_format(design: Design) -> Found:
-    """A weight is mantissa * 2**exponent; what common factors of two it has may sit in either."""
+def weights_fit_format(design: Design) -> Violations:
+    """mantissa bits <= maximum, where weight = mantissa * 2**exponent; common factors go to the exponent"""
     for connection in design.network.connections:
         bits, weight = _bits(design, connection), connection.synapse.weight
         if (needed := weight_bits(weight)) > bits.value:
             found = f"weights {weight.min()}..{weight.max()} need {needed} bits"
             advice = f"Export with --target {design.export_target} --weight-bits {bits.value}."
-            yield connection.label, f"{found}; {design.holds(f'{bits.value} bits', bits)}. {advice}"
+            yield connection.label, f"{found}; {design.limit_text(f'{bits.value} bits', bits)}. {advice}"
 
 
 @needs("formats.weight_exponent_minimum", applies=has_weights_of_its_own)
-def weights_are_no_fractions(design: Design) -> Found:
-    """minimum <= exponent, once factors of two that all weights have are in it"""
-    low = design.known("formats.weight_exponent_minimum")
+def weight_exponents_are_large_enough(design: Design) -> Violations:
+    """minimum <= exponent, with common factors of two in the exponent"""
+    low = design.limit("formats.weight_exponent_minimum")
     for connection in design.network.connections:
         if connection.synapse.weight.any() and (exponent := _exponent(connection)) < low.value:
             yield connection.label, _exponent_message(design, exponent, f"at least {low.value}", low)
 
 
 @needs("formats.weight_exponent_maximum", applies=has_weights_of_its_own)
-def weight_exponents_fit_format(design: Design) -> Found:
-    """exponent <= maximum + bits that the mantissa leaves free"""
-    high = design.known("formats.weight_exponent_maximum")
+def weight_exponents_fit_format(design: Design) -> Violations:
+    """exponent <= maximum + unused bits of the mantissa"""
+    high = design.limit("formats.weight_exponent_maximum")
     for connection in design.network.connections:
         weight = connection.synapse.weight
         needed = weight_bits(weight)
         width = _bits(design, connection).value if design.profile.knows("formats.weight_bits") else needed
-        room = max(width - needed, 0)  # where weights need too many bits, that is said once
+        room = max(width - needed, 0)  # too many bits are reported by weights_fit_format
         if weight.any() and (exponent := _exponent(connection)) > high.value + room:
             yield connection.label, _exponent_message(design, exponent, f"at most {high.value + room}", high)
 
 
 @needs("formats.threshold_minimum", applies=is_digital)
-def thresholds_are_large_enough(design: Design) -> Found:
+def thresholds_are_large_enough(design: Design) -> Violations:
     """minimum <= threshold"""
-    return _thresholds_outside(design, design.known("formats.threshold_minimum"), lower=True)
+    return _thresholds_outside(design, design.limit("formats.threshold_minimum"), lower=True)
 
 
 @needs("formats.threshold_maximum", applies=is_digital)
-def thresholds_are_small_enough(design: Design) -> Found:
+def thresholds_are_small_enough(design: Design) -> Violations:
     """threshold <= maximum"""
-    return _thresholds_outside(design, design.known("formats.threshold_maximum"), lower=False)
+    return _thresholds_outside(design, design.limit("formats.threshold_maximum"), lower=False)
 
 
 @needs("formats.bias_mantissa_bits", applies=is_digital)
-def biases_fit_format(design: Design) -> Found:
+def biases_fit_format(design: Design) -> Violations:
     """-2**(bits-1) <= bias < 2**(bits-1)"""
-    bits = design.known("formats.bias_mantissa_bits")
+    bits = design.limit("formats.bias_mantissa_bits")
     half = 2 ** (bits.value - 1)
     for population, neuron in design.neurons():
         if found := outside(neuron.bias, -half, half - 1):
-            allowed = design.holds(f"{-half}..{half - 1}", bits)
+            allowed = design.limit_text(f"{-half}..{half - 1}", bits)
             yield population.name, f"bias {found}; {allowed}. {_other_scale(design)}"
 
 
 @needs("formats.bias_exponent_maximum", applies=is_digital)
-def bias_exponents_fit_format(design: Design) -> Found:
+def bias_exponents_fit_format(design: Design) -> Violations:
     """minimum <= bias exponent <= maximum"""
     most, least = (design.profile.limit(f"formats.bias_exponent_{end}") for end in ("maximum", "minimum"))
     assert most is not None
     low, high = 0 if least is None else least.value, most.value
     for population, neuron in design.neurons():
         if not low <= neuron.bias_exponent <= high:
-            found = f"bias exponent {neuron.bias_exponent}; {design.holds(f'{low}..{high}', most)}"
+            found = f"bias exponent {neuron.bias_exponent}; {design.limit_text(f'{low}..{high}', most)}"
             yield population.name, f"{found}. {_other_scale(design)}"
 
 
@@ -101,75 +101,78 @@ def bias_exponents_fit_format(design: Design) -> Found:
     "formats.decay_voltage_offset",
     applies=decays_by_register,
 )
-def decays_fit_format(design: Design) -> Found:
+def decays_fit_format(design: Design) -> Violations:
     """decay = register + offset, with 0 <= register < 2**bits"""
-    bits = design.known("formats.decay_bits")
+    bits = design.limit("formats.decay_bits")
     for population, neuron in design.neurons():
         for name, decay in decays(neuron).items():
-            offset = design.known(f"formats.{name}_offset").value
+            offset = design.limit(f"formats.{name}_offset").value
             low, high = offset, offset + 2**bits.value - 1
             if not low <= decay <= high:
-                allowed = design.holds(f"{low}..{high}", bits)
+                allowed = design.limit_text(f"{low}..{high}", bits)
                 yield population.name, f"{name} {decay}; {allowed}. Choose a leak within this range."
 
 
-@needs("formats.decay_shift_maximum", kin=("formats.decay_shift_maximum",), applies=keeps_states)
-def decays_are_shifts(design: Design) -> Found:
+@needs("formats.decay_shift_maximum", related=("formats.decay_shift_maximum",), applies=keeps_states)
+def decays_are_shifts(design: Design) -> Violations:
     """decay = 4096 / 2**k, with 0 <= k <= maximum"""
-    most = design.known("formats.decay_shift_maximum")
+    most = design.limit("formats.decay_shift_maximum")
     shares = [DECAY_ONE >> shift for shift in range(most.value + 1) if DECAY_ONE >> shift]
     for population, neuron in design.neurons():
         for name, decay in decays(neuron).items():
             if decay not in shares:
                 found = f"{name} {decay} of {DECAY_ONE}"
-                allowed = design.holds(f"{DECAY_ONE} / 2**k with k = 0..{most.value}", most)
-                advice = "Train with such a leak; LIF(leak=0.5), for one, loses 2048 of 4096 per step."
+                allowed = design.limit_text(f"{DECAY_ONE} / 2**k with k = 0..{most.value}", most)
+                advice = "Train with such a leak; for example, LIF(leak=0.5) has a decay of 2048."
                 yield population.name, f"{found}; {allowed}. {advice}"
 
 
 @needs("formats.state_bits", applies=keeps_states)
-def states_stay_in_width(design: Design) -> Found:
-    """No input can drive a current or voltage beyond 2**(bits-1) - 1, as `bounds` proves."""
-    bits = design.known("formats.state_bits")
+def states_stay_in_width(design: Design) -> Violations:
+    """|current|, |voltage| <= 2**(bits-1) - 1 for all inputs, as proved by `bounds`"""
+    bits = design.limit("formats.state_bits")
     largest = 2 ** (bits.value - 1) - 1
     if design.profile.exportable:
-        advice = f"Export with --target {design.typed} --overflow proved, for smaller scales."
+        advice = f"Export with --target {design.target_name} --overflow proved, which chooses smaller scales."
     else:
         advice = "Use fewer inputs per neuron or fewer --timesteps, or a target with wider states."
     for name, bound in bounds(design.network).items():
         if bound.magnitude > largest:
             found = f"a state can reach {bound.magnitude}"
-            yield name, f"{found}; {design.holds(f'-{largest}..{largest}', bits)}. {advice}"
+            yield name, f"{found}; {design.limit_text(f'-{largest}..{largest}', bits)}. {advice}"
 
 
 @needs("formats.message_bits", applies=takes_messages)
-def input_values_fit_message(design: Design) -> Found:
-    """A message of one bit is a spike or none; a longer one is a number with a sign."""
-    bits = design.known("formats.message_bits")
+def input_values_fit_message(design: Design) -> Violations:
+    """low <= input <= high: 0..1 for messages of one bit, signed integers for wider ones"""
+    bits = design.limit("formats.message_bits")
     half = 2 ** (bits.value - 1)
     low, high = (0, 1) if bits.value == MESSAGE_IS_A_PLAIN_SPIKE else (-half, half - 1)
     return _inputs_outside(design, low, high, bits)
 
 
-@needs(*INPUT_KEYS, kin=INPUT_KEYS)
-def input_values_fit_network(design: Design) -> Found:
+@needs(*INPUT_KEYS, related=INPUT_KEYS)
+def input_values_fit_network(design: Design) -> Violations:
     """minimum <= input <= maximum"""
-    low, high = map(design.known, INPUT_KEYS)
+    low, high = map(design.limit, INPUT_KEYS)
     return _inputs_outside(design, low.value, high.value, high)
 
 
 @needs("formats.delay_maximum")
-def delays_fit_format(design: Design) -> Found:
+def delays_fit_format(design: Design) -> Violations:
     """delay <= maximum"""
-    most = design.known("formats.delay_maximum")
+    most = design.limit("formats.delay_maximum")
     for connection in design.network.connections:
         if connection.delay > most.value:
-            allowed = design.holds(f"0..{most.value}", most)
-            yield connection.label, f"delay {connection.delay} steps; {allowed}. Shorten the skipped path."
+            allowed = design.limit_text(f"0..{most.value}", most)
+            yield (
+                connection.label,
+                f"delay {connection.delay} steps; {allowed}. Shorten the path that this connection skips.",
+            )
 
 
 FORMAT_RULES: tuple[Rule, ...] = (
-    rule(weights_fit_format, weights_are_no_fractions, weight_exponents_fit_format),
+    rule(weights_fit_format, weight_exponents_are_large_enough, weight_exponents_fit_format),
     rule(thresholds_are_large_enough, thresholds_are_small_enough, name="thresholds_fit_format"),
     rule(biases_fit_format, bias_exponents_fit_format),
     rule(decays_fit_format),
@@ -181,11 +184,11 @@ FORMAT_RULES: tuple[Rule, ...] = (
 
 
 def _bits(design: Design, connection: Connection) -> Limit:
-    """Of the weights of one connection; those that read the input may be wider."""
+    """Return the weight bits of a connection; connections from the input may be wider."""
     wider = design.profile.limit("formats.input_weight_bits")
     if wider is not None and connection.source == design.network.input.name:
         return wider
-    return design.known("formats.weight_bits")
+    return design.limit("formats.weight_bits")
 
 
 def _exponent(connection: Connection) -> int:
@@ -193,45 +196,48 @@ def _exponent(connection: Connection) -> int:
 
 
 def _exponent_message(design: Design, exponent: int, allowed: str, limit: Limit) -> str:
-    return f"weight exponent {exponent}; {design.holds(allowed, limit)}. {_other_scale(design)}"
+    return f"weight exponent {exponent}; {design.limit_text(allowed, limit)}. {_other_scale(design)}"
 
 
 def _other_scale(design: Design) -> str:
-    """Quantizing for the chip itself keeps its formats; for another one it does not."""
+    """Advise to quantize for this chip, which observes its formats, if that is possible."""
     if design.profile.exportable:
-        return f"Export with --target {design.typed}, for another scale."
-    return f"No export is made for {design.profile.name}; choose another target, such as loihi2."
+        return f"Export with --target {design.target_name}, which chooses another scale."
+    return f"Networks cannot be quantized for {design.profile.name}; choose another target, such as loihi2."
 
 
-def _thresholds_outside(design: Design, limit: Limit, *, lower: bool) -> Found:
-    """Thresholds beyond one end of their range; the message names both ends as far as they are known."""
+def _thresholds_outside(design: Design, limit: Limit, *, lower: bool) -> Violations:
+    """Yield thresholds beyond one end of their range; messages name both ends if they are known."""
     ends = [design.profile.limit(f"formats.threshold_{end}") for end in ("minimum", "maximum")]
     shown = "..".join("" if end is None else str(end.value) for end in ends)
     low, high = (limit.value, float("inf")) if lower else (float("-inf"), limit.value)
-    for population in design.firing():
+    for population in design.spiking():
         if found := outside(population.neuron.threshold, low, high):
             yield (
                 population.name,
-                f"threshold {found}; {design.holds(shown, limit)}. {_threshold_advice(design, lower)}",
+                f"threshold {found}; {design.limit_text(shown, limit)}. {_threshold_advice(design, lower)}",
             )
 
 
 def _threshold_advice(design: Design, lower: bool) -> str:
     if design.profile.exportable:
         return (
-            f"Export for this target (--target {design.typed}), which moves them into biases, or "
+            f"Export for this target (--target {design.target_name}), which moves them into biases, or "
             "choose one that holds them, such as loihi2."
         )
     if lower:
         return (
-            "Train with --mpbn-gain positive, or export with --thresholds shared, which keeps them above 0."
+            "Train with --mpbn-gain positive, or export with --thresholds shared, which keeps them positive."
         )
     return "Choose a target that holds them, such as loihi2."
 
 
-def _inputs_outside(design: Design, low: int, high: int, limit: Limit) -> Found:
+def _inputs_outside(design: Design, low: int, high: int, limit: Limit) -> Violations:
     values = design.network.input_range
     if values.minimum < low or values.maximum > high:
         found = f"values {values.minimum}..{values.maximum}"
         allowed = f"a message to {design.profile.name} holds {low}..{high} ({limit.source})"
-        yield design.network.input.name, f"{found}; {allowed}. Encode the input in that range, as spikes."
+        yield (
+            design.network.input.name,
+            f"{found}; {allowed}. Encode the input in this range, for example as spikes.",
+        )

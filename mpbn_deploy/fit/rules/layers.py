@@ -1,4 +1,4 @@
-"""Rules of shapes: what a layer may look like, and what may be connected with what."""
+"""Rules for layers and connections: layer types, kernels, maps, fan-in, fan-out and recurrence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing_extensions import assert_never
 from ...base import Array, record
 from ...hardware.place import as_map
 from ...ir import Conv2d, Dense, IntNetwork, IntPopulation, Pair, fan_in, fan_out
-from .design import Design, Found, Rule, needs, rule, says
+from .design import Design, Rule, Violations, needs, rule, says
 
-# Kin: a profile that states one of these is expected to know the others.
+# Related keys: if a profile has one of them, the others count as missing.
 KERNEL_KEYS = (
     "layer.kernel_sizes",
     "layer.strides",
@@ -29,7 +29,7 @@ ANOTHER = "Train another network (--arch package.module:factory), or choose anot
 
 @record
 class Kernel:
-    """A connection that the chip sees as a convolution, and the sides of the map that it reads."""
+    """A connection that the chip treats as a convolution, and the sides of its source map."""
 
     where: str
     sizes: Pair
@@ -41,7 +41,7 @@ class Kernel:
 
 
 def dense_is_a_convolution(design: Design) -> bool:
-    """Where a core does one convolution, a fully connected layer is one whose kernel is the whole map."""
+    """Return whether a fully connected layer is a convolution whose kernel covers the whole source map."""
     return design.profile.placement == "layers"
 
 
@@ -50,174 +50,174 @@ def has_kernels(design: Design) -> bool:
 
 
 @needs(applies=says("layer.dense", 0))
-def dense_layers_may_be(design: Design) -> Found:
-    """No connection is fully connected where the chip has no such layers."""
+def dense_layers_are_supported(design: Design) -> Violations:
+    """No connection is fully connected if the chip does not support it."""
     return _of_kind(design, Dense, "fully connected", "layer.dense")
 
 
 @needs(applies=says("layer.convolution", 0))
-def convolutions_may_be(design: Design) -> Found:
-    """No connection is a convolution where the chip has no such layers."""
+def convolutions_are_supported(design: Design) -> Violations:
+    """No connection is a convolution if the chip does not support it."""
     return _of_kind(design, Conv2d, "a convolution", "layer.convolution")
 
 
-@needs("layer.kernel_sizes", kin=KERNEL_KEYS, applies=has_kernels)
-def kernel_sizes_are_allowed(design: Design) -> Found:
-    """Height and width of every kernel are among those of the chip."""
-    allowed = design.known_list("layer.kernel_sizes")
+@needs("layer.kernel_sizes", related=KERNEL_KEYS, applies=has_kernels)
+def kernel_sizes_are_allowed(design: Design) -> Violations:
+    """kernel height and width in the allowed values"""
+    allowed = design.allowed_values("layer.kernel_sizes")
     for kernel in _kernels(design):
         if not set(kernel.sizes) <= set(allowed.values):
-            found = f"a kernel of {_by(kernel.sizes)}; {design.holds(_numbers(allowed.values), allowed)}"
+            found = f"a kernel of {_by(kernel.sizes)}; {design.limit_text(_numbers(allowed.values), allowed)}"
             yield kernel.where, f"{found}. {ANOTHER}"
 
 
 @needs(applies=says("layer.kernel_square", 1))
-def kernels_are_square(design: Design) -> Found:
+def kernels_are_square(design: Design) -> Violations:
     """height = width"""
-    source = design.known("layer.kernel_square").source
+    source = design.limit("layer.kernel_square").source
     for kernel in _kernels(design):
         if kernel.sizes[0] != kernel.sizes[1]:
-            found = f"a kernel of {_by(kernel.sizes)}; those of {design.profile.name} are square ({source})"
+            found = f"a kernel of {_by(kernel.sizes)}; kernels of {design.profile.name} are square ({source})"
             yield kernel.where, f"{found}. {ANOTHER}"
 
 
-@needs("layer.strides", kin=KERNEL_KEYS, applies=has_kernels)
-def strides_are_allowed(design: Design) -> Found:
-    """Both strides of every convolution are among those of the chip."""
-    allowed = design.known_list("layer.strides")
+@needs("layer.strides", related=KERNEL_KEYS, applies=has_kernels)
+def strides_are_allowed(design: Design) -> Violations:
+    """strides in the allowed values"""
+    allowed = design.allowed_values("layer.strides")
     for kernel in _kernels(design):
         if not set(kernel.stride) <= set(allowed.values):
-            found = f"a stride of {_by(kernel.stride)}; {design.holds(_numbers(allowed.values), allowed)}"
+            found = (
+                f"a stride of {_by(kernel.stride)}; {design.limit_text(_numbers(allowed.values), allowed)}"
+            )
             yield kernel.where, f"{found}. {ANOTHER}"
 
 
-@needs("layer.padding_maximum", kin=KERNEL_KEYS, applies=has_kernels)
-def paddings_are_small_enough(design: Design) -> Found:
+@needs("layer.padding_maximum", related=KERNEL_KEYS, applies=has_kernels)
+def paddings_are_small_enough(design: Design) -> Violations:
     """padding <= maximum"""
     return _too_large(design, "layer.padding_maximum", "padding", lambda kernel: kernel.padding)
 
 
-@needs("layer.dilation_maximum", kin=KERNEL_KEYS, applies=has_kernels)
-def dilations_are_small_enough(design: Design) -> Found:
+@needs("layer.dilation_maximum", related=KERNEL_KEYS, applies=has_kernels)
+def dilations_are_small_enough(design: Design) -> Violations:
     """dilation <= maximum"""
     return _too_large(design, "layer.dilation_maximum", "a dilation", lambda kernel: kernel.dilation)
 
 
-@needs("layer.input_side_maximum", kin=KERNEL_KEYS, applies=has_kernels)
-def maps_that_are_read_are_small_enough(design: Design) -> Found:
-    """height and width of what a convolution reads <= maximum"""
+@needs("layer.input_side_maximum", related=KERNEL_KEYS, applies=has_kernels)
+def input_maps_are_small_enough(design: Design) -> Violations:
+    """height and width of the source map <= maximum"""
     return _too_large(design, "layer.input_side_maximum", "maps", lambda kernel: kernel.sides)
 
 
-@needs("layer.groups_maximum", kin=KERNEL_KEYS, applies=has_kernels)
-def groups_are_few_enough(design: Design) -> Found:
+@needs("layer.groups_maximum", related=KERNEL_KEYS, applies=has_kernels)
+def groups_are_few_enough(design: Design) -> Violations:
     """groups <= maximum"""
-    most = design.known("layer.groups_maximum")
+    most = design.limit("layer.groups_maximum")
     for kernel in _kernels(design):
         if kernel.groups > most.value:
             yield (
                 kernel.where,
-                f"{kernel.groups} groups; {design.holds(f'at most {most.value}', most)}. {ANOTHER}",
+                f"{kernel.groups} groups; {design.maximum_text(most)}. {ANOTHER}",
             )
 
 
-@needs("layer.output_side_maximum", kin=KERNEL_KEYS, applies=has_kernels)
-def maps_that_are_made_are_small_enough(design: Design) -> Found:
-    """height and width of a population of maps <= maximum"""
-    most = design.known("layer.output_side_maximum")
+@needs("layer.output_side_maximum", related=KERNEL_KEYS, applies=has_kernels)
+def output_maps_are_small_enough(design: Design) -> Violations:
+    """height and width of a feature map <= maximum"""
+    most = design.limit("layer.output_side_maximum")
     for population, _ in design.neurons():
         if max(population.shape[1:], default=0) > most.value:
             sides = (population.shape[1], population.shape[2])
-            found = f"maps of {_by(sides)}; {design.holds(f'at most {most.value}', most)}"
+            found = f"maps of {_by(sides)}; {design.maximum_text(most)}"
             yield population.name, f"{found}. {ANOTHER}"
 
 
-@needs("layer.channels_maximum", kin=KERNEL_KEYS, applies=has_kernels)
-def channels_are_few_enough(design: Design) -> Found:
-    """channels of maps, and of features where they are maps of one pixel, <= maximum"""
-    most = design.known("layer.channels_maximum")
+@needs("layer.channels_maximum", related=KERNEL_KEYS, applies=has_kernels)
+def channels_are_few_enough(design: Design) -> Violations:
+    """channels of maps (and features, if they are maps of one pixel) <= maximum"""
+    most = design.limit("layer.channels_maximum")
     for population in design.network.populations:
         counts = len(population.shape) == 3 or dense_is_a_convolution(design)
         if counts and population.shape[0] > most.value:
-            found = f"{population.shape[0]} channels; {design.holds(f'at most {most.value}', most)}"
+            found = f"{population.shape[0]} channels; {design.maximum_text(most)}"
             yield population.name, f"{found}. {ANOTHER}"
 
 
-@needs("layer.fan_in_maximum", kin=FAN_KEYS)
-def fan_ins_are_small_enough(design: Design) -> Found:
+@needs("layer.fan_in_maximum", related=FAN_KEYS)
+def fan_ins_are_small_enough(design: Design) -> Violations:
     """synapses into each neuron <= maximum"""
     return _too_large_fans(design, "layer.fan_in_maximum", "into", fan_in)
 
 
-@needs("layer.fan_out_maximum", kin=FAN_KEYS)
-def fan_outs_are_small_enough(design: Design) -> Found:
+@needs("layer.fan_out_maximum", related=FAN_KEYS)
+def fan_outs_are_small_enough(design: Design) -> Violations:
     """synapses from each neuron <= maximum"""
     return _too_large_fans(design, "layer.fan_out_maximum", "from", fan_out)
 
 
-@needs("layer.dense_inputs_maximum", kin=("layer.dense_inputs_maximum",))
-def dense_inputs_are_few_enough(design: Design) -> Found:
+@needs("layer.dense_inputs_maximum", related=("layer.dense_inputs_maximum",))
+def dense_inputs_are_few_enough(design: Design) -> Violations:
     """inputs of a fully connected layer <= maximum"""
-    most = design.known("layer.dense_inputs_maximum")
+    most = design.limit("layer.dense_inputs_maximum")
     for connection in design.network.connections:
         synapse = connection.synapse
         if isinstance(synapse, Dense) and (inputs := synapse.weight.shape[1]) > most.value:
             found = f"{inputs} inputs of a fully connected layer"
-            yield connection.label, f"{found}; {design.holds(f'at most {most.value}', most)}. {ANOTHER}"
+            yield connection.label, f"{found}; {design.maximum_text(most)}. {ANOTHER}"
 
 
-@needs("layer.targets_maximum", kin=("layer.targets_maximum",))
-def targets_are_few_enough(design: Design) -> Found:
-    """populations that one population sends its spikes to <= maximum"""
-    most = design.known("layer.targets_maximum")
+@needs("layer.targets_maximum", related=("layer.targets_maximum",))
+def targets_are_few_enough(design: Design) -> Violations:
+    """target populations of one population <= maximum"""
+    most = design.limit("layer.targets_maximum")
     for population, _ in design.neurons():
         targets = {c.target for c in design.network.connections if c.source == population.name}
         if len(targets) > most.value:
-            found = f"spikes go to {len(targets)} populations; {design.holds(f'at most {most.value}', most)}"
+            found = f"spikes are sent to {len(targets)} populations; {design.maximum_text(most)}"
             yield population.name, f"{found}. {ANOTHER}"
 
 
-@needs("layer.thresholds", kin=("layer.thresholds",))
-def distinct_thresholds_fit_layer(design: Design) -> Found:
-    """Within each layer, neurons have at most so many different thresholds."""
-    most = design.known("layer.thresholds")
-    for population in design.firing():
+@needs("layer.thresholds", related=("layer.thresholds",))
+def distinct_thresholds_fit_layer(design: Design) -> Violations:
+    """distinct thresholds in each layer <= maximum"""
+    most = design.limit("layer.thresholds")
+    for population in design.spiking():
         if (count := len(np.unique(population.neuron.threshold))) > most.value:
-            found = f"{count} distinct thresholds in one layer; {design.holds(most.value, most)}"
-            advice = (
-                f"Export with --target {design.export_target} --thresholds shared, for one per population."
-            )
+            found = f"{count} distinct thresholds in one layer; {design.limit_text(most.value, most)}"
+            advice = f"Export with --target {design.export_target} --thresholds shared: one per population."
             yield population.name, f"{found}. {advice}"
 
 
 @needs(applies=says("layer.recurrence", 0))
-def spikes_run_in_no_circle(design: Design) -> Found:
-    """No connection ends where a path to its own source begins; one that closes a circle has a delay."""
-    source = design.known("layer.recurrence").source
+def network_has_no_recurrence(design: Design) -> Violations:
+    """No connection closes a cycle; every cycle contains a connection with a delay."""
+    source = design.limit("layer.recurrence").source
     for connection in design.network.connections:
         if connection.delay and connection.source in _reached(design, connection.target):
-            found = f"spikes run in a circle; {design.profile.name} allows none ({source})"
+            found = f"recurrent connection; {design.profile.name} has no recurrence ({source})"
             yield connection.label, f"{found}. {ANOTHER}"
 
 
 LAYER_RULES: tuple[Rule, ...] = (
-    rule(dense_layers_may_be),
-    rule(convolutions_may_be),
+    rule(dense_layers_are_supported),
+    rule(convolutions_are_supported),
     rule(kernel_sizes_are_allowed),
     rule(kernels_are_square),
     rule(strides_are_allowed),
     rule(paddings_are_small_enough),
     rule(dilations_are_small_enough),
     rule(groups_are_few_enough),
-    rule(maps_that_are_read_are_small_enough),
-    rule(maps_that_are_made_are_small_enough),
+    rule(input_maps_are_small_enough),
+    rule(output_maps_are_small_enough),
     rule(channels_are_few_enough),
     rule(fan_ins_are_small_enough),
     rule(fan_outs_are_small_enough),
     rule(dense_inputs_are_few_enough),
     rule(targets_are_few_enough),
     rule(distinct_thresholds_fit_layer),
-    rule(spikes_run_in_no_circle),
+    rule(network_has_no_recurrence),
 )
 
 
@@ -245,35 +245,38 @@ def _kernels(design: Design) -> Iterator[Kernel]:
                 assert_never(synapse)
 
 
-def _too_large(design: Design, key: str, name: str, pair_of: Callable[[Kernel], Pair]) -> Found:
-    """Each kernel of which one of two numbers exceeds the limit."""
-    most = design.known(key)
+def _too_large(design: Design, key: str, name: str, pair_of: Callable[[Kernel], Pair]) -> Violations:
+    """Yield each kernel of which one of two numbers exceeds the limit."""
+    most = design.limit(key)
     for kernel in _kernels(design):
         if max(pair := pair_of(kernel)) > most.value:
-            found = f"{name} of {_by(pair)}; {design.holds(f'at most {most.value}', most)}"
+            found = f"{name} of {_by(pair)}; {design.maximum_text(most)}"
             yield kernel.where, f"{found}. {ANOTHER}"
 
 
 def _too_large_fans(
     design: Design, key: str, way: str, fan: Callable[[IntNetwork, IntPopulation], Array]
-) -> Found:
-    """Each population with a neuron of too many synapses, those `into` it or `from` it."""
-    most = design.known(key)
+) -> Violations:
+    """Yield each population with a neuron that has too many synapses `into` or `from` it."""
+    most = design.limit(key)
     for population in design.network.layers:
         if (found := int(fan(design.network, population).max())) > most.value:
-            allowed = design.holds(f"at most {most.value}", most)
+            allowed = design.maximum_text(most)
             yield population.name, f"{found} synapses {way} one neuron; {allowed}. {ANOTHER}"
 
 
-def _of_kind(design: Design, kind: type[Dense] | type[Conv2d], name: str, key: str) -> Found:
-    source = design.known(key).source
+def _of_kind(design: Design, kind: type[Dense] | type[Conv2d], name: str, key: str) -> Violations:
+    source = design.limit(key).source
     for connection in design.network.connections:
         if isinstance(connection.synapse, kind):
-            yield connection.label, f"{name}; {design.profile.name} has no such layers ({source}). {ANOTHER}"
+            yield (
+                connection.label,
+                f"{name}; {design.profile.name} does not support this ({source}). {ANOTHER}",
+            )
 
 
 def _reached(design: Design, start: str) -> set[str]:
-    """The populations that spikes of one can come to, itself among them."""
+    """Return the populations reachable from one, including itself."""
     reached, connections = {start}, design.network.connections
     while more := {c.target for c in connections if c.source in reached} - reached:
         reached |= more
@@ -285,7 +288,7 @@ def _by(pair: Sequence[int]) -> str:
 
 
 def _numbers(values: Sequence[int]) -> str:
-    """'1..16' of numbers in a row, else '1, 2, 4, 8'"""
+    """Return '1..16' for consecutive numbers, otherwise '1, 2, 4, 8'."""
     first, last = min(values), max(values)
-    in_a_row = len(values) > 2 and sorted(values) == list(range(first, last + 1))
-    return f"{first}..{last}" if in_a_row else ", ".join(map(str, values))
+    consecutive = len(values) > 2 and sorted(values) == list(range(first, last + 1))
+    return f"{first}..{last}" if consecutive else ", ".join(map(str, values))

@@ -1,4 +1,4 @@
-"""All design rules, in the order in which they are reported."""
+"""List all design rules in the order of the report."""
 
 from __future__ import annotations
 

@@ -1,23 +1,31 @@
-"""Which neurons sit on which core: every population cut into tiles, one tile on each core.
+"""Place a network on the cores of a chip.
 
-How a core is filled, and so how a population is cut, differs from chip to chip; a profile says of which
-kind its chip is.
+`place(network, profile)` divides every population into tiles, one tile per core, and returns a Placement: the
+tile, the core count, a lower bound and the peak resource use of each layer, and the problems found. The
+`placement` entry of a profile selects how the chip fills its cores.
 
-    records     PlacedLayer, Placement                   capacities  how much a core has of a resource
+    stage             place: selects the placer of a profile
+    records           PlacedLayer, Placement, Problem; division of a shape into tiles
+    capacities        the capacity of a core or network for a resource
 
-  Cores that are memories of words (Loihi):
-    model       a population with all that decides what its neurons need
-    cutting     in which order populations are cut       site        the kinds of tiles of a cut
-    compiler    how the chips' own tools cut             search      better cuts, and lower bounds
-    words       what one core needs; rows of weights as Loihi 2 (kernels) or 1 (windows) counts them
-    bits        of a weight and of a row of weights      reach       receptive fields of parts of a cut
+  "words", cores with one memory of words (Loihi):
+    word_memory       the placer
+    layer             a population with everything that determines its memory
+    compiler          tiles as the chips' own tools choose them
+    search            tiles with fewer cores, and lower bounds
+    tile_cost         resource use of all cores of a tiling
+    core_memory       resource use of one core; convolutions in loihi1_kernels and loihi2_kernels
+    bits              bits per weight, words per row of weights
+    receptive_fields  receptive fields of tiles
 
-  Other kinds:
-    crossbar    axons times neurons (axons)              layers      a core for each layer
-    whole       one core for all                         unknown     nobody said
-    linkage     which neurons a tile reads, along one axis at a time
+  Other placers:
+    crossbar          "crossbar", axons x neurons (TrueNorth); axons counts axons per input
+    layer_per_core    "layers", one layer per core (Speck)
+    single_core       "whole", one core for the whole network (Xylo)
+    unknown           "unknown", core allocation not documented
+    linkage           the source neurons that a tile reads; shared with fit
 
-Receptive fields and counts of synapses are stated in ir (`Axis`, `count_synapses`) and asked here for tiles.
+Receptive fields and synapse counts of single neurons come from ir (`Axis`, `count_synapses`).
 """
 
 from typing import TYPE_CHECKING
@@ -25,7 +33,11 @@ from typing import TYPE_CHECKING
 from ...base.doors import door
 
 if TYPE_CHECKING:
-    from .axons import Weights as Weights, axons_of_kinds as axons_of_kinds, fewest_digits as fewest_digits
+    from .axons import (
+        WeightRange as WeightRange,
+        axons_for_types as axons_for_types,
+        fewest_axons as fewest_axons,
+    )
     from .bits import (
         row_words as row_words,
         signed_bits as signed_bits,
@@ -34,12 +46,16 @@ if TYPE_CHECKING:
         weight_bits as weight_bits,
     )
     from .capacities import capacity as capacity
-    from .layers import as_map as as_map, match as match, rivals as rivals
+    from .layer_per_core import (
+        as_map as as_map,
+        competing_layers as competing_layers,
+        match_cores as match_cores,
+    )
     from .linkage import (
         Link as Link,
         block_sums as block_sums,
         links as links,
-        union as union,
+        merge_indices as merge_indices,
     )
     from .records import (
         RESOURCES as RESOURCES,
@@ -49,9 +65,9 @@ if TYPE_CHECKING:
         Placement as Placement,
         Tile as Tile,
         Tiling as Tiling,
-        cut as cut,
+        tiles_of as tiles_of,
     )
+    from .single_core import read_by_output as read_by_output, reading_input as reading_input
     from .stage import place as place
-    from .whole import read_by_output as read_by_output, reading_input as reading_input
 else:
     __getattr__, __dir__ = door(__name__, __file__)

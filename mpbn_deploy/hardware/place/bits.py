@@ -1,4 +1,4 @@
-"""How many bits a weight takes, and how many words a row of weights."""
+"""Count the bits of weights and the memory words of rows of weights."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from ..profile import HardwareProfile
 
 
 def weight_bits(weight: Array) -> int:
-    """The bits, sign included, that hold every weight once common factors of two are left out.
+    """Return the bits, sign included, of every weight divided by the common power of two.
 
-    Factors of two go to the exponent that a connection's weights share, as in lava-dl's
-    `optimize_weight_bits`.
+    The power of two goes into the exponent of the connection, as in lava-dl's `optimize_weight_bits`.
     """
     mantissa = weight >> trailing_zeros(weight)
     return signed_bits(int(mantissa.min()), int(mantissa.max()))
 
 
 def stored_bits(weight: Array, profile: HardwareProfile) -> int:
-    """The bits in which a core stores each weight: no sign where all have the same, no width it lacks.
+    """Return the bits per weight in core memory: no sign bit if all signs agree, and only supported widths.
 
-    Intel's compiler does so: 1 bit for weights that are all one, 8 bits for those that need 7.
+    Intel's compiler uses 1 bit for weights that are all one, and 8 bits where 7 are needed.
     """
     mantissa = weight >> trailing_zeros(weight)
     low, high = int(mantissa.min()), int(mantissa.max())
@@ -33,30 +32,30 @@ def stored_bits(weight: Array, profile: HardwareProfile) -> int:
 
 
 def next_width(needed: int, widths: Sequence[int]) -> int:
-    """The first width that is wide enough; `needed` itself if none is."""
+    """Return the smallest width that is at least `needed`; `needed` itself if there is none."""
     return min((width for width in widths if width >= needed), default=needed)
 
 
 def trailing_zeros(weight: Array) -> int:
-    """The largest k such that 2**k divides every weight; 0 if all are zero."""
+    """Return the largest k such that 2**k divides every weight; 0 if all are zero."""
     together = int(np.bitwise_or.reduce(weight, axis=None))
     return (together & -together).bit_length() - 1 if together else 0
 
 
 def signed_bits(low: int, high: int) -> int:
-    """The least b with -2**(b-1) <= low and high < 2**(b-1)."""
+    """Return the least b with -2**(b-1) <= low and high < 2**(b-1)."""
     return max(high, -low - 1, 0).bit_length() + 1
 
 
 def row_words(weights: int, bits: int, profile: HardwareProfile) -> int:
-    """The words of one row; a row longer than `core.row_entries` goes on after another header."""
+    """Return the words of one row; after every `core.row_entries` weights, a row needs another header."""
     header, word = profile.value("core.row_header_bits"), profile.value("core.word_bits")
     entries = profile.limit("core.row_entries")
     return words_of_row(weights, bits, header, word, entries.value if entries else None)
 
 
 def words_of_row(weights: int, bits: int, header: int, word: int, entries: int | None) -> int:
-    """The same, for those who know the profile's numbers."""
+    """Return the words of one row, given the numbers of the profile."""
     longest = entries or max(weights, 1)
     whole, rest = divmod(weights, longest)
     words = whole * -(-(longest * bits + header) // word)

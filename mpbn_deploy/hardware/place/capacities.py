@@ -1,17 +1,17 @@
-"""How much there is of what a layer uses, where cores are unlike or one core holds the whole network."""
+"""Look up the capacity that the resource use of a layer is compared with."""
 
 from __future__ import annotations
 
 from ..keys import KEYS, LIST_KEYS
 from ..profile import HardwareProfile
 from .records import PlacedLayer
-from .whole import CAPACITIES
+from .single_core import CAPACITIES
 
 
 def capacity(resource: str, layer: PlacedLayer, profile: HardwareProfile) -> int | None:
-    """Of a core like the layer's own, or of the network; None where it is not known or has no limit.
+    """Return the capacity of the layer's core, or of the network; None if it is unknown or unlimited.
 
-    A layer that got none of several unlike cores is compared with the one that has most.
+    Where cores differ in size, a layer without a core is compared with the largest one.
     """
     key = CAPACITIES.get(resource, f"core.{resource}")
     if key in LIST_KEYS:

@@ -1,22 +1,22 @@
-"""Cores that are crossbars: `core.input_axons` lines that meet `core.neurons` neurons.
+"""Place a network on crossbar cores: `core.input_axons` lines x `core.neurons` neurons.
 
-There is no weight sharing: each neuron of a core has a synapse of its own to each axon that it reads, so a
-convolution is unrolled, and a tile needs axons for each source neuron in its reach. An input takes
+Weights are not shared: each neuron has its own synapse to every axon that it reads. A convolution is
+unrolled, and a tile needs axons for every source neuron in its receptive field. An input takes
 
-    1 axon                          where a synapse holds any weight (Tianjic: Pei et al., Nature 572, 2019)
-    `core.axons_per_signed_input`   where an axon has one sign, if the layer has weights of both
+    1 axon                          if a synapse holds any weight (Tianjic: Pei et al., Nature 572, 2019)
+    `core.axons_per_signed_input`   if an axon has one sign and the layer has weights of both
                                     (BrainScaleS-2: two rows; hxtorch perceptron/constants.h)
-    as many as axons.py says        where a synapse is on or off, and a neuron has one value for each kind of
-                                    axon (TrueNorth: Merolla et al., Science 345, 2014)
+    the axons counted in axons.py   if a synapse is on or off and a neuron has one value per axon type
+                                    (TrueNorth: Merolla et al., Science 345, 2014)
 
-Inputs that arrive after different delays are different inputs. A neuron whose inputs exceed a core does not
-fit at all, since sums leave a core as spikes only.
+Inputs that arrive with different delays are different inputs. A neuron with more inputs than a core has axons
+does not fit at all, because partial sums can leave a core only as spikes.
 
-Where a neuron sends its spikes to `core.targets_per_neuron` axons and no more, it is copied: its tile holds
-one neuron for each axon, of every core, that it must reach (TrueNorth: one target in the row of a neuron;
-Akopyan et al., IEEE TCAD 34(10), 2015). Copies read the same axons and fire the same spikes, so nothing but
-room is lost. That is why layers are placed from the last one back. Values of the input come from outside and
-need no copies. A layer that does not fit is placed without any, and asks its sources for none.
+If a neuron can send its spikes to only `core.targets_per_neuron` axons, it is copied: its tile holds one
+neuron per axon, over all cores, that reads it (TrueNorth: one target per neuron; Akopyan et al., IEEE TCAD
+34(10), 2015). Copies read the same axons and fire the same spikes, so the result is exact. Copies depend on
+the placement of the target layers, so layers are placed from last to first. Input values arrive from outside
+and need no copies. A layer that does not fit is placed without copies, and requires none of its sources.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..profile import HardwareProfile
 from .axons import (
     TERNARY_AXONS,
     TERNARY_BITS,
-    Weights,
+    WeightRange,
     axons_per_input,
     bits_that_fit,
     value_problem,
@@ -43,39 +43,41 @@ from .bits import signed_bits
 from .linkage import Link, block_sums, links
 from .records import PlacedLayer, Placement, Problem, Tiling, count_tiles
 
-MOST_PASSES = 20  # over networks with feedback, where the copies of a layer depend on one placed later
+MOST_PASSES = (
+    20  # over networks with feedback, in which the copies of a layer depend on layers placed after it
+)
 
-# Of (source, target), how many axons of the target each neuron of the source must reach.
+# (source, target) -> for each source neuron, the number of target axons that it must reach
 Demands = dict[tuple[str, str], Array]
 
 
 @record
 class _Layer:
-    """A population with all that decides how much of a core its neurons need."""
+    """A population with everything that determines its use of axons and neurons."""
 
     name: str
     shape: Shape
     links: tuple[Link, ...]
-    weights: Weights
+    weights: WeightRange
     axons_per_input: int
     profile: HardwareProfile
 
     def axons(self, tile: Shape) -> Array:
-        """[parts along each axis]: the axons of each tile of that shape"""
+        """Return the axons of each tile, [parts along each axis]."""
         counts: Array = np.sum([link.counts(tile) for link in self.links], axis=0)
         return self.axons_per_input * counts
 
     def most(self, key: str) -> float:
-        """A limit of a core; without end where it is not known."""
+        """Return a limit of a core; infinity if it is unknown."""
         limit = self.profile.limit(key)
         return float("inf") if limit is None else limit.value
 
 
 def place_crossbar(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
-    """Every population on cores of its own, in as few as axons, neurons and their copies allow.
+    """Place every population on its own cores, on as few as the limits of axons and neurons allow.
 
-    A layer of which not even one neuron fits is a problem. It is cut as if axons did not count, and its use
-    shows the excess.
+    A layer of which not even one neuron fits is a problem. It is divided as if axons were unlimited, and its
+    use shows the excess.
     """
     layers = [_layer(network, population, profile) for population in network.layers]
     demands: Demands = {}
@@ -110,7 +112,7 @@ def _has_feedback(network: IntNetwork) -> bool:
 
 
 def _place_all(layers: Sequence[_Layer], demands: Demands) -> list[tuple[PlacedLayer, list[Problem]]]:
-    """From the last layer to the first; what each demands of its sources is noted for them."""
+    """Place layers from last to first, and record in `demands` the axons that their sources must reach."""
     placed = []
     for layer in reversed(layers):
         needs = _needs(layer, demands)
@@ -122,7 +124,7 @@ def _place_all(layers: Sequence[_Layer], demands: Demands) -> list[tuple[PlacedL
 
 
 def _needs(layer: _Layer, demands: Demands) -> Array:
-    """How many neurons each neuron of a layer takes, itself and its copies."""
+    """Return how many core neurons each neuron takes: itself and its copies."""
     axons = sum(demand for (source, _), demand in demands.items() if source == layer.name)
     targets = layer.profile.limit("core.targets_per_neuron")
     needs: Array = np.zeros(layer.shape, np.int64) + (-(-axons // targets.value) if targets else 0)
@@ -130,7 +132,7 @@ def _needs(layer: _Layer, demands: Demands) -> Array:
 
 
 def _demands(layer: _Layer, tile: Shape) -> Demands:
-    """For each source of a layer, how many of the layer's axons each of its neurons must reach."""
+    """Return, for each source of a layer, how many axons of the layer each source neuron must reach."""
     shapes = {link.source: link.source_shape for link in layer.links}
     demands = {source: np.zeros(prod(shape), np.int64) for source, shape in shapes.items()}
     for link in layer.links:
@@ -140,7 +142,7 @@ def _demands(layer: _Layer, tile: Shape) -> Demands:
 
 
 def _choose(layer: _Layer, needs: Array) -> tuple[Shape, list[Problem]]:
-    """The first tile that holds; where none does, the first with few enough neurons, and what is wrong."""
+    """Return the first tile that fits; if none does, the first within the neuron limit, and the problems."""
     problems = _problems(layer, needs)
     neurons = layer.most("core.neurons")
     for tile in _candidates(layer.shape):
@@ -150,7 +152,7 @@ def _choose(layer: _Layer, needs: Array) -> tuple[Shape, list[Problem]]:
 
 
 def _holds(layer: _Layer, tile: Shape, needs: Array) -> bool:
-    """Whether no core has too many neurons, copies included, or axons. The cheapest check comes first."""
+    """Check neurons, copies included, and axons of every core; the cheapest test comes first."""
     neurons = layer.most("core.neurons")
     return bool(
         needs.sum() <= neurons * count_tiles(layer.shape, tile)
@@ -160,9 +162,9 @@ def _holds(layer: _Layer, tile: Shape, needs: Array) -> bool:
 
 
 def _candidates(shape: Shape) -> list[Shape]:
-    """Tiles that cut each axis into parts of one extent, the least for so many parts.
+    """Return all tiles that divide each axis into parts of nearly equal size.
 
-    Those first of which there are fewest, then those nearest to a square.
+    They are sorted by number of cores, then by the longer side, so that squares come first.
     """
     tiles = product(*(sorted({-(-size // parts) for parts in range(1, size + 1)}) for size in shape))
     return sorted(tiles, key=lambda tile: (count_tiles(shape, tile), _longer_side(tile)))
@@ -173,7 +175,7 @@ def _longer_side(tile: Shape) -> int:
 
 
 def _placed(layer: _Layer, tile: Shape, needs: Array) -> PlacedLayer:
-    """The use of the fullest cores; `copies` are those of the neurons beside the layer's own."""
+    """Return the layer with its peak use; `copies` counts the neurons added to the layer's own."""
     copied = layer.profile.limit("core.targets_per_neuron") is not None
     neurons = layer.profile.limit("core.neurons")
     use = {"input_axons": int(layer.axons(tile).max()), "neurons": int(block_sums(needs, tile).max())}
@@ -186,11 +188,11 @@ def _placed(layer: _Layer, tile: Shape, needs: Array) -> PlacedLayer:
         use=use,
         lower_bound=-(-prod(layer.shape) // neurons.value) if neurons else 1,
         by_tool=False,
-        packets=layer.axons_per_input if copied else 1,
+        packets_per_spike=layer.axons_per_input if copied else 1,
     )
 
 
-# ---- what cannot be ---------------------------------------------------------------------------
+# ---- problems -----------------------------------------------------------------------------------
 
 
 def _problems(layer: _Layer, needs: Array) -> list[Problem]:
@@ -203,56 +205,54 @@ def _problems(layer: _Layer, needs: Array) -> list[Problem]:
 
 
 def _fan_in_problem(layer: _Layer) -> str | None:
-    """A neuron that reads more than a core has, and what would fit."""
+    """Describe a neuron with more inputs than a core has axons, and what would fit."""
     limit, single = layer.profile.limit("core.input_axons"), tuple(1 for _ in layer.shape)
     found = int(layer.axons(single).max())
     if limit is None or found <= limit.value:
         return None
     inputs, each = found // layer.axons_per_input, layer.axons_per_input
     weights = f"weights {layer.weights.low}..{layer.weights.high}"
-    why = f" ({inputs} inputs, {each} axons for each with {weights})" if each > 1 else ""
+    why = f" ({inputs} inputs, {each} axons each for {weights})" if each > 1 else ""
     return (
         f"does not fit exactly: a neuron needs {found} axons{why}; a core of {layer.profile.name} has "
-        f"{limit.value} ({limit.source}), and sums leave it as spikes only. "
+        f"{limit.value} ({limit.source}), and partial sums cannot leave a core. "
         f"{_remedy(layer, inputs, limit.value)}"
     )
 
 
 def _remedy(layer: _Layer, inputs: int, axons: int) -> str:
-    """Fewer bits, where so few are enough; else fewer inputs."""
-    kinds = layer.profile.limit("core.axon_types")
-    if kinds is None:
-        return f"Give its neurons {_fewer_inputs(axons // layer.axons_per_input)}"
+    """Advise fewer weight bits if that suffices; otherwise fewer inputs."""
+    types = layer.profile.limit("core.axon_types")
+    if types is None:
+        return f"Use {_fewer_inputs(axons // layer.axons_per_input)}"
     needed = signed_bits(layer.weights.low, layer.weights.high)
-    bits = bits_that_fit(inputs, axons, kinds.value, needed)
+    bits = bits_that_fit(inputs, axons, types.value, needed)
     if bits is not None:
         return f"Weights of {bits} bits would fit."
-    least = (
-        f"Even weights of {TERNARY_BITS} bits would need {TERNARY_AXONS * inputs}, unless many become zero"
-    )
-    return f"{least}; give its neurons {_fewer_inputs(axons // TERNARY_AXONS)}"
+    ternary = f"Even {TERNARY_BITS}-bit weights would need {TERNARY_AXONS * inputs}, unless many are zero"
+    return f"{ternary}; use {_fewer_inputs(axons // TERNARY_AXONS)}"
 
 
 def _fewer_inputs(inputs: int) -> str:
-    return f"at most {inputs} inputs, by smaller kernels, groups or fewer channels."
+    return f"at most {inputs} inputs per neuron: smaller kernels, groups or fewer channels."
 
 
 def _copy_problem(layer: _Layer, needs: Array) -> str | None:
-    """A neuron with more copies than a core has neurons."""
+    """Describe a neuron that needs more copies than a core has neurons."""
     neurons, targets = layer.profile.limit("core.neurons"), layer.profile.limit("core.targets_per_neuron")
     if neurons is None or targets is None or needs.max() <= neurons.value:
         return None
     return (
-        f"a neuron needs {needs.max()} copies to reach all axons that read it, for on {layer.profile.name} "
-        f"each reaches {targets.value} ({targets.source}); a core has {neurons.value} neurons "
-        f"({neurons.source}). Make the layers that read it narrower, or their weights of fewer bits; neurons "
-        "of further cores that pass its spikes on, a time step later each, are not planned here."
+        f"a neuron needs {needs.max()} copies to reach all axons that read it; a neuron of "
+        f"{layer.profile.name} reaches {targets.value} ({targets.source}), and a core has {neurons.value} "
+        f"neurons ({neurons.source}). Make the layers that read it narrower, or use fewer weight bits there; "
+        "splitters on other cores, which would add a time step, are not supported."
     )
 
 
 def _unsettled(profile: HardwareProfile) -> Problem:
     message = (
-        f"no placement found in {MOST_PASSES} attempts: with feedback, the copies of neurons that "
-        f"{profile.name} needs depend on where these copies sit. Remove connections that run backwards."
+        f"no placement found in {MOST_PASSES} attempts: with feedback, the number of neuron copies on "
+        f"{profile.name} depends on their own placement. Remove feedback connections."
     )
     return Problem(where="network", message=message)

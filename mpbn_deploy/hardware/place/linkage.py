@@ -1,13 +1,13 @@
-"""Which neurons of a source have a synapse into a tile of their target, without a matrix of the two.
+"""Find the source neurons with a synapse into a tile, without building the connection matrix.
 
-What a tile of neurons reads of a convolution's source is a product of three sets,
+The source neurons that a tile of a convolution reads are a product of three sets,
 
-    channels x rows x columns,
+    channels x rows x columns
 
-and each set follows from a relation [target, source] along one axis (`Axis.relation`), which is exact. Zero
-weights are left out where they empty a row of taps, a column of taps or a pair of channels; where they lie
-scattered, a neuron counts although its weights into a tile are all zero. Of fully connected synapses every
-zero is left out.
+each of which follows from an exact relation [target, source] along one axis (`Axis.relation`). Zero weights
+are excluded where they empty a row of taps, a column of taps or a pair of channels. Where zeros are
+scattered, a source neuron counts even if all its weights into the tile are zero. In fully connected synapses
+every zero is excluded.
 """
 
 from __future__ import annotations
@@ -20,42 +20,39 @@ import numpy as np
 
 from ...base import Array, record
 from ...ir import Axis, Conv2d, Dense, IntNetwork, Shape, axes, incoming, regroup
-from .records import cut
+from .records import tiles_of
 
-Relations = tuple[Array, ...]  # along each axis [target, source], whether one reads the other
-Sets = tuple[Array, ...]  # along each axis [tile, source], whether a tile reads it
+Relations = tuple[Array, ...]  # per axis, [target, source]: whether the target reads the source
+Sets = tuple[Array, ...]  # per axis, [tile, source]: whether the tile reads the source
 
 
 @record
 class Link:
-    """The synapses from one population into another: a matrix, or convolutions."""
+    """The synapses from one population to another: a matrix, or convolutions."""
 
     source: str
     delay: int
     source_shape: Shape
     target_shape: Shape
-    matrix: Array | None  # [*target shape, source size], not zero where there is a synapse
+    matrix: Array | None  # [*target shape, source size], nonzero where there is a synapse
     convolutions: tuple[Relations, ...]
 
     def sources(self, tile: Shape) -> Iterator[Array]:
-        """Of each tile of that shape, in the order of `cut`, the source neurons with a synapse into it.
-
-        They are flat indices, each once.
-        """
+        """Yield for each tile, in the order of `tiles_of`, the unique flat indices of its source neurons."""
         if self.matrix is not None:
-            for part in cut(self.target_shape, tile):
+            for part in tiles_of(self.target_shape, tile):
                 yield np.flatnonzero(self.matrix[part].reshape(-1, self.matrix.shape[-1]).any(axis=0))
             return
         boxes = (_boxes(relations, tile, self.source_shape) for relations in self.convolutions)
         for indices in zip(*boxes, strict=True):
-            yield union(indices)
+            yield merge_indices(indices)
 
     def counts(self, tile: Shape) -> Array:
-        """[parts along each axis]: how many source neurons the tiles of that shape read."""
+        """Count the source neurons of each tile, [parts along each axis]."""
         if self.matrix is not None:
             counts: Array = np.count_nonzero(_any_in_parts(self.matrix, tile), axis=-1)
             return counts
-        return _union(
+        return _count_union(
             [
                 tuple(_any_in_parts(axis, (size,)) for axis, size in zip(relations, tile, strict=True))
                 for relations in self.convolutions
@@ -64,7 +61,7 @@ class Link:
 
 
 def links(network: IntNetwork, target: str, *, by_delay: bool = False) -> list[Link]:
-    """What enters a population, by source; `by_delay` keeps apart what arrives after different delays."""
+    """Group the synapses into a population by source; with `by_delay`, by source and delay."""
     shapes = {population.name: population.shape for population in network.populations}
     synapses: dict[tuple[str, int, bool], list[Dense | Conv2d]] = {}
     for connection in incoming(network.connections, target):
@@ -90,7 +87,7 @@ def _link(source: str, delay: int, group: Sequence[Dense | Conv2d], before: Shap
 
 
 def _relations(synapse: Conv2d, source: Shape, target: Shape) -> Relations:
-    """Along channels, rows and columns."""
+    """Return the relations along channels, rows and columns."""
     there = synapse.weight != 0
     pairs = regroup(there.any(axis=(2, 3), keepdims=True), synapse.groups, 1)
     taps = [np.flatnonzero(there.any(axis=axes)) for axes in ((0, 1, 3), (0, 1, 2))]
@@ -99,7 +96,7 @@ def _relations(synapse: Conv2d, source: Shape, target: Shape) -> Relations:
 
 
 def _boxes(relations: Relations, tile: Shape, shape: Shape) -> Iterator[Array]:
-    """Of each tile the flat indices of channels x rows x columns that it reads."""
+    """Yield for each tile the flat indices of the channels x rows x columns that it reads."""
     sets = (_any_in_parts(axis, (extent,)) for axis, extent in zip(relations, tile, strict=True))
     read = ([np.flatnonzero(part) for part in axis] for axis in sets)
     for channels, rows, columns in product(*read):
@@ -107,30 +104,30 @@ def _boxes(relations: Relations, tile: Shape, shape: Shape) -> Iterator[Array]:
         yield (shape[2] * lines + columns).reshape(-1)
 
 
-def union(indices: Sequence[Array]) -> Array:
-    """All of them, each once."""
+def merge_indices(indices: Sequence[Array]) -> Array:
+    """Merge arrays of indices, without duplicates."""
     return indices[0] if len(indices) == 1 else np.unique(np.concatenate(indices))
 
 
 def _any_in_parts(values: Array, extents: Shape) -> Array:
-    """With the leading axes cut into parts of those extents: whether anything in a part is not zero."""
+    """Divide the leading axes into parts, and return whether each part has a nonzero value."""
     found: Array = values != 0
     for axis, extent in enumerate(extents):
         found = np.logical_or.reduceat(found, np.arange(0, values.shape[axis], extent), axis=axis)
     return found
 
 
-def _union(boxes: Sequence[Sets]) -> Array:
-    """|A or B or C ...| = |A| + |B or C ...| - |AB or AC ...|, for every tile at once."""
+def _count_union(boxes: Sequence[Sets]) -> Array:
+    """|A or B or C ...| = |A| + |B or C ...| - |AB or AC ...|, for all tiles at once."""
     if not boxes:
         return np.zeros((), np.int64)
     first, *others = boxes
-    overlaps = _largest(tuple(a & b for a, b in zip(first, other, strict=True)) for other in others)
-    return _volume(first) + _union(others) - _union(overlaps)
+    overlaps = _maximal(tuple(a & b for a, b in zip(first, other, strict=True)) for other in others)
+    return _volume(first) + _count_union(others) - _count_union(overlaps)
 
 
-def _largest(boxes: Iterable[Sets]) -> list[Sets]:
-    """Without those that are empty, or lie within another one in every tile."""
+def _maximal(boxes: Iterable[Sets]) -> list[Sets]:
+    """Drop boxes that are empty, or that lie within another box in every tile."""
     kept: list[Sets] = []
     for box in boxes:
         if all(axis.any() for axis in box) and not any(_within(box, other) for other in kept):
@@ -149,7 +146,7 @@ def _volume(box: Sets) -> Array:
 
 
 def block_sums(values: Array, tile: Shape) -> Array:
-    """[parts along each axis]: the sum of values in each tile of that shape."""
+    """Sum the values of each tile, [parts along each axis]."""
     return reduce(_summed, enumerate(tile), values)
 
 

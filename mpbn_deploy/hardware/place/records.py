@@ -1,4 +1,4 @@
-"""What a placement is: populations, each cut into tiles of one shape, one tile on each core."""
+"""Describe a placement: populations divided into tiles of one shape, one tile per core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...ir import Shape
 WORD_RESOURCES = ("input_axons", "neuron_groups", "neurons", "synapse_words", "axon_map_entries")
 RESOURCES = (*WORD_RESOURCES, "total_words")
 ROW_RESOURCES = ("synapse_words", "total_words")
-# Without these a profile cannot say how many words a row takes.
+# Required to compute the words of a row.
 ROW_KEYS = (
     "core.word_bits",
     "core.row_header_bits",
@@ -23,28 +23,28 @@ ROW_KEYS = (
     "core.zero_weights_stored",
 )
 
-Tile = tuple[slice, ...]  # the neurons of one core, as an index into the population's shape
-Use = Mapping[str, int]  # how much of each resource one core needs
+Tile = tuple[slice, ...]  # the neurons of one core, as an index into an array of the population's shape
+Use = Mapping[str, int]  # resource -> amount on one core
 Tiling = Literal["compiler", "best"]
 
 
 @record
 class PlacedLayer:
-    """A population cut into tiles of one shape (the last ones may be smaller), one per core.
+    """A population divided into tiles of one shape, one per core; the last tiles may be smaller.
 
-    `lower_bound` is a number of cores that no cut of it could do with less than. `by_tool` says whether
-    the chip's own tool makes this cut; where its rule leads to a core that overflows, we cut on.
+    `lower_bound` is a lower bound on the number of cores of any tiling. `by_tool` says whether the chip's own
+    tool chooses this tile; where its rule leaves a core that overflows, we continue with a smaller tile.
     """
 
     name: str
     shape: Shape
     tile: Shape
-    use: Use  # per resource, on the core that needs most of it
+    use: Use  # peak over all cores, per resource
     lower_bound: int = 1
     by_tool: bool = True
-    use_of: Callable[[Tile], Use] | None = None  # of each core, where they differ
-    core: int | None = None  # which one it got, where the cores of a chip are unlike
-    packets: int = 1  # that a spike takes to one of its cores
+    use_of: Callable[[Tile], Use] | None = None  # use of each core; None if all are alike
+    core: int | None = None  # number of its core, where the cores of a chip differ
+    packets_per_spike: int = 1  # packets that carry one spike to one core of this layer
 
     @property
     def cores(self) -> int:
@@ -55,17 +55,17 @@ class PlacedLayer:
         return prod(self.shape)
 
     def tiles(self) -> Iterator[Tile]:
-        return cut(self.shape, self.tile)
+        return tiles_of(self.shape, self.tile)
 
     def uses(self) -> Iterator[tuple[Tile, Use]]:
-        """Every core with what it needs, in the order of `tiles`."""
+        """Yield every tile with its resource use, in the order of `tiles`."""
         for tile in self.tiles():
             yield tile, self.use_of(tile) if self.use_of else self.use
 
 
 @record
 class Problem:
-    """What a placement itself finds impossible: `where`, a population or a connection, and why."""
+    """Why a population or connection (`where`) cannot be placed."""
 
     where: str
     message: str
@@ -73,10 +73,9 @@ class Problem:
 
 @record
 class Placement:
-    """All populations but the input, in the order of the network.
+    """All populations but the input, in network order.
 
-    `kind` is how cores are filled, as in a profile. `totals` are sums that count for the network as a whole,
-    where one core holds all of it.
+    `kind` is the `placement` of the profile. `totals` are sums over the network, if one core holds all of it.
     """
 
     layers: tuple[PlacedLayer, ...]
@@ -86,30 +85,34 @@ class Placement:
 
     @property
     def cores(self) -> int | None:
-        """None where nobody knows how cores are filled."""
+        """Return the number of cores; None if core allocation is undocumented."""
         if self.kind == "unknown":
             return None
         return 1 if self.kind == "whole" else sum(layer.cores for layer in self.layers)
 
     @property
     def lower_bound(self) -> int | None:
-        """Cores that no cut could do with less than, each layer on cores of its own; None where unknown."""
+        """Return a lower bound on the cores if layers share none; None if core allocation is undocumented."""
         cores = self.cores
         return None if cores is None else min(cores, sum(layer.lower_bound for layer in self.layers))
 
 
-def cut(shape: Shape, tile: Shape) -> Iterator[Tile]:
-    """The tiles of a shape, from its first corner on."""
+def tiles_of(shape: Shape, tile: Shape) -> Iterator[Tile]:
+    """Divide a shape into tiles, in row-major order."""
     return product(*(slices(size, extent) for size, extent in zip(shape, tile, strict=True)))
 
 
 def slices(size: int, extent: int) -> list[slice]:
-    """An axis cut into parts of one extent; the last may be smaller."""
+    """Divide an axis into parts of one extent; the last may be smaller."""
     return [slice(start, min(start + extent, size)) for start in range(0, size, extent)]
 
 
 def count_tiles(shape: Shape, tile: Shape) -> int:
     return prod(-(-size // extent) for size, extent in zip(shape, tile, strict=True))
+
+
+def clip_tile(tile: Shape, shape: Shape) -> Shape:
+    return tuple(min(pair) for pair in zip(tile, shape, strict=True))
 
 
 def extents(part: Tile) -> Shape:

@@ -1,4 +1,4 @@
-"""Tilings tried for the fewest cores, and how few cores no tiling could do with less than."""
+"""Search for the tile with the fewest cores, and compute lower bounds on the number of cores."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from math import prod
 import numpy as np
 
 from ...ir import Conv2d, Dense, Shape
-from .model import Inlet, Layer, Outlet
-from .records import count_tiles
-from .site import Site
+from .layer import Inlet, Layer, Outlet
+from .records import clip_tile, count_tiles
+from .tile_cost import TileCost
 
-FINEST = 16  # parts of an axis up to which all are tried; beyond, only half as many again each time
+FINEST = 16  # up to this number of parts of an axis every number is tried; beyond, it grows by half each time
 
 
-def best_tile(site: Site) -> Shape:
-    """The tile of fewest cores that keeps all limits, then of least memory; single neurons if none does."""
-    shape = site.layer.shape
+def best_tile(cost: TileCost) -> Shape:
+    """Return the tile that fits with fewest cores, then with least memory; single neurons if none fits."""
+    shape = cost.layer.shape
     if len(shape) == 1:
-        return _best_size(site)
+        return _best_size(cost)
     found: list[Shape] = []
     failed: list[Shape] = []
-    for tile in sorted(_map_tiles(site.layer), key=lambda tile: count_tiles(shape, tile)):
+    for tile in sorted(_map_tiles(cost.layer), key=lambda tile: count_tiles(shape, tile)):
         if found and count_tiles(shape, tile) > count_tiles(shape, found[0]):
             break
         if any(_covers(tile, smaller) for smaller in failed):
-            continue  # a larger tile hardly ever needs less
-        (found if site.holds(tile) else failed).append(tile)
-    return min(found, key=site.all_words, default=tuple(1 for _ in shape))
+            continue  # a larger tile almost never needs less
+        (found if cost.fits(tile) else failed).append(tile)
+    return min(found, key=cost.total_memory, default=tuple(1 for _ in shape))
 
 
-def _best_size(site: Site) -> Shape:
-    """Neurons in equal parts, as few parts as keep the limits; smaller ones hardly ever need more."""
-    size = site.layer.size
+def _best_size(cost: TileCost) -> Shape:
+    """Divide neurons into the fewest equal parts that fit; smaller parts almost never need more."""
+    size = cost.layer.size
     sizes = sorted({-(-size // number) for number in range(1, size + 1)}, reverse=True)
-    index = bisect_left(sizes, 1, key=lambda size: int(site.holds((size,))))
+    index = bisect_left(sizes, 1, key=lambda size: int(cost.fits((size,))))
     return (sizes[min(index, len(sizes) - 1)],)
 
 
 def _map_tiles(layer: Layer) -> Iterator[Shape]:
-    """Tiles of a map that keep the limit of neurons and the lower bound."""
+    """Yield the tiles of a map that satisfy the neuron limit and the lower bound."""
     least, extents = lower_bound(layer), [_equal_extents(size) for size in layer.shape]
     most = layer.limits.get("neurons", prod(layer.shape))
     if layer.shares_kernels:
-        # The compiler cuts maps at powers of two, though it takes it more cores; then a core must need it so.
+        # The compiler uses powers of two even if that takes more cores; the hardware probably requires it.
         widest = (layer.shape[2] - 1).bit_length()
         extents[2] = [2**power for power in range(widest + 1)]
     for tile in product(*extents):
-        within = tuple(min(pair) for pair in zip(tile, layer.shape, strict=True))
-        if prod(tile) <= most and count_tiles(layer.shape, within) >= least:
-            yield within
+        clipped = clip_tile(tile, layer.shape)
+        if prod(tile) <= most and count_tiles(layer.shape, clipped) >= least:
+            yield clipped
 
 
 def _equal_extents(size: int) -> list[int]:
-    """The extents of an axis in 1, 2, 3, ... equal parts; not of each large number of parts."""
+    """Return the extents of an axis in 1, 2, 3, ... equal parts, skipping some large numbers of parts."""
     numbers = list(range(1, min(size, FINEST) + 1))
     while numbers[-1] < size:
         numbers.append(min(numbers[-1] * 3 // 2, size))
@@ -68,10 +68,10 @@ def _covers(tile: Shape, smaller: Shape) -> bool:
 
 
 def lower_bound(layer: Layer) -> int:
-    """max over resources of ceil(what all cores need together / what one has for it)
+    """max over resources of ceil(need of the whole layer / (limit of a core - fixed need of each core))
 
-    All is counted as if every word were full and nothing stored twice. What each core needs anyway (axons of
-    dense synapses, a neuron group) is taken from what it has. Beyond single neurons nobody can cut.
+    The need assumes that every word is full and nothing is stored twice. Each core has a fixed need of axons
+    for dense synapses and of one neuron group. The bound is at most the number of neurons.
     """
     synapses, entries, axons = _synapse_words(layer), _entries(layer), _axons_of_each_core(layer)
     needs = {
@@ -91,21 +91,21 @@ def lower_bound(layer: Layer) -> int:
 
 
 def _axons_of_each_core(layer: Layer) -> int:
-    """Every source neuron has an axon to each core of a dense layer, unless zeros are dropped."""
+    """Count the axons on every core: one per source neuron of a dense synapse, unless zeros are dropped."""
     dense = [i.synapse.weight for i in layer.inlets if isinstance(i.synapse, Dense) and not i.drives]
     counts = layer.stores_zeros or layer.shares_kernels
     return sum(weight.shape[1] for weight in dense) if counts else 0
 
 
 def _pixel_axons(layer: Layer) -> int:
-    """Every source pixel that is read enters some core, for each group of a convolution."""
+    """Count the axons of convolutions: each source pixel in use enters some core, once per group."""
     if layer.shares_kernels:
         return 0
     return sum(_pixels(inlet) for inlet in layer.inlets if isinstance(inlet.synapse, Conv2d))
 
 
 def _entries(layer: Layer) -> int:
-    """Of the axon map: one for each pixel to each convolution, one for each neuron otherwise."""
+    """Count axon-map entries: one per pixel for each outgoing convolution, otherwise one per neuron."""
     pixels = prod(layer.shape[1:])
     maps = [isinstance(outlet.synapse, Conv2d) for outlet in layer.outlets]
     if layer.shares_kernels:
@@ -117,11 +117,11 @@ def _least_entries(layer: Layer, outlet: Outlet) -> int:
     return _pixels(outlet) if isinstance(outlet.synapse, Conv2d) else layer.size
 
 
-def _pixels(way: Inlet | Outlet) -> int:
-    """Source pixels that a convolution reads, times its groups."""
-    assert isinstance(way.synapse, Conv2d)
-    read = [np.count_nonzero(axis.relation().any(axis=0)) for axis in way.axes]
-    return prod(read) * way.synapse.groups
+def _pixels(end: Inlet | Outlet) -> int:
+    """Count the source pixels that a convolution reads, times its groups."""
+    assert isinstance(end.synapse, Conv2d)
+    read = [np.count_nonzero(axis.relation().any(axis=0)) for axis in end.axes]
+    return prod(read) * end.synapse.groups
 
 
 def _synapse_words(layer: Layer) -> int:
@@ -132,7 +132,7 @@ def _synapse_words(layer: Layer) -> int:
 
 
 def _bits(layer: Layer, inlet: Inlet) -> int:
-    """Of a weight and the least index beside it: with one neuron on a core it may be empty."""
+    """Return the bits of a weight and its shortest index, which is empty for one neuron on a Loihi 1 core."""
     dense = isinstance(inlet.synapse, Dense)
     if not dense and not layer.shares_kernels:
         return inlet.bits
@@ -140,7 +140,7 @@ def _bits(layer: Layer, inlet: Inlet) -> int:
 
 
 def _weights(layer: Layer, inlet: Inlet) -> int:
-    """How many weights all cores together store at least."""
+    """Return a lower bound on the weights stored on all cores together."""
     weight = inlet.synapse.weight
     if inlet.drives:
         return 0
@@ -149,8 +149,8 @@ def _weights(layer: Layer, inlet: Inlet) -> int:
     if layer.shares_kernels:
         return weight.size
     if isinstance(inlet.synapse, Dense):
-        # Equal rows are stored once; there are no fewer than unlike weights of any neuron on the core.
+        # Equal rows are stored once; there are at least as many rows as distinct weights of any neuron.
         return sum(len(np.unique(neuron)) for neuron in weight)
-    # Of small maps not all rows of a kernel meet a source row.
+    # On small maps, some kernel rows never meet a source row.
     taps = [np.count_nonzero(axis.uses()) for axis in inlet.axes]
     return weight.shape[0] * weight.shape[1] * prod(taps)

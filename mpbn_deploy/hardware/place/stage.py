@@ -1,4 +1,4 @@
-"""IntNetwork + profile -> Placement"""
+"""Place a network: IntNetwork + HardwareProfile -> Placement."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing_extensions import assert_never
 from ...ir import IntNetwork, Lif, Neuron, Readout
 from ..profile import HardwareProfile
 from .crossbar import place_crossbar
-from .cutting import place_words
-from .layers import place_layers
+from .layer_per_core import place_layers
 from .records import Placement, Tiling
+from .single_core import place_whole
 from .unknown import place_unknown
-from .whole import place_whole
+from .word_memory import place_words
 
 Placer = Callable[[IntNetwork, HardwareProfile, Tiling], Placement]
 
-# By the `placement` of a profile.
+# The placer for each `placement` of a profile.
 PLACERS: dict[str, Placer] = {
     "words": place_words,
     "crossbar": place_crossbar,
@@ -28,20 +28,20 @@ PLACERS: dict[str, Placer] = {
 
 
 def place(network: IntNetwork, profile: HardwareProfile, *, tiling: Tiling = "compiler") -> Placement:
-    """Every population on cores of its own, or all on one, as the chip has it.
+    """Divide every population into tiles, one per core, as the `placement` of the profile requires.
 
-    The input takes none: its values arrive from outside the neurocores, as messages. With tiling "compiler"
-    populations are cut as the chip's own tool cuts them, with "best" into as few cores as a search finds: a
-    choice for memories of words. There, a layer that does not fit even one neuron at a time is cut to single
-    neurons, and its use shows the excess; the other kinds say in `problems` what does not fit.
+    The input takes no core: its values arrive from outside as messages. For `placement = "words"`, tiling
+    "compiler" divides populations as the chip's own tool does, and "best" searches for fewer cores; a layer
+    that does not fit even one neuron at a time is divided into single neurons, and its use shows the excess.
+    The other placers report in `problems` what does not fit.
     """
     for population in network.layers:
-        _check_counted(population.neuron)
+        _check_neuron(population.neuron)
     return PLACERS[profile.placement](network, profile, tiling)
 
 
-def _check_counted(neuron: Neuron) -> None:
-    """All placers count a neuron as one of a core's, with one state: so it is with these kinds."""
+def _check_neuron(neuron: Neuron) -> None:
+    """Accept the kinds of neurons that take one neuron of a core with one state, as all placers assume."""
     match neuron:
         case Lif() | Readout():
             pass

@@ -1,4 +1,4 @@
-"""Chips of which nobody knows how cores are filled: nothing is cut, and nothing is said of cores."""
+"""Describe a network on a chip whose core allocation is undocumented: nothing is divided or counted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from .records import PlacedLayer, Placement, Tiling
 
 
 def place_unknown(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
-    """Every population as it is, with no use of anything; `cores` is None."""
+    """Return every population undivided and without resource use; `cores` is None."""
     layers = [PlacedLayer(name=p.name, shape=p.shape, tile=p.shape, use={}) for p in network.layers]
     return Placement(kind="unknown", layers=tuple(layers))

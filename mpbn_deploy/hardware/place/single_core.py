@@ -1,24 +1,24 @@
-"""Chips whose one core holds the whole network (Xylo).
+"""Place the whole network on a single core (Xylo).
 
-All populations between the input and the output share one pool of hidden neurons and one square matrix of
-weights among them: a network of several layers sits in its blocks beside the diagonal. So it is the sums that
-count, and `totals` are theirs:
+All populations between input and output share one pool of hidden neurons and one square weight matrix, in
+which consecutive layers are off-diagonal blocks. The limits apply to sums over the network, which are
+`totals`:
 
     inputs     neurons of the input
     hidden     neurons of all populations but input and output
     outputs    neurons of the last population
-    synapses   weights between hidden neurons that are not zero; a kernel's at each place where it is used
+    synapses   nonzero weights between hidden neurons; kernels count once per position
 
 On some of these chips inputs reach only the first hidden neurons, and the output reads only the last ones
-(rockpool, devices/xylo/syns65302/xylo_samna.py, keeps the first and the last 128). Hidden neurons may be
-listed in any order, so what matters is how many of the n there are read the input (i), are read by the output
-(o), or both (b):
+(rockpool, devices/xylo/syns65302/xylo_samna.py, keeps the first and the last 128). Hidden neurons can be
+listed in any order. Of n hidden neurons, let i read the input, o be read by the output, and b do both. The
+condition is
 
-    i <= input reach,   o <= output reach,   and, where b > 0,   n + b <= input reach + output reach
+    i <= input reach,   o <= output reach,   and, if b > 0,   n + b <= input reach + output reach
 
-The design rules have the first two. The third is found here: neurons that do both lie in both ranges, with x
-others before them and y behind, x + b <= input reach, y + b <= output reach, x + b + y = n, and such x and y
-exist just then.
+The design rules check the first two parts, this module the third: the b neurons lie in both ranges, with x
+neurons before and y after them, x + b <= input reach, y + b <= output reach and x + b + y = n; such x and y
+exist exactly if the condition holds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ...ir import IntNetwork, connection_fan_in, connection_fan_out, connection_
 from ..profile import HardwareProfile
 from .records import PlacedLayer, Placement, Problem, Tiling, Use
 
-# Where a profile says how much there may be of each of the sums.
+# The profile key that limits each sum.
 CAPACITIES = {
     "inputs": "network.inputs_maximum",
     "hidden": "network.hidden_maximum",
@@ -42,7 +42,7 @@ CAPACITIES = {
 
 
 def place_whole(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
-    """All populations on one core; each layer's use is its part in the sums."""
+    """Place all populations on one core; the use of a layer is its share of the totals."""
     layers = [
         PlacedLayer(name=p.name, shape=p.shape, tile=p.shape, use=_use(network, p.name))
         for p in network.layers
@@ -52,12 +52,12 @@ def place_whole(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -
         kind="whole",
         layers=tuple(layers),
         totals={**totals, "inputs": network.input.size},
-        problems=(*_wrong_ways(network, profile), *_too_far_apart(network, profile)),
+        problems=(*_unsupported_connections(network, profile), *_reach_conflict(network, profile)),
     )
 
 
 def _use(network: IntNetwork, name: str) -> Use:
-    """Neurons of a population, and the weights into it from hidden ones."""
+    """Count the neurons of a population, and the synapses into it from hidden neurons."""
     sizes = {population.name: population.size for population in network.populations}
     if name == network.output.name:
         return {"outputs": sizes[name]}
@@ -66,23 +66,23 @@ def _use(network: IntNetwork, name: str) -> Use:
     return {"hidden": sizes[name], "synapses": weights}
 
 
-# ---- what cannot be ---------------------------------------------------------------------------
+# ---- problems -----------------------------------------------------------------------------------
 
 
-def _wrong_ways(network: IntNetwork, profile: HardwareProfile) -> Iterator[Problem]:
-    """Inputs enter hidden neurons, and outputs have no way back."""
+def _unsupported_connections(network: IntNetwork, profile: HardwareProfile) -> Iterator[Problem]:
+    """Find connections from input to output, and connections that leave the output."""
     first, last = network.input.name, network.output.name
     for connection in network.connections:
         if connection.source == last or (connection.source, connection.target) == (first, last):
             message = (
-                f"{profile.name} connects inputs to hidden neurons, these among each other, and these to "
-                "outputs; nothing else. Put a layer between."
+                f"not supported: {profile.name} connects inputs to hidden neurons, hidden neurons to each "
+                "other, and hidden neurons to outputs. Insert a layer between."
             )
             yield Problem(where=connection.label, message=message)
 
 
-def _too_far_apart(network: IntNetwork, profile: HardwareProfile) -> Iterator[Problem]:
-    """Neurons that read the input and are read by the output cannot be near both ends of a large network."""
+def _reach_conflict(network: IntNetwork, profile: HardwareProfile) -> Iterator[Problem]:
+    """Check that neurons that read the input and are read by the output can be in both ranges."""
     first, last = profile.limit("network.input_reach"), profile.limit("network.output_reach")
     if first is None or last is None:
         return
@@ -94,26 +94,26 @@ def _too_far_apart(network: IntNetwork, profile: HardwareProfile) -> Iterator[Pr
         found = f"{count} of {hidden} hidden neurons ({names}) read the input and are read by the output"
         allowed = (
             f"on {profile.name} they must be among the first {first.value} ({first.source}) and the last "
-            f"{last.value} ({last.source}), which allows {first.value + last.value - count} in all"
+            f"{last.value} ({last.source}), which allows {first.value + last.value - count} hidden neurons"
         )
-        advice = "Let other neurons read the input than those that the output reads."
+        advice = "Let different neurons read the input and feed the output."
         yield Problem(where=network.output.name, message=f"{found}; {allowed}. {advice}")
 
 
 def reading_input(network: IntNetwork) -> dict[str, Array]:
-    """Per hidden population, whether each neuron has a synapse from the input."""
+    """Return, for each hidden population, which neurons have a synapse from the input."""
     entering = [c for c in network.connections if c.source == network.input.name]
-    return _hidden(network, ((c.target, connection_fan_in(network, c) > 0) for c in entering))
+    return _hidden_marks(network, ((c.target, connection_fan_in(network, c) > 0) for c in entering))
 
 
 def read_by_output(network: IntNetwork) -> dict[str, Array]:
-    """Per hidden population, whether each neuron has a synapse to the output."""
+    """Return, for each hidden population, which neurons have a synapse to the output."""
     leaving = [c for c in network.connections if c.target == network.output.name]
-    return _hidden(network, ((c.source, connection_fan_out(network, c) > 0) for c in leaving))
+    return _hidden_marks(network, ((c.source, connection_fan_out(network, c) > 0) for c in leaving))
 
 
-def _hidden(network: IntNetwork, marks: Iterable[tuple[str, Array]]) -> dict[str, Array]:
-    """Per population between input and output, the neurons with a mark, of those given by population."""
+def _hidden_marks(network: IntNetwork, marks: Iterable[tuple[str, Array]]) -> dict[str, Array]:
+    """Combine masks of neurons, given by population, over the hidden populations."""
     hidden = {population.name: np.zeros(population.shape, bool) for population in network.populations[1:-1]}
     for name, marked in marks:
         if name in hidden:

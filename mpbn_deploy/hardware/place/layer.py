@@ -1,4 +1,4 @@
-"""A population with all that decides how much of a core its neurons need."""
+"""Describe a population with everything that determines the core memory of its neurons."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .records import ROW_KEYS
 
 CORE = "core."
 
-Tiles = Mapping[str, Shape]  # of the populations that are already cut, by their names
+Tiles = Mapping[str, Shape]  # tile by population, for populations that are already divided
 
 
 @record
 class Inlet:
-    """A synapse into a population, the shape it reads from, and the bits of each stored weight.
+    """A synapse into a population, the shape of its source, and the bits per stored weight.
 
-    One that `drives` its neurons stores no weights: it brings each value of the network's input to one
-    neuron, whose bias it is. (The input layer of a netx file is of that kind.)
+    A synapse that `drives` its neurons stores no weights: each input value of the network becomes the bias of
+    one neuron, as in the input layer of a netx file.
     """
 
     synapse: Synapse
@@ -35,7 +35,7 @@ class Inlet:
 
 @record
 class Outlet:
-    """A synapse from a population to another one, or back to itself."""
+    """A synapse from a population to another one or to itself."""
 
     synapse: Synapse
     axes: tuple[Axis, ...]  # of a convolution
@@ -45,12 +45,14 @@ class Outlet:
 
 @record
 class Layer:
+    """A population with its synapses and the limits of a core."""
+
     name: str
     shape: Shape
     inlets: tuple[Inlet, ...]
     outlets: tuple[Outlet, ...]
-    limits: Mapping[str, int]  # of a core, by the names that follow "core."
-    index_widths: tuple[int, ...]  # of the index beside a weight of a convolution
+    limits: Mapping[str, int]  # of a core; keys without the prefix "core."
+    index_widths: tuple[int, ...]  # supported widths of the index stored with a convolution weight
 
     @property
     def size(self) -> int:
@@ -58,12 +60,12 @@ class Layer:
 
     @property
     def shares_kernels(self) -> bool:
-        """Whether a core stores kernels as they are (Loihi 2), or what each pixel needs of them (Loihi 1)."""
+        """Return whether a core stores each kernel once (Loihi 2), or weights per source pixel (Loihi 1)."""
         return "shared_axons" in self.limits
 
     @property
     def knows_rows(self) -> bool:
-        """Whether it is known how many words a row of weights takes."""
+        """Return whether the words of a row of weights can be computed."""
         return all(key.removeprefix(CORE) in self.limits for key in ROW_KEYS)
 
     @property
@@ -71,26 +73,26 @@ class Layer:
         return self.limits.get("zero_weights_stored", 1) == 1
 
     @property
-    def loops(self) -> bool:
-        """Whether it sends spikes to itself."""
+    def is_recurrent(self) -> bool:
+        """Return whether the population sends spikes to itself."""
         return any(outlet.target == self.name for outlet in self.outlets)
 
     @property
     def convolutions(self) -> list[Conv2d]:
-        """Those that enter and have weights."""
+        """Return the incoming convolutions that store weights."""
         return [i.synapse for i in self.inlets if isinstance(i.synapse, Conv2d) and not i.drives]
 
     def row_words(self, weights: int, bits: int) -> int:
-        """The words of one row of weights."""
+        """Return the words of one row of weights."""
         limits = self.limits
         entries = limits.get("row_entries")
         return words_of_row(weights, bits, limits["row_header_bits"], limits["word_bits"], entries)
 
 
-def layers_of(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
-    """All populations but the input, which is outside of the cores and sends messages."""
+def build_layers(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
+    """Describe all populations but the input, which takes no core: its values arrive as messages."""
     shapes = {population.name: population.shape for population in network.populations}
-    joined = list(_rows_together(network.connections))
+    joined = list(_merge_rows(network.connections))
     limits = {k.removeprefix(CORE): v.value for k, v in profile.limits.items() if k.startswith(CORE)}
     widths = profile.allowed("core.stored_index_bits")
     return [
@@ -127,8 +129,8 @@ def _axes(connection: Connection, shapes: Mapping[str, Shape]) -> tuple[Axis, ..
     return axes(synapse, shapes[connection.source], shapes[connection.target])
 
 
-def _rows_together(connections: Sequence[Connection]) -> Iterator[Connection]:
-    """Dense connections that differ in their delay, and share no synapse, lie in the same rows of a core."""
+def _merge_rows(connections: Sequence[Connection]) -> Iterator[Connection]:
+    """Merge dense connections that differ only in delay and share no synapse; a core stores common rows."""
     rows: dict[tuple[str, str, int], list[Array]] = {}
     for connection in connections:
         synapse = connection.synapse
@@ -146,7 +148,7 @@ def _rows_together(connections: Sequence[Connection]) -> Iterator[Connection]:
 
 
 def _one_to_one(synapse: Synapse) -> bool:
-    """Whether target = source, each neuron its own value."""
+    """Return whether every target neuron receives exactly its own source value."""
     weight = synapse.weight
     if isinstance(synapse, Dense):
         return weight.shape[0] == weight.shape[1] and np.array_equal(weight, np.eye(len(weight)))

@@ -1,12 +1,12 @@
-"""How many spikes cores send to each other per sample, given where neurons sit and how often they fire.
+"""Count the spikes per sample between cores, from a placement and the activity of the network.
 
-A spike goes once to every core that has a synapse from its neuron; so a core of a layer gets, of each source,
+A spike is sent once to every core that has a synapse from its neuron, so from each source a core receives
 
-    sum of events over the source neurons in the reach of its tile
+    sum of events over the source neurons in the receptive field of its tile
 
-where links.py says what the reach is, without ever unrolling a convolution. On crossbars whose neurons have
-one target each, a spike takes as many packets to a core as an input takes axons there. The numbers are means
-over samples, so they need not be whole.
+The receptive field comes from hardware/place/linkage.py, without unrolling convolutions. On crossbars whose
+neurons have one target each, a spike takes as many packets to a core as an input has axons there. Counts are
+means over samples, so they need not be integers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base import Array, freeze_arrays, record
-from ..hardware.place import Link, PlacedLayer, Placement, Tile, links, union
+from ..hardware.place import Link, PlacedLayer, Placement, Tile, links, merge_indices
 from ..ir import IntNetwork
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @record
 class Traffic:
-    """Per sample, `spikes` from core `source` to core `target`, for each pair with synapses between them.
+    """Spikes per sample from core `source` to core `target`, for each pair with synapses between them.
 
-    Cores are numbered over all layers in order. What the input sends comes from outside: `from_input` of each
-    core. Pairs are sorted, and a core may be its own target.
+    Cores are numbered in layer order. Pairs are sorted, and a core may be its own target. Events of the input
+    come from outside and are counted in `from_input`, by core.
     """
 
     cores: int
@@ -43,33 +43,33 @@ class Traffic:
 
     @property
     def total(self) -> float:
-        """All spikes between cores, those to the same core included, without the input's."""
+        """Return all spikes sent by cores, including those to the same core, without the input."""
         return float(self.spikes.sum())
 
 
 def traffic(network: IntNetwork, placement: Placement, activity: Activity) -> Traffic | None:
-    """What each core sends to each other one; None where the cores are not known."""
+    """Return the spikes between all cores; None if core allocation is undocumented."""
     if placement.cores is None:
         return None
     events = {name: np.asarray(values, np.float64).reshape(-1) for name, values in activity.spikes.items()}
     core_of = _cores_of_neurons(placement)
-    messages: list[tuple[Array, Array, Array]] = []  # source cores, the same target core for each, spikes
+    messages: list[tuple[Array, Array, Array]] = []  # source cores, target core, spikes
     from_input = np.zeros(placement.cores)
     for layer, parts in _numbered(placement):
-        for entering in _by_source(network, layer.name, apart=placement.kind == "crossbar"):
+        for entering in _links_by_source(network, layer.name, by_delay=placement.kind == "crossbar"):
             name = entering[0].source
             read = zip(*(link.sources(layer.tile) for link in entering), strict=True)
-            for (core, _), neurons in zip(parts, map(union, read), strict=True):
-                spikes = layer.packets * events[name][neurons]
+            for (core, _), neurons in zip(parts, map(merge_indices, read), strict=True):
+                spikes = layer.packets_per_spike * events[name][neurons]
                 if name == network.input.name:
                     from_input[core] += spikes.sum()
                 else:
-                    messages.append(_message(core_of[name][neurons], core, spikes))
-    return _gathered(placement.cores, messages, from_input)
+                    messages.append(_sum_by_core(core_of[name][neurons], core, spikes))
+    return _merge(placement.cores, messages, from_input)
 
 
 def parts_of_cores(placement: Placement) -> list[list[tuple[str, Tile]]]:
-    """The parts of populations on each core, in the order in which cores are numbered."""
+    """Return the parts of populations on each core, in core order."""
     cores: list[list[tuple[str, Tile]]] = [[] for _ in range(placement.cores or 0)]
     if cores:
         for layer, parts in _numbered(placement):
@@ -79,7 +79,7 @@ def parts_of_cores(placement: Placement) -> list[list[tuple[str, Tile]]]:
 
 
 def _numbered(placement: Placement) -> Iterator[tuple[PlacedLayer, list[tuple[int, Tile]]]]:
-    """Each layer with its tiles and the numbers of their cores; a core for all has the number 0."""
+    """Yield each layer with its core numbers and tiles; a single core for all layers has number 0."""
     first = 0
     for layer in placement.layers:
         parts = list(enumerate(layer.tiles(), start=first))
@@ -88,7 +88,7 @@ def _numbered(placement: Placement) -> Iterator[tuple[PlacedLayer, list[tuple[in
 
 
 def _cores_of_neurons(placement: Placement) -> dict[str, Array]:
-    """Per population, the number of each neuron's core."""
+    """Return the core number of every neuron, by population."""
     found = {}
     for layer, parts in _numbered(placement):
         cores = np.empty(layer.shape, np.int64)
@@ -98,24 +98,24 @@ def _cores_of_neurons(placement: Placement) -> dict[str, Array]:
     return found
 
 
-def _by_source(network: IntNetwork, target: str, *, apart: bool) -> list[list[Link]]:
-    """What enters a population, by source; where delays are kept apart, by source and delay."""
+def _links_by_source(network: IntNetwork, target: str, *, by_delay: bool) -> list[list[Link]]:
+    """Group the links into a population by source, or by source and delay if `by_delay`."""
     groups: dict[tuple[str, int], list[Link]] = {}
-    for link in links(network, target, by_delay=apart):
+    for link in links(network, target, by_delay=by_delay):
         groups.setdefault((link.source, link.delay), []).append(link)
     return list(groups.values())
 
 
-def _message(cores: Array, target: int, spikes: Array) -> tuple[Array, Array, Array]:
-    """Spikes of neurons on those cores, summed by core."""
+def _sum_by_core(cores: Array, target: int, spikes: Array) -> tuple[Array, Array, Array]:
+    """Sum the spikes of neurons by their core; return source cores, target core and sums."""
     first = cores.min() if len(cores) else 0
     there = np.flatnonzero(np.bincount(cores - first))
     sums = np.bincount(cores - first, weights=spikes)[there]
     return first + there, np.full(len(there), target), sums
 
 
-def _gathered(cores: int, messages: Sequence[tuple[Array, Array, Array]], from_input: Array) -> Traffic:
-    """All messages, those between the same two cores as one."""
+def _merge(cores: int, messages: Sequence[tuple[Array, Array, Array]], from_input: Array) -> Traffic:
+    """Add up the messages between the same two cores."""
     nothing = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     source, target, spikes = (np.concatenate(column) for column in zip(nothing, *messages, strict=True))
     pairs, place = np.unique(source * cores + target, return_inverse=True)
