@@ -238,7 +238,7 @@ def test_the_console_script_finds_modules_of_the_current_folder(tmp_path):
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
     )
     script = Path(sys.executable).with_name("mpbn-deploy")
-    arguments = ["train", "--arch", "mine:build", "--epochs", "1", "--json"]
+    arguments = ["train", "--arch", "mine:build", "--epochs", "1", "--timesteps", "1", "--json"]
     done = subprocess.run([script, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["architecture"] == "mine:build"
