@@ -14,14 +14,19 @@ doors          lazy `__init__.py` files: each public name is imported on first u
 
 from typing import TYPE_CHECKING
 
-from .doors import door
+from .doors import door as door
 
 if TYPE_CHECKING:
     from .arguments import (
+        HANG_SECONDS as HANG_SECONDS,
+        LOCAL as LOCAL,
         add_execution_arguments as add_execution_arguments,
         add_network_arguments as add_network_arguments,
         add_sample_arguments as add_sample_arguments,
         count_or_all as count_or_all,
+        host_and_port as host_and_port,
+        local_workers as local_workers,
+        network_facts as network_facts,
         whole_number as whole_number,
     )
     from .commands import (

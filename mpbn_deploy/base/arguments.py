@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from .errors import OptionError
@@ -68,6 +69,15 @@ def add_network_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
         metavar="SIZE",
         help="shape of the input, if the file has no input layer: channels height width, or features",
     )
+
+
+def network_facts(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `add_network_arguments` was given about a .net file; None where nothing was."""
+    return {
+        "timesteps": options.timesteps,
+        "input_range": options.input_range and tuple(options.input_range),
+        "input_shape": options.input_shape and tuple(options.input_shape),
+    }
 
 
 def add_sample_arguments(

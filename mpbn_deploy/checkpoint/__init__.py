@@ -12,7 +12,7 @@ paper's own code are read as well.
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .architectures import build_body as build_body

@@ -13,7 +13,7 @@ they allocate and run no code from the files.
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .cifar import CIFAR10_PIXELS as CIFAR10_PIXELS, CIFAR100_PIXELS as CIFAR100_PIXELS

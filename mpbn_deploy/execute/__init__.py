@@ -15,7 +15,7 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .executors import EXECUTORS as EXECUTORS, Executor as Executor, ListedExecutor as ListedExecutor

@@ -27,16 +27,18 @@ from typing import Any, TypeVar
 
 from .. import __version__
 from ..base import (
+    LOCAL,
     Array,
     DeployError,
     MissingPackageError,
     OptionError,
     SimulationError,
     announce,
+    host_and_port,
+    local_workers,
     record,
     watched,
 )
-from ..base.arguments import LOCAL, host_and_port, local_workers
 from ..data import Inputs
 from .lava import deferred_signals
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .lava.compat import INSTALL_LAVA
+from .lava import INSTALL_LAVA
 
 if TYPE_CHECKING:
     from ..base import Array

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..base import Watch, record, unwatched
-from ..base.arguments import HANG_SECONDS
+from ..base import HANG_SECONDS, Watch, record, unwatched
 
 
 @record

@@ -10,7 +10,7 @@ command    what the command does with its options; __main__ defines them
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .stage import ExportResult as ExportResult, export as export

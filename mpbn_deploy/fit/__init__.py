@@ -16,7 +16,7 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .activity import Activity as Activity, core_loads as core_loads, operations as operations

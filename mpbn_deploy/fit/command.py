@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 
-from ..base import DataError, OptionError, Outcome, announce, watched
+from ..base import DataError, OptionError, Outcome, announce, network_facts, watched
 from ..hardware import load_profile, profile_names, summarize_profile
 from .text import comparison_text, fit_text, targets_text
 
@@ -59,7 +59,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
     from ..formats.folder import open_network
     from .question import Question
 
-    opened = open_network(options)
+    opened = open_network(options.folder, **network_facts(options))
     targets = options.target or [_own_target(opened, options)]
     samples = _samples(opened, options)
     if samples is None and options.energy:

@@ -12,7 +12,6 @@ single .net file, ours or of others, in place of a folder.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import tempfile
@@ -92,19 +91,12 @@ class NetworkFile:
 # ---- reading ----------------------------------------------------------------------------------
 
 
-def open_network(options: argparse.Namespace) -> ExportFolder | NetworkFile:
-    """What the options of `add_network_arguments` name."""
-    path: Path = options.folder
-    given = {
-        "timesteps": options.timesteps,
-        "input_range": options.input_range and tuple(options.input_range),
-        "input_shape": options.input_shape and tuple(options.input_shape),
-    }
+def open_network(path: Path, **given: Any) -> ExportFolder | NetworkFile:
+    """Open an export folder, or a .net file; `given` are the arguments of `read_netx`, for such a file."""
     if path.suffix in TO_EXPORT and not path.is_dir():
-        target = getattr(options, "target", None) or "loihi2"
         raise OptionError(
             f"{path}: {TO_EXPORT[path.suffix]}; here an export folder or a .net file is needed. "
-            f"Export it first: python -m mpbn_deploy.export {path} --target {target}"
+            f"Export it first: python -m mpbn_deploy.export {path} --target loihi2"
         )
     if path.is_file() or (path.suffix == NETX_SUFFIX and not path.is_dir()):
         return NetworkFile(netx=path, network=read_netx(path, **given))

@@ -6,7 +6,7 @@ foreign   converters for neurons of snnTorch and SpikingJelly
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .foreign import foreign_converters as foreign_converters

@@ -10,7 +10,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .keys import KEYS as KEYS

@@ -19,7 +19,7 @@ time as in the paper, and only LIF separates the time steps.
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .kinds import MPBN_GAINS as MPBN_GAINS, MPBN_KINDS as MPBN_KINDS, SURROGATE_NAMES as SURROGATE_NAMES

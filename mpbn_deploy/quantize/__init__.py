@@ -17,7 +17,7 @@ FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork 
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .cost import PopulationCost as PopulationCost, Quantized as Quantized

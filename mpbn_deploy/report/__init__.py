@@ -18,7 +18,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .content import ReportContent as ReportContent

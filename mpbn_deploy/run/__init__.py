@@ -8,7 +8,7 @@ IntNetwork + samples -> predictions, accuracy and speed
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .stage import run as run

@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from ..base import Outcome
+from ..base import Outcome, network_facts
 from ..execute.cluster import chosen_cluster
 from ..formats.folder import open_network
 from .stage import run
 
 
 def execute(options: argparse.Namespace) -> Outcome:
-    opened = open_network(options)
+    opened = open_network(options.folder, **network_facts(options))
     samples = opened.samples(options.samples, options.data, options.data_dir)
     with chosen_cluster(options.cluster) as cluster:
         result = run(

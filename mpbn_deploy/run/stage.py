@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, OptionError, announce, did_you_mean, watched
-from ..base.arguments import HANG_SECONDS
+from ..base import HANG_SECONDS, Array, OptionError, announce, did_you_mean, watched
 from ..data import Samples
 from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor
 from ..execute.cluster import Cluster

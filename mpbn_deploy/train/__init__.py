@@ -13,7 +13,7 @@ command        what the command does with its options
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .curves import (

@@ -15,7 +15,7 @@ IntNetwork + samples (+ FoldedNetwork, PyTorch model, test split) -> VerifyRepor
 
 from typing import TYPE_CHECKING
 
-from ..base.doors import door
+from ..base import door
 
 if TYPE_CHECKING:
     from .certificate import LAVA_CLAIM as LAVA_CLAIM

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Group
 
-from ..base import OptionError, Outcome
+from ..base import OptionError, Outcome, network_facts
 from ..execute.cluster import chosen_cluster
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from .certificate import check_certificate, read_certificate
@@ -16,7 +16,7 @@ from .text import verify_text
 
 
 def execute(options: argparse.Namespace) -> Outcome:
-    opened = open_network(options)
+    opened = open_network(options.folder, **network_facts(options))
     recorded = _certificate(opened, options) if options.check else None
     count = options.samples if recorded is None else recorded["samples"]
     samples = opened.samples(count, options.data, options.data_dir)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ..base import Array, MissingPackageError, SimulationError, Watch, record, unwatched
-from ..base.arguments import HANG_SECONDS
+from ..base import HANG_SECONDS, Array, MissingPackageError, SimulationError, Watch, record, unwatched
 from ..execute import lava as lava_sim
 from ..execute.reference import close_calls, simulate
 from ..ir import FoldedNetwork, Trace

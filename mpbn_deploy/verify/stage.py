@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..base import Array, announce, record, watched
-from ..base.arguments import HANG_SECONDS
+from ..base import HANG_SECONDS, Array, announce, record, watched
 from ..data import Split
 from ..execute import ExecutionOptions
 from ..execute.cluster import Cluster

@@ -1,5 +1,6 @@
 """Doors: each lists names that exist, once, and no name hides a file of its room."""
 
+import ast
 from importlib import import_module
 from pathlib import Path
 
@@ -15,6 +16,44 @@ DOORS = {
     for file in sorted(PACKAGE.glob("*/**/__init__.py"))
     if "door(__name__" in file.read_text(encoding="utf-8")
 }
+
+# Files that are doors of their own: each executor, each kind of file.
+OPEN_FILES = {
+    "mpbn_deploy.execute.cluster",
+    "mpbn_deploy.execute.emulator",
+    "mpbn_deploy.execute.reference",
+    "mpbn_deploy.formats.folder",
+    "mpbn_deploy.formats.options",
+}
+
+
+def imports():
+    """Yield (importing module, imported module) for every relative import of the package."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        package = file.parent.relative_to(PACKAGE.parent).parts
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                above = package[: len(package) - node.level + 1]
+                yield (
+                    ".".join([*package, file.stem]),
+                    ".".join([*above, *([node.module] if node.module else [])]),
+                )
+
+
+def may_import(importer, imported):
+    """A door, a file that is one, or a file of the same room or of a room around it."""
+    room = imported if imported in DOORS else imported.rpartition(".")[0]
+    return (
+        imported in DOORS
+        or imported in OPEN_FILES
+        or imported.count(".") == 0
+        or importer.startswith(f"{room}.")
+        or (importer == "mpbn_deploy.__main__" and imported.endswith(".__main__"))
+    )
+
+
+def test_rooms_are_entered_by_their_doors():
+    assert [pair for pair in imports() if not may_import(*pair)] == []
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -21,7 +21,7 @@ Importing this package does not import Lava; entering a `Session` does.
 
 from typing import TYPE_CHECKING
 
-from ...base.doors import door
+from ...base import door
 
 if TYPE_CHECKING:
     from .compat import (

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base import Array, OptionError, SimulationError, Watch, unwatched
-from ...base.arguments import HANG_SECONDS
+from ...base import HANG_SECONDS, Array, OptionError, SimulationError, Watch, unwatched
 from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
 from ..traces import outputs_of
 from .compat import load_lava, quiet

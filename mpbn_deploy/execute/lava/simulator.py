@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...base import Array, Watch, unwatched
-from ...base.arguments import HANG_SECONDS
+from ...base import HANG_SECONDS, Array, Watch, unwatched
 from ...ir import AnyNetwork, IntNetwork, Trace
 from .session import Session, best_lanes, checked_steps
 

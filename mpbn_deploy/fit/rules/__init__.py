@@ -18,7 +18,7 @@ the profile.
 
 from typing import TYPE_CHECKING
 
-from ...base.doors import door
+from ...base import door
 
 if TYPE_CHECKING:
     from .design import Design as Design, Finding as Finding

@@ -33,7 +33,7 @@ in order; one without `type` and `weight` is the one that the layer of its targe
 
 from typing import TYPE_CHECKING
 
-from ...base.doors import door
+from ...base import door
 
 if TYPE_CHECKING:
     from .read import read_netx as read_netx

@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base import Array, FormatError, NetworkError, Tree, record
-from ...base.hdf5 import read_tree
+from ...base import Array, FormatError, NetworkError, Tree, read_tree, record
 from ...ir import MOST_TIMESTEPS, Input, IntNetwork, Neuron, Population, Shape
 from .connections import chain_connections, dense_weight, graph_connections
 from .neurons import read_neuron

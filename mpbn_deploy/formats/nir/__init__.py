@@ -19,7 +19,7 @@ others it must be told.
 
 from typing import TYPE_CHECKING
 
-from ...base.doors import door
+from ...base import door
 
 if TYPE_CHECKING:
     from .loops import AmbiguousLoopError as AmbiguousLoopError, closing_edges as closing_edges

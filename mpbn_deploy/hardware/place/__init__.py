@@ -30,7 +30,7 @@ Receptive fields and synapse counts of single neurons come from ir (`Axis`, `cou
 
 from typing import TYPE_CHECKING
 
-from ...base.doors import door
+from ...base import door
 
 if TYPE_CHECKING:
     from .axons import (

@@ -11,7 +11,7 @@ quarter of the paper's channels, so that a laptop can train them.
 
 from typing import TYPE_CHECKING
 
-from ...base.doors import door
+from ...base import door
 
 if TYPE_CHECKING:
     from .registry import ARCHITECTURES as ARCHITECTURES, Architecture as Architecture
