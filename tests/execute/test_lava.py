@@ -455,7 +455,7 @@ def test_commands_run_lavas_own_models_on_request(export_folder, capsys):
     floating = found["lava_floating_point"]
     assert floating["spikes_mismatched"] == 0 < floating["spikes_compared"]
     assert console_script(["run", *common, "--stock", "--backend", "emulator"]) == 2
-    assert "--stock chooses Lava's own process models" in capsys.readouterr().err
+    assert "--stock selects Lava's own process models" in capsys.readouterr().err
 
 
 # ---- lava-dl's reader, loops, wide weights ----------------------------------------------------
