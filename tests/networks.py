@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from mpbn_deploy.hardware import Limit
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, InputFormat, IntNetwork, Lif, Population, Readout
 from mpbn_deploy.ir.composition import compose
 from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
@@ -365,3 +366,9 @@ def group_is_gone(group, seconds=30):
             return True
         time.sleep(0.1)
     return False
+
+
+def with_limit(profile, key, value):
+    """The profile with another limit."""
+    limit = Limit(value=value, source="test", basis="derived")
+    return replace(profile, limits={**profile.limits, key: limit})

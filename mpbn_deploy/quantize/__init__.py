@@ -9,6 +9,7 @@ FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork 
     joint_rounding   the mathematics of `calibrate`
     samples          calibration inputs from a data set
     thresholds       few thresholds per core, or none below one, for chips with such limits
+                     (threshold_ranges, shared_thresholds)
     voltage_samples  voltages of the float network, used to choose thresholds
     cost             Quantized, with the rounding errors of every population
     twin             the integer network as a torch module, for quantization-aware training
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     )
     from .scales import Formats as Formats, choose_grid as choose_grid
     from .stage import quantize as quantize, trained_integers as trained_integers
-    from .thresholds import ThresholdLimits as ThresholdLimits
+    from .threshold_ranges import ThresholdLimits as ThresholdLimits
     from .twin import (
         QUANTIZED as QUANTIZED,
         QuantizedBody as QuantizedBody,

@@ -26,7 +26,8 @@ from ..ir import (
 )
 from .rounding import scaled_weight
 from .scales import Formats, constant_neurons, scale_limits, weight_limits
-from .thresholds import ThresholdLimits, constant_channels, is_memoryless
+from .threshold_ranges import ThresholdLimits, is_memoryless
+from .thresholds import constant_channels
 from .voltage_samples import threshold_range
 
 

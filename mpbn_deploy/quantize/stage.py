@@ -25,8 +25,8 @@ from .cost import Quantized, with_costs
 from .rounding import round_without_overflow
 from .samples import check_calibration
 from .scales import Formats, Grid, choose_grid, reachable
+from .threshold_ranges import ThresholdLimits
 from .thresholds import (
-    ThresholdLimits,
     core_limits_hold,
     cores_of_channels,
     fix_thresholds,

@@ -27,25 +27,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
-import torch
 
-from ..base import Array, OptionError, record
-from ..formats.options import Thresholds
+from ..base import Array
 from ..hardware import HardwareProfile
 from ..hardware.place import place
 from ..ir import (
-    Connection,
     FloatLif,
-    FloatPopulation,
     FoldedNetwork,
     IntNetwork,
     Population,
-    compact,
     firing,
-    incoming,
     per_channel,
     spiking,
 )
@@ -55,51 +48,14 @@ from .scales import (
     Formats,
     Grid,
     constant_neurons,
-    largest_weights,
-    mean_square,
-    scale_limits,
-    snap_scales,
-    weight_limits,
 )
-from .voltage_samples import VoltageSamples, threshold_range
-
-MOST_CANDIDATES = 32  # thresholds tried for the channels of one core
-ROUND_UP = 0.5 - 1e-9  # added before rounding to the nearest integer, it rounds up
-APPROXIMATION_PENALTY = 1.5  # factor on the expected flips of approximations, against exact alternatives
-FIRING_MARGIN = 1.5  # integer units by which a neuron that always fires exceeds its threshold
-
-
-@record
-class ThresholdLimits:
-    """The limits that the target and the user set on thresholds."""
-
-    shared: bool
-    lowest: int
-    highest: int
-    per_core: int | None
-
-    @classmethod
-    def of(cls, profile: HardwareProfile, thresholds: str, formats: Formats) -> ThresholdLimits:
-        if thresholds not in get_args(Thresholds):
-            raise OptionError(f"thresholds {thresholds!r}; allowed are {', '.join(get_args(Thresholds))}.")
-        shared, per_core = thresholds == "shared", profile.limit("core.thresholds")
-        few = None if shared or per_core is None else per_core.value
-        lowest = formats.lowest_threshold if few is None and not shared else max(1, formats.lowest_threshold)
-        return cls(shared=shared, lowest=lowest, highest=formats.threshold, per_core=few)
-
-    @property
-    def bind(self) -> bool:
-        """Whether rounded thresholds could violate the limits."""
-        return self.shared or self.per_core is not None or self.lowest > -self.highest
-
-    @property
-    def description(self) -> str:
-        if self.shared:
-            return "shared by the population"
-        if self.per_core is not None:
-            return f"at most {self.per_core} per core"
-        return f"own, at least {self.lowest}" if self.bind else "own"
-
+from .shared_thresholds import scale_choices, share_thresholds
+from .threshold_ranges import (
+    ThresholdLimits,
+    as_population,
+    threshold_ranges,
+)
+from .voltage_samples import VoltageSamples
 
 # ---- constant neurons -------------------------------------------------------------------------
 
@@ -196,7 +152,7 @@ def fix_thresholds(
         if limits.per_core is None and not limits.shared:
             lower = replace(grid, scales=np.minimum(grid.scales, most))
             return raise_thresholds(folded, population, lower, samples[name], limits, formats)
-        choices = _scale_choices(folded, population, grid, most, formats)
+        choices = scale_choices(folded, population, grid, most, formats)
         return share_thresholds(folded, choices, samples[name], cores[name], limits)
 
     ceilings = {name: np.full(grid.scales.shape, np.inf) for name, grid in grids.items()}
@@ -213,90 +169,6 @@ def fix_thresholds(
 # ---- one population ---------------------------------------------------------------------------
 
 
-def is_memoryless(folded: FoldedNetwork, neuron: FloatLif) -> bool:
-    """Whether no voltage is kept from one time step to the next."""
-    return neuron.leak == 0 or folded.timesteps == 1
-
-
-@record
-class ThresholdRanges:
-    """Biases and threshold ranges of a population; every array is [channels, neurons].
-
-    If the neurons of each channel are all alike, there is one neuron per channel.
-    """
-
-    bias: Array
-    lowest: Array  # as in `threshold_range`
-    highest: Array
-    share: Array  # the bias that makes up for a threshold higher by one: see the top of this file
-    memoryless: bool
-
-    @property
-    def constant(self) -> Array:
-        return self.lowest < self.highest
-
-    @property
-    def typical(self) -> Array:
-        """The median threshold of each channel; NaN if all its neurons are constant."""
-        values = np.where(self.constant, np.nan, self.lowest)
-        some = ~self.constant.all(axis=1)
-        typical = np.full(len(values), np.nan)
-        typical[some] = np.nanmedian(values[some], axis=1)
-        return typical
-
-    def offset(self, scales: Array, thresholds: Array) -> Array:
-        """Return the offsets of the integer biases, [channels, neurons]; see the top of this file."""
-        low, high = scales[:, None] * self.lowest, scales[:, None] * self.highest
-        offset: Array = self.share * (thresholds - np.clip(thresholds, low, high))
-        margin = np.where(self.constant & (offset > 0), FIRING_MARGIN, 0.0)
-        offset += np.where(self.constant, margin, ROUND_UP) if self.memoryless else margin
-        return offset
-
-    def bias_limits(self, thresholds: Array, most: int) -> Array:
-        """Return the largest scales for which |scale * bias + offset| <= most, given integer thresholds."""
-        towards = np.where(self.constant, np.clip(0.0, self.lowest, self.highest), self.lowest)
-        rest = self.bias - self.share * towards
-        moved = self.share * thresholds
-        with np.errstate(divide="ignore", over="ignore"):  # a tiny `rest` sets no limit
-            above = np.where(rest > 0, (most - FIRING_MARGIN - 1 - moved) / rest, np.inf)
-            below = np.where(rest < 0, (most - FIRING_MARGIN - 1 + moved) / -rest, np.inf)
-        limits: Array = np.minimum(above, below).min(axis=1)
-        return limits
-
-    def at(self, channels: Array) -> ThresholdRanges:
-        """Select some channels."""
-        parts = {name: getattr(self, name)[channels] for name in ("bias", "lowest", "highest", "share")}
-        return replace(self, **parts)
-
-
-def _threshold_ranges(
-    folded: FoldedNetwork, population: Population[FloatLif], samples: VoltageSamples
-) -> ThresholdRanges:
-    neuron, shape = population.neuron, population.shape
-    lowest, highest = threshold_range(folded, population)
-    growth = samples.growth.numpy()
-    fitted = per_channel(growth.sum(axis=0) / (growth**2).sum(axis=0), shape)
-    # A share of one is exact for a neuron that always fires, and on the safe side for one that never does.
-    share = np.where(lowest < highest, 1.0, fitted)
-    whole = [np.broadcast_to(values, shape) for values in (neuron.bias, lowest, highest, share)]
-    if all(compact(values).size == shape[0] for values in whole):
-        whole = [compact(values) for values in whole]
-    bias, lowest, highest, share = (values.reshape(shape[0], -1) for values in whole)
-    return ThresholdRanges(
-        bias=bias,
-        lowest=lowest,
-        highest=highest,
-        share=share,
-        memoryless=is_memoryless(folded, neuron),
-    )
-
-
-def _as_population(values: Array, population: FloatPopulation) -> Array:
-    """Reshape [channels, neurons] to the shape of a population's parameters."""
-    whole = values.shape[1] > 1 or len(population.shape) == 1
-    return compact(values.reshape(population.shape)) if whole else per_channel(values, population.shape)
-
-
 def raise_thresholds(
     folded: FoldedNetwork,
     population: Population[FloatLif],
@@ -306,7 +178,7 @@ def raise_thresholds(
     formats: Formats,
 ) -> Grid:
     """Keep each neuron's own threshold; raise those below the lowest allowed, and let biases compensate."""
-    ranges = _threshold_ranges(folded, population, samples)
+    ranges = threshold_ranges(folded, population, samples)
     # Biases compensate only thresholds that are raised.
     raised = ranges.highest <= 0
     compensated = replace(
@@ -319,223 +191,8 @@ def raise_thresholds(
     thresholds = np.clip(np.floor(top), limits.lowest, limits.highest)
     offset = np.where(top < limits.lowest, ranges.offset(scales, thresholds), 0.0)
     fixed = FixedThresholds(
-        thresholds=_as_population(thresholds.astype(np.int32), population),
-        offset=_as_population(offset, population),
+        thresholds=as_population(thresholds.astype(np.int32), population),
+        offset=as_population(offset, population),
         groups=None,
     )
     return replace(grid, scales=scales, fixed=fixed)
-
-
-# ---- few thresholds for many channels ---------------------------------------------------------
-
-
-@record
-class ScaleChoices:
-    """The largest scales of a population's channels, and the rounding noise of any scale."""
-
-    state: Array  # the largest scale for which states, and biases without offset, fit their formats
-    weight: Array  # the largest scale that clips no weight
-    grid: Grid
-    population: Population[FloatLif]
-    entering: list[Connection]
-    powers: list[float]  # per connection: mean square of its inputs, accumulated over the time steps
-    formats: Formats
-
-    @property
-    def most(self) -> Array:
-        most = np.minimum(self.state, self.weight)
-        return np.where(np.isfinite(most), most, 1.0)
-
-    def noise(self, channels: Array, scales: Array) -> Array:
-        """Return the standard deviation of the voltage error due to rounding, in real units."""
-        square = 1 / (12 * scales**2)  # variance of the rounded bias
-        for c, power, exponent in zip(self.entering, self.powers, self.grid.exponents, strict=True):
-            quanta = (self.formats.step * 2.0**exponent / scales)[:, None]
-            weight = c.synapse.weight.reshape(len(self.state), -1)[channels]
-            rounded = np.clip(np.rint(weight / quanta), -self.formats.weight, self.formats.weight) * quanta
-            rows = len(c.synapse.weight) // len(self.state)  # more than one: dense, onto rows and columns
-            square += power * ((weight - rounded) ** 2).sum(axis=1) / rows
-        noise: Array = np.sqrt(square)
-        return noise
-
-    def snapped(self, channels: Array, scales: Array) -> Array:
-        """Return slightly lower scales at which shortcuts need no rounding; NaN where there is none."""
-        all_scales = np.ones(len(self.state))
-        all_scales[channels] = np.where(np.isfinite(scales) & (scales > 0), scales, 1.0)
-        grid = replace(self.grid, scales=all_scales)
-        lower = snap_scales(grid, self.entering, self.population, self.formats)
-        return np.where(lower.scales != all_scales, lower.scales, np.nan)[channels]
-
-
-def _scale_choices(
-    folded: FoldedNetwork, population: Population[FloatLif], grid: Grid, most: Array, formats: Formats
-) -> ScaleChoices:
-    neuron = population.neuron
-    entering = incoming(folded.connections, population.name)
-    memory = sum(neuron.leak ** (2 * step) for step in range(folded.timesteps))
-    limits = scale_limits(folded, population, formats)
-    return ScaleChoices(
-        state=np.min([limits["state"], limits["bias"], most], axis=0),
-        weight=weight_limits(folded, population, grid.exponents, formats),
-        grid=grid,
-        population=population,
-        entering=entering,
-        powers=[memory * mean_square(folded, c) for c in entering],
-        formats=formats,
-    )
-
-
-def share_thresholds(
-    folded: FoldedNetwork,
-    choices: ScaleChoices,
-    samples: VoltageSamples,
-    cores: Array,
-    limits: ThresholdLimits,
-) -> Grid:
-    """Choose one threshold, or a few, for the channels of each core, and a scale for each channel."""
-    population = choices.population
-    ranges = _threshold_ranges(folded, population, samples)
-    thresholds, scales = np.zeros(len(cores), np.int32), np.ones(len(cores))
-    for core in np.unique(cores):
-        channels = np.flatnonzero(cores == core)
-        candidates = _candidates(ranges, choices, channels, limits)
-        cost, best = tabulate(ranges, choices, samples, channels, candidates)
-        chosen = choose_values(cost, limits.per_core or 1)
-        thresholds[channels] = candidates[chosen]
-        scales[channels] = best[np.arange(len(channels)), chosen]
-    fixed = FixedThresholds(
-        thresholds=per_channel(thresholds, population.shape),
-        offset=_as_population(ranges.offset(scales, thresholds[:, None]), population),
-        groups=np.unique(np.stack([cores, thresholds]), axis=1, return_inverse=True)[1].reshape(-1),
-    )
-    return replace(choices.grid, scales=scales, exponents=_exponents(choices, scales), fixed=fixed)
-
-
-def _candidates(
-    ranges: ThresholdRanges, choices: ScaleChoices, channels: Array, limits: ThresholdLimits
-) -> Array:
-    """Return an even selection of the channels' best thresholds, and a few lower ones."""
-    with np.errstate(invalid="ignore"):
-        suited = np.floor(choices.most * ranges.typical)[channels]
-    suited = np.unique(suited[(suited > limits.lowest) & (suited <= limits.highest)]).astype(np.int64)
-    if not len(suited):
-        return np.array([limits.lowest])
-    picked = np.linspace(0, len(suited) - 1, MOST_CANDIDATES).round().astype(int)
-    below = [max(limits.lowest, suited[0] // divisor) for divisor in (2, 4, 16)]
-    candidates: Array = np.unique([limits.lowest, *below, *suited[picked]])
-    return candidates
-
-
-def tabulate(
-    ranges: ThresholdRanges,
-    choices: ScaleChoices,
-    samples: VoltageSamples,
-    channels: Array,
-    candidates: Array,
-) -> tuple[Array, Array]:
-    """Return, as [channels, candidates], the least expected share of flips, and the scale that gives it."""
-    shape = len(channels), len(candidates)
-    cost, best = np.full(shape, np.inf), np.ones(shape)
-    some = ranges.at(channels)
-    for column, threshold in enumerate(candidates):
-        for scales in _trials(some, choices, channels, float(threshold)):
-            fits = _fits(some, choices, channels, scales, float(threshold))
-            tried = np.where(fits, scales, 1.0)
-            flips = _flips(samples, some, channels, tried, float(threshold), choices.noise(channels, tried))
-            if not some.memoryless:
-                penalized = APPROXIMATION_PENALTY * flips + 1 / len(samples.fires)
-                flips = np.where(_is_exact(some, tried, float(threshold)), flips, penalized)
-            better = fits & (flips < cost[:, column])
-            cost[better, column], best[better, column] = flips[better], tried[better]
-    return cost, best
-
-
-def _is_exact(ranges: ThresholdRanges, scales: Array, threshold: float) -> Array:
-    """Return, per channel, whether the threshold is exact for every neuron without a bias offset."""
-    slack = 1e-6 * max(1.0, threshold)
-    low, high = scales[:, None] * ranges.lowest - slack, scales[:, None] * ranges.highest + slack
-    exact: Array = ((threshold >= low) & (threshold <= high)).all(axis=1)
-    return exact
-
-
-def _trials(ranges: ThresholdRanges, choices: ScaleChoices, channels: Array, threshold: float) -> list[Array]:
-    """Return scales to try for a threshold: the exact one, the finest that biases allow, and their mean."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        exact = threshold / ranges.typical
-        wanted = np.full((len(channels), 1), threshold)
-        finest = np.minimum(choices.most[channels], ranges.bias_limits(wanted, choices.formats.bias))
-        if ranges.memoryless:  # every scale is exact
-            return [finest]
-        return [exact, choices.snapped(channels, exact), finest, np.sqrt(exact * finest)]
-
-
-def _fits(
-    ranges: ThresholdRanges, choices: ScaleChoices, channels: Array, scales: Array, threshold: float
-) -> Array:
-    """Return, per channel, whether states and biases fit their formats."""
-    with np.errstate(invalid="ignore"):
-        sound = np.isfinite(scales) & (scales > 0) & (scales <= choices.state[channels])
-    tried = np.where(sound, scales, 1.0)
-    bias = tried[:, None] * ranges.bias + ranges.offset(tried, np.full((len(tried), 1), threshold))
-    fits: Array = sound & (np.abs(bias).max(axis=1) <= choices.formats.bias)
-    return fits
-
-
-def _flips(
-    samples: VoltageSamples,
-    ranges: ThresholdRanges,
-    channels: Array,
-    scales: Array,
-    threshold: float,
-    noise: Array,
-) -> Array:
-    """Return the expected share of flips per channel: the mean of Phi(-margin / noise) over the samples."""
-    voltage, growth, lowest, highest = (
-        values[:, channels] for values in (samples.voltage, samples.growth, samples.lowest, samples.highest)
-    )
-    real = torch.tensor(threshold / scales)
-    share = torch.tensor(ranges.share.min(axis=1))
-    moved = real - torch.clamp(real.expand(lowest.shape), lowest, highest)
-    moved = moved * torch.where(lowest < highest, 1.0, share)
-    margin = voltage + moved * growth - real
-    wrong = torch.where(samples.fires[:, channels], -margin, margin) / torch.tensor(noise)
-    flips: Array = torch.special.ndtr(wrong.to(torch.float32)).mean(dim=0).numpy()
-    return flips
-
-
-def choose_values(cost: Array, few: int) -> Array:
-    """Choose a column for each row, at most `few` different ones, with the least total cost.
-
-    The result is optimal if the cost of each row falls up to some column, its home, and rises after it.
-    Each row then takes the nearest chosen column before or after its home, and for chosen columns i < j
-
-        least(j)  =  min over i < j of  least(i) + sum over rows at home in i..j of min(cost_i, cost_j)
-    """
-    columns, home = cost.shape[1], cost.argmin(axis=1)
-    least = np.array([cost[home < j, j].sum() for j in range(columns)])
-    rest = np.array([cost[home >= j, j].sum() for j in range(columns)])
-    between = np.full((columns, columns), np.inf)
-    for i in range(columns):
-        for j in range(i + 1, columns):
-            between[i, j] = np.minimum(cost[:, i], cost[:, j])[(home >= i) & (home < j)].sum()
-    chains = [[j] for j in range(columns)]
-    best = (float((least + rest).min()), chains[int((least + rest).argmin())])
-    for _ in range(min(few, columns) - 1):
-        through = least[:, None] + between
-        before, least = through.argmin(axis=0), through.min(axis=0)
-        chains = [[*chains[before[j]], j] for j in range(columns)]
-        best = min(best, (float((least + rest).min()), chains[int((least + rest).argmin())]))
-    chosen = np.array(best[1])
-    taken: Array = chosen[cost[:, chosen].argmin(axis=1)]
-    return taken
-
-
-def _exponents(choices: ScaleChoices, scales: Array) -> tuple[int, ...]:
-    """Return the smallest weight exponents for these scales, none larger than those of the grid."""
-    largest = largest_weights(choices.entering, choices.population)
-    limit = choices.formats.weight * choices.formats.step
-    needed = [max(float((values * scales).max()) / limit, 1.0) for values in largest]
-    return tuple(
-        min(old, int(np.ceil(np.log2(need) - 1e-9)))
-        for old, need in zip(choices.grid.exponents, needed, strict=True)
-    )

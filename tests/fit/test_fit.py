@@ -5,10 +5,11 @@ from io import StringIO
 
 import numpy as np
 import pytest
+from networks import with_limit
 from rich.console import Console
 
 from mpbn_deploy.fit import fit, fit_text
-from mpbn_deploy.hardware import KEYS, HardwareProfile, Limit, load_profile
+from mpbn_deploy.hardware import KEYS, HardwareProfile, load_profile
 from mpbn_deploy.hardware.place import RESOURCES
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout
 
@@ -31,11 +32,6 @@ def network(weight=3, exponent=0, delay=0, maximum=1, readout_bias=0, **neuron):
         Connection(source="hidden", target="out", synapse=Dense(weight=np.array([[1, 2, -3]]))),
     )
     return IntNetwork(populations=populations, connections=connections, timesteps=2, scales={})
-
-
-def with_limit(profile, key, value):
-    limit = Limit(value=value, source="test", basis="derived")
-    return replace(profile, limits={**profile.limits, key: limit})
 
 
 def without(profile, key):

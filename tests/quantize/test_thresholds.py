@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from networks import Residual, enlivened, inputs_for, spiking_network
+from networks import Residual, enlivened, inputs_for, spiking_network, with_limit
 from properties import examples
-from test_fit import with_limit
 from test_quantize import LOIHI2, folded_network, layer
 from torch import nn
 
@@ -24,7 +23,8 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import FloatLif, Lif, bounds
 from mpbn_deploy.quantize import load_calibration, quantize, samples as samples_module
-from mpbn_deploy.quantize.thresholds import choose_values, silence_constants
+from mpbn_deploy.quantize.shared_thresholds import choose_values
+from mpbn_deploy.quantize.thresholds import silence_constants
 from mpbn_deploy.quantize.voltage_samples import sample_voltages, simulated_voltages
 
 LOIHI1 = load_profile("loihi1")
