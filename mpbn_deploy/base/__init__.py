@@ -1,4 +1,4 @@
-"""What every other room uses and nothing of the domain: errors, records, files, commands, progress.
+"""Shared by all rooms, and independent of spiking networks: errors, records, files, commands, progress.
 
 errors         the exception tree, and `did_you_mean`
 records        `@record`, the frozen dataclass that every data type here is

@@ -83,7 +83,7 @@ def execute(command: Command, options: argparse.Namespace) -> int:
     except DeployError as error:
         return _bad_input(str(error), options.json)
     except PermissionError as error:
-        return _bad_input(f"{error.filename}: may not be read ({error.strerror}).", options.json)
+        return _bad_input(f"{error.filename}: {error.strerror}; check its permissions.", options.json)
     except Exception:
         if interrupts.arrived:  # a library may turn an interrupt into any error
             return _interrupted()

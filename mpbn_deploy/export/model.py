@@ -45,7 +45,7 @@ class ExportedModel:
         return {name: lif.threshold for name, lif in self.module.body.named_modules() if isinstance(lif, LIF)}
 
 
-def load(path: Path, options: ExportOptions) -> ExportedModel:
+def load_and_fold(path: Path, options: ExportOptions) -> ExportedModel:
     """Read a model, fold it, and rescale it for the NIR dialect of `options`."""
     if path.suffix == NETX_SUFFIX:
         raise OptionError(
@@ -61,6 +61,7 @@ def load(path: Path, options: ExportOptions) -> ExportedModel:
     if isinstance(module.body, QuantizedBody):
         return _load_integers(path, module, module.body, options)
     announce(f"fold: normalization layers of {path}")
+    # Rescaled before quantization, so that the scales of the integers are those of network.nir.
     folded = in_dialect(fold(trace(module)), options.nir_dialect)
     return ExportedModel(path=path, folded=folded, module=module)
 

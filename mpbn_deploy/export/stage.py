@@ -38,7 +38,7 @@ from ..quantize import Formats, Quantized, load_calibration, quantize, trained_i
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
-from .model import ExportedModel, load, notes_on_target
+from .model import ExportedModel, load_and_fold, notes_on_target
 
 
 @record
@@ -83,7 +83,7 @@ def export(
     folder = Path(out) if out is not None else default_folder(model_path, profile)
     _check(folder, profile, options)
 
-    exported = load(model_path, options)
+    exported = load_and_fold(model_path, options)
     quantized, notes = _quantize(exported, profile, options)
     network = quantized.network
     samples = choose_samples(network, options.samples, options.data or exported.trained_on, options.data_dir)

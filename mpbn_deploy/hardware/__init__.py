@@ -5,7 +5,7 @@
     profile    HardwareProfile, and a one-line summary of each
     keys       the keys that a profile may hold, and the kind of number each is
     problems   finds everything wrong with a profile's text
-    place/     assigns neurons to cores and cores to chips
+    place/     assigns neurons to cores
 """
 
 from typing import TYPE_CHECKING

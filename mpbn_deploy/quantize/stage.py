@@ -1,8 +1,9 @@
 """Quantize: FoldedNetwork + profile -> Quantized, the integer network and its rounding errors.
 
-thresholds  remove the weights of constant channels; fix thresholds within the limits of chip and user
+thresholds  remove the weights of constant channels
 scales      choose the grid of each population: a scale per channel, an exponent per connection
 rounding    round to the nearest integers, and prove that no state can overflow
+thresholds  fix thresholds within the limits of chip and user, where there are such limits
 calibrate   with data: choose the rounding, biases and thresholds that flip the fewest spikes
 cost        compare the integers with the real numbers
 """

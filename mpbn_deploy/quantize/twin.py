@@ -111,7 +111,7 @@ class QuantizedSynapse(TimedLayer):
     def start(self, mantissa: Tensor, quanta: Tensor) -> None:
         """Set the weights to exact multiples of the quanta.
 
-        The real weights from before rounding are no good start: calibration rounds many of them away from
+        The real weights from before rounding are a poor starting point: calibration rounds many of them away from
         the nearest integer, and the first steps of training would undo that.
         """
         self.quanta.copy_(quanta)

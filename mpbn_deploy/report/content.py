@@ -19,8 +19,8 @@ class ReportContent:
 
     `trace` is the integer network's execution of the verified samples. `folded` is the network before
     quantization, and `trained_thresholds` are the thresholds before folding, by population. `files` maps the
-    files that store the network to their sizes in bytes; reading them back gave the same integers. The page
-    omits sections whose optional content is missing.
+    files that store the network to their sizes in bytes; reading network.net back gave the same integers. The
+    page omits sections whose optional content is missing.
     """
 
     title: str

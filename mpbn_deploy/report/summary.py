@@ -121,7 +121,7 @@ def _integers(content: ReportContent) -> Card:
 
 def _files(content: ReportContent) -> Card:
     written = f"{byte_size(sum(content.files.values()))} in {plural(len(content.files), 'file')}"
-    note = f"integers changed on reading back; {written}"
+    note = f"integers changed on reading network.net back; {written}"
     return Card(label="files", value="0", note=note, tone="good")
 
 

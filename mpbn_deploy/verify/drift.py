@@ -150,7 +150,8 @@ class Flip:
 
     def __str__(self) -> str:
         float_does, integer_does = ("fires", "does not") if self.float_fires else ("does not fire", "does")
-        also = f" (so would {', '.join(self.mended_by[1:])})" if self.mended_by[1:] else ""
+        others = ", ".join(self.mended_by[1:])
+        also = f" (undoing {others} restores it too)" if others else ""
         return (
             f"{self.population}, sample {self.sample}, step {self.time_step}, neuron {list(self.index)}: "
             f"the float network {float_does} at {self.float_voltage:.6g} against {self.float_threshold:.6g}, "

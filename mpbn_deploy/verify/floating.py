@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..base import HANG_SECONDS, Array, MissingPackageError, SimulationError, Watch, record, unwatched
-from ..execute import lava as lava_sim
+from ..execute import lava
 from ..execute.reference import close_calls, simulate
 from ..ir import FoldedNetwork, Trace
 
@@ -57,7 +57,7 @@ def check_floating_point(
     `expected` returns the trace of `simulate`, to avoid computing it twice.
     """
     try:
-        spikes = lava_sim.run(folded, inputs, patience=patience, watch=watch).spikes
+        spikes = lava.run(folded, inputs, patience=patience, watch=watch).spikes
     except (MissingPackageError, SimulationError) as error:
         return FloatingCheck(not_run=str(error))
     return _compare(folded, inputs, simulate(folded, inputs) if expected is None else expected(), spikes)

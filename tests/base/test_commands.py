@@ -526,6 +526,8 @@ def test_what_may_not_be_read_is_one_message(capsys):
         name="fit", summary="", details="", add_arguments=lambda parser: None, load=lambda: execute
     )
     assert cli.main(command, []) == 2
-    assert capsys.readouterr().err == "error: locked/manifest.json: may not be read (Permission denied).\n"
+    assert (
+        capsys.readouterr().err == "error: locked/manifest.json: Permission denied; check its permissions.\n"
+    )
     assert cli.main(command, ["--json"]) == 2
-    assert "may not be read" in json.loads(capsys.readouterr().out)["error"]
+    assert "Permission denied" in json.loads(capsys.readouterr().out)["error"]

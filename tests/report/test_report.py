@@ -415,7 +415,8 @@ def test_drift_is_shown(content):
     assert "first 25.00 % 50.00 % 75.00 % 0.0125 12.50 % 0.00 % weight 1,234, leak 2 second" in words
     assert (
         "differs: first, sample 1, step 2, neuron [0, 3]: the float network fires at 0.51 against 0.5, the "
-        "integer network does not at 0.48 against 0.49; cause: weight (so would bias)." in words
+        "integer network does not at 0.48 against 0.49; cause: weight (undoing bias restores it too)."
+        in words
     )
     drift = replace(drift, first_flip=None)
     assert "No spike differs." in words_of(
@@ -610,7 +611,7 @@ def test_each_step_says_what_it_changed(content):
         "accuracy; some-cnn in PyTorch",
         "of 1,234 spikes changed",
         "of 8 predictions changed",
-        "integers changed on reading back; 2 kB in 2 files",
+        "integers changed on reading network.net back; 2 kB in 2 files",
         "of 1,009 values differ, in 1 of 1 execution",
         "cores on 1 chip; no rule violated, 1 not checked",
     ]

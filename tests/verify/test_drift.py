@@ -192,7 +192,7 @@ def test_several_together():
 def test_the_clearest_of_several_that_would_each_mend_it():
     drift = drift_of(layer(1.8, 1.0, 0.6), layer(1, 1, 0), [1])
     assert drift.first_flip.mended_by == ("weight", "bias") and drift.first_flip.cause == "weight"
-    assert str(drift.first_flip).endswith("cause: weight (so would bias)")
+    assert str(drift.first_flip).endswith("cause: weight (undoing bias restores it too)")
     assert drift.population("a").flips["weight"] == 1 and drift.population("a").flips["bias"] == 0
 
 
