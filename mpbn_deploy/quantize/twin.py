@@ -111,8 +111,8 @@ class QuantizedSynapse(TimedLayer):
     def start(self, mantissa: Tensor, quanta: Tensor) -> None:
         """Set the weights to exact multiples of the quanta.
 
-        The real weights from before rounding are a poor starting point: calibration rounds many of them away from
-        the nearest integer, and the first steps of training would undo that.
+        The real weights from before rounding are a poor starting point: calibration rounds many of them away
+        from the nearest integer, and the first steps of training would undo that.
         """
         self.quanta.copy_(quanta)
         self.weight.copy_(mantissa / _spread(self.quanta.double(), mantissa.dim()))
