@@ -1,4 +1,8 @@
-"""To be described."""
+"""Fold normalizations into weights and thresholds: TrainedNetwork -> FoldedNetwork.
+
+The folded network fires the same spikes without batch norms, MPBN, input normalization or pooling layers.
+`stage.py` holds all of it; the equations are in its docstring.
+"""
 
 from typing import TYPE_CHECKING
 

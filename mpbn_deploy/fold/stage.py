@@ -1,6 +1,6 @@
-"""TrainedNetwork -> FoldedNetwork: every normalization gone, one threshold per channel or neuron.
+"""TrainedNetwork -> FoldedNetwork: no normalizations, one threshold per channel or neuron.
 
-Paper Eq. 10, with what it leaves out. A neuron with MPBN fires when
+This is Eq. 10 of the paper, extended to gains of any sign. A neuron with MPBN fires when
 
     gain * (v - mean) / sqrt(variance + epsilon) + offset > threshold
 
@@ -8,9 +8,9 @@ which for gain > 0 is v > folded, with
 
     folded = (threshold - offset) * sqrt(variance + epsilon) / gain + mean.
 
-For gain < 0 dividing flips the comparison to v < folded; negating the channel's weights, bias and
-threshold flips it back, exactly, because leak and reset to zero are odd in v. For gain = 0 the
-neuron fires always or never, by offset > threshold.
+For gain < 0, dividing flips the comparison to v < folded; negating the channel's weights, bias and
+threshold flips it back, exactly, because leak and reset to zero are odd functions of v. For gain = 0, the
+neuron always fires if offset > threshold, and otherwise never.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ ANY_SPIKE = 0.5  # the threshold of a neuron that fires when at least one of its
 
 
 def fold(trained: TrainedNetwork) -> FoldedNetwork:
-    """Fold input normalization, batch norms, pooling and MPBN away.
+    """Fold input normalization, batch norms, pooling and MPBN into weights, biases and thresholds.
 
-    Spikes stay the same, up to decisions closer to the threshold than float64 resolves.
+    Spikes stay the same, except where a voltage is closer to the threshold than float64 resolves.
     """
-    _refuse_taken_name(trained)
+    _check_output_name(trained)
     folding = _Folding(trained.input)
     for step in trained.steps:
         with _named(step.name):
@@ -84,7 +84,7 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
 
 
 class _Folding:
-    """The network as far as it is folded: neurons so far, and the value of every step."""
+    """Builds the folded network step by step: its populations so far, and the value of every step."""
 
     def __init__(self, given: InputFormat) -> None:
         neuron = Input(minimum=given.minimum, maximum=given.maximum)
@@ -97,7 +97,7 @@ class _Folding:
         self.values = {INPUT_NAME: self.algebra.through(_normalization(given), self.algebra.sent(INPUT_NAME))}
 
     def take(self, step: Step) -> None:
-        """Fold one operation: neurons become a population, all else flows into values."""
+        """Fold one operation: neurons become a population, everything else a value."""
         values = [self.values[source] for source in step.sources]
         match step.operation:
             case Spike():
@@ -113,7 +113,7 @@ class _Folding:
                 self.values[step.name] = self.algebra.through(affine, values[0])
 
     def finish(self, last: Step) -> None:
-        """The last value is integrated and never fires (Eq. 3)."""
+        """Add the readout, which integrates the last value and never fires (Eq. 3)."""
         synapses, bias = self.arriving(last, self.values[last.name])
         self.populate(OUTPUT_NAME, last.shape, FloatReadout(bias=compact(bias)), synapses)
 
@@ -125,20 +125,20 @@ class _Folding:
         self.values[name] = self.algebra.sent(name)
 
     def arriving(self, step: Step, value: Value) -> tuple[dict[str, Synapses], Array]:
-        """The value as synapses onto neurons of the step's shape, and a bias for each."""
+        """Return a value as synapses onto neurons of the step's shape, and a bias for each neuron."""
         arriving = self.algebra.onto(value, step.shape)
         bias = np.zeros(step.shape) if value.constant is None else value.constant
         return {source: synapses for (source, _), synapses in arriving.items()}, bias
 
 
-def _refuse_taken_name(trained: TrainedNetwork) -> None:
+def _check_output_name(trained: TrainedNetwork) -> None:
     if any(isinstance(step.operation, Spike) and step.name == OUTPUT_NAME for step in trained.steps):
-        raise FoldError(f"{OUTPUT_NAME}: a LIF of this name, which the readout bears. Rename the module.")
+        raise FoldError(f"{OUTPUT_NAME}: a LIF has the name reserved for the readout. Rename the module.")
 
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """The algebra of values knows no names of layers; its messages get them here."""
+    """Add the name of a step to errors of the algebra of values, which does not know it."""
     try:
         yield
     except NetworkError as error:
@@ -160,7 +160,7 @@ def _affine(
     operation: Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool,
     source: Shape,
 ) -> Affine:
-    """An operation without neurons, on values of a shape."""
+    """Return an operation without neurons as an affine map of values of shape `source`."""
     same = Affine(source=source, shape=step.shape)
     match operation:
         case Flatten():
@@ -202,12 +202,11 @@ def _fold_neuron(
 
 
 def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif, dict[str, Synapses]]:
-    """The largest of spikes is 1 where any is: a neuron without memory counts them."""
+    """Return a max pool of spikes as neurons without memory that fire if any of their inputs does."""
     sent = value.as_sent()
     if sent is None or sent[0] == INPUT_NAME:
         raise FoldError(
-            f"{step.name}: a MaxPool2d of something else than spikes; put it right after a LIF, or pool with "
-            "AvgPool2d."
+            f"{step.name}: MaxPool2d is supported on spikes only; put it right after a LIF, or use AvgPool2d."
         )
     channels = step.shape[0]
     one = np.ones((channels, *(1 for _ in step.shape[1:])))
@@ -218,7 +217,7 @@ def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif,
 def folded_threshold(threshold: float, norm: BatchNorm, shape: Shape) -> Array:
     """Eq. 10: (threshold - offset) * sqrt(variance + epsilon) / gain + mean, one per neuron.
 
-    Zero where the gain is zero: such a neuron compares nothing, see `_express_constants`.
+    Zero where the gain is zero: such neurons do not depend on their voltage, see `_express_constants`.
     """
     gain, offset, mean = (_spread(values, shape) for values in (norm.gain, norm.offset, norm.mean))
     deviation = np.sqrt(_spread(norm.variance, shape) + norm.epsilon)
@@ -227,14 +226,14 @@ def folded_threshold(threshold: float, norm: BatchNorm, shape: Shape) -> Array:
 
 
 def _spread(values: Array, shape: Shape) -> Array:
-    """Channel-wise or element-wise parameters as one value per neuron."""
+    """Broadcast channel-wise or element-wise parameters to one value per neuron."""
     return np.broadcast_to(
         values.reshape(shape) if values.size > shape[0] else per_channel(values, shape), shape
     )
 
 
 def _signs(name: str, gain: Array) -> Array:
-    """+1 or -1 per channel. Neurons of one channel share a kernel, so their gains must agree in sign."""
+    """Return +1 or -1 per channel. Neurons of a channel share a kernel, so their gains must agree in sign."""
     rows = gain.reshape(len(gain), -1)
     mixed = (rows.min(axis=1) < 0) & (rows.max(axis=1) > 0)
     if mixed.any():
@@ -249,11 +248,11 @@ def _signs(name: str, gain: Array) -> Array:
 def _express_constants(
     constant: Array, always: Array, synapses: dict[str, Synapses], bias: Array, threshold: Array
 ) -> tuple[dict[str, Synapses], Array, Array]:
-    """Neurons of gain zero fire `always` or never, whatever arrives.
+    """Make neurons of gain zero fire `always` or never, independent of their input.
 
-    A channel of such neurons needs no input: a bias of 2 (always) or 0 (never) against a threshold
-    of 1, which a chip that wants positive thresholds can hold too. Single ones among others keep
-    their kernel and get an infinite threshold.
+    If all neurons of a channel have gain zero, the channel gets zero weights and a bias of 2 (always) or
+    0 (never) with a threshold of 1, which also suits chips that need positive thresholds. Single neurons in
+    other channels keep their kernel and get an infinite threshold.
     """
     threshold = np.where(constant, np.where(always, -np.inf, np.inf), threshold)
     whole = constant.reshape(len(constant), -1).all(axis=1)

@@ -1,4 +1,25 @@
-"""To be described."""
+"""The network representations that all other rooms share: trained, folded and integer networks.
+
+    TrainedNetwork  --fold-->  FoldedNetwork  --quantize-->  IntNetwork  --execute-->  Trace
+
+Everything is a frozen record of NumPy arrays that is checked when it is made. No torch.
+
+    trained          TrainedNetwork: the operations of a trained model in order of execution
+    graph            Population, Connection and Network, shared by folded and integer networks
+    folded, integer  FoldedNetwork (real numbers) and IntNetwork (integers), with their checks
+    neurons          the kinds of neurons and their equations
+    membranes        the neuron update, written once for integers and real numbers
+    synapses         Dense and Conv2d: the linear maps between populations
+    composition      composes and adds synapses
+    pooling          pooling layers as synapses
+    values           sums of linear maps plus a constant, as they accumulate between two neurons
+    receptive        receptive and projective fields of convolutions
+    counts           numbers of synapses, fan-in and fan-out
+    intervals        proved bounds of currents and voltages
+    exact_floats     the narrowest float type that computes a connection exactly
+    dequantize       IntNetwork -> FoldedNetwork: the real numbers that the integers represent
+    trace            Trace: spikes, voltages and outputs of an execution; checks of inputs
+"""
 
 from typing import TYPE_CHECKING
 
@@ -29,6 +50,7 @@ if TYPE_CHECKING:
         synapses_out_of as synapses_out_of,
         unit_weights as unit_weights,
     )
+    from .dequantize import real_network as real_network
     from .exact_floats import (
         exact_float as exact_float,
         largest_sum as largest_sum,
@@ -47,7 +69,6 @@ if TYPE_CHECKING:
         bounds as bounds,
         state_intervals as state_intervals,
     )
-    from .meaning import real_network as real_network
     from .membranes import (
         AnyNetwork as AnyNetwork,
         AnyPopulation as AnyPopulation,

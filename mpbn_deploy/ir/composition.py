@@ -1,9 +1,9 @@
-"""Linear maps put together into synapses: two in a row, or two side by side.
+"""Compose linear maps into synapses: one after the other, or added.
 
-Between two populations the IR knows `Dense` and `Conv2d`, whose currents add. Pooling, scaling and
-convolutions without a neuron between them become one of them, exactly: weights are float64, and
-integers below 2**53 stay integers. Where one kernel does not serve all neurons, because those at a
-border read fewer pixels, each window of the target has a convolution of its own.
+The IR connects populations with `Dense` and `Conv2d`, whose currents add. Pooling, scaling and
+convolutions without a neuron between them are composed into such synapses, exactly: weights are float64,
+so integers below 2**53 stay integers. Neurons at a border read fewer pixels; where one kernel cannot
+express that, the target is split into windows, each with its own convolution.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..base import Array, NetworkError, record
 from .receptive import Axis, axes, source_channels
 from .synapses import Conv2d, Dense, Pair, Shape, Synapse, apply_synapse, output_shape, real_weight
 
-Synapses = tuple[Synapse, ...]  # from one source to one target: what they give adds up
+Synapses = tuple[Synapse, ...]  # from one source to one target: their currents add
 
-# Weights of a matrix that a convolution may grow into: half a gigabyte.
+# The largest number of weights of a matrix made from a convolution: half a gigabyte.
 LARGEST_DENSE = 2**26
 
 
 def pool_synapse(
     channels: int, kernel: Pair, stride: Pair, padding: Pair = (0, 0), weight: float = 1.0
 ) -> Conv2d:
-    """Each channel's sum over a window, times `weight`: 1 / (height * width) makes it the average."""
+    """Sum each channel over a window, times `weight`; a weight of 1 / (height * width) gives the average."""
     kernels = np.full((channels, 1, *kernel), weight, np.float64)
     return Conv2d(weight=kernels, stride=stride, padding=padding, groups=channels)
 
@@ -45,7 +45,7 @@ def diagonal_synapse(values: Array, shape: Shape) -> Synapse:
     if values.size == shape[0] and len(shape) == 3:
         return Conv2d(weight=values.reshape(-1, 1, 1, 1), groups=shape[0])
     size = prod(shape)
-    _refuse_large((size, size), LARGEST_DENSE)
+    _check_size((size, size), LARGEST_DENSE)
     return Dense(weight=np.diag(np.broadcast_to(values, shape).ravel()))
 
 
@@ -57,12 +57,12 @@ def compose(
     between: Shape | None = None,
     limit: int = LARGEST_DENSE,
 ) -> Synapses:
-    """target = second(first(source)), in as few synapses as can be
+    """target = second(first(source)), in as few synapses as possible
 
-    Two convolutions make one for each window of the target (see `_windows`), mostly one for all; a
-    matrix among them makes a matrix, and so do many windows where it has fewer weights. More than
-    `limit` weights are refused. `between` is the shape in which the second reads the first, where
-    that differs from the one that the first gives.
+    Two convolutions give one convolution per window of the target (see `_windows`), usually a single one.
+    The result is a matrix if either map is one, or if a matrix has fewer weights than all windows together.
+    Raises if it would have more than `limit` weights. `between` is the shape in which the second map reads
+    the result of the first, if the result is reshaped.
     """
     given = output_shape(first, source_shape)
     middle = given if between is None else between
@@ -74,11 +74,11 @@ def compose(
             return tuple(_chain(first, _part(second, target, *ends)) for ends in windows)
         first = as_dense(first, source_shape, limit)
     if isinstance(first, Conv2d):
-        _refuse_large((len(second.weight), prod(source_shape)), limit)
+        _check_size((len(second.weight), prod(source_shape)), limit)
         rows = real_weight(second).reshape(-1, *given)
         return (Dense(weight=_adjoint(first, rows, source_shape)),)
     if isinstance(second, Conv2d):
-        _refuse_large((prod(output_shape(second, middle)), prod(source_shape)), limit)
+        _check_size((prod(output_shape(second, middle)), prod(source_shape)), limit)
         columns = real_weight(first).T.reshape(-1, *middle)
         return (Dense(weight=apply_synapse(second, columns).reshape(len(columns), -1).T),)
     return (Dense(weight=real_weight(second) @ real_weight(first)),)
@@ -91,7 +91,7 @@ def through(first: Synapses, second: Synapse, source_shape: Shape, *, between: S
 
 
 def add(first: Synapses, second: Synapses, source_shape: Shape, limit: int = LARGEST_DENSE) -> Synapses:
-    """target = first(source) + second(source): in one synapse where one can hold both"""
+    """target = first(source) + second(source), merged into one synapse where possible"""
     together = list(first)
     for synapse in second:
         found = (_beside(one, synapse, source_shape) for one in together)
@@ -106,31 +106,31 @@ def add(first: Synapses, second: Synapses, source_shape: Shape, limit: int = LAR
 
 
 def matrix(synapses: Synapses, source_shape: Shape, limit: int = LARGEST_DENSE) -> Dense:
-    """The sum of synapses as one matrix."""
+    """Return the sum of synapses as one matrix."""
     first, *others = (as_dense(synapse, source_shape, limit).weight for synapse in synapses)
     return Dense(weight=sum(others, first))
 
 
 def _are_fewer(parts: Sequence[object], weights: int, matrix_shape: Pair, limit: int) -> bool:
-    """Whether convolutions are the way: a single one always is, several where a matrix has more weights."""
+    """Whether to keep convolutions: a single one always, several unless a matrix has fewer weights."""
     return len(parts) == 1 or (bool(parts) and weights <= min(limit, prod(matrix_shape)))
 
 
 def as_dense(synapse: Synapse, source_shape: Shape, limit: int = LARGEST_DENSE) -> Dense:
-    """The same map as a matrix, refused where it has more than `limit` weights."""
+    """Return the same map as a matrix; raise if it has more than `limit` weights."""
     if isinstance(synapse, Dense):
         return Dense(weight=real_weight(synapse))
     target = output_shape(synapse, source_shape)
-    _refuse_large((prod(target), prod(source_shape)), limit)
-    # A picture padded beyond all measure could be a matrix, but never be convolved.
+    _check_size((prod(target), prod(source_shape)), limit)
+    # With excessive padding the matrix may fit in memory while the padded picture does not.
     padded = [size + 2 * padding for size, padding in zip(source_shape[1:], synapse.padding, strict=True)]
-    _refuse_large((prod(target), source_shape[0] * prod(padded)), 4 * limit)
+    _check_size((prod(target), source_shape[0] * prod(padded)), 4 * limit)
     matrix = np.zeros((*target, *source_shape))
     kernel = regroup(real_weight(synapse), synapse.groups, 1)
     rows, columns = axes(synapse, source_shape, target)
     for down, right in np.ndindex(kernel.shape[2:]):
         (y, row), (x, column) = rows.through(down), columns.through(right)
-        # Index arrays that are apart come first: [y, x, output, input]
+        # NumPy puts the axes of separated index arrays first: [y, x, output, input]
         matrix[:, np.r_[y][:, None], np.r_[x], :, np.r_[row][:, None], np.r_[column]] = kernel[
             :, :, down, right
         ]
@@ -138,7 +138,7 @@ def as_dense(synapse: Synapse, source_shape: Shape, limit: int = LARGEST_DENSE) 
 
 
 def regroup(weight: Array, groups: int, fewer: int) -> Array:
-    """Kernels [output, input / groups, y, x] in fewer groups, zero where an old group did not reach."""
+    """Rewrite kernels [output, input / groups, y, x] in fewer groups; weights across old groups are zero."""
     if groups == fewer:
         return weight
     inputs = weight.shape[1] * groups // fewer
@@ -152,19 +152,19 @@ def regroup(weight: Array, groups: int, fewer: int) -> Array:
 
 @record
 class _Stretch:
-    """Rows (or columns) of the target, `first` up to `end`, for which the second uses the taps `taps`."""
+    """Target rows (or columns) `first` to `end - 1`, for which the second convolution uses the same taps."""
 
     first: int
     end: int
-    taps: Array  # whether each is used
+    taps: Array  # bool per tap
 
 
 def _windows(first: Conv2d, second: Conv2d, source_shape: Shape) -> list[tuple[_Stretch, _Stretch]]:
-    """Rows and columns of the target in each of which the second can be chained with the first.
+    """Split the target into windows (rows, columns) in each of which one chained kernel is exact.
 
-    Beyond the border of the first one's result the second reads zeros, but a chained kernel reads
-    there what the first would have computed. Where that is not zero, neurons that read it get a
-    window of their own, whose kernel lacks those taps.
+    The second convolution reads zeros beyond the border of the first one's result, but a chained kernel
+    would read what the first computes there. Neurons for which that differs from zero get their own
+    window, whose kernel lacks those taps.
     """
     middle = output_shape(first, source_shape)
     shape = output_shape(second, middle)
@@ -173,7 +173,7 @@ def _windows(first: Conv2d, second: Conv2d, source_shape: Shape) -> list[tuple[_
 
 
 def _part(second: Conv2d, target: Shape, rows: _Stretch, columns: _Stretch) -> Conv2d:
-    """What the second does in one window of its target."""
+    """Return the second convolution restricted to one window of its target."""
     return replace(
         second,
         weight=second.weight * (rows.taps[:, None] & columns.taps),
@@ -182,7 +182,7 @@ def _part(second: Conv2d, target: Shape, rows: _Stretch, columns: _Stretch) -> C
 
 
 def _stretches(first: Axis, second: Axis) -> list[_Stretch]:
-    """The second's window along one axis, cut where neighbours cannot use the same taps."""
+    """Cut the second convolution's window along one axis where neighbours cannot use the same taps."""
     needed, wrong = _reads(first, second)
     stretches: list[_Stretch] = []
     start, used, unused = 0, needed[0], wrong[0]
@@ -197,9 +197,9 @@ def _stretches(first: Axis, second: Axis) -> list[_Stretch]:
 
 
 def _reads(first: Axis, second: Axis) -> tuple[Array, Array]:
-    """[row, tap]: whether the second's tap reads a pixel of the first's result; or, wrongly, one beyond it.
+    """Return two masks [row, tap]: taps that read a pixel of the first's result, and taps that read outside.
 
-    A tap does not matter where all that the first would read for its pixel lies outside of the source.
+    Both leave out taps whose receptive field lies entirely outside the source: they read zero anyway.
     """
     pixel = second.read(np.arange(second.first, second.end))
     matters = first.inside(first.read(pixel)).any(axis=-1)
@@ -234,7 +234,7 @@ def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
 
 
 def _chained_shape(first: Conv2d, second: Conv2d) -> Shape:
-    """The shape of the weight that holds the taps of both."""
+    """Return the shape of the chained weight."""
     near, far, _ = _tap_steps(first, second)
     sides = zip(near, first.weight.shape[2:], far, second.weight.shape[2:], strict=True)
     height, width = (a * (inner - 1) + b * (outer - 1) + 1 for a, inner, b, outer in sides)
@@ -243,17 +243,17 @@ def _chained_shape(first: Conv2d, second: Conv2d) -> Shape:
 
 
 def _tap_steps(first: Conv2d, second: Conv2d) -> tuple[Pair, Pair, Pair]:
-    """How far apart the taps of each lie in the kernel of both, and the dilation of that kernel."""
+    """Return the tap spacing of each convolution within the chained kernel, and that kernel's dilation."""
     near, far = first.dilation, _pair(s * d for s, d in zip(first.stride, second.dilation, strict=True))
     sides = zip(near, first.weight.shape[2:], far, second.weight.shape[2:], strict=True)
-    # A kernel of one tap takes no steps, so any step will do.
+    # The spacing of a single tap is arbitrary.
     dilation = _pair(gcd(a * (inner > 1), b * (outer > 1)) or 1 for a, inner, b, outer in sides)
     steps = [_pair(max(1, a // b) for a, b in zip(taps, dilation, strict=True)) for taps in (near, far)]
     return steps[0], steps[1], dilation
 
 
 def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:
-    """rows . first: each row [channels, y, x] over the result of a convolution, as one over its source"""
+    """rows @ first: map rows [channels, y, x] over a convolution's result to rows over its source"""
     total = np.zeros((len(rows), *source_shape))
     down, across = axes(first, source_shape, rows.shape[1:])
     for kernel, values, part in zip(
@@ -273,7 +273,7 @@ def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:
 
 
 def _beside(first: Synapse, second: Synapse, source_shape: Shape) -> Synapse | None:
-    """first + second as one synapse, where one can hold both"""
+    """first + second as one synapse; None where one synapse cannot express the sum"""
     if isinstance(first, Dense) and isinstance(second, Dense):
         return Dense(weight=real_weight(first) + real_weight(second))
     if isinstance(first, Dense) or isinstance(second, Dense) or first.silent != second.silent:
@@ -283,14 +283,14 @@ def _beside(first: Synapse, second: Synapse, source_shape: Shape) -> Synapse | N
 
 
 def _common_stride(first: Conv2d, second: Conv2d, target: Shape) -> Pair | None:
-    """The stride of both, where they agree; one output pixel has any stride."""
+    """Return the stride that both have; the stride of a single output pixel is arbitrary."""
     pairs = zip(first.stride, second.stride, target, strict=True)
     strides = [a if a == b or size == 1 else 0 for a, b, size in pairs]
     return _pair(strides) if all(strides) else None
 
 
 def _side_by_side(first: Conv2d, second: Conv2d, source_shape: Shape, stride: Pair) -> Conv2d:
-    """Both kernels laid into one frame of taps that reaches as far as either of them."""
+    """Add both kernels in one kernel large enough for the taps of either."""
     groups = gcd(first.groups, second.groups)
     target = output_shape(first, source_shape)
     frames = [
@@ -312,7 +312,7 @@ def _side_by_side(first: Conv2d, second: Conv2d, source_shape: Shape, stride: Pa
 
 
 def _frame(first: Conv2d, second: Conv2d, axis: int, source: int, target: int, stride: int) -> Pair:
-    """The padding and size of a kernel that holds the taps of both and gives `target` pixels."""
+    """Return the padding and size of a kernel that holds the taps of both and gives `target` pixels."""
     padding = max(first.padding[axis], second.padding[axis])
     end = max(
         synapse.dilation[axis] * (synapse.weight.shape[2 + axis] - 1) - synapse.padding[axis]
@@ -333,7 +333,7 @@ def _pair(values: Iterable[int]) -> Pair:
     return vertical, horizontal
 
 
-def _refuse_large(shape: Pair, limit: int) -> None:
+def _check_size(shape: Pair, limit: int) -> None:
     if prod(shape) > limit:
         raise NetworkError(
             "synapse", [f"a matrix of {shape[0]} x {shape[1]} weights would be needed; allowed are {limit}"]

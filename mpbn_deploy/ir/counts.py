@@ -1,9 +1,9 @@
-"""How many synapses there are: of a connection, into each neuron and out of each neuron.
+"""Count synapses: per connection, into each neuron (fan-in) and out of each neuron (fan-out).
 
-A weight of zero is no synapse. With `zeros` those count that a chip stores with others: all weights of a row
-(those of one source neuron, or of one input of a kernel, onto the targets of its group) in which at least
-one is not zero. A weight of a kernel counts at every place where it is used, so borders, strides, dilations,
-groups and silent windows are all in. What a synapse stores (`weight.size`) is another number.
+A weight of zero is no synapse. With `zeros`, zeros count if a chip stores them along with others: all weights
+of a row (those of one source neuron, or of one input of a kernel, onto the targets of its group) in which at
+least one weight is not zero. A kernel weight counts once per position at which it is used, so borders,
+strides, dilations, groups and silent borders are accounted for; `weight.size` counts it once.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from .synapses import Conv2d, Dense, Shape, Synapse, apply_synapse
 
 
 def fan_in(network: IntNetwork, population: IntPopulation) -> Array:
-    """Per neuron of a population, the synapses that end at it, over all connections."""
+    """Return the fan-in of each neuron of a population, over all connections."""
     entering = incoming(network.connections, population.name)
     return sum((connection_fan_in(network, c) for c in entering), np.zeros(population.shape, int))
 
 
 def fan_out(network: IntNetwork, population: IntPopulation) -> Array:
-    """Per neuron of a population, the synapses that begin at it, over all connections."""
+    """Return the fan-out of each neuron of a population, over all connections."""
     leaving = [c for c in network.connections if c.source == population.name]
     return sum((connection_fan_out(network, c) for c in leaving), np.zeros(population.shape, int))
 
 
 def connection_fan_in(network: IntNetwork, connection: Connection) -> Array:
-    """Per target neuron, the synapses of one connection."""
+    """Return the fan-in of each target neuron from one connection."""
     return synapses_into(connection.synapse, *_shapes(network, connection))
 
 
 def connection_fan_out(network: IntNetwork, connection: Connection) -> Array:
-    """Per source neuron, the synapses of one connection."""
+    """Return the fan-out of each source neuron into one connection."""
     return synapses_out_of(connection.synapse, *_shapes(network, connection))
 
 
 def connection_synapses(network: IntNetwork, connection: Connection) -> int:
-    """All synapses of one connection."""
+    """Return the number of synapses of one connection."""
     return count_synapses(connection.synapse, *_shapes(network, connection))
 
 
@@ -59,13 +59,13 @@ def _shapes(network: IntNetwork, connection: Connection) -> tuple[Shape, Shape]:
 
 
 def unit_weights(synapse: Synapse, *, zeros: bool = False) -> Synapse:
-    """The same synapse with a weight of one wherever there is a synapse, and zero elsewhere."""
+    """Replace every weight by one where there is a synapse, and by zero elsewhere."""
     groups = synapse.groups if isinstance(synapse, Conv2d) else 1
     return replace(synapse, weight=counted(synapse.weight != 0, groups, zeros=zeros), exponent=0)
 
 
 def counted(there: Array, groups: int = 1, *, zeros: bool = False) -> Array:
-    """Numbers of synapses [target, ...]; with `zeros`, at least one for each target of a non-empty row."""
+    """Return numbers of synapses [target, ...]; with `zeros`, at least one per target of a non-empty row."""
     if zeros:
         rows = there.reshape(groups, -1, *there.shape[1:])
         there = np.maximum(rows, rows.any(axis=1, keepdims=True)).reshape(there.shape)
@@ -73,7 +73,7 @@ def counted(there: Array, groups: int = 1, *, zeros: bool = False) -> Array:
 
 
 def count_synapses(synapse: Synapse, source: Shape, target: Shape, *, products: bool = False) -> int:
-    """How many synapses a connection has; as `products`, zeros and what reads the padding are counted too."""
+    """Count the synapses of a connection; with `products`, count zeros and reads of the padding too."""
     match synapse:
         case Dense(weight=weight):
             return weight.size if products else int(np.count_nonzero(weight))
@@ -88,13 +88,13 @@ def count_synapses(synapse: Synapse, source: Shape, target: Shape, *, products: 
 
 
 def synapses_into(synapse: Synapse, source: Shape, target: Shape) -> Array:
-    """[target]: how many synapses end at each neuron."""
+    """Return the fan-in of each target neuron."""
     counts: Array = sum_of_weights(unit_weights(synapse), source).astype(int).reshape(target)
     return counts
 
 
 def synapses_out_of(synapse: Synapse, source: Shape, target: Shape) -> Array:
-    """[source]: how many synapses begin at each neuron."""
+    """Return the fan-out of each source neuron."""
     match synapse:
         case Dense(weight=weight):
             leaving: Array = np.count_nonzero(weight, axis=0)
@@ -113,10 +113,10 @@ def synapses_out_of(synapse: Synapse, source: Shape, target: Shape) -> Array:
 
 
 def sum_of_weights(synapse: Synapse, source: Shape) -> Array:
-    """What arrives at each neuron when every source sends a one.
+    """Return the input of each neuron when every source sends a one.
 
-    Zero padding sends nothing, so a border neuron simply has fewer terms. The channels of a kernel may be
-    summed first: all of them see the same picture of ones.
+    Zero padding sends nothing, so neurons at a border have fewer terms. The input channels of a kernel can
+    be summed first, because all of them read the same picture of ones.
     """
     if isinstance(synapse, Conv2d):
         together = synapse.weight.sum(axis=1, keepdims=True, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Integers in floats: which float holds every sum of a connection exactly."""
+"""Choose the narrowest float type that computes every sum of a connection exactly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every in
 
 
 def largest_sum(connection: Connection, source: Population[Input | AnyNeuron]) -> float:
-    """Return the sum of all |weight * value| of a neuron, the largest of all neurons.
+    """Return the largest sum of |weight * value| over the inputs of any neuron.
 
-    No partial sum, in whatever order it is taken, is larger.
+    It bounds every partial sum, in any order of summation.
     """
     weight = np.abs(connection.synapse.weight.astype(np.float64))
     largest_value = max(map(abs, value_range(source.neuron)))
@@ -23,7 +23,7 @@ def largest_sum(connection: Connection, source: Population[Input | AnyNeuron]) -
 
 
 def exact_float(largest: float) -> type[np.floating[Any]] | None:
-    """Return the narrowest float that holds every integer up to this sum; None where float64 does not."""
+    """Return the narrowest float type that holds every integer up to this sum; None if float64 does not."""
     if largest < EXACT_FLOAT32:
         return np.float32
     return np.float64 if largest < EXACT_FLOAT64 else None

@@ -1,7 +1,6 @@
-"""The folded network: what remains of a trained one when every normalization is gone.
+"""FoldedNetwork: a network of real numbers whose normalizations are folded into weights and thresholds.
 
-Populations of plain neurons, each channel or neuron with a threshold of its own, and connections that are
-single linear maps.
+It has populations of plain neurons, with one threshold per channel or per neuron, connected by linear maps.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What float and integer networks share: populations, the connections between them, and order.
+"""The graph that folded and integer networks share: populations and the connections between them.
 
-A network is a set of *populations* (neurons that share a shape) and *connections* (one linear
-map from the spikes of a source to the current of a target). Several connections may enter one
-population, and then their currents add: that is all a residual block is.
+A network is a list of *populations* (neurons that share a shape and an update rule) and *connections* (a
+linear map from the spikes of a source to the current of a target). The currents of several connections
+into one population add, which is how residual blocks are expressed.
 
-`Network` is what the integer and the folded network share: the input first, then `layers` of neurons.
+`Network` is the base class of `FoldedNetwork` and `IntNetwork`: the input first, then `layers` of neurons.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .synapses import Border, Conv2d, Dense, Shape, Synapse, output_shape
 
 NeuronT = TypeVar("NeuronT", covariant=True)  # a population of LIF neurons is one of neurons
 OtherT = TypeVar("OtherT")
-MOST_TIMESTEPS = 10_000  # far more than any network is trained for; a file must not keep us busy for ever
+MOST_TIMESTEPS = 10_000  # far more than any network is trained for; bounds the run time of a damaged file
 
 
 @record
 class Population(Generic[NeuronT]):
-    """Neurons that share a shape, (channels, height, width) or (features,), and a rule."""
+    """Neurons that share a shape, (channels, height, width) or (features,), and an update rule."""
 
     name: str
     shape: Shape
@@ -39,7 +39,7 @@ class Population(Generic[NeuronT]):
         return prod(self.shape)
 
     def with_neuron(self, neuron: OtherT) -> Population[OtherT]:
-        """Return the same population under another rule; itself, where a match told the kind of its own."""
+        """Return the population with another neuron; itself if it is the same one, with a narrower type."""
         if neuron is self.neuron:
             return cast(Population[OtherT], self)
         return Population(name=self.name, shape=self.shape, neuron=neuron)
@@ -49,8 +49,8 @@ class Population(Generic[NeuronT]):
 class Connection:
     """Spikes of `source` at step k become current of `target` at step k + delay.
 
-    A delay of zero is the ordinary feed-forward connection: within one time step, spikes travel
-    through the whole network. Pipelines of a simulator or a chip are not counted here.
+    A delay of zero is an ordinary feed-forward connection: spikes travel through the whole network within
+    one time step. Pipeline delays of a simulator or chip are not included.
     """
 
     source: str
@@ -71,7 +71,7 @@ class Network(Generic[NeuronT]):
     connections: tuple[Connection, ...]
     timesteps: int
 
-    # A network refuses, when it is made, to have anything but one input and neurons behind it.
+    # Subclasses check in __post_init__ that the first population, and no other, is the input.
 
     @property
     def input(self) -> Population[Input]:
@@ -83,7 +83,7 @@ class Network(Generic[NeuronT]):
 
     @property
     def layers(self) -> tuple[Population[NeuronT], ...]:
-        """All populations but the input."""
+        """All populations except the input."""
         return cast(tuple[Population[NeuronT], ...], self.populations[1:])
 
     @property
@@ -92,7 +92,7 @@ class Network(Generic[NeuronT]):
 
     @property
     def is_chain(self) -> bool:
-        """Whether each population feeds just the next one, at once."""
+        """Whether each population connects only to the next one, without delay."""
         hops = [(c.source, c.target, c.delay) for c in self.connections]
         return hops == [(a.name, b.name, 0) for a, b in pairwise(self.populations)]
 
@@ -103,36 +103,27 @@ class Network(Generic[NeuronT]):
         return next(population for population in self.layers if population.name == name)
 
     def entering(self, name: str) -> list[Connection]:
-        """The connections into one population, in the order in which they are listed."""
+        """Return the connections into one population, in the order of the network."""
         return incoming(self.connections, name)
 
 
 def incoming(connections: Iterable[Connection], target: str) -> list[Connection]:
-    """The connections into one population, in the order in which they are listed."""
+    """Return the connections into one population, in the order of the network."""
     return [connection for connection in connections if connection.target == target]
 
 
-def depths(populations: Sequence[Population[Any]], connections: Sequence[Connection]) -> dict[str, int]:
-    """How many connections lie between the input and each population, on the longest path."""
-    found: dict[str, int] = {}
-    for population in populations:
-        sources = [c.source for c in incoming(connections, population.name) if c.delay == 0]
-        found[population.name] = max((found[source] + 1 for source in sources), default=0)
-    return found
-
-
 def input_problems(populations: Sequence[Population[Any]]) -> list[str]:
-    """A network has one input, its first population, and neurons behind it."""
+    """Check that the first population, and no other, is the input."""
     if len(populations) < 2 or not isinstance(populations[0].neuron, Input):
         return ["the first population must be the input, and at least one must follow it"]
     return [f"{p.name}: a second input" for p in populations[1:] if isinstance(p.neuron, Input)]
 
 
 def graph_problems(populations: Sequence[Population[Any]], connections: Sequence[Connection]) -> list[str]:
-    """All that is wrong with the structure of a network; empty when nothing is."""
+    """List the structural problems of a network; empty if there are none."""
     names = [population.name for population in populations]
     shapes = {population.name: population.shape for population in populations}
-    problems = [f"{name}: {names.count(name)} populations bear this name" for name in _repeated(names)]
+    problems = [f"{name}: {names.count(name)} populations have this name" for name in _repeated(names)]
     problems += [
         f"{p.name}: shape {p.shape}; allowed are (features,) and (channels, height, width), all above zero"
         for p in populations
@@ -153,14 +144,14 @@ def graph_problems(populations: Sequence[Population[Any]], connections: Sequence
 
 
 def broadcast_problems(label: str, values: Array, shape: Shape) -> list[str]:
-    """A parameter holds one value per neuron, or one per channel with ones after it."""
+    """Check that a parameter has one value per neuron, or one per channel as (channels, 1, 1)."""
     if values.shape in (shape, (shape[0], *(1 for _ in shape[1:]))):
         return []
     return [f"{label} has shape {values.shape}; the population has {shape}"]
 
 
 def timestep_problems(timesteps: int) -> list[str]:
-    """Networks run for a number of time steps that somebody might wait for."""
+    """Check that the number of time steps is in range."""
     if 1 <= timesteps <= MOST_TIMESTEPS:
         return []
     return [f"timesteps {timesteps}; allowed are 1..{MOST_TIMESTEPS}"]
@@ -194,7 +185,7 @@ def _synapse_problems(label: str, synapse: Synapse, source: Shape, target: Shape
             if groups < 1 or channels != groups * weight.shape[1] or weight.shape[0] % groups:
                 return [f"{label}: weight {weight.shape} in {groups} groups on {channels} channels"]
             if min(*synapse.stride, *synapse.dilation) < 1 or min(synapse.padding) < 0:
-                return [f"{label}: stride and dilation must be above zero, padding not below"]
+                return [f"{label}: stride and dilation must be above zero, padding not negative"]
             if (shape := output_shape(synapse, source)) != target:
                 return [f"{label}: gives shape {shape}, but the target has {target}"]
             return _border_problems(label, synapse.silent, target)
@@ -208,12 +199,12 @@ def _border_problems(label: str, silent: Border, target: Shape) -> list[str]:
     if min(min(ends) for ends in silent) >= 0 and min(inner) > 0:
         return []
     return [
-        f"{label}: silent border {silent} of a target {target}; some of it must be left, none is negative"
+        f"{label}: silent border {silent} of {target}; it must not be negative, nor cover the whole target"
     ]
 
 
 def _order_problems(names: Sequence[str], connections: Sequence[Connection]) -> list[str]:
-    """Populations must be listed so that spikes of one time step flow from first to last."""
+    """Check that undelayed connections have no cycles and lead from earlier to later populations."""
     instant = [c for c in connections if c.delay == 0]
     sorter = TopologicalSorter({n: [c.source for c in instant if c.target == n] for n in names})
     try:

@@ -1,9 +1,8 @@
-"""The integer network: the contract that simulators, file formats, Lava and the fit check share.
+"""IntNetwork: the integer network that executors, file formats and the fit check share.
 
-The arithmetic is that of Loihi's leaky integrate-and-fire neuron as Lava's fixed-point model
-defines it. States (current, voltage) count in units of 2**-6 of a weight. The widths of the
-states are those of that neuron, 24 bits with sign; a network whose states could leave them is
-not refused here, but `bounds` proves whether they can, and `simulate` stops if they do.
+The arithmetic is that of Loihi's leaky integrate-and-fire neuron as Lava's fixed-point model defines it.
+States (current, voltage) are signed 24-bit integers in units of 2**-6 of a weight. A network whose states
+might overflow is still valid: `bounds` proves whether they can, and the reference stops if they do.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ IntPopulation = Population[Neuron]
 class IntNetwork(Network[Neuron]):
     """A network of integers.
 
-    `scales` says what the integers mean: per population, one factor per channel, so that
-    real voltage = voltage / (2**6 * scale). No simulator needs it.
+    `scales` maps integers back to real numbers, with one factor per channel of a population:
+    real voltage = voltage / (2**6 * scale). Executors do not need it.
     """
 
     scales: Mapping[str, Array]
@@ -50,7 +49,7 @@ def _problems(network: IntNetwork) -> list[str]:
     if problems := input_problems(network.populations):
         return problems
     problems = [
-        f"{p.name}: a readout that is not the last population"
+        f"{p.name}: a readout, but not the last population"
         for p in network.layers[:-1]
         if not fires(p.neuron)
     ]
@@ -61,7 +60,7 @@ def _problems(network: IntNetwork) -> list[str]:
         if not -STATE_EXPONENT <= (exponent := connection.synapse.exponent) <= LARGEST_EXPONENT:
             problems.append(
                 f"{connection.label}: weight exponent {exponent}; allowed are -6..{LARGEST_EXPONENT}: "
-                "below, states are no integers, above, they hold none"
+                "smaller ones make states fractional, larger ones overflow them"
             )
     source = network.input_range
     if source.minimum > source.maximum:
@@ -87,7 +86,7 @@ def _membrane_problems(name: str, neuron: Lif | Readout, shape: Shape) -> list[s
     if not 0 <= neuron.bias_exponent <= LARGEST_EXPONENT:
         problems.append(f"{name}: bias exponent {neuron.bias_exponent}; allowed are 0..{LARGEST_EXPONENT}")
     elif np.abs(neuron.bias.astype(np.float64)).max() * 2**neuron.bias_exponent > STATE_LIMIT:
-        problems.append(f"{name}: biases beyond the largest voltage, {STATE_LIMIT}")
+        problems.append(f"{name}: biases exceed the largest voltage, {STATE_LIMIT}")
     for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
         if not 0 <= decay <= DECAY_ONE:
             problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
@@ -97,7 +96,7 @@ def _membrane_problems(name: str, neuron: Lif | Readout, shape: Shape) -> list[s
 def _threshold_problems(name: str, neuron: Lif, shape: Shape) -> list[str]:
     problems = _parameter_problems(f"{name}: threshold", neuron.threshold, shape)
     if np.abs(neuron.threshold).max() > THRESHOLD_LIMIT:
-        problems.append(f"{name}: thresholds beyond {THRESHOLD_LIMIT}, which no voltage reaches")
+        problems.append(f"{name}: thresholds exceed {THRESHOLD_LIMIT}, which no voltage reaches")
     return problems
 
 

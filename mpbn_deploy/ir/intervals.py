@@ -1,12 +1,12 @@
-"""What no input can exceed: intervals of every current and voltage of an integer network.
+"""Prove intervals of every current and voltage of a network, for all inputs in range.
 
 For each neuron, with source values between `low` and `high` and weights w,
 
     current_high = 2**6 * (sum of w*high over w > 0  +  sum of w*low over w < 0)
     voltage_high = keep * min(voltage_high, threshold) + current_high + bias     (per time step)
 
-because a neuron whose voltage passed its threshold was reset. Likewise below, with zero as the
-reset value. The bound holds for every input in range and every time step of a sample.
+because a neuron whose voltage exceeds its threshold is reset to zero; the lower bounds are analogous.
+They hold for every input in range and every time step of a sample.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Interval = tuple[Array, Array]
 
 @record
 class Bound:
-    """The intervals that hold all currents and voltages of one population."""
+    """Intervals that contain all currents and voltages of one population."""
 
     current: tuple[int, int]
     voltage: tuple[int, int]
@@ -38,12 +38,12 @@ class Bound:
 
     @property
     def fits(self) -> bool:
-        """Whether no state can leave its width."""
+        """Whether all states are proved to fit their width."""
         return self.magnitude <= STATE_LIMIT
 
 
 def bounds(network: IntNetwork, names: Iterable[str] | None = None) -> dict[str, Bound]:
-    """The bound of every population but the input, or of those named."""
+    """Return the bound of each layer, or only of those in `names`."""
     wanted = None if names is None else set(names)
     found = {}
     for population in network.layers:
@@ -54,9 +54,9 @@ def bounds(network: IntNetwork, names: Iterable[str] | None = None) -> dict[str,
 
 
 def state_intervals(network: AnyNetwork, population: AnyPopulation) -> tuple[Interval, Interval]:
-    """The intervals of the current and of the voltage of every neuron, over all time steps.
+    """Return the intervals of the current and of the voltage of every neuron, over all time steps.
 
-    In units of the state. A readout of real numbers is taken to sum over time, as it does in integers.
+    They are in units of the state. A readout of real numbers is treated as a sum over time, as in integers.
     """
     rule = membrane(population.neuron, 1)
     low, high = (rule.unit * side for side in synapse_interval(network, population.name))
@@ -64,7 +64,7 @@ def state_intervals(network: AnyNetwork, population: AnyPopulation) -> tuple[Int
 
 
 def _over_time(arriving: Interval, rule: Membrane, timesteps: int) -> tuple[Interval, Interval]:
-    """What currents and voltages can become: `arriving` bounds each step."""
+    """Propagate intervals through time; `arriving` bounds the input of each step."""
     low, high = arriving
     keep_current, keep_voltage = rule.decay_current.kept, rule.decay_voltage.kept
     ceiling: Array | float = np.inf if rule.threshold is None else rule.threshold
@@ -76,7 +76,7 @@ def _over_time(arriving: Interval, rule: Membrane, timesteps: int) -> tuple[Inte
             keep_current * np.minimum(current[0], 0) + low,
             keep_current * np.maximum(current[1], 0) + high,
         )
-        # What is left of a voltage: at most the threshold, or the neuron had fired; zero if it had.
+        # A voltage after firing is at most the threshold, or zero after a reset.
         left = np.minimum(voltage[0], 0), np.maximum(np.minimum(voltage[1], ceiling), 0)
         voltage = keep_voltage * left[0] + current[0] + bias, keep_voltage * left[1] + current[1] + bias
         all_currents, all_voltages = _union(all_currents, current), _union(all_voltages, voltage)
@@ -84,7 +84,7 @@ def _over_time(arriving: Interval, rule: Membrane, timesteps: int) -> tuple[Inte
 
 
 def synapse_interval(network: AnyNetwork, target: str) -> Interval:
-    """The interval of the sum of all synapses in one step, per neuron of `target`."""
+    """Return the interval of the sum of synapses in one step, per neuron of `target`."""
     shape = network.layer(target).shape
     low, high = np.zeros(shape), np.zeros(shape)
     for connection in network.entering(target):
@@ -106,5 +106,5 @@ def _union(first: Interval, second: Interval) -> Interval:
 
 
 def _outward(interval: Interval) -> tuple[int, int]:
-    """The smallest interval of integers that holds those of all neurons."""
+    """Return the smallest integer interval that contains those of all neurons."""
     return int(np.floor(interval[0].min())), int(np.ceil(interval[1].max()))

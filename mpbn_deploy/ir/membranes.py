@@ -1,7 +1,7 @@
-"""The update of neurons, stated once for integers and real numbers.
+"""The neuron update, written once for integers and real numbers.
 
-`membrane` gives the numbers of a population in the arithmetic of its network, and a `Membrane` computes with
-them. The emulator, Lava's layers and the training twin compute the same faster; tests hold each to this one.
+`membrane` returns the parameters of a population in the arithmetic of its network, and `Membrane` computes
+with them. The emulator, Lava's layers and the torch network have faster versions, tested against this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .graph import Population
 from .integer import IntNetwork, IntPopulation
 from .neurons import DECAY_ONE, STATE_EXPONENT, STATE_LIMIT, AnyNeuron, FloatLif, FloatReadout, Lif, Readout
 
-AnyNetwork = IntNetwork | FoldedNetwork  # that can be executed
+AnyNetwork = IntNetwork | FoldedNetwork  # the networks that can be executed
 AnyPopulation = IntPopulation | FloatPopulation
 State = tuple[Array, Array]  # current and voltage
 
@@ -33,7 +33,7 @@ class Truncation:
 
     @property
     def kept(self) -> float:
-        """What is left of one, but for rounding; a float holds it exactly."""
+        """The factor per step before truncation; a float holds it exactly."""
         return 1 - self.amount / DECAY_ONE
 
     def __call__(self, state: Array) -> Array:
@@ -58,17 +58,17 @@ Decay = Truncation | Leak
 
 @record
 class Membrane:
-    """The numbers of a population. In each time step, in this order:
+    """The parameters of a population. In each time step, in this order:
 
         current <- decay_current(current) + unit * sum of synapses
         voltage <- decay_voltage(voltage) + (current + bias) / divisor
         spike    = voltage > threshold
         voltage <- 0 where spike
 
-    State is zero before the first step of each sample. Without a threshold it never fires.
+    The state is zero before the first step of each sample. Without a threshold, the neuron never fires.
     """
 
-    unit: int  # what a weight of one counts in units of the state
+    unit: int  # a weight of one, in units of the state
     bias: Array
     threshold: Array | None
     decay_current: Decay
@@ -79,7 +79,7 @@ class Membrane:
     def integrate(self, state: State, arriving: Array) -> State:
         """Return the state before it fires; `arriving` is unit * sum of synapses."""
         current = self.decay_current(state[0]) + arriving
-        if self.divisor == 1:  # in this order: the sum of three floats depends on it
+        if self.divisor == 1:  # keep this order: float addition is not associative
             return current, self.decay_voltage(state[1]) + current + self.bias
         return current, self.decay_voltage(state[1]) + (current + self.bias) / self.divisor
 
@@ -92,22 +92,22 @@ class Membrane:
         return (current, self.reset(voltage, spikes)), spikes
 
     def reset(self, voltage: Array, spikes: Array) -> Array:
-        """Return what a voltage becomes by these spikes."""
+        """Return the voltage after the reset of the neurons that fired."""
         return np.where(spikes, 0, voltage)
 
     def scaled(self, factor: Array | int) -> Membrane:
-        """Return the membrane whose states are `factor` times as large where all that arrives is.
+        """Return the membrane whose states are `factor` times as large, given inputs `factor` times as large.
 
-        The one idea: its spikes are the same, as long as no factor is negative.
+        It fires the same spikes, provided that no factor is negative.
         """
         threshold = None if self.threshold is None else factor * self.threshold
         return replace(self, bias=factor * self.bias, threshold=threshold)
 
 
 def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:
-    """Return the membrane of a neuron that runs for so many time steps.
+    """Return the membrane of a neuron.
 
-    A readout of real numbers divides by them; made for one step, it adds up, as readouts of integers do.
+    A readout of real numbers averages over `timesteps`; with 1, it sums over time as integer readouts do.
     """
     match neuron:
         case Lif():
@@ -156,7 +156,7 @@ def spiking(population: IntPopulation) -> Population[Lif] | None: ...
 @overload
 def spiking(population: FloatPopulation) -> Population[FloatLif] | None: ...
 def spiking(population: AnyPopulation) -> Population[Lif] | Population[FloatLif] | None:
-    """Return a population that fires as such, and None for one that never does."""
+    """Return the population, typed as one of LIF neurons; None if it never fires."""
     match neuron := population.neuron:
         case Lif():
             return population.with_neuron(neuron)

@@ -1,9 +1,8 @@
-"""Neurons: what a population does with the current that reaches it.
+"""The kinds of neurons. Each is a frozen record whose docstring is its update, computed by `membrane`.
 
-A neuron is a frozen record whose docstring is its update; `membrane` computes it. `Neuron` is the union of
-the kinds that an integer network may hold, `FloatNeuron` of those that a folded network may hold. Whoever
-must know a kind matches on the union and ends with `assert_never`, so that mypy points at each place that a
-new kind must visit. What others ask of a neuron without knowing its kind is answered at the end.
+`Neuron` is the union of the kinds in an integer network, `FloatNeuron` of those in a folded network. Code
+that depends on the kind matches on the union and ends with `assert_never`, so that mypy lists every place to
+extend for a new kind. The functions at the end of the file take neurons of any kind.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing_extensions import assert_never
 from ..base import Array, freeze_arrays, record
 
 STATE_EXPONENT = 6  # a weight or threshold of 1 is 2**6 units of current or voltage
-DECAY_ONE = 4096  # a decay of 4096 forgets everything within one step
+DECAY_ONE = 4096  # a decay of 4096 clears the state within one step
 STATE_LIMIT = 2**23 - 1  # the largest magnitude of a current or voltage
-LARGEST_EXPONENT = 23  # shifts a one out of the state
-THRESHOLD_LIMIT = 2**17  # times 2**6 this is above every voltage: a larger one would say nothing more
+LARGEST_EXPONENT = 23  # shifts a one beyond the largest state
+THRESHOLD_LIMIT = 2**17  # times 2**6 this exceeds every voltage, so larger thresholds are equivalent
 
 
 @record
@@ -42,8 +41,8 @@ class Lif:
         spike    = voltage > threshold * 2**6
         voltage <- 0 where spike
 
-    `trunc` rounds toward zero. State is zero before the first step of each sample. `threshold`
-    and `bias` hold one value per neuron, or per channel as (channels, 1, 1).
+    `trunc` rounds toward zero. The state is zero before the first step of each sample. `threshold`
+    and `bias` have one value per neuron, or one per channel as (channels, 1, 1).
     """
 
     threshold: Array
@@ -58,9 +57,9 @@ class Lif:
 
 @record
 class Readout:
-    """Integrates and never fires; current and voltage as those of `Lif`.
+    """Integrates and never fires; current and voltage are updated as in `Lif`.
 
-    By default it adds up without a leak (paper, Eq. 3). The output is the voltage after the last step.
+    By default it sums without a leak (paper, Eq. 3). The output is the voltage after the last step.
     """
 
     bias: Array
@@ -86,8 +85,8 @@ class FloatLif:
         spike    = voltage > threshold
         voltage <- 0 where spike
 
-    A threshold of plus or minus infinity is a neuron that never, or always, fires. Networks that are
-    trained here have a current leak of zero: they forget the current at once.
+    With a threshold of plus (minus) infinity, a neuron never (always) fires. Networks trained by this
+    package have a current leak of zero: the current does not outlast its time step.
     """
 
     threshold: Array
@@ -106,8 +105,8 @@ class FloatReadout:
         current <- current_leak * current + sum of synapses
         voltage <- leak * voltage + (current + bias) / timesteps
 
-    Networks that are trained here add up without a leak (Eq. 3): a leak of one, and a current that is
-    forgotten at once. The output is the voltage after the last step.
+    Networks trained by this package have a leak of one and a current leak of zero: the mean over time
+    (Eq. 3). The output is the voltage after the last step.
     """
 
     bias: Array
@@ -120,13 +119,13 @@ class FloatReadout:
 
 FloatNeuron = FloatLif | FloatReadout
 
-# ---- questions that need no kind --------------------------------------------------------------
+# ---- functions of any kind --------------------------------------------------------------------
 
 AnyNeuron = Neuron | FloatNeuron
 
 
 def neuron_kind(neuron: Input | AnyNeuron) -> str:
-    """Return the name of a kind, which a neuron keeps when it is rounded."""
+    """Return the name of a kind, the same for its integer and its real version."""
     match neuron:
         case Input():
             return "input"
@@ -139,7 +138,7 @@ def neuron_kind(neuron: Input | AnyNeuron) -> str:
 
 
 def fires(neuron: Input | AnyNeuron) -> bool:
-    """Whether a neuron sends spikes; an input presents values, and the output of a readout is its voltage."""
+    """Whether a neuron sends spikes; inputs present values, and readouts output their voltage."""
     match neuron:
         case Lif() | FloatLif():
             return True
@@ -150,7 +149,7 @@ def fires(neuron: Input | AnyNeuron) -> bool:
 
 
 def neuron_threshold(neuron: AnyNeuron) -> Array | None:
-    """Return what voltages are compared with, in units of a weight; None for a neuron that never fires."""
+    """Return the threshold, in units of a weight; None for a neuron that never fires."""
     match neuron:
         case Lif() | FloatLif():
             return neuron.threshold
@@ -161,7 +160,7 @@ def neuron_threshold(neuron: AnyNeuron) -> Array | None:
 
 
 def neuron_bias(neuron: AnyNeuron) -> Array:
-    """Return what is added to voltages in each step; of an integer neuron the mantissa."""
+    """Return the bias, which is added to the voltage in each step; for integer neurons its mantissa."""
     match neuron:
         case Lif() | FloatLif() | Readout() | FloatReadout():
             return neuron.bias
@@ -174,7 +173,7 @@ def with_values(neuron: Neuron, bias: Array, threshold: Array | None) -> Neuron:
 @overload
 def with_values(neuron: FloatNeuron, bias: Array, threshold: Array | None) -> FloatNeuron: ...
 def with_values(neuron: AnyNeuron, bias: Array, threshold: Array | None) -> AnyNeuron:
-    """Return a neuron with other biases and thresholds; one that never fires has no threshold to change."""
+    """Return a neuron with another bias and, if it fires and `threshold` is not None, another threshold."""
     match neuron:
         case Lif() | FloatLif():
             return replace(neuron, bias=bias, threshold=neuron.threshold if threshold is None else threshold)

@@ -1,9 +1,9 @@
-"""Pooling as a synapse: there is no node for it, because to a chip it is a linear map like others.
+"""Express pooling layers as synapses; the IR has no pooling node, because pooling is a linear map.
 
 An average over windows is separable: y = rows x columns^T, with one matrix per direction whose row i
-holds the shares of the pixels in window i. Where all windows share alike (those at the border just
-see fewer pixels), that is a convolution of each channel with one kernel. Where they do not (windows
-at the border divided by the pixels inside, uneven adaptive windows), it is a dense matrix.
+holds the weights of the pixels in window i. If all windows use the same weights (windows at the border
+may see fewer pixels), that is a convolution of each channel with one kernel. Otherwise (windows at the
+border divided by the number of pixels inside, adaptive windows of different sizes) it is a dense matrix.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .trained import AdaptivePool, AveragePool, MaxPool
 
 
 def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Shape) -> Synapse:
-    """The mean over windows of a source of that shape."""
+    """Return the mean over windows of a source as a synapse."""
     rows, columns = (_shares(operation, source, axis) for axis in (0, 1))
     evenly = _as_convolution(rows, columns, operation, source)
     if evenly is not None:
@@ -29,22 +29,22 @@ def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Sh
     size = prod(pooled_shape(operation, source)) * prod(source)
     if size > LARGEST_DENSE:
         raise FoldError(
-            f"{name}: its windows over {source} share unevenly, so no kernel holds them, and a matrix would "
-            f"have {size:,} weights; at most {LARGEST_DENSE:,} are made. Pool with windows that fit the "
-            "picture, or with count_include_pad=True."
+            f"{name}: pooling windows over {source} differ in their weights, so they need a matrix of "
+            f"{size:,} weights; at most {LARGEST_DENSE:,} are allowed. Choose windows that divide the "
+            "picture evenly, or set count_include_pad=True."
         )
     one_channel = np.einsum("ia,jb->ijab", rows, columns).reshape(rows.shape[0] * columns.shape[0], -1)
     return Dense(weight=np.kron(np.eye(source[0]), one_channel))
 
 
 def any_synapse(operation: MaxPool, channels: int) -> Conv2d:
-    """How many neurons of each window fire."""
+    """Return the synapse that counts the spikes in each window."""
     counting = pool_synapse(channels, operation.kernel, operation.stride, operation.padding)
     return replace(counting, dilation=operation.dilation)
 
 
 def _shares(operation: AveragePool | AdaptivePool, source: Shape, number: int) -> Array:
-    """[windows, pixels]: with which share each pixel enters each window, in one direction"""
+    """[windows, pixels]: the weight of each pixel in each window, along one direction"""
     size, windows = source[1 + number], pooled_shape(operation, source)[1 + number]
     if isinstance(operation, AdaptivePool):
         window, pixel = np.arange(windows)[:, None], np.arange(size)
@@ -60,13 +60,13 @@ def _shares(operation: AveragePool | AdaptivePool, source: Shape, number: int) -
     if operation.divisor is not None:  # divides once, for both directions
         shares: Array = inside / (operation.divisor if number == 0 else 1)
         return shares
-    # What of a window lies beyond the padding, torch never counts.
+    # torch never counts the part of a window beyond the padding.
     within = axis.read(np.arange(windows)) < size + padding if operation.count_padding else inside
     return _divided(inside, within)
 
 
 def _divided(inside: Array, counted: Array) -> Array:
-    """Each window's pixels, divided by how many of it count."""
+    """Divide each window by the number of its counted pixels."""
     shares: Array = inside / counted.sum(axis=1, keepdims=True)
     return shares
 
@@ -74,7 +74,7 @@ def _divided(inside: Array, counted: Array) -> Array:
 def _as_convolution(
     rows: Array, columns: Array, operation: AveragePool | AdaptivePool, source: Shape
 ) -> Conv2d | None:
-    """The kernel that all windows share, if they do."""
+    """Return the convolution that all windows share; None if their weights differ."""
     if isinstance(operation, AdaptivePool):
         stride = max(source[1] // len(rows), 1), max(source[2] // len(columns), 1)
         kernel, padding = stride, (0, 0)
@@ -90,7 +90,7 @@ def _as_convolution(
 
 
 def pooled_shape(operation: AveragePool | AdaptivePool | MaxPool, source: Shape) -> Shape:
-    """As torch counts windows: one that begins beyond the picture and its padding at the start is none."""
+    """Return the shape after pooling; like torch, drop a last window that starts in the padding or beyond."""
     channels, *sizes = source
     match operation:
         case AdaptivePool(size=wanted):

@@ -1,15 +1,14 @@
-"""Receptive fields: which rows, columns and channels of a source reach which of a target.
+"""Receptive fields of convolutions: which rows, columns and channels of a source reach which of a target.
 
-A neuron of a convolution reads a product of three sets, channels x rows x columns. Along rows, and along
+The receptive field of a neuron is a product of three sets, channels x rows x columns. Along rows, and along
 columns likewise,
 
     source = stride * target - padding + dilation * tap,        0 <= source < rows of the source
 
 for every target row outside of the silent border. A target channel reads the source channels of its group.
-A neuron of a dense synapse reads the whole source, so there is nothing to state.
+A neuron of a dense synapse reads the whole source.
 
-This module knows shapes only. Which weights are zero, and what a tile of neurons makes of its receptive
-field, is asked elsewhere.
+Only shapes matter here: taps with a weight of zero are part of the receptive field.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from .synapses import Conv2d, Shape, window
 
 
 class Axis(NamedTuple):
-    """One direction of a convolution: its rows or its columns. A plain tuple, so results can be cached."""
+    """One direction of a convolution, its rows or its columns. Hashable, so that results can be cached."""
 
     source: int  # rows of the source
     target: int  # rows of the target
-    first: int  # of the target, the rows that are served: `first` up to `end`
+    first: int  # the target rows outside of the silent border: `first` to `end - 1`
     end: int
     taps: int
     stride: int = 1
@@ -35,30 +34,30 @@ class Axis(NamedTuple):
     dilation: int = 1
 
     def within(self, part: slice) -> Axis:
-        """The same for some rows of the target alone."""
+        """Return the axis restricted to some rows of the target."""
         first = max(self.first, part.start)
         end = max(first, min(self.end, part.stop))
         return Axis(self.source, self.target, first, end, self.taps, self.stride, self.padding, self.dilation)
 
     def read(self, targets: Array) -> Array:
-        """[*targets, tap]: the source row that a target row reads through each tap, or one in the padding."""
+        """[*targets, tap]: the row that a target row reads through each tap, in the source or its padding."""
         taps = np.arange(self.taps)
         rows: Array = self.stride * targets[..., None] - self.padding + self.dilation * taps
         return rows
 
     def inside(self, rows: Array) -> Array:
-        """Whether the source has such rows."""
+        """Whether rows lie in the source, not in the padding."""
         found: Array = (rows >= 0) & (rows < self.source)
         return found
 
     def pairs(self) -> tuple[Array, Array, Array]:
-        """All (target row, tap, source row) that belong together, by target row."""
+        """Return all (target row, tap, source row) with a read inside the source, ordered by target row."""
         rows = self.read(np.arange(self.first, self.end))
         target, tap = np.nonzero(self.inside(rows))
         return self.first + target, tap, rows[target, tap]
 
     def through(self, tap: int) -> tuple[slice, slice]:
-        """The target rows that read some source row through one tap, and these source rows, one for each."""
+        """Return the target rows that read the source through one tap, and the source row that each reads."""
         shift = self.dilation * tap - self.padding  # source = stride * target + shift
         first = max(self.first, -(shift // self.stride))
         count = max(min(self.end, (self.source - 1 - shift) // self.stride + 1) - first, 0)
@@ -66,11 +65,11 @@ class Axis(NamedTuple):
         return slice(first, first + count), slice(start, start + self.stride * count, self.stride)
 
     def uses(self) -> Array:
-        """[tap]: how many target rows read a source row through it."""
+        """[tap]: the number of target rows that read the source through it."""
         return np.bincount(self.pairs()[1], minlength=self.taps)
 
     def relation(self, taps: Array | None = None) -> Array:
-        """[target row, source row]: whether one reads the other, through any tap or through some of them."""
+        """[target row, source row]: whether the target row reads the source row, through any of `taps`."""
         found = np.zeros((self.target, self.source), bool)
         target, tap, source = self.pairs()
         chosen = slice(None) if taps is None else np.isin(tap, taps)
@@ -79,7 +78,7 @@ class Axis(NamedTuple):
 
 
 def axes(synapse: Conv2d, source: Shape, target: Shape) -> tuple[Axis, Axis]:
-    """Rows and columns of a convolution."""
+    """Return the two directions of a convolution: rows and columns."""
     served = window(synapse, target)
     rows, columns = (
         Axis(
@@ -99,8 +98,8 @@ def axes(synapse: Conv2d, source: Shape, target: Shape) -> tuple[Axis, Axis]:
 
 @record
 class ProjectiveFields:
-    """The other way round: for each source row that is read, the first and last target row that reads it, how
-    many there are, and the tap through which the first one does."""
+    """Projective fields: for each source row that is read, the first and last target row that reads it, their
+    number, and the tap through which the first one reads it."""
 
     source: Array
     first: Array
@@ -110,11 +109,11 @@ class ProjectiveFields:
 
 
 def projective_fields(axis: Axis) -> ProjectiveFields:
-    """Of all source rows that some target row of an axis reads."""
+    """Return the projective fields of all source rows that are read along an axis."""
     target, tap, source = axis.pairs()
     count = np.bincount(source, minlength=axis.source)
     first, last, by = np.empty((3, axis.source), int)
-    # Of equal indices the last one stays.
+    # NumPy keeps the last value assigned to repeated indices.
     first[source[::-1]], by[source[::-1]] = target[::-1], tap[::-1]
     last[source] = target
     read = np.flatnonzero(count)
@@ -122,12 +121,12 @@ def projective_fields(axis: Axis) -> ProjectiveFields:
 
 
 def groups_of(channels: slice, per_group: int) -> range:
-    """The groups that some channels belong to."""
+    """Return the groups that a range of channels touches."""
     return range(channels.start // per_group, (channels.stop - 1) // per_group + 1)
 
 
 def by_group(channels: slice, per_group: int) -> list[slice]:
-    """Those of some channels that are in each of their groups."""
+    """Split a range of channels at the borders of its groups."""
     return [
         slice(max(channels.start, group * per_group), min(channels.stop, (group + 1) * per_group))
         for group in groups_of(channels, per_group)

@@ -1,4 +1,4 @@
-"""To be described."""
+"""Synapses: the linear maps between populations, `Dense` and `Conv2d`, and what is computed with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..base import Array, freeze_arrays, record
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
-Border = tuple[Pair, Pair]  # rows at the top and at the bottom, columns at the left and at the right
+Border = tuple[Pair, Pair]  # rows (top, bottom), columns (left, right)
 
 NO_BORDER: Border = ((0, 0), (0, 0))
 
@@ -36,8 +36,8 @@ class Conv2d:
     A cross-correlation with zero padding, as in torch. `first(o)` is the first input channel of
     the group that output channel `o` belongs to. Pairs are (vertical, horizontal).
 
-    In the `silent` border of the target, so many rows and columns at its ends, it gives zero. Then
-    other synapses serve the neurons there: windows of one target may have kernels of their own.
+    In the `silent` border of the target it gives zero. Several convolutions can so divide one target into
+    windows, each with its own kernel.
     """
 
     weight: Array  # [target channels, source channels / groups, kernel height, kernel width]
@@ -56,7 +56,7 @@ Synapse = Dense | Conv2d
 
 
 def output_shape(synapse: Synapse, source_shape: Shape) -> Shape:
-    """The shape of a synapse's result, given the shape of its source."""
+    """Return the shape of a synapse's result, given the shape of its source."""
     match synapse:
         case Dense():
             return (synapse.weight.shape[0],)
@@ -69,13 +69,13 @@ def output_shape(synapse: Synapse, source_shape: Shape) -> Shape:
 
 
 def positions(size: int, reach: int, padding: int, stride: int, *, round_up: bool = False) -> int:
-    """Count the windows of `reach` pixels on a padded axis; rounded up, the last one may stick out."""
+    """Count the windows of `reach` pixels on a padded axis; if rounded up, the last may extend beyond it."""
     room = size + 2 * padding - reach
     return (-(-room // stride) if round_up else room // stride) + 1
 
 
 def window(synapse: Conv2d, target: Shape) -> tuple[slice, slice]:
-    """The rows and columns of a target of that shape that a convolution acts on: all but its border."""
+    """Return the rows and columns of a target outside of the convolution's silent border."""
     rows, columns = (
         slice(near, size - far) for (near, far), size in zip(synapse.silent, target[1:], strict=True)
     )
@@ -83,7 +83,7 @@ def window(synapse: Conv2d, target: Shape) -> tuple[slice, slice]:
 
 
 def apply_synapse(synapse: Synapse, values: Array) -> Array:
-    """The synapse applied to values [batch, *source shape], in float64.
+    """Apply a synapse to values [batch, *source shape], in float64.
 
     Exact on integers as long as no partial sum reaches 2**53.
     """
@@ -105,49 +105,48 @@ def real_weight(synapse: Synapse) -> Array:
 
 
 def per_channel(values: Array, shape: Shape) -> Array:
-    """One value per channel, shaped (channels, 1, 1) or (features,) to broadcast over `shape`."""
+    """Reshape one value per channel to (channels, 1, 1) or (features,), to broadcast over `shape`."""
     return np.asarray(values).reshape(-1, *(1 for _ in shape[1:]))
 
 
 def scale_channels(values: Array, factor: Array) -> Array:
-    """Multiply what belongs to each target channel (weights, biases or thresholds) by its factor.
+    """Multiply the weights, biases or thresholds of each target channel by its factor.
 
-    The one idea: a hard-reset neuron does not change when its weights, bias and threshold are
-    multiplied by the same non-zero number, because its voltage is multiplied too. A negative
-    factor turns v < threshold into -v > -threshold. The sign of an MPBN gain is folded with it, and
-    the scale of a quantization is chosen with it.
+    A hard-reset neuron fires the same spikes when its weights, bias and threshold are multiplied by the
+    same positive number, because its voltage is multiplied too. A negative factor turns v < threshold into
+    -v > -threshold. Folding uses this for the sign of an MPBN gain, and quantization for its scales.
     """
     scaled: Array = values * per_channel(factor, values.shape)
     return scaled
 
 
 def scaled(synapse: Synapse, factor: Array) -> Synapse:
-    """Each target channel times its factor; a dense synapse has a row for each neuron of a channel."""
+    """Multiply each target channel by its factor; a channel of a dense synapse may have several rows."""
     rows = np.repeat(factor, len(synapse.weight) // len(factor))
     return replace(synapse, weight=scale_channels(synapse.weight, rows))
 
 
 def largest_per_channel(values: Array) -> Array:
-    """The largest magnitude in each channel."""
+    """Return the largest magnitude in each channel."""
     largest: Array = np.abs(values).reshape(len(values), -1).max(axis=1)
     return largest
 
 
 def compact(values: Array) -> Array:
-    """One value per channel as (channels, 1, 1) where all neurons of each channel agree."""
+    """Return one value per channel, as (channels, 1, 1), if all neurons of each channel agree."""
     first = values.reshape(len(values), -1)[:, :1]
     channel = first.reshape(len(values), *(1 for _ in values.shape[1:]))
     return channel if np.array_equal(np.broadcast_to(channel, values.shape), values) else values
 
 
 def span(synapse: Conv2d) -> Pair:
-    """How many source pixels a kernel spans, dilation included."""
+    """Return the number of source pixels that a kernel spans, dilation included."""
     (height, width), (down, right) = synapse.weight.shape[2:], synapse.dilation
     return down * (height - 1) + 1, right * (width - 1) + 1
 
 
 def patches(synapse: Conv2d, values: Array) -> Array:
-    """[..., y, x, a, b]: what tap (a, b) reads at each place of the target, of values [..., row, column]"""
+    """[..., y, x, a, b]: what tap (a, b) reads for target pixel (y, x), of values [..., row, column]"""
     around = [(0, 0)] * (values.ndim - 2) + [(padding, padding) for padding in synapse.padding]
     (step_y, step_x), (skip_y, skip_x) = synapse.stride, synapse.dilation
     windows = sliding_window_view(np.pad(values, around), span(synapse), axis=(-2, -1))  # type: ignore[call-overload]

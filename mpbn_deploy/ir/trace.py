@@ -1,4 +1,4 @@
-"""To be described."""
+"""The trace of an execution, and the checks of its inputs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from .synapses import Shape
 
 @record
 class Trace:
-    """What a network did on some samples.
+    """Spikes, voltages and outputs of a network on some samples.
 
-    `spikes` and `voltages` hold, for each population but the input, [samples, timesteps, *shape];
-    a voltage is the one at the end of the step, after the reset of those that fired. `outputs`
-    hold [samples, *shape] of the last population: the readout's voltage after the last step, or,
-    where the last population fires, its spike counts.
+    `spikes` and `voltages` have shape [samples, timesteps, *shape] for each layer; voltages are those at the
+    end of a step, after the reset. `outputs` [samples, *shape] are the voltages of the readout after the last
+    step, or the spike counts of the last population if it fires.
     """
 
     spikes: Mapping[str, Array]
@@ -30,13 +29,13 @@ class Trace:
 
     @property
     def predictions(self) -> Array:
-        """The index of the largest output of each sample; the first one where several are largest."""
+        """The index of the largest output of each sample; the first one in case of ties."""
         predictions: Array = self.outputs.reshape(len(self.outputs), -1).argmax(axis=1)
         return predictions
 
 
 def as_steps(inputs: Array, shape: Shape, timesteps: int) -> Array:
-    """Inputs as [samples, timesteps, *shape]; a sample without a time axis is held for all steps."""
+    """Return inputs as [samples, timesteps, *shape]; repeat samples without a time axis in each step."""
     inputs = np.asarray(inputs)
     if inputs.shape[1:] == shape:
         inputs = np.broadcast_to(inputs[:, None], (len(inputs), timesteps, *shape))
@@ -51,7 +50,7 @@ def as_steps(inputs: Array, shape: Shape, timesteps: int) -> Array:
 
 
 def check_input_values(network: AnyNetwork, inputs: Array) -> None:
-    """Refuse inputs that are not integers of the network's input range."""
+    """Raise unless inputs are integers in the network's input range."""
     allowed = network.input_range
     if inputs.dtype.kind not in "iuf":
         raise SimulationError(f"inputs are of type {inputs.dtype}; whole numbers are needed.")
@@ -63,5 +62,5 @@ def check_input_values(network: AnyNetwork, inputs: Array) -> None:
         raise SimulationError(
             f"inputs from {inputs.min()} to {inputs.max()}; "
             f"the network takes {allowed.minimum}..{allowed.maximum}. Give raw values of that range, not "
-            "normalized ones; of a NIR or netx file, --input-range says another range."
+            "normalized ones; for a NIR or netx file, --input-range sets another range."
         )

@@ -1,4 +1,4 @@
-"""To be described."""
+"""TrainedNetwork: the operations of a trained model in order of execution, before folding."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import numpy as np
 from ..base import Array, NetworkError, freeze_arrays, record
 from .synapses import Conv2d, Pair, Shape
 
-# ---- as trained -------------------------------------------------------------------------------
-
 
 @record
 class InputFormat:
-    """What goes in: integers from minimum to maximum, normalized as (x - mean) / deviation per channel.
+    """The input: integers from minimum to maximum, normalized as (x - mean) / deviation per channel.
 
-    `mean` and `deviation` may be given as any sequence, of one number or of one per channel.
+    `mean` and `deviation` accept any sequence of one number, or of one number per channel.
     """
 
     shape: Shape
@@ -111,10 +109,10 @@ class Flatten:
 
 @record
 class AveragePool:
-    """y = mean over each window of kernel pixels, as torch's AvgPool2d counts them.
+    """y = mean over each window, as torch's AvgPool2d computes it
 
-    A window that leaves the picture is divided by all its pixels (`count_padding`, though never by
-    those beyond the padding) or by those inside; `divisor`, where given, is what every sum is divided by.
+    The sum of a window that extends beyond the picture is divided by the number of its pixels inside the
+    padded picture (`count_padding`) or inside the picture; `divisor`, if given, replaces that number.
     """
 
     kernel: Pair
@@ -129,12 +127,12 @@ class AveragePool:
 class AdaptivePool:
     """y[i] = mean of x[floor(i * size / n) .. ceil((i + 1) * size / n) - 1], n outputs in each direction"""
 
-    size: tuple[int | None, int | None]  # None: as many as there are pixels
+    size: tuple[int | None, int | None]  # None: the size of the source
 
 
 @record
 class MaxPool:
-    """y = the largest of each window; of spikes: whether any neuron in it fires"""
+    """y = max over each window; for spikes, whether any neuron in the window fires"""
 
     kernel: Pair
     stride: Pair
@@ -144,7 +142,7 @@ class MaxPool:
 
 @record
 class Add:
-    """y = the sum of what it reads"""
+    """y = sum of all sources"""
 
 
 @record
@@ -166,9 +164,9 @@ Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptiveP
 
 @record
 class Step:
-    """One operation of a trained network: its name in the module, what it reads, the shape it gives.
+    """One operation of a trained network: its name in the module, its sources, and the shape of its result.
 
-    Only `Add` reads more than one value.
+    Only `Add` has more than one source.
     """
 
     name: str
@@ -179,7 +177,7 @@ class Step:
 
 @record
 class TrainedNetwork:
-    """Operations in order of execution, from "input" on; the last one is averaged over time (Eq. 3)."""
+    """Operations in order of execution; the first reads "input", the last is averaged over time (Eq. 3)."""
 
     input: InputFormat
     steps: tuple[Step, ...]
@@ -190,7 +188,7 @@ INPUT_NAME = "input"
 
 
 def as_synapse(operation: Convolution) -> Conv2d:
-    """The convolution without its bias."""
+    """Return the convolution without its bias."""
     return Conv2d(
         weight=operation.weight,
         stride=operation.stride,

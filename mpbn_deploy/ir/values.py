@@ -1,10 +1,10 @@
-"""The algebra of what flows between neurons: sums of linear maps of what populations send, plus a constant.
+"""Values between neurons: sums of linear maps of what populations send, plus a constant.
 
     value = sum over populations of map(sent) + constant
 
-Values are added, and led through affine steps (y = factor * synapse(x) + bias). Each population keeps one
-map per delay, in as few synapses as can be: they are composed and added as they come. The constant is one
-number per neuron, because zero padding lets less of it through at the borders.
+Values can be added and passed through affine steps (y = factor * synapse(x) + bias). Maps are composed and
+added immediately, so a value has one map per population and delay, in as few synapses as possible. The
+constant has one number per neuron, because zero padding reduces it at the borders.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .synapses import (
     scaled,
 )
 
-Arrival = tuple[str, int]  # from which population, after how many time steps
+Arrival = tuple[str, int]  # source population, delay in time steps
 
 
 @record
@@ -50,14 +50,14 @@ Map = Diagonal | Synapses
 
 @record
 class Value:
-    """sum over arrivals of map(sent) + constant; a constant of None is zero"""
+    """sum over arrivals of map(sent) + constant, where a constant of None is zero"""
 
     shape: Shape
     maps: Mapping[Arrival, Map]
     constant: Array | None = None
 
     def as_sent(self) -> Arrival | None:
-        """The population whose spikes the value is, if it is nothing else, and after how many time steps."""
+        """Return the population and delay whose spikes the value equals; None for any other value."""
         (arrival, map_), *others = self.maps.items()
         unchanged = isinstance(map_, Diagonal) and map_.is_identity and self.constant is None
         return arrival if unchanged and not others else None
@@ -65,9 +65,9 @@ class Value:
 
 @record
 class Affine:
-    """y = factor * synapse(x) + bias, some time steps later; None stands for the identity, one or zero.
+    """y = factor * synapse(x) + bias, `delay` time steps later; None means identity, one or zero.
 
-    Factor and bias are one number per neuron, or one per channel as (channels, 1, 1).
+    Factor and bias have one number per neuron, or one per channel as (channels, 1, 1).
     """
 
     source: Shape  # of x
@@ -80,12 +80,12 @@ class Affine:
 
 @record
 class Algebra:
-    """Knows the shape of every population."""
+    """Operations on values; `shapes` are those of all populations."""
 
     shapes: Mapping[str, Shape]
 
     def sent(self, name: str) -> Value:
-        """What a population sends."""
+        """Return the value that a population sends."""
         shape = self.shapes[name]
         ones = per_channel(np.ones(shape[0]), shape)
         return Value(shape=shape, maps={(name, 0): Diagonal(factors=ones)})
@@ -102,9 +102,9 @@ class Algebra:
         return Value(shape=one.shape, maps=maps, constant=constant)
 
     def through(self, step: Affine, value: Value) -> Value:
-        """What an affine step makes of a value."""
+        """Return a value after an affine step."""
         if step.delay and value.constant is not None:
-            reason = "delays a bias, which would be absent in the first steps; put the bias behind the delay"
+            reason = "delays a bias, which would be missing in the first steps; put the bias after the delay"
             raise NetworkError("value", [reason])
         maps = {
             (source, delay + step.delay): self._after(map_, step, source)
@@ -113,11 +113,11 @@ class Algebra:
         return Value(shape=step.shape, maps=maps, constant=_constant_through(step, value.constant))
 
     def onto(self, value: Value, target: Shape) -> dict[Arrival, Synapses]:
-        """The maps of a value as synapses onto a population of a shape."""
+        """Return the maps of a value as synapses onto a population of shape `target`."""
         return {arrival: self._onto(map_, arrival[0], target) for arrival, map_ in value.maps.items()}
 
     def _onto(self, map_: Map, source: str, target: Shape) -> Synapses:
-        """A convolution whose result is shaped anew, flattened say, can only be a matrix."""
+        """Return a map as synapses; a convolution whose result is reshaped becomes a matrix."""
         synapses, shape = self._synapses(map_, source), self.shapes[source]
         return synapses if _shape_after(synapses, shape) in (None, target) else (matrix(synapses, shape),)
 
@@ -142,7 +142,7 @@ class Algebra:
         return self._scaled(result, np.broadcast_to(step.factor, step.shape), source)
 
     def _composed(self, first: Map, second: Synapse, between: Shape, source: str) -> Synapses:
-        """target = second(first(source)); the second reads the first in the shape `between`"""
+        """target = second(first(source)), where the second reads values of shape `between`"""
         shape = self.shapes[source]
         if isinstance(first, Diagonal):
             if (synapse := _scaled_inputs(second, first.factors, shape, between)) is not None:
@@ -162,13 +162,13 @@ class Algebra:
 
 
 def _shape_after(synapses: Synapses, source: Shape) -> Shape | None:
-    """None for a matrix, which may stand for any shape."""
+    """Return the shape of the result; None for a matrix, whose result can have any shape."""
     first = synapses[0]
     return output_shape(first, source) if isinstance(first, Conv2d) else None
 
 
 def _scaled_inputs(synapse: Synapse, factors: Array, source: Shape, between: Shape) -> Synapse | None:
-    """synapse(factors * x); None where it takes more than other weights"""
+    """synapse(factors * x) as a synapse of the same kind; None if there is none"""
     match synapse:
         case Dense(weight=weight):
             return replace(synapse, weight=weight * np.broadcast_to(factors, source).ravel())
@@ -182,7 +182,7 @@ def _scaled_inputs(synapse: Synapse, factors: Array, source: Shape, between: Sha
 
 
 def _scaled_convolutions(synapses: Synapses, factor: Array) -> Synapses | None:
-    """factor * convolutions, where it is one number per channel, at least in a window with zeros around it"""
+    """factor * convolutions, if it has one number per channel, at least in a window with zeros around it"""
     channels = compact(factor)
     if channels.size == len(factor):
         return tuple(scaled(synapse, channels.ravel()) for synapse in synapses)
@@ -197,7 +197,7 @@ def _scaled_convolutions(synapses: Synapses, factor: Array) -> Synapses | None:
 
 
 def _without_border(synapse: Synapse, border: Border, target: Shape) -> Synapse | None:
-    """The synapse without a border of the target; None where that leaves nothing"""
+    """Silence a border of the target; None if that leaves nothing"""
     assert isinstance(synapse, Conv2d)
     (top, bottom), (left, right) = (
         (max(a), max(b))

@@ -250,17 +250,17 @@ def test_layers_without_a_neuron_between_them_become_one_synapse(layers):
         (
             [nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), LIF(2)],
             (2, 5, 7),
-            "1: a MaxPool2d of something else than spikes",
+            "1: MaxPool2d is supported on spikes only",
         ),
         (
             [nn.MaxPool2d(2), nn.Conv2d(2, 2, 1), LIF(2)],
             (2, 5, 7),
-            "0: a MaxPool2d of something else than spikes",
+            "0: MaxPool2d is supported on spikes only",
         ),
         (
             [nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False), LIF(8)],
             (8, 99, 99),
-            r"0: its windows over \(8, 99, 99\) share unevenly",
+            r"0: pooling windows over \(8, 99, 99\) differ in their weights",
         ),
         (
             [nn.Conv2d(8, 8, 3), nn.Flatten(), LIF(8 * 97 * 97)],
@@ -277,7 +277,7 @@ def test_refuses_what_it_cannot_fold(layers, shape, message):
 
 def test_the_name_of_the_readout_is_taken():
     body = nn.Sequential(OrderedDict(dense=nn.Linear(4, 4), output=LIF(4), last=nn.Linear(4, 2)))
-    with pytest.raises(FoldError, match="output: a LIF of this name"):
+    with pytest.raises(FoldError, match="output: a LIF has the name reserved for the readout"):
         fold(trace(body, (4,), 2))
     body = nn.Sequential(OrderedDict(dense=nn.Linear(4, 4), input=LIF(4), last=nn.Linear(4, 2)))
     assert [p.name for p in fold(trace(body, (4,), 2)).populations] == ["input", "input@2", "output"]

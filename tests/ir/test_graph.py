@@ -25,7 +25,6 @@ from mpbn_deploy.ir import (
     apply_synapse,
     output_shape,
 )
-from mpbn_deploy.ir.graph import depths
 
 
 @examples(60)
@@ -66,15 +65,8 @@ def test_a_silent_border_of_the_target_gets_nothing():
     assert output_shape(part, (2, 9, 5)) == expected.shape[1:] == (4, 5, 6)
 
 
-def test_depth_is_that_of_the_longest_path():
-    network = int_residual()
-    assert depths(network.populations, network.connections) == {
-        "input": 0,
-        "first": 1,
-        "second": 2,
-        "last": 3,
-    }
-    assert int_chain().is_chain and not network.is_chain
+def test_a_residual_network_is_no_chain():
+    assert int_chain().is_chain and not int_residual().is_chain
 
 
 def test_records_are_frozen_and_their_arrays_too():
@@ -128,15 +120,15 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
             lambda n: with_population(n, 1, neuron=Readout(bias=np.zeros((4, 1, 1), int))),
             "not the last population",
         ),
-        (lambda n: with_population(n, 1, name="dense"), "dense: 2 populations bear this name"),
+        (lambda n: with_population(n, 1, name="dense"), "dense: 2 populations have this name"),
         (lambda n: with_population(n, 1, shape=(4, 3)), r"conv: shape \(4, 3\)"),
         (lambda n: with_population(n, 1, shape=(4, 3, 4)), "gives shape"),
         (lambda n: with_population(n, 1, neuron=lif(threshold=0.5)), "threshold is float64"),
         (lambda n: with_population(n, 1, neuron=lif(shape=(3, 1, 1))), r"conv: bias has shape \(3, 1, 1\)"),
         (lambda n: with_population(n, 1, neuron=lif(decay_voltage=4097)), "decay_voltage 4097"),
         (lambda n: with_population(n, 1, neuron=lif(bias_exponent=-1)), "bias exponent -1"),
-        (lambda n: with_population(n, 1, neuron=lif(bias=2**20)), "biases beyond the largest voltage"),
-        (lambda n: with_population(n, 1, neuron=lif(threshold=2**18)), "thresholds beyond 131072"),
+        (lambda n: with_population(n, 1, neuron=lif(bias=2**20)), "biases exceed the largest voltage"),
+        (lambda n: with_population(n, 1, neuron=lif(threshold=2**18)), "thresholds exceed 131072"),
         (lambda n: with_connection(n, 0, source="nobody"), "no population named 'nobody'"),
         (lambda n: with_connection(n, 0, delay=-1), "delay -1"),
         (lambda n: with_connection(n, 1, target="conv"), "weight .* between"),
@@ -167,8 +159,8 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
             ),
             "stride and dilation",
         ),
-        (lambda n: with_border(n, ((-1, 0), (0, 0))), r"silent border \(\(-1, 0\), \(0, 0\)\) of a target"),
-        (lambda n: with_border(n, ((0, 0), (1, 2))), "some of it must be left"),
+        (lambda n: with_border(n, ((-1, 0), (0, 0))), r"silent border \(\(-1, 0\), \(0, 0\)\) of \("),
+        (lambda n: with_border(n, ((0, 0), (1, 2))), "nor cover the whole target"),
         (lambda n: spoil(n, connections=n.connections[:2]), "output: nothing connects to it"),
         (
             lambda n: spoil(n, populations=(n.populations[0], *n.populations[2:0:-1], n.populations[3])),

@@ -353,7 +353,7 @@ def test_calibration_counts_what_a_current_keeps():
 
 
 def test_calibration_of_a_matrix_onto_a_picture():
-    """Windows that share unevenly become a dense synapse onto (channels, height, width)."""
+    """Windows with different weights become a dense synapse onto (channels, height, width)."""
     torch.manual_seed(0)
     pool = nn.AvgPool2d(3, 2, 1, count_include_pad=False)
     body = Residual((2, 7, 8), pool=pool, shortcut="average", stride=1, mpbn="channel")

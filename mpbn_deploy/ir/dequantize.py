@@ -1,8 +1,8 @@
-"""IntNetwork -> FoldedNetwork: the real numbers that the integers of a network mean.
+"""IntNetwork -> FoldedNetwork: the real numbers that the integers of a network represent,
 
     weight * 2**exponent,  threshold,  bias * 2**(bias_exponent - 6),  leak = 1 - decay / 4096
 
-in units of one weight, or divided by the scale of their channel, as they were before quantization.
+divided by the scale of their channel, as before quantization, or in units of one weight.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .synapses import scale_channels, scaled
 
 
 def real_network(network: IntNetwork, *, in_weights: bool = False) -> FoldedNetwork:
-    """The real network that the integers stand for; only the leak differs, which integers truncate.
+    """Return the real network that the integers represent; it differs only in not truncating its leak.
 
-    Rounding it again, with the same scales, gives the integers back. Counted `in_weights`, all numbers keep
-    the unit of the integers, and no scales are needed.
+    Quantizing it with the same scales gives the integers back. With `in_weights`, all numbers stay in
+    units of one weight, and scales are not needed.
     """
     units = {
         p.name: np.ones(p.shape[0]) if in_weights else 1 / network.scales[p.name] for p in network.layers
