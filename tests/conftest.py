@@ -36,14 +36,14 @@ def digits():
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory, worker_id):
-    """A folder for what is made once, though tests run in several processes."""
+    """Return a folder for files that all test processes share."""
     own = tmp_path_factory.getbasetemp()
     return own if worker_id == "master" else own.parent
 
 
 @pytest.fixture(scope="session")
 def model_path(shared_folder, digits):
-    """A digits network, trained for two epochs."""
+    """Return a digits network, trained for two epochs."""
     from mpbn_deploy.checkpoint import save_model
     from mpbn_deploy.train import Training, train
 
@@ -57,7 +57,7 @@ def model_path(shared_folder, digits):
 
 @pytest.fixture(scope="session")
 def export_folder(shared_folder, model_path):
-    """The export of that network for Loihi 2; not to be changed by tests."""
+    """Return the export of that network for Loihi 2; tests must not change it."""
     from mpbn_deploy.export import export
 
     folder = model_path.with_name("model.loihi2")
@@ -69,7 +69,7 @@ def export_folder(shared_folder, model_path):
 
 @pytest.fixture
 def netx_path(tmp_path):
-    """network.net of a chain, which a test may spoil."""
+    """Return network.net of a chain, which a test may damage."""
     from networks import int_chain
 
     from mpbn_deploy.formats.netx import write_netx
@@ -80,7 +80,7 @@ def netx_path(tmp_path):
 
 @pytest.fixture
 def netx_graph_path(tmp_path):
-    """network.net with a skip connection and a delay."""
+    """Return network.net with a skip connection and a delay."""
     from networks import int_residual
 
     from mpbn_deploy.formats.netx import write_netx

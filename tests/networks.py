@@ -1,4 +1,4 @@
-"""Tiny networks, made at random from a seed."""
+"""Builders of tiny networks with random weights from a seed, and helpers for tests."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def input_format(shape=(2, 5, 7), maximum=9):
 
 
 def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1, leak=0.25):
-    """Convolution, batch norm, LIF, dense, batch norm, LIF, readout; on pictures that are not square."""
+    """Convolution, batch norm, LIF, dense, batch norm, LIF, readout; on non-square pictures."""
     channels, height, width = shape
     out = (4, (height + 2 * padding - 3) // stride + 1, (width + 2 * padding - 3) // stride + 1)
     return nn.Sequential(
@@ -50,7 +50,7 @@ def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1,
 
 
 def body_with_relu():
-    """The same, with a layer that no chip has."""
+    """Return conv_body with a ReLU, which is not supported."""
     body = conv_body()
     body.add_module("relu", nn.ReLU())
     return body
@@ -77,19 +77,19 @@ def with_dropout(input_shape, classes, mpbn):
 
 
 def failing():
-    """What a user's factory may do."""
+    """A factory that raises."""
     return 1 / 0
 
 
 def no_module():
-    """What a user's factory should not give."""
+    """A factory that returns something other than a module."""
     return {}
 
 
 def spiking_network(seed=0, *, shape=(2, 5, 7), timesteps=3, gains="mixed", **options):
-    """A network in float64 with random gains of any sign, whose normalizations know its statistics.
+    """Return a float64 network with random gains of either sign and calibrated running statistics.
 
-    So its neurons are lively: most fire sometimes, and not always.
+    Most of its neurons fire in some but not all time steps.
     """
     torch.manual_seed(seed)
     body = conv_body(shape, **options)
@@ -97,7 +97,7 @@ def spiking_network(seed=0, *, shape=(2, 5, 7), timesteps=3, gains="mixed", **op
 
 
 def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9, passes=5):
-    """A network around a body, in float64, whose norms have random gains and know its statistics."""
+    """Return a float64 network around a body, with random gains and calibrated running statistics."""
     given = input_format(shape, maximum)
     network = SpikingNetwork(body, timesteps=timesteps, input_format=given).double()
     norms = [module for module in network.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
@@ -114,7 +114,7 @@ def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9,
 
 
 class Residual(nn.Module):
-    """One residual block behind a first layer, in all the ways in which people build one."""
+    """A first layer and a residual block, built in one of several common ways."""
 
     def __init__(self, shape, *, pool, shortcut, stride, mpbn, groups=1, channels=4):
         super().__init__()
@@ -155,25 +155,25 @@ SHORTCUTS = {
 
 
 def residual_body():
-    """A small one, that a checkpoint can name."""
+    """Return a small residual network, whose factory a checkpoint can name."""
     shape = (2, 6, 6)
     return Residual(shape, pool=nn.AvgPool2d(2), shortcut="strided convolution", stride=1, mpbn="channel")
 
 
 def lively(trace_, name):
-    """The share of a population's neurons that fire sometimes, and not always."""
+    """Return the share of neurons that fire in some but not all time steps."""
     rates = trace_.spikes[name].mean(axis=(0, 1))
     return np.mean((rates > 0) & (rates < 1))
 
 
 def with_card(network):
-    """A network that can be saved: its body is built again by `tests/networks.py`."""
+    """Return a network that can be saved: a factory in this file rebuilds its body."""
     network.card = ModelCard(architecture="networks:conv_body", arguments={}, class_names=("a", "b", "c"))
     return network.float()
 
 
 def inputs_for(network, samples=3, seed=0, steps=False):
-    """Random inputs in the range of a network; with `steps`, another picture at each time step."""
+    """Return random inputs in the range of a network; with `steps`, different ones in each time step."""
     neuron, shape = network.input.neuron, network.input.shape
     size = (samples, network.timesteps, *shape) if steps else (samples, *shape)
     return np.random.default_rng(seed).integers(neuron.minimum, neuron.maximum + 1, size=size)
@@ -231,7 +231,7 @@ def int_chain(seed=0, *, timesteps=4, per_neuron=True, groups=1, **readout):
 
 
 def int_residual(seed=0, *, timesteps=3, delay=0):
-    """A convolution around which spikes and pixels skip, with exponents; fires at the end."""
+    """A convolution with skip connections of spikes and pixels, with exponents; the last population fires."""
     generator = np.random.default_rng(seed)
     shape = (3, 4, 5)
     populations = (
@@ -264,7 +264,7 @@ def int_residual(seed=0, *, timesteps=3, delay=0):
 
 
 def int_windows(seed=0, *, timesteps=3):
-    """Spikes through two convolutions in a row, whose borders make six windows with a kernel each."""
+    """Two convolutions in a row, whose borders make six windows with a kernel each."""
     generator = np.random.default_rng(seed)
     first = Conv2d(weight=_weights(generator, 2, 3, 3, 2, largest=3), stride=(2, 1), padding=(1, 0))
     second = Conv2d(weight=_weights(generator, 2, 2, 3, 3, largest=3), padding=(1, 1))
@@ -296,7 +296,7 @@ def int_windows(seed=0, *, timesteps=3):
 
 
 def _features(generator, name, size, **options):
-    """Neurons that fire now and then."""
+    """Return LIF neurons with random thresholds and biases."""
     neuron = Lif(
         threshold=generator.integers(0, 60, size=size),
         bias=generator.integers(-9, 9, size=size),
@@ -339,7 +339,7 @@ def int_loop(seed=0, *, timesteps=5, delays=(0,), loop=True):
 
 
 def assert_same_trace(expected, got, *, voltages=True):
-    """Equality of every spike, voltage and output."""
+    """Assert that two traces have equal spikes, voltages and outputs."""
     assert expected.spikes.keys() == got.spikes.keys()
     for name in expected.spikes:
         np.testing.assert_array_equal(expected.spikes[name], got.spikes[name], err_msg=name)
@@ -349,16 +349,16 @@ def assert_same_trace(expected, got, *, voltages=True):
 
 
 def end_of(run, seconds=60):
-    """What a command that was told to end still says; one that does not end is killed, and fails the test."""
+    """Return the remaining output of a terminated command; if it does not end, kill it and fail the test."""
     try:
         return run.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(run.pid, signal.SIGKILL)
-        pytest.fail(f"still running {seconds} s after it was told to end")
+        pytest.fail(f"still running {seconds} s after it was terminated")
 
 
 def group_is_gone(group, seconds=30):
-    """Whether all processes of a group are gone soon; the dead linger until the system takes note."""
+    """Whether all processes of a group end soon; dead ones remain listed until the system reaps them."""
     for _ in range(10 * seconds):
         try:
             os.killpg(group, 0)

@@ -1,4 +1,4 @@
-"""NIR's own equations, one Euler step after another, from nothing but the graph: what a reader computes."""
+"""Simulate a NIR graph by its equations, one Euler step per time step, independent of our readers."""
 
 import nir
 import numpy as np
@@ -7,7 +7,7 @@ from torch.nn import functional
 
 
 def forward(node, value):
-    """What a node without a state makes of values [samples, *shape], by torch."""
+    """Apply a stateless node to values [samples, *shape], with torch."""
     x = torch.tensor(value, dtype=torch.float64)
     match node:
         case nir.Affine() | nir.Linear():
@@ -43,7 +43,7 @@ def plain(value):
 
 
 def neuron(node, state, value, dt):
-    """(current, voltage), and what it sends: spikes, or of an integrator the voltage"""
+    """Return (current, voltage) and the output: spikes, or the voltage of an integrator."""
     current, voltage = state
     match node:
         case nir.Threshold():
@@ -66,9 +66,9 @@ NEURONS = (nir.LIF, nir.CubaLIF, nir.IF, nir.Threshold, *INTEGRATORS)
 
 
 def euler(graph, steps, dt):
-    """Spikes of each neuron [samples, timesteps, *shape], and what reaches the output in each step.
+    """Return the spikes of each neuron [samples, timesteps, *shape], and the values at the output per step.
 
-    What comes from a node that is not computed yet is what it gave in the step before.
+    An edge from a node that is not computed yet carries its value of the previous step.
     """
     states, spikes, history = {}, {}, []
     sources = {name: [a for a, b in graph.edges if b == name] for name in graph.nodes}

@@ -14,7 +14,7 @@ def eighths(seed, *shape, low=-8, high=13):
 
 
 def lif(*shape, seed=0, leak=0.5, natural=True, **changes):
-    """Thresholds between the voltages that eighths can make, so that nothing hangs on rounding."""
+    """Return thresholds midway between multiples of 1/8, so that rounding changes no spike."""
     tau = DT / (1 - leak)
     r = tau / DT if natural else 1.0
     threshold = (eighths(seed, *shape, low=4, high=20) + 0.0101) * r * (1 - leak)
@@ -61,7 +61,7 @@ def conv1d(outputs, inputs, size=3, seed=0, **changes):
 
 
 def mask(*shape, first=1, last=7):
-    """Another factor for each channel in a window, and zero around it."""
+    """Return one factor per channel in a window, and zeros around it."""
     scale = np.zeros(shape)
     scale[:, first:last, 2:] = np.arange(1, 1 + shape[0]).reshape(-1, 1, 1)
     return nir.Scale(scale=scale)
@@ -78,7 +78,7 @@ def flatten(start_dim=0):
 
 
 def graph_of(shape, nodes, edges=None):
-    """A chain, or the nodes by name with edges between them."""
+    """Return a graph: a chain of nodes, or nodes by name with edges."""
     if edges is None:
         nodes = {f"n{index}": node for index, node in enumerate(nodes)}
         names = ["input", *nodes, "output"]
@@ -88,7 +88,7 @@ def graph_of(shape, nodes, edges=None):
 
 
 def written(tmp_path, graph):
-    """As nir.write does it, which cannot write shapes that are left open, though it reads such files."""
+    """Write a graph like nir.write, which cannot write open shapes though it reads them."""
     write_tree(tmp_path / "theirs.nir", {"version": nir.version, "node": tree_of(graph.to_dict())})
     return tmp_path / "theirs.nir"
 

@@ -1,6 +1,6 @@
-"""Folded networks of every shape of graph, at random from a seed; their weights lie on a grid of 1/8.
+"""Folded networks with graphs of every kind, with random weights that are multiples of 1/8.
 
-So a voltage may meet its threshold exactly, which readers that compare with >= must not fire at.
+Voltages can equal their threshold exactly, where readers that compare with >= must not fire.
 """
 
 from dataclasses import replace
@@ -157,7 +157,7 @@ def recurrent(seed=0, **options):
 
 
 def long_loop(seed=0, **options):
-    """A loop of two populations, one inside of it, and delays of several steps."""
+    """A loop of two populations, a loop inside it, and delays of several steps."""
     b = Builder(seed, (4,), **options)
     b.lif("a", (5,))
     b.connect("input", "a", b.dense(5, 4))
@@ -184,7 +184,7 @@ def recurrent_picture(seed=0, **options):
 
 
 def own_biases(seed=0, **options):
-    """Neurons of one channel with biases of their own, as normalized input and zero padding make them."""
+    """Biases that differ within a channel, as normalized inputs and zero padding make them."""
     b = Builder(seed, (2, 4, 5), maximum=3, **options)
     b.lif("a", (3, 4, 5), own_bias=True)
     b.connect("input", "a", b.conv(3, 2, padding=(1, 1)))
@@ -212,7 +212,7 @@ def matrix_onto_picture(seed=0, **options):
 
 
 def windows(seed=0, **options):
-    """Two convolutions in a row, whose borders make windows with kernels of their own; a skip beside them."""
+    """Two convolutions in a row, whose borders make windows with different kernels, and a skip connection."""
     b = Builder(seed, (2, 8, 6), maximum=3, **options)
     b.lif("a", (2, 8, 6), own_bias=True)
     b.connect("input", "a", b.conv(2, 2, padding=(1, 1)))
@@ -227,7 +227,7 @@ def windows(seed=0, **options):
 
 
 def half_a_picture(seed=0, **options):
-    """One window, which leaves neurons without any input but their bias."""
+    """One window; neurons outside of it have no input but their bias."""
     b = Builder(seed, (2, 4, 5), **options)
     b.lif("a", (3, 4, 5))
     b.connect("input", "a", b.conv(3, 2, padding=(1, 1), silent=((0, 2), (1, 0))))
@@ -247,7 +247,7 @@ def leaking_readout(seed=0, **options):
 
 
 def readout_of_currents(seed=0, **options):
-    """Its current leaks too, and its bias does not build up."""
+    """A readout whose current leaks too, with a bias that does not accumulate."""
     network = leaking_readout(seed, **options)
     *front, last = network.populations
     last = replace(last, neuron=replace(last.neuron, current_leak=0.25))

@@ -1,10 +1,10 @@
-"""How often a law is tried on examples that hypothesis makes up."""
+"""Settings for property tests: the number of examples that hypothesis generates."""
 
 from hypothesis import settings
 
-USUAL = 100  # examples of a profile in which `examples(n)` tries n
+USUAL = 100  # examples of the profile in which `examples(n)` tries n
 
 
 def examples(count, **options):
-    """Return settings that try `count` examples, or as many times more or fewer as the profile asks for."""
+    """Return settings that try `count` examples, scaled by the profile."""
     return settings(max_examples=max(1, count * settings.default.max_examples // USUAL), **options)

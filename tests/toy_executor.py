@@ -1,4 +1,4 @@
-"""A new executor is one file: the reference, one sample after the other, of networks without delays."""
+"""An example of a new executor: the reference, one sample at a time, for networks without delays."""
 
 import numpy as np
 

@@ -26,8 +26,8 @@ from ..formats.folder import (
     NIR_FILE,
     REPORT_FILE,
     VERIFY_FILE,
+    check_replaceable,
     new_folder,
-    refuse_to_overwrite,
     write_manifest,
 )
 from ..formats.netx import read_netx, write_netx
@@ -113,7 +113,7 @@ def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
 
 def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> None:
     """Reject invalid options before any long computation."""
-    refuse_to_overwrite(folder)
+    check_replaceable(folder)
     Formats.of(profile, options.weight_bits)
     if options.overflow == "measured" and options.calibration is None:
         raise OptionError("--overflow measured needs calibration data: add --calibration NAME.")

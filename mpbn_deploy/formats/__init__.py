@@ -1,1 +1,9 @@
-"""To be described."""
+"""File formats: read and write networks and export folders.
+
+    nir/        NIR files: FoldedNetwork or IntNetwork <-> network.nir
+    netx/       lava-dl netx files: IntNetwork <-> network.net
+    folder      the export folder: both networks, reports, and a manifest with the hash of every file
+    options     ExportOptions, shared by the command line, the Python API and the manifest
+
+Files are treated as untrusted: sizes are bounded, and errors name the file, the node and the key.
+"""

@@ -1,13 +1,14 @@
-"""The export folder: what lies in it, how it is written whole, and how it is read back.
+"""The export folder: its files, written all or none, and read with their hashes checked.
 
-    network.nir     the folded network, real numbers
+    network.nir     the folded network (real numbers), as NIR
     network.net     the integer network, as lava-dl netx
-    fit.json        the FitReport        verify.json    the VerifyReport
-    report.html     both for people
+    fit.json        the FitReport
+    verify.json     the VerifyReport
+    report.html     both reports, to read in a browser
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
-Reading checks every hash, so what runs is what was verified. `run`, `verify` and `fit` also take a
-single .net file, ours or of others, in place of a folder.
+Reading checks every hash, so the network that runs is the one that was verified. Instead of a folder, `run`,
+`verify` and `fit` also accept a single .net file, written by this package or by lava-dl.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TO_EXPORT = {NIR_SUFFIX: "a NIR file", ".pt": "a checkpoint", ".pth": "a checkpo
 
 @record
 class ExportFolder:
-    """An export folder whose hashes hold."""
+    """An export folder whose hashes have been checked."""
 
     path: Path
     manifest: dict[str, Any]
@@ -55,12 +56,12 @@ class ExportFolder:
 
     @property
     def options(self) -> ExportOptions:
-        """The options of the export, as far as the manifest records them."""
+        """The options of the export that the manifest records."""
         return ExportOptions.from_manifest(self.manifest.get("options"), str(self.path / MANIFEST_FILE))
 
     @property
     def architecture(self) -> str | None:
-        """The architecture that the checkpoint named; None for a NIR file."""
+        """The architecture of the checkpoint; None for a NIR file."""
         name = self.manifest["model"]["architecture"]
         return None if name is None else str(name)
 
@@ -69,13 +70,13 @@ class ExportFolder:
         return list(self.manifest["class_names"])
 
     def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
-        """Test samples of a data set (None: all), by default the one the model was trained on."""
+        """Return `count` test samples (None: all) of a data set, by default the one used in training."""
         return choose_samples(self.network, count, data or self.manifest["data"], data_dir)
 
 
 @record
 class NetworkFile:
-    """A .net file alone: the integer network, and nothing about where it comes from."""
+    """A single .net file: the integer network, without the model, the target or the data set."""
 
     netx: Path
     network: IntNetwork
@@ -84,7 +85,7 @@ class NetworkFile:
     class_names: Sequence[str] = ()
 
     def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
-        """Test samples of a data set (None: all), by default random ones."""
+        """Return `count` test samples (None: all) of a data set, by default random ones."""
         return choose_samples(self.network, count, data, data_dir)
 
 
@@ -92,22 +93,22 @@ class NetworkFile:
 
 
 def open_network(path: Path, **given: Any) -> ExportFolder | NetworkFile:
-    """Open an export folder, or a .net file; `given` are the arguments of `read_netx`, for such a file."""
+    """Open an export folder or a .net file; `given` are arguments of `read_netx`, for .net files only."""
     if path.suffix in TO_EXPORT and not path.is_dir():
         raise OptionError(
-            f"{path}: {TO_EXPORT[path.suffix]}; here an export folder or a .net file is needed. "
+            f"{path}: {TO_EXPORT[path.suffix]}; this command needs an export folder or a .net file. "
             f"Export it first: python -m mpbn_deploy.export {path} --target loihi2"
         )
     if path.is_file() or (path.suffix == NETX_SUFFIX and not path.is_dir()):
         return NetworkFile(netx=path, network=read_netx(path, **given))
     if useless := [name for name, value in given.items() if value is not None]:
         option = useless[0].replace("_", "-")
-        raise OptionError(f"{path}: --{option} is for .net files; an export folder says it itself.")
+        raise OptionError(f"{path}: --{option} is for .net files only; an export folder records it. Omit it.")
     return open_folder(path)
 
 
 def open_folder(path: str | Path) -> ExportFolder:
-    """Read an export folder, checking every hash."""
+    """Read an export folder and check every hash."""
     path = Path(path)
     manifest = read_manifest(path)
     for name, expected in manifest["files"].items():
@@ -115,7 +116,7 @@ def open_folder(path: str | Path) -> ExportFolder:
         if not file.is_file():
             raise FormatError(f"{file}: missing; the manifest lists it. Export again.")
         if sha256(file) != expected:
-            raise FormatError(f"{file}: changed since it was exported (its sha256 is another). Export again.")
+            raise FormatError(f"{file}: changed since it was exported (its sha256 differs). Export again.")
     return ExportFolder(
         path=path,
         manifest=manifest,
@@ -128,7 +129,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST_FILE
     if not file.is_file():
         raise FormatError(
-            f"{path}: no export folder (it has no {MANIFEST_FILE}). Make one with mpbn_deploy.export."
+            f"{path}: not an export folder (it has no {MANIFEST_FILE}). Make one with mpbn_deploy.export."
         )
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
@@ -147,7 +148,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise FormatError(f"{file}: damaged; it must list {', '.join(FILES)} and a target.")
     names = [target.get("name"), manifest.get("data"), *_as_list(manifest.get("class_names"))]
     if not all(isinstance(name, str) for name in names):
-        raise FormatError(f"{file}: damaged; the names of target, data set or classes are no names.")
+        raise FormatError(f"{file}: damaged; the names of target, data set and classes must be strings.")
     return manifest
 
 
@@ -164,15 +165,15 @@ def sha256(path: Path) -> str:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """A temporary folder to fill; when all went well it is renamed to `out`, else it vanishes."""
-    refuse_to_overwrite(out)
+    """Yield a temporary folder to fill; rename it to `out` on success, delete it on errors."""
+    check_replaceable(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as temporary:
             staging = Path(temporary) / "new"
             staging.mkdir()
             yield staging
-            if out.exists():  # moved aside, and deleted only when the new one stands in its place
+            if out.exists():  # move it aside; it is deleted once the new one is in its place
                 out.rename(Path(temporary) / "old")
             staging.rename(out)
     except OSError as error:
@@ -180,14 +181,14 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
-    """The last file of a folder: what the caller describes, and the hashes of all others."""
+    """Write the manifest, after all other files: the caller's description and the hashes of those files."""
     files = {name: sha256(folder / name) for name in FILES}
     manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
     (folder / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
 
 
-def refuse_to_overwrite(out: Path) -> None:
-    """An earlier export may be replaced, and an empty folder filled; anything else is somebody's work."""
+def check_replaceable(out: Path) -> None:
+    """Raise unless `out` is missing, empty or an earlier export: other folders are not overwritten."""
     if out.is_symlink():
         raise OptionError(f"{out}: is a link; give the folder itself with --out.")
     if out.exists() and not _is_empty(out) and not _is_export(out):
@@ -199,7 +200,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _is_export(folder: Path) -> bool:
-    """Whether a folder holds an export and nothing else."""
+    """Whether a folder contains an export and nothing else."""
     if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {*FILES, MANIFEST_FILE}:
         return False
     try:

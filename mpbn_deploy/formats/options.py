@@ -1,11 +1,11 @@
-"""The options of an export, stated once.
+"""The options of an export, defined once for
 
-    export model.pt --target loihi2 --weight-bits 4      defaults and choices of the command line
-    export("model.pt", "loihi2", weight_bits=4)          keyword arguments of the Python call
-    "options": {"weight_bits": 4, ...}                   what manifest.json records
-    fit --advise                                         prints `ExportOptions.command`
+    export model.pt --target loihi2 --weight-bits 4      the command line
+    export("model.pt", "loihi2", weight_bits=4)          the Python API
+    "options": {"weight_bits": 4, ...}                   manifest.json
+    fit --advise                                         which prints `ExportOptions.command`
 
-Only the standard library and `record` are imported here, so that a command line is parsed at once.
+Imports only the standard library and `record`, so that command lines are parsed fast.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ RECORDED = ("weight_bits", "calibration", "timesteps", "nir_dialect", "threshold
 
 @record
 class ExportOptions:
-    """How to export a model; `RECORDED` are those that decide the bytes of the networks."""
+    """The options of an export; those in `RECORDED` determine the bytes of the network files."""
 
-    # How to read the model. A checkpoint needs none of these; a NIR file may leave them out.
+    # How to read the model. Checkpoints need none of these; NIR files may need them.
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
     dt: float | None = None
     arch: str | None = None
     # How to choose the integers.
     calibration: str | None = None
-    weight_bits: int | None = None  # None: as many as the target holds
+    weight_bits: int | None = None  # None: the widest that the target supports
     thresholds: Thresholds = "own"
     overflow: Overflow = "proved"
     # Which samples to verify with.
@@ -49,7 +49,7 @@ class ExportOptions:
 
     @classmethod
     def from_arguments(cls, parsed: Mapping[str, Any]) -> ExportOptions:
-        """Build the record from parsed arguments, ignoring those that are no options of it."""
+        """Build the record from parsed arguments, ignoring all others."""
         given: dict[str, Any] = {field.name: parsed[field.name] for field in fields(cls)}
         if given["input_range"] is not None:
             given["input_range"] = tuple(given["input_range"])
@@ -57,7 +57,7 @@ class ExportOptions:
 
     @classmethod
     def from_manifest(cls, recorded: Any, where: str) -> ExportOptions:
-        """Read back what `recorded` wrote; an option that is absent has its default."""
+        """Read the options that `recorded` wrote; missing ones have their defaults."""
         hints = get_type_hints(cls)
         if not isinstance(recorded, dict) or not recorded.keys() <= set(RECORDED):
             raise FormatError(f"{where}: damaged; the options must be {', '.join(RECORDED)}.")
@@ -67,7 +67,7 @@ class ExportOptions:
         return cls(**recorded)
 
     def recorded(self) -> dict[str, Any]:
-        """Return what the manifest keeps."""
+        """Return the options that the manifest records."""
         return {name: getattr(self, name) for name in RECORDED}
 
     def command(self, model: Path, target: str) -> str:
@@ -83,7 +83,7 @@ class ExportOptions:
 
 
 def _is_a(value: object, hint: Any) -> bool:
-    """Whether a value of JSON has the type of a field: a literal, a plain type, or a union of these."""
+    """Whether a JSON value has the type of a field: a literal, a plain type, or a union of plain types."""
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     return any(type(value) is kind for kind in get_args(hint) or (hint,))

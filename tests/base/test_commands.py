@@ -257,7 +257,7 @@ def test_an_interrupt_ends_with_one_word(monkeypatch, capfd):
 
 def test_an_error_is_json_too(result):
     code, data, err = result("run", "nowhere")
-    assert code == 2 and "no export folder" in data["error"] and "error: nowhere" in err
+    assert code == 2 and "not an export folder" in data["error"] and "error: nowhere" in err
 
 
 def test_output_that_cannot_be_written(export_folder):
@@ -362,7 +362,7 @@ def test_a_truncated_network(refused, folder):
 def test_missing_files_and_manifests(refused, folder, tmp_path):
     (folder / "fit.json").unlink()
     assert "fit.json: missing" in refused("run", folder)
-    assert "no export folder" in refused("run", tmp_path)
+    assert "not an export folder" in refused("run", tmp_path)
     for content, message in (
         ("{", "not readable as JSON"),
         ("[" * 200_000, "not readable as JSON"),
@@ -377,10 +377,10 @@ def test_missing_files_and_manifests(refused, folder, tmp_path):
 def test_a_manifest_with_odd_names(refused, folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "target": {"name": 3}}))
-    assert "are no names" in refused("fit", folder)
+    assert "must be strings" in refused("fit", folder)
     del manifest["class_names"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert "are no names" in refused("run", folder)
+    assert "must be strings" in refused("run", folder)
 
 
 def test_wrong_samples(refused, export_folder):
@@ -478,7 +478,7 @@ def test_a_place_that_cannot_be_written(refused, model_path, tmp_path):
 def test_what_must_be_exported_first(refused, tmp_path, command, name, what):
     (tmp_path / name).write_text("")
     message = refused(command, tmp_path / name)
-    assert f"{tmp_path / name}: {what}; here an export folder or a .net file is needed" in message
+    assert f"{tmp_path / name}: {what}; this command needs an export folder or a .net file" in message
     assert f"Export it first: python -m mpbn_deploy.export {tmp_path / name} --target loihi2" in message
 
 

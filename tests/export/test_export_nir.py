@@ -95,7 +95,7 @@ def test_what_is_not_portable_is_said_before_the_work(tmp_path, capfd):
 def test_an_empty_range(tmp_path, capfd):
     arguments = [str(theirs(tmp_path)), "--target", "loihi2", "--timesteps", "2", "--input-range", "5", "2"]
     assert main(COMMAND, arguments) == 2
-    assert "theirs.nir: input range 5..2 is empty; say the lowest value first" in capfd.readouterr().err
+    assert "theirs.nir: input range 5..2 is empty; give the lowest value first" in capfd.readouterr().err
 
 
 def test_the_command(tmp_path, capfd):
@@ -107,7 +107,7 @@ def test_the_command(tmp_path, capfd):
     neuron = open_folder(data["folder"]).folded.populations[1].neuron
     np.testing.assert_allclose(neuron.leak, 0.0)  # tau 2e-4: with a dt as long, all is forgotten
     assert main(COMMAND, arguments[:3]) == 2
-    assert "the file does not say how many" in capfd.readouterr().err
+    assert "time steps unknown; give --timesteps" in capfd.readouterr().err
 
 
 def test_what_does_not_go_together(tmp_path, model_path):
@@ -117,7 +117,7 @@ def test_what_does_not_go_together(tmp_path, model_path):
         with pytest.raises(OptionError, match=f"{name} applies to NIR files only"):
             export(model_path, "loihi2", **options)
     write_nir(int_chain(), tmp_path / "integers.nir")
-    with pytest.raises(FormatError, match="holds an integer network"):
+    with pytest.raises(FormatError, match="an integer network, already quantized"):
         export(tmp_path / "integers.nir", "loihi2")
     nir.write(tmp_path / "none.nir", foreign.lif(2))
     with pytest.raises(FormatError, match="holds no NIRGraph"):

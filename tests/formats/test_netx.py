@@ -378,8 +378,8 @@ DENSE = {"type": b"dense", "shape": [100], "weight": np.ones((100, 1))}
          "layer 0 of type 'dense_rec' has delays; lava-dl's reader drops the exponent"),
         ({**DENSE, "type": b"dense_rec"}, "layer 0 has no numbers under the key 'weight_rec'"),
         ({**DENSE, "type": b"conv", "delay": 2}, "layer 0 of type 'conv' has delays; lava-dl's reader"),
-        ({**DENSE, "type": b"pool"}, "layer 0 is of type 'pool'; known are input, flatten"),
-        ({**DENSE, "type": b"concat"}, "layer 0 is of type 'concat', which has no weights of its own"),
+        ({**DENSE, "type": b"pool"}, "layer 0 is of type 'pool'; supported are input, flatten"),
+        ({**DENSE, "type": b"concat"}, "layer 0 is of type 'concat', which has no weights"),
         ({**DENSE, "weight": np.ones(7)}, r"layer 0 has weight of shape \(7,\); \[out, in\]"),
     ],
 )  # fmt: skip
@@ -393,7 +393,7 @@ def test_averages_of_unequal_groups_and_in_the_middle(tmp_path):
     average = {"type": b"average", "shape": [2, 1, 1]}
     with pytest.raises(FormatError, match="layer 1 averages 3 neurons in 2 groups"):
         read_netx(others(tmp_path, _0=dense, _1=average), timesteps=2)
-    with pytest.raises(FormatError, match="layer 0 is of type 'average', which only the last one can be"):
+    with pytest.raises(FormatError, match="layer 0 is of type 'average'; only the last layer can be"):
         read_netx(others(tmp_path, _0=average, _1=dense), timesteps=2)
     with pytest.raises(FormatError, match="no layer with neurons"):
         read_netx(others(tmp_path, _0={"type": b"flatten", "shape": [3]}), timesteps=2)
@@ -609,10 +609,10 @@ def test_commands_are_told_what_a_file_does_not_say(result, netx_path, capfd):
         code, told = result(*arguments)
         assert code == 2 and message in told["error"]
     for options, message in (
-        (["--input-range", 5, 2], "input range 5..2 is empty; say the lowest value first"),
+        (["--input-range", 5, 2], "input range 5..2 is empty; give the lowest value first"),
         (
             ["--input-range", 0, 7, "--input-shape", 1, 6, 5],
-            "layer 0 has shape [2, 6, 5]; input_shape (--input-shape) [1, 6, 5] is another. Leave it out",
+            "layer 0 has shape [2, 6, 5]; input_shape (--input-shape) [1, 6, 5] differs. Omit it",
         ),
     ):
         code, told = result("fit", netx_path, "--target", "loihi2", "--timesteps", 3, *options)

@@ -49,18 +49,21 @@ def told(**changes):
         (drop("layer"), "no group 'layer'"),
         (drop("layer/1"), "1 missing"),
         (drop("layer/1/weight"), "layer 1 has no numbers under the key 'weight'"),
-        (drop("layer/1/type"), "layer 1 has no word under the key 'type'"),
+        (drop("layer/1/type"), "layer 1 has no string under the key 'type'"),
         (drop("layer/1/neuron"), "layer 1 has no group 'neuron'"),
-        (put("layer/1/type", "input"), "layer 1 is of type 'input', which only the first"),
-        (put("layer/1/type", "convT"), "layer 1 is of type 'convT'; known are input, flatten"),
+        (put("layer/1/type", "input"), "layer 1 is of type 'input'; only the first"),
+        (put("layer/1/type", "convT"), "layer 1 is of type 'convT'; supported are input, flatten"),
         (put("layer/1/neuron/type", "SDNN"), r"layer 1 has neurons of type 'SDNN' \(sigma-delta\)"),
         (
             put("layer/1/neuron/type", "RF_PHASE"),
             r"layer 1 has neurons of type 'RF_PHASE' \(resonate-and-fire\)",
         ),
-        (put("layer/1/neuron/type", "new"), "layer 1 has neurons of type 'new'; CUBA and LOIHI are known"),
+        (
+            put("layer/1/neuron/type", "new"),
+            "layer 1 has neurons of type 'new'; CUBA and LOIHI are supported",
+        ),
         (put("layer/1/neuron/iDecay", [1, 2]), r"layer 1 has 2 different values of iDecay, 1\.\.2"),
-        (put("layer/1/neuron/wgtExp", 2), "layer 1 has a wgtExp of 2"),
+        (put("layer/1/neuron/wgtExp", 2), "layer 1 has wgtExp 2"),
         (put("layer/1/shape", [4, 10**9, 10**9]), "layer 1 has shape"),
         (put("layer/1/shape", [4, 5000, 5000]), "layer 1 has shape"),
         (put("layer/1/shape", np.ones(10**6)), "layer 1 has 1000000 values of shape; at most 3"),
@@ -68,21 +71,21 @@ def told(**changes):
         (put("layer/0/shape", [2, 6, 6]), "not consistent"),
         (put("layer/1/stride", [1, 1, 1]), "layer 1 has 3 values of stride"),
         (put("layer/1/groups", [1, 2]), "layer 1 has 2 different values of groups"),
-        (put("layer/1/weight", np.full((4, 2, 3, 2), 0.5)), "values of weight that are no 32-bit integers"),
+        (put("layer/1/weight", np.full((4, 2, 3, 2), 0.5)), "values of weight that are not 32-bit integers"),
         (
             put("layer/1/weight", np.full((4, 2, 3, 2), np.nan)),
-            "values of weight that are no 32-bit integers",
+            "values of weight that are not 32-bit integers",
         ),
         (
             put("layer/1/weight", np.full((4, 2, 3, 2), 2.0**40)),
-            "values of weight that are no 32-bit integers",
+            "values of weight that are not 32-bit integers",
         ),
         (put("layer/1/bias", [1, 2, 3]), r"layer 1 has bias of shape \(3,\)"),
         (put("layer/3/weight", np.zeros((5, 7), int)), "not consistent"),
         (put("layer/1/neuron/refDelay", 3), "layer 1 has neurons with a refractory delay"),
         (
             put("layer/4/neuron/vThMant", 3),
-            "layer 4 can fire, though the file says that it is a readout",
+            "layer 4 can fire, but the file declares it a readout",
         ),
         (put("mpbn_deploy/scales/1", [1.0, 2.0]), "scales of conv are not 4 numbers"),
         (put("mpbn_deploy/scales/1", np.full(4, np.nan)), "scales of conv are not 4 numbers"),
@@ -92,8 +95,8 @@ def told(**changes):
         (told(version=99), "version 99"),
         (told(version=2), "group mpbn_deploy/connection is missing"),
         (told(timesteps=0), "time steps 0"),
-        (told(timesteps=1.5), "1.5 is no whole number"),
-        (told(timesteps=float("inf")), "inf is no whole number"),
+        (told(timesteps=1.5), "1.5 is not a whole number"),
+        (told(timesteps=float("inf")), "inf is not a whole number"),
         (told(input_range=[0, 10**30]), "input range"),
         (told(populations=["a"]), "1 names for 4 populations"),
         (put("mpbn_deploy/json", "{"), "group mpbn_deploy is damaged"),
@@ -110,7 +113,7 @@ def test_wrong_files_are_named(netx_path, change, message):
 
 
 def held_twice(file):
-    """The connection that layer 1 holds, with weights of its own in the list."""
+    """Give the connection of layer 1 its own weights in the list."""
     for key in ("type", "weight", "stride", "padding", "dilation", "groups"):
         file.copy(f"layer/1/{key}", f"mpbn_deploy/connection/0/{key}")
 
@@ -125,7 +128,7 @@ def held_twice(file):
         (drop("mpbn_deploy/connection/3/weight"), "layer 3 is of type 'concat', which has no weights"),
         (drop("mpbn_deploy/connection/3/stride"), "connection 3 has no numbers under the key 'stride'"),
         (put("mpbn_deploy/connection/3/source", 9), "connection 3 names layer 9, which has no population"),
-        (put("mpbn_deploy/connection/0/target", 0), "connection 0 has no word under the key 'type'"),
+        (put("mpbn_deploy/connection/0/target", 0), "connection 0 has no string under the key 'type'"),
         (put("mpbn_deploy/connection/3/type", "pool"), "connection 3 is of type 'pool'"),
         (put("mpbn_deploy/connection/3/exponent", -9), "first->last: weight exponent -9"),
         (put("mpbn_deploy/connection/3/exponent", np.nan), "connection 3 has values of exponent that are no"),
@@ -139,14 +142,14 @@ def held_twice(file):
         (put("layer/3/biasExponent", 99), "last: bias exponent 99"),
         (
             put("mpbn_deploy/connection/0/exponent", 2),
-            "connection 0 says exponent 2; layer 1, which holds its weights, says 0. Make them equal",
+            "connection 0 has exponent 2; layer 1, which has its weights, has 0. Make them equal",
         ),
-        (put("mpbn_deploy/connection/1/delay", 3), "connection 1 says delay 3; layer 2, which holds"),
+        (put("mpbn_deploy/connection/1/delay", 3), "connection 1 has delay 3; layer 2, which has"),
         (
             put("mpbn_deploy/connection/1/target", 1),
-            "connection 1 has no weights, and those of layer 1 are already connection 0",
+            "connection 1 has no weights, and connection 0 already uses those of layer 1",
         ),
-        (held_twice, "layer 1 has weights, but every connection to it in the list has weights of its own"),
+        (held_twice, "layer 1 has weights, but every connection to it in the list has its own"),
         (drop("layer/3/layers"), "layer 3 has no numbers under the key 'layers'"),
     ],
 )
@@ -163,7 +166,7 @@ def test_loops_of_a_graph_stand_in_its_list(tmp_path):
     with h5py.File(tmp_path / "a.net", "a") as file:
         put("layer/1/type", "dense_rec")(file)
         put("layer/1/weight_rec", np.ones((5, 5), int))(file)
-    with pytest.raises(FormatError, match="layer 1 is of type 'dense_rec' in a graph, where loops stand in"):
+    with pytest.raises(FormatError, match="layer 1 is of type 'dense_rec' in a graph, where loops belong in"):
         read_netx(tmp_path / "a.net")
 
 

@@ -159,7 +159,7 @@ def test_integer_networks_come_back_bit_by_bit(network, tmp_path):
     network = replace(network, scales=scales)
     write_nir(network, tmp_path / "a.nir")
     assert same_records(network, read_nir(tmp_path / "a.nir"))
-    with pytest.raises(FormatError, match="holds an integer network, which is quantized already"):
+    with pytest.raises(FormatError, match="an integer network, already quantized"):
         read_folded(tmp_path / "a.nir")
 
 
@@ -260,7 +260,7 @@ def test_names_that_become_one_are_refused():
         for c in folded.connections
     )
     populations = (folded.populations[0], first, second, folded.populations[3])
-    with pytest.raises(FormatError, match=r"a\.b and a_b: one name in NIR"):
+    with pytest.raises(FormatError, match=r"a\.b and a_b: both are named a_b in NIR"):
         to_nir(replace(folded, populations=populations, connections=connections))
 
 
@@ -290,9 +290,12 @@ def test_what_is_not_portable_is_listed():
     for network, message in (
         (nir_graphs.long_loop(), "input->b: a delay of 2 steps"),
         (nir_graphs.matrix_onto_picture(), "a: a matrix onto a picture"),
-        (nir_graphs.dense_chain(current_leak=0.5), "a: biases behind a current that leaks"),
-        (nir_graphs.windows(), "b: kernels that serve a part of the picture each; readers know no mask"),
-        (nir_graphs.leaking_readout(), "output: a readout that leaks; readers know no LI"),
+        (nir_graphs.dense_chain(current_leak=0.5), "a: biases of a neuron whose current leaks"),
+        (
+            nir_graphs.windows(),
+            "b: several kernels, each for a part of the picture; readers do not support masks",
+        ),
+        (nir_graphs.leaking_readout(), "output: a readout that leaks; readers do not support LI"),
     ):
         with pytest.raises(FormatError, match=message):
             to_nir(network, dialect="portable")
@@ -330,7 +333,7 @@ def test_without_a_picture_at_the_input_biases_of_single_neurons_are_where_they_
     assert_fires_our_spikes(network, to_nir(network))
     write_nir(network, tmp_path / "a.nir")
     assert same_records(network, read_nir(tmp_path / "a.nir"))
-    with pytest.raises(FormatError, match="biases of their own, and the input is no picture"):
+    with pytest.raises(FormatError, match="biases differ within a channel, and the input is not a picture"):
         to_nir(network, dialect="portable")
 
 
@@ -342,16 +345,16 @@ def test_of_a_picture_too_large_for_that_neuron_they_are_there_too(tmp_path, mon
     assert_fires_our_spikes(network, graph)
     write_nir(network, tmp_path / "a.nir")
     assert same_records(network, read_nir(tmp_path / "a.nir"))
-    with pytest.raises(FormatError, match="biases of their own, and theirs is too large"):
+    with pytest.raises(FormatError, match="biases differ within a channel, and the picture is too large"):
         to_nir(network, dialect="portable")
 
 
 def test_what_nir_cannot_say_is_refused(tmp_path):
     b = own_biases_without_a_picture()
     b.populations[-1] = replace(b.populations[-1], neuron=FloatReadout(bias=b.populations[-1].neuron.bias))
-    with pytest.raises(FormatError, match="b: outputs of one channel with biases of their own"):
+    with pytest.raises(FormatError, match="b: biases of the output differ within a channel"):
         to_nir(b.network())
-    with pytest.raises(FormatError, match="a: currents that leak into voltages that do not"):
+    with pytest.raises(FormatError, match="a: a neuron with a leaking current and no leak of its voltage"):
         to_nir(nir_graphs.dense_chain(leak=1.0, current_leak=0.5))
     wide = replace(int_chain().connections[2], synapse=Dense(weight=np.full((3, 5), 2**24 + 1)))
     network = replace(int_chain(), connections=(*int_chain().connections[:2], wide))
@@ -377,9 +380,15 @@ def with_metadata(path, change):
     [
         (lambda told: told.pop("kernels"), "'mpbn_deploy' is damaged"),
         (lambda told: told.update(dt=-1), "'mpbn_deploy' is damaged"),
-        (lambda told: told.update(version=1), "of version 1; version 2 is read"),
-        (lambda told: told.update(constants=["nobody"]), "node 'nobody': the metadata says that one neuron"),
-        (lambda told: told.update(constants=["lif1"]), "node 'lif1': the metadata says that one neuron"),
+        (lambda told: told.update(version=1), "has version 1; version 2 is allowed"),
+        (
+            lambda told: told.update(constants=["nobody"]),
+            "node 'nobody': the metadata lists it as a neuron",
+        ),
+        (
+            lambda told: told.update(constants=["lif1"]),
+            "node 'lif1': the metadata lists it as a neuron",
+        ),
         (lambda told: told["leaks"].update(lif1=[2, 0]), "lif1: leak 2"),
         (lambda told: told.update(timesteps=0), "time steps 0"),
         (lambda told: told.update(timesteps=10**9), "timesteps 1000000000; allowed are"),
@@ -406,10 +415,13 @@ def test_metadata_that_contradicts_a_kernel_is_not_believed(path, kernel):
         (lambda told: told["integers"].pop("scales"), "of an integer network is damaged"),
         (
             lambda told: told["integers"]["scales"].update(conv=[1, 2]),
-            "no scale above zero for each channel of 'conv'",
+            "lacks a scale above zero for each channel of 'conv'",
         ),
-        (lambda told: told["integers"]["scales"].update(nobody=[1]), "no scale above zero .* 'nobody'"),
-        (lambda told: told["integers"]["exponents"].update({"input->conv after 0": 5}), "no 32-bit integers"),
+        (lambda told: told["integers"]["scales"].update(nobody=[1]), "lacks a scale above zero .* 'nobody'"),
+        (
+            lambda told: told["integers"]["exponents"].update({"input->conv after 0": 5}),
+            "not 32-bit integers",
+        ),
         (
             lambda told: told["integers"]["populations"]["conv"].update(decay_voltage=9999),
             "decay_voltage 9999",

@@ -219,7 +219,7 @@ def with_exponent(network):
         (int_loop(delays=(63,), loop=False), "last: several kernels, loops, delays"),
         (
             replace(int_loop(), connections=int_loop().connections[::-1]),
-            "cannot say in which order the connections",
+            "cannot express the order of the connections",
         ),
     ],
 )

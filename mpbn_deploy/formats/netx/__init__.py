@@ -9,26 +9,26 @@
     layer/<i>/{stride, padding, dilation, groups}
     layer/<i>/neuron/{type, iDecay, vDecay, vThMant, ...}
 
-Thresholds (`vThMant`) have the shapes of a bias; the stock reader takes them so, and fires each
-neuron at its own. netx knows nothing of time steps, input ranges and readouts: those stand in a
-group `mpbn_deploy` beside `layer`, which other readers do not see.
+Thresholds (`vThMant`) have the shapes of a bias; lava-dl's reader accepts them and gives each neuron its own
+threshold. netx has no keys for time steps, input ranges and readouts: they are in a group `mpbn_deploy`
+beside `layer`, which other readers ignore.
 
-Graphs are our extension. A population that no such layer can say (several connections, delays of
-convolutions, exponents) is a layer of type `concat`, which lava-dl's description of the format
-plans for skip and recurrent connections, and at which its reader stops:
+Graphs are our extension. A population that these layers cannot express (several connections, delays of
+convolutions, exponents) is a layer of type `concat`, which lava-dl's description of the format reserves for
+skip and recurrent connections, and which its reader does not support:
 
     layer/<i>/{type: concat, shape, layers, bias, biasExponent, neuron}
     mpbn_deploy/connection/<k>/{source, target, delay, exponent, type, weight, stride, ...}
 
-A convolution that leaves a border of its target out has a key `silent`, [[top, bottom], [left, right]].
-`layers`, `source` and `target` are numbers of layers. All connections of the network are listed,
-in order; one without `type` and `weight` is the one that the layer of its target holds.
+A convolution with a silent border has a key `silent`, [[top, bottom], [left, right]]. `layers`, `source` and
+`target` are indices of layers. All connections of the network are listed, in order; the weights of a
+connection without `type` and `weight` are in the layer of its target.
 
-    node.py          one node of a file, read key by key
-    neurons.py       the neurons of a layer
-    connections.py   what a layer, or a graph's list, says of connections
-    read.py          files -> IntNetwork
-    write.py         IntNetwork -> files
+    read             file -> IntNetwork
+    write            IntNetwork -> file
+    node             one node of a file, with checked access to its keys
+    neurons          the neurons of a layer
+    connections      the connections of a chain's layers, and of a graph's list
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The connections of a netx file: those that the layers of a chain hold, and those of a graph's list."""
+"""Read the connections of a netx file: from the layers of a chain, or from the list of a graph."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ...base import Array, FormatError, Tree
 from ...ir import MOST_TIMESTEPS, Connection, Conv2d, Dense, Population, Synapse
 from .node import Node
 
-MOST_DELAYS = 64  # different ones in a layer; the chip has 0..62
-LARGEST_SPLIT = 2**26  # weights that a layer's delays may be split into
+MOST_DELAYS = 64  # different delays in a layer; the chip supports 0..62
+LARGEST_SPLIT = 2**26  # total weights of the connections that a layer is split into
 
 
 def chain_connections(
     working: Sequence[Node], populations: Sequence[Population[Any]]
 ) -> tuple[Connection, ...]:
-    """Layer by layer; each population but the first has one."""
+    """Return the connections of a chain, layer by layer."""
     found: list[Connection] = []
     for layer, (source, target) in zip(working, pairwise(populations), strict=True):
         found += _entering(layer, source, target)
@@ -30,7 +30,7 @@ def chain_connections(
 
 
 def _entering(layer: Node, source: Population[Any], target: Population[Any]) -> list[Connection]:
-    """The connections that a layer of a chain holds."""
+    """Return the connections in a layer of a chain."""
 
     def forward(synapse: Synapse, delay: int = 0) -> Connection:
         return Connection(source=source.name, target=target.name, synapse=synapse, delay=delay)
@@ -43,12 +43,12 @@ def _entering(layer: Node, source: Population[Any], target: Population[Any]) -> 
             weight = dense_weight(layer, "weight")
             return [forward(Dense(weight=part), delay) for delay, part in _split(layer, weight)]
         case "dense_rec":
-            _refuse_delays(layer, "drops the exponent of their weights (netx/blocks/process.py)")
+            _check_no_delays(layer, "drops the exponent of their weights (netx/blocks/process.py)")
             again = Dense(weight=dense_weight(layer, "weight_rec"))
             loop = Connection(source=target.name, target=target.name, synapse=again, delay=1)
             return [forward(_synapse(layer)), loop]
         case "conv":
-            _refuse_delays(layer, "ignores them")
+            _check_no_delays(layer, "ignores them")
             return [forward(_synapse(layer))]
         case "average":
             return [forward(Dense(weight=_group_sums(layer, source.size, target.size)))]
@@ -61,7 +61,7 @@ def _synapse(node: Node) -> Synapse:
     if kind in ("dense", "dense_rec"):
         return Dense(weight=dense_weight(node, "weight"), exponent=exponent)
     if kind != "conv":
-        node.fail(f"is of type {kind!r}, which has no weights of its own")
+        node.fail(f"is of type {kind!r}, which has no weights")
     weight = node.integers("weight")
     if weight.ndim == 5 and weight.shape[4] == 1:  # older exports carry a time axis of one
         weight = weight[..., 0]
@@ -76,7 +76,7 @@ def _synapse(node: Node) -> Synapse:
 
 
 def dense_weight(node: Node, key: str) -> Array:
-    """[out, in]; a single row may be written flat."""
+    """Return the weight as [out, in]; lava-dl may write a single row without the first axis."""
     weight = node.integers(key)
     if weight.ndim == 1 and "shape" in node and weight.size % prod(node.shape()) == 0:
         weight = weight.reshape(prod(node.shape()), -1)
@@ -85,15 +85,15 @@ def dense_weight(node: Node, key: str) -> Array:
     return weight
 
 
-def _refuse_delays(layer: Node, reader: str) -> None:
+def _check_no_delays(layer: Node, reader: str) -> None:
     if "delay" in layer and layer.integers("delay").any():
         layer.fail(
-            f"of type {layer.text('type')!r} has delays; lava-dl's reader {reader}, so they are not known"
+            f"of type {layer.text('type')!r} has delays; lava-dl's reader {reader}, so they are not supported"
         )
 
 
 def _split(layer: Node, weight: Array) -> list[tuple[int, Array]]:
-    """One matrix of weights for each delay that a synapse has."""
+    """Split a weight matrix into one matrix per delay."""
     delay = _delay_of_each_synapse(layer, weight)
     values = np.unique(delay)
     if values.size > 1:  # a weight of zero has no delay
@@ -101,7 +101,7 @@ def _split(layer: Node, weight: Array) -> list[tuple[int, Array]]:
     if values.size > MOST_DELAYS or values.size * weight.size > LARGEST_SPLIT:
         layer.fail(
             f"has {values.size} different delays, {values[0]}..{values[-1]}, of {weight.size} synapses; "
-            f"at most {MOST_DELAYS}, and {LARGEST_SPLIT} weights in all, are split into connections"
+            f"at most {MOST_DELAYS} delays, and {LARGEST_SPLIT} weights in total, are supported"
         )
     if values.size == 1:
         return [(int(values[0]), weight)]
@@ -117,14 +117,14 @@ def _delay_of_each_synapse(layer: Node, weight: Array) -> Array:
     if delay.shape == (weight.shape[0],):
         return np.broadcast_to(delay[:, None], weight.shape)
     if delay.shape not in ((weight.shape[1],), weight.shape):
-        layer.fail(f"has delay of shape {delay.shape}, which does not suit the weight, {weight.shape}")
+        layer.fail(f"has delay of shape {delay.shape}, which does not match the weight, {weight.shape}")
     return np.broadcast_to(delay, weight.shape)
 
 
 def _group_sums(layer: Node, inputs: int, outputs: int) -> Array:
-    """Output o adds up the inputs of its group, as many for each."""
+    """Return the matrix that sums groups of inputs of equal size."""
     if inputs % outputs or inputs * outputs > LARGEST_SPLIT:
-        layer.fail(f"averages {inputs} neurons in {outputs} groups, which are not of one size or too many")
+        layer.fail(f"averages {inputs} neurons in {outputs} groups, which differ in size or are too many")
     sums: Array = np.kron(np.eye(outputs, dtype=np.int32), np.ones((1, inputs // outputs), np.int32))
     return sums
 
@@ -132,7 +132,7 @@ def _group_sums(layer: Node, inputs: int, outputs: int) -> Array:
 def graph_connections(
     path: Path, group: Tree, working: Sequence[Node], populations: Sequence[Population[Any]]
 ) -> tuple[Connection, ...]:
-    """Connections 0..n-1; one without weights is the one that its target's layer holds."""
+    """Return the connections of a graph's list; without weights, they are those of the target's layer."""
     missing = [str(index) for index in range(len(group)) if not isinstance(group.get(str(index)), dict)]
     if missing:
         raise FormatError(f"{path}: connections 0..{len(group) - 1} expected; {missing[0]} missing.")
@@ -140,31 +140,31 @@ def graph_connections(
     names = {0: populations[0].name}
     names |= {layer.index: p.name for layer, p in zip(working, populations[1:], strict=True)}
     found: list[Connection] = []
-    held: dict[str, str] = {}  # which connection each layer with weights is
+    used: dict[str, str] = {}  # layer with weights -> the connection that uses them
     for index in range(len(group)):
         node = Node(path=path, name=f"connection {index}", tree=group[str(index)])
         ends = node.number("source"), node.number("target")
         for end in ends:
             if end not in names:
                 node.fail(f"names layer {end}, which has no population")
-        holder = node if "weight" in node else _holder(node, layers.get(ends[1], node), held)
+        weights = node if "weight" in node else _layer_with_weights(node, layers.get(ends[1], node), used)
         found.append(
             Connection(
                 source=names[ends[0]],
                 target=names[ends[1]],
-                synapse=_bordered(node, _synapse(holder)),
+                synapse=_bordered(node, _synapse(weights)),
                 delay=node.number("delay"),
             )
         )
     _check_lists(layers, names, found)
     for layer in working:
-        if layer.text("type") in ("dense", "conv") and layer.name not in held:
-            layer.fail("has weights, but every connection to it in the list has weights of its own")
+        if layer.text("type") in ("dense", "conv") and layer.name not in used:
+            layer.fail("has weights, but every connection to it in the list has its own")
     return tuple(found)
 
 
 def _bordered(node: Node, synapse: Synapse) -> Synapse:
-    """The synapse, with the border of its target that a connection of a graph's list leaves out."""
+    """Return the synapse with the silent border that its connection specifies."""
     if "silent" not in node:
         return synapse
     values = node.integers("silent")
@@ -174,27 +174,27 @@ def _bordered(node: Node, synapse: Synapse) -> Synapse:
     return replace(synapse, silent=((top, bottom), (left, right)))
 
 
-def _holder(connection: Node, layer: Node, held: dict[str, str]) -> Node:
-    """The layer of the target, for a connection without weights; both must say the same of it."""
+def _layer_with_weights(connection: Node, layer: Node, used: dict[str, str]) -> Node:
+    """Return the target's layer, for a connection without weights; their exponents and delays must agree."""
     if layer.text("type") == "concat":
-        return layer  # whose lack of weights is said where they are read
+        return layer  # has no weights, which fails when they are read
     if layer.text("type") == "dense_rec":
-        layer.fail("is of type 'dense_rec' in a graph, where loops stand in the list of connections")
-    if other := held.get(layer.name):
-        connection.fail(f"has no weights, and those of {layer.name} are already {other}")
-    held[layer.name] = connection.name
+        layer.fail("is of type 'dense_rec' in a graph, where loops belong in the list of connections")
+    if other := used.get(layer.name):
+        connection.fail(f"has no weights, and {other} already uses those of {layer.name}")
+    used[layer.name] = connection.name
     for key in ("exponent", "delay"):
-        said, in_layer = connection.number_or(key, 0), layer.number_or(key, 0)
-        if said != in_layer:
+        listed, in_layer = connection.number_or(key, 0), layer.number_or(key, 0)
+        if listed != in_layer:
             connection.fail(
-                f"says {key} {said}; {layer.name}, which holds its weights, says {in_layer}. Make them "
-                "equal, or give the connection weights of its own"
+                f"has {key} {listed}; {layer.name}, which has its weights, has {in_layer}. Make them "
+                "equal, or give the connection its own weights"
             )
     return layer
 
 
 def _check_lists(layers: dict[int, Node], names: dict[int, str], connections: Sequence[Connection]) -> None:
-    """A layer that joins others lists them; the list and the connections must agree."""
+    """Check that the `layers` of each concat layer are the sources of its connections."""
     for index, layer in layers.items():
         if layer.text("type") != "concat":
             continue

@@ -1,4 +1,4 @@
-"""The neurons of a layer of a netx file."""
+"""Read the neurons of a netx layer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = {
 
 
 def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | None) -> Neuron:
-    """`is_readout` is what the file says of its last layer; None where it does not say."""
+    """Return the neuron of a layer; `is_readout` is about the last layer, None if the file does not say."""
     kind = layer.text("type")
     if kind == "average":
         return Readout(bias=np.zeros(shape, np.int32))
@@ -29,14 +29,14 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
         return neuron
     never_fires = bool(neuron.threshold.min() >= NEVER_FIRES)  # no voltage of 24 bits reaches that
     if is_readout and not never_fires:
-        layer.fail("can fire, though the file says that it is a readout")
+        layer.fail("can fire, but the file declares it a readout")
     if is_readout:
         return _readout(neuron, neuron.decay_current, neuron.decay_voltage)
-    return _silent(neuron) if never_fires and kind != "dense_rec" else neuron
+    return _undeclared_readout(neuron) if never_fires and kind != "dense_rec" else neuron
 
 
-def _silent(neuron: Lif) -> Readout:
-    """Of files of others. Dense layers without neurons add up in the current, which does the same."""
+def _undeclared_readout(neuron: Lif) -> Readout:
+    """Return the readout of a file by lava-dl, whose dense layers without neurons sum in the current."""
     by_current = (neuron.decay_current, neuron.decay_voltage) == (0, DECAY_ONE) and not neuron.bias.any()
     return _readout(neuron, *((DECAY_ONE, 0) if by_current else (neuron.decay_current, neuron.decay_voltage)))
 
@@ -57,12 +57,12 @@ def _lif(layer: Node, shape: Shape) -> Lif:
     rule = layer.group("neuron")
     if (word := rule.text("type")) not in ("CUBA", "LOIHI"):
         named = f" ({KINDS[word]})" if word in KINDS else ""
-        layer.fail(f"has neurons of type {word!r}{named}; CUBA and LOIHI are known")
+        layer.fail(f"has neurons of type {word!r}{named}; CUBA and LOIHI are supported")
     if rule.number_or("refDelay", 1) != 1:
-        layer.fail("has neurons with a refractory delay; only a refDelay of 1, which is none, is known")
+        layer.fail("has neurons with a refractory delay; only refDelay 1, which means none, is supported")
     for key in ("wgtExp", "weight_exp"):
         if rule.number_or(key, 0) != 0:
-            layer.fail(f"has a {key} of {rule.number(key)}; lava-dl's reader ignores it, so only 0 is known")
+            layer.fail(f"has {key} {rule.number(key)}; lava-dl's reader ignores it, so only 0 is supported")
     if kind == "input":
         return _input_lif(layer, rule, shape)
     return Lif(
@@ -75,7 +75,7 @@ def _lif(layer: Node, shape: Shape) -> Lif:
 
 
 def _input_lif(layer: Node, rule: Node, shape: Shape) -> Lif:
-    """Driven by a bias, which the current's decay does not touch."""
+    """Return input neurons, driven by a bias, which the decay of the current does not affect."""
     threshold = np.broadcast_to(_threshold(rule, layer.shape()), layer.shape())
     return Lif(
         threshold=compact(threshold.reshape(shape)),
@@ -85,13 +85,13 @@ def _input_lif(layer: Node, rule: Node, shape: Shape) -> Lif:
 
 
 def _with_default_neuron(layer: Node) -> Node:
-    """What lava-dl's reader takes for a dense layer without neurons."""
+    """Add the neuron that lava-dl's reader gives dense layers without one."""
     rule = {"type": "CUBA", "iDecay": 0, "vDecay": DECAY_ONE, "vThMant": THRESHOLD_LIMIT}
     return Node(path=layer.path, name=layer.name, index=layer.index, tree={**layer.tree, "neuron": rule})
 
 
 def _threshold(rule: Node, shape: Shape) -> Array:
-    """lava-dl writes 2**18 - 1 for never; no voltage reaches 2**17 either."""
+    """Return thresholds up to 2**17, which no voltage reaches; lava-dl writes 2**18 - 1 for "never"."""
     return np.minimum(rule.per_neuron("vThMant", shape), THRESHOLD_LIMIT)
 
 

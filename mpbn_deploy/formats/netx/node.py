@@ -1,6 +1,6 @@
-"""A node of a netx file (a layer, its neurons, a connection), read key by key.
+"""A node of a netx file (a layer, its neurons, a connection), with checked access to its keys.
 
-Every complaint names the file, the node and the key. No value is expanded before its size is known.
+Errors name the file, the node and the key. Sizes are checked before values are expanded.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from ...base import Array, FormatError, Tree, record
 from ...ir import Pair, Shape
 
-MOST_NEURONS = 2**24  # of one population; more than sixteen Loihi 2 chips hold
+MOST_NEURONS = 2**24  # per population; more than sixteen Loihi 2 chips hold
 LARGEST_NUMBER = 2**31
 
 
 @record
 class Node:
-    """Keys and values of one node; `name` is how complaints call it."""
+    """Keys and values of one node; errors call it `name`."""
 
     path: Path
     name: str
@@ -32,7 +32,7 @@ class Node:
         return key in self.tree
 
     def group(self, key: str) -> Node:
-        """The node below; complaints about it still name this one."""
+        """Return a child node; its errors name this one."""
         tree = self.tree.get(key)
         if not isinstance(tree, dict):
             self.fail(f"has no group {key!r}")
@@ -61,7 +61,7 @@ class Node:
         return values[0], values[-1]
 
     def number(self, key: str) -> int:
-        """One number; lava-dl also writes one per neuron, all alike."""
+        """Return one number; lava-dl also writes it once per neuron."""
         values = np.unique(self.integers(key))
         if values.size != 1:
             self.fail(
@@ -73,16 +73,16 @@ class Node:
         return self.number(key) if key in self.tree else default
 
     def integers(self, key: str, most: int | None = None) -> Array:
-        """Whole numbers of 32 bits under a key, at least one and at most `most`."""
+        """Return the 32-bit integers under a key, at least one and at most `most`."""
         values = np.asarray(self.tree.get(key))
         if values.dtype.kind not in "iuf" or values.size == 0:
             self.fail(f"has no numbers under the key {key!r}")
         if most is not None and values.size > most:
-            self.fail(f"has {values.size} values of {key}; at most {most} are needed")
+            self.fail(f"has {values.size} values of {key}; at most {most} are allowed")
         whole: Array = values if values.dtype.kind in "iu" else np.rint(values)
-        fits = whole.min() >= -LARGEST_NUMBER and whole.max() < LARGEST_NUMBER  # neither holds of NaN
+        fits = whole.min() >= -LARGEST_NUMBER and whole.max() < LARGEST_NUMBER  # both are false for NaN
         if not fits or not np.array_equal(whole, values):
-            self.fail(f"has values of {key} that are no 32-bit integers")
+            self.fail(f"has values of {key} that are not 32-bit integers")
         return whole.astype(np.int32)
 
     def text(self, key: str) -> str:
@@ -92,7 +92,7 @@ class Node:
         if isinstance(value, bytes):
             value = value.decode("ascii", errors="replace")
         if not isinstance(value, str):
-            self.fail(f"has no word under the key {key!r}")
+            self.fail(f"has no string under the key {key!r}")
         return value
 
     def fail(self, reason: str) -> NoReturn:

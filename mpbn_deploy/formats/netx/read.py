@@ -2,16 +2,15 @@
 
 Keys mean what lava-dl's own reader (`lava/lib/dl/netx/hdf5.py`) makes of them:
 
-    input without neurons   presents what it is given: spikes, unless told otherwise
-    input with neurons      neurons whose bias is the sample, weight * x + bias; here the input is that
-                            bias, and it drives the neurons through weights of one
-    dense, conv             one population and the connection from the layer before
-    dense_rec               and a connection to itself, one step later
-    dense, delay            for all synapses, per target, per source, or per synapse: one connection for
-                            each value
+    input without neurons   presents the samples: spikes, unless an input range is given
+    input with neurons      neurons whose bias is the sample, weight * x + bias; here that bias is the input,
+                            which drives the neurons through weights of one
+    dense, conv             one population and the connection from the previous layer
+    dense_rec               the same, and a connection to itself with a delay of one step
+    dense with delay        per layer, target, source or synapse: one connection for each value
     dense without neurons   integrates its input and never fires
-    average (last)          adds the spikes of each group up; the stock reader stops there
-    flatten                 nothing: dense layers read their sources in the order channel, y, x
+    average (last)          sums the spikes of each group; lava-dl's reader does not support it
+    flatten                 no operation: dense layers read their sources in the order channel, y, x
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from .node import Node
 
 CHAIN_VERSION, GRAPH_VERSION = 1, 2
 MOST_LAYERS = 10_000
-LARGEST_INPUT = 2**23 - 1  # the largest state: a larger graded spike has no meaning
-INPUT_WEIGHT = 64  # lava-dl's, where an input layer with neurons has none
+LARGEST_INPUT = 2**23 - 1  # the largest state, so larger graded spikes would overflow
+INPUT_WEIGHT = 64  # lava-dl's default for input layers with neurons
 
 LAYER_TYPES = ("input", "flatten", "dense", "dense_rec", "conv", "average", "concat")
 
 
 @record
-class Given:
-    """What a caller says of a file that does not say it itself."""
+class ReadOptions:
+    """Properties of a network given by the caller, for files that lack them."""
 
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
@@ -49,8 +48,8 @@ class Given:
 
 
 @record
-class _Told:
-    """What our own files say beside the layers; empty for files of others."""
+class _Metadata:
+    """The group `mpbn_deploy` of our own files; empty for other files."""
 
     ours: bool = True
     timesteps: int | None = None
@@ -61,57 +60,57 @@ class _Told:
     connections: Tree | None = None
 
 
-def read_network(path: Path, tree: Tree, given: Given) -> IntNetwork:
-    """The network that a file's tree holds."""
-    told = _read_told(path, tree)
+def read_network(path: Path, tree: Tree, given: ReadOptions) -> IntNetwork:
+    """Return the network in the tree of a file."""
+    metadata = _read_metadata(path, tree)
     layers = _layers(path, tree)
-    source = _input(layers, told, given)
+    source = _input(layers, metadata, given)
     working = [layer for layer in layers if _has_population(layer)]
     if not working:
         raise FormatError(f"{path}: no layer with neurons.")
-    names = told.names or (source.name, *(f"layer{layer.index}" for layer in working))
+    names = metadata.names or (source.name, *(f"layer{layer.index}" for layer in working))
     if len(names) != len(working) + 1 or len(set(names)) != len(names):
         raise FormatError(f"{path}: {len(set(names))} names for {len(working) + 1} populations.")
     populations: list[Population[Input | Neuron]] = [replace(source, name=names[0])]
     for name, layer in zip(names[1:], working, strict=True):
         shape, is_last = _population_shape(layer), layer is working[-1]
-        neuron = read_neuron(layer, shape, is_last=is_last, is_readout=told.readout)
+        neuron = read_neuron(layer, shape, is_last=is_last, is_readout=metadata.readout)
         populations.append(Population(name=name, shape=shape, neuron=neuron))
-    if told.connections is None:
+    if metadata.connections is None:
         connections = chain_connections(working, populations)
     else:
-        connections = graph_connections(path, told.connections, working, populations)
-    timesteps = _timesteps(path, tree, told, given)
+        connections = graph_connections(path, metadata.connections, working, populations)
+    timesteps = _timesteps(path, tree, metadata, given)
     return IntNetwork(
         populations=tuple(populations),
         connections=connections,
         timesteps=timesteps,
-        scales=_all_scales(path, told, working, populations, timesteps),
+        scales=_all_scales(path, metadata, working, populations, timesteps),
     )
 
 
-# ---- what our own files tell ------------------------------------------------------------------
+# ---- metadata of our own files ----------------------------------------------------------------
 
 
-def _read_told(path: Path, tree: Tree) -> _Told:
+def _read_metadata(path: Path, tree: Tree) -> _Metadata:
     extra = tree.get("mpbn_deploy")
     if extra is None:
-        return _Told(ours=False, scales={})
+        return _Metadata(ours=False, scales={})
     if not isinstance(extra, dict) or not isinstance(extra.get("scales"), dict):
         raise FormatError(f"{path}: group mpbn_deploy is damaged (no scales).")
     try:
-        told = json.loads(extra["json"])
-        version = told["version"]
+        metadata = json.loads(extra["json"])
+        version = metadata["version"]
         if version not in (CHAIN_VERSION, GRAPH_VERSION):
             raise FormatError(
                 f"{path}: version {version!r} of the format; {CHAIN_VERSION} and {GRAPH_VERSION} are read."
             )
-        lowest, highest = told["input_range"]
-        return _Told(
-            timesteps=_whole(told["timesteps"]),
+        lowest, highest = metadata["input_range"]
+        return _Metadata(
+            timesteps=_whole(metadata["timesteps"]),
             input_range=(_whole(lowest), _whole(highest)),
-            names=tuple(map(str, told["populations"])),
-            readout=bool(told["readout"]),
+            names=tuple(map(str, metadata["populations"])),
+            readout=bool(metadata["readout"]),
             scales=extra["scales"],
             connections=_connection_group(path, extra) if version == GRAPH_VERSION else None,
         )
@@ -121,7 +120,7 @@ def _read_told(path: Path, tree: Tree) -> _Told:
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int):
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     return value
 
 
@@ -132,9 +131,9 @@ def _connection_group(path: Path, extra: Tree) -> Tree:
     return group
 
 
-def _timesteps(path: Path, tree: Tree, told: _Told, given: Given) -> int:
-    """As given, as our files tell, or as lava-dl's files say of their simulation."""
-    timesteps = given.timesteps if given.timesteps is not None else told.timesteps
+def _timesteps(path: Path, tree: Tree, metadata: _Metadata, given: ReadOptions) -> int:
+    """Return the number of steps given by the caller, our metadata, or the `simulation` group of lava-dl."""
+    timesteps = given.timesteps if given.timesteps is not None else metadata.timesteps
     if timesteps is None and isinstance(simulation := tree.get("simulation"), dict):
         node = Node(path=path, name="simulation", tree=simulation)
         if "tSample" in node:
@@ -147,14 +146,18 @@ def _timesteps(path: Path, tree: Tree, told: _Told, given: Given) -> int:
 
 
 def _all_scales(
-    path: Path, told: _Told, working: Sequence[Node], populations: Sequence[Population[Any]], timesteps: int
+    path: Path,
+    metadata: _Metadata,
+    working: Sequence[Node],
+    populations: Sequence[Population[Any]],
+    timesteps: int,
 ) -> dict[str, Array]:
-    """As our files tell. Else ones, and for averages what their sums must be divided by."""
+    """Return the scales of our metadata; for other files ones, and the divisor of the mean for averages."""
     scales = {}
     for index, population in enumerate(populations[1:], start=1):
-        if str(index) in told.scales:
-            scales[population.name] = _scales(path, told.scales[str(index)], population)
-        elif not told.ours:
+        if str(index) in metadata.scales:
+            scales[population.name] = _scales(path, metadata.scales[str(index)], population)
+        elif not metadata.ours:
             averaged = working[index - 1].text("type") == "average"
             factor = populations[index - 1].size // population.size * timesteps if averaged else 1
             scales[population.name] = np.full(population.shape[0], float(factor))
@@ -182,11 +185,11 @@ def _layers(path: Path, tree: Tree) -> list[Node]:
     layers = [Node(path=path, name=f"layer {i}", index=i, tree=group[str(i)]) for i in range(len(group))]
     for layer in layers:
         if (kind := layer.text("type")) not in LAYER_TYPES:
-            layer.fail(f"is of type {kind!r}; known are {', '.join(LAYER_TYPES)}")
+            layer.fail(f"is of type {kind!r}; supported are {', '.join(LAYER_TYPES)}")
         if kind == "input" and layer.index > 0:
-            layer.fail("is of type 'input', which only the first one can be")
+            layer.fail("is of type 'input'; only the first layer can be")
         if kind == "average" and layer.index < len(layers) - 1:
-            layer.fail("is of type 'average', which only the last one can be")
+            layer.fail("is of type 'average'; only the last layer can be")
     return layers
 
 
@@ -195,9 +198,9 @@ def _has_population(layer: Node) -> bool:
     return kind != "flatten" and (kind != "input" or "neuron" in layer)
 
 
-def _input(layers: Sequence[Node], told: _Told, given: Given) -> Population[Input]:
+def _input(layers: Sequence[Node], metadata: _Metadata, given: ReadOptions) -> Population[Input]:
     first = layers[0]
-    given_range = given.input_range or told.input_range
+    given_range = given.input_range or metadata.input_range
     if first.text("type") != "input":
         shape = given.input_shape or _guessed_input_shape(first)
     else:
@@ -208,7 +211,7 @@ def _input(layers: Sequence[Node], told: _Told, given: Given) -> Population[Inpu
     lowest, highest = given_range or (0, 1)
     if lowest > highest:
         raise FormatError(
-            f"{first.path}: input range {lowest}..{highest} is empty; say the lowest value first."
+            f"{first.path}: input range {lowest}..{highest} is empty; give the lowest value first."
         )
     if not -LARGEST_INPUT <= lowest <= highest <= LARGEST_INPUT:
         raise FormatError(f"{first.path}: input range {lowest}..{highest}; give one within 24 bits.")
@@ -218,13 +221,13 @@ def _input(layers: Sequence[Node], told: _Told, given: Given) -> Population[Inpu
 def _check_input_shape(first: Node, shape: Shape, given: Shape | None) -> None:
     if given is not None and given != shape:
         first.fail(
-            f"has shape {list(shape)}; input_shape (--input-shape) {list(given)} is another. Leave it "
-            "out, it is for files without an input layer"
+            f"has shape {list(shape)}; input_shape (--input-shape) {list(given)} differs. Omit it: it is "
+            "for files without an input layer"
         )
 
 
 def _guessed_input_shape(first: Node) -> Shape:
-    """Files without an input layer, as lava-dl writes them where a network starts with a dense block."""
+    """Infer the input shape of a file without an input layer, which lava-dl writes if the first is dense."""
     kind = first.text("type")
     if kind == "flatten":
         return (prod(first.shape()),)
@@ -240,7 +243,7 @@ def _drive_range(layer: Node) -> tuple[int, int]:
 
 
 def _population_shape(layer: Node) -> Shape:
-    """Dense layers are flat. Inputs with neurons are pictures: of one row, where they are flat."""
+    """Return the shape of a population: flat for dense layers, a picture for inputs with neurons."""
     shape, kind = layer.shape(), layer.text("type")
     if kind in ("dense", "dense_rec", "average"):
         return (prod(shape),)
@@ -256,13 +259,13 @@ def read_netx(
     input_range: tuple[int, int] | None = None,
     input_shape: Shape | None = None,
 ) -> IntNetwork:
-    """Read a chain as lava-dl writes it, or a graph of ours.
+    """Read a chain as lava-dl writes it, or a graph that `write_netx` wrote.
 
-    Files of other writers may not say their time steps, the range of their input or, where they
-    start with a convolution, its shape: give them. Their input is taken as plain spikes (0 or 1)
-    unless `input_range` says otherwise; where their input layer has neurons, as what drives those.
+    Files of other writers may lack the number of time steps and, if they start with a convolution, the
+    shape of their input: give them. The default input range of such files is 0..1 (spikes); if their input
+    layer has neurons, it is the range of the bias that drives them.
     """
-    given = Given(timesteps=timesteps, input_range=input_range, input_shape=input_shape)
+    given = ReadOptions(timesteps=timesteps, input_range=input_range, input_shape=input_shape)
     try:
         return read_network(Path(path), read_tree(Path(path)), given)
     except NetworkError as error:

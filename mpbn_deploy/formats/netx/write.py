@@ -1,4 +1,4 @@
-"""IntNetwork -> netx files: in lava-dl's own words where it has them, else in our extension."""
+"""IntNetwork -> netx files: with lava-dl's keys where they suffice, otherwise with our extension."""
 
 from __future__ import annotations
 
@@ -34,40 +34,40 @@ from ...ir import (
 from .neurons import NEVER_FIRES
 from .read import CHAIN_VERSION, GRAPH_VERSION
 
-LARGEST_STOCK_DELAY = 62  # lava-dl's reader clamps larger ones
-MOST_STOCK_GROUPS = 127  # Lava's convolution, which that reader builds, counts them in 8 bits with sign
+LARGEST_STOCK_DELAY = 62  # lava-dl's reader clamps larger delays
+MOST_STOCK_GROUPS = 127  # Lava's convolution, which that reader builds, has signed 8-bit groups
 
 
 def write_netx(network: IntNetwork, path: str | Path) -> None:
-    """Write a network; of a chain, the stock reader `lava.lib.dl.netx.hdf5.Network` fires the same spikes."""
-    holdings = _holdings(network)
-    in_layers = _hold_all(holdings, network)
-    if not in_layers:  # then a layer holds no more than one plain connection
-        holdings = [h if h.is_plain else _JOINT for h in holdings]
-    layers, numbers = _layers(network, holdings)
+    """Write a network; chains fire the same spikes in lava-dl's reader `lava.lib.dl.netx.hdf5.Network`."""
+    contents = _layer_contents(network)
+    in_layers = _express_all(contents, network)
+    if not in_layers:  # in a graph, a layer holds at most one plain connection
+        contents = [c if c.is_plain else _NO_LAYER for c in contents]
+    layers, numbers = _layers(network, contents)
     extra = _extra(network, CHAIN_VERSION if in_layers else GRAPH_VERSION)
     if not in_layers:
-        extra["connection"] = _connection_trees(network, holdings, numbers)
+        extra["connection"] = _connection_trees(network, contents, numbers)
     write_tree(Path(path), {"layer": {str(i): layer for i, layer in enumerate(layers)}, "mpbn_deploy": extra})
 
 
 def stock_reader_loads(network: IntNetwork) -> bool:
-    """Whether `write_netx` writes a file that lava-dl's own reader loads: a chain, in its words."""
-    return _hold_all(_holdings(network), network)
+    """Whether lava-dl's reader loads the file that `write_netx` writes: a chain with lava-dl's keys."""
+    return _express_all(_layer_contents(network), network)
 
 
 def stock_reader_obstacle(network: IntNetwork) -> str | None:
-    """Why lava-dl's own reader cannot load what `write_netx` writes; None where it can."""
+    """Return why lava-dl's reader cannot load the file that `write_netx` writes; None if it can."""
     if stock_reader_loads(network):
         return None
     for before, population in _pairs(network):
-        if _holding(network, before, population).layer is None:
+        if _layer_content(network, before, population).layer is None:
             return f"{population.name}: {_obstacle(network, before, population)}"
-    return "its format cannot say in which order the connections of this network stand"
+    return "its format cannot express the order of the connections of this network"
 
 
 def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopulation) -> str:
-    """Of the connections into a population, or its neurons, what no layer of netx can say."""
+    """Return the property of a population or its connections that no layer of netx can express."""
     entering = incoming(network.connections, population.name)
     others = sorted({c.source for c in entering} - {before.name, population.name})
     if others:
@@ -83,8 +83,8 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
 
 
 @record
-class _Holding:
-    """What the layer of a population holds: its synapses under netx' keys, and those connections."""
+class _LayerContent:
+    """The connections that a layer of netx can express, and the keys of that layer; None if it cannot."""
 
     layer: Tree | None = None
     connections: tuple[Connection, ...] = ()
@@ -94,25 +94,25 @@ class _Holding:
         return self.layer is not None and len(self.connections) == 1 and self.connections[0].delay == 0
 
 
-_JOINT = _Holding()
+_NO_LAYER = _LayerContent()
 
 
 def _pairs(network: IntNetwork) -> list[tuple[Population[Any], IntPopulation]]:
-    """Each population but the input, after the one that is listed before it."""
+    """Return each layer with the population before it."""
     return list(zip(network.populations[:-1], network.layers, strict=True))
 
 
-def _holdings(network: IntNetwork) -> list[_Holding]:
-    return [_holding(network, *pair) for pair in _pairs(network)]
+def _layer_contents(network: IntNetwork) -> list[_LayerContent]:
+    return [_layer_content(network, *pair) for pair in _pairs(network)]
 
 
-def _hold_all(holdings: Sequence[_Holding], network: IntNetwork) -> bool:
-    """Whether reading the layers one after the other gives all connections, in their order."""
-    return network.connections == tuple(c for holding in holdings for c in holding.connections)
+def _express_all(contents: Sequence[_LayerContent], network: IntNetwork) -> bool:
+    """Whether reading the layers in order gives all connections of the network, in order."""
+    return network.connections == tuple(c for content in contents for c in content.connections)
 
 
-def _holding(network: IntNetwork, before: Population[Any], population: IntPopulation) -> _Holding:
-    """Of the connections into a population, those that netx can say; all, or none."""
+def _layer_content(network: IntNetwork, before: Population[Any], population: IntPopulation) -> _LayerContent:
+    """Express the connections into a population as a layer of netx: all of them, or none."""
     entering = incoming(network.connections, population.name)
     forward = [c for c in entering if c.source == before.name]
     again = [c for c in entering if c.source == population.name]
@@ -122,9 +122,9 @@ def _holding(network: IntNetwork, before: Population[Any], population: IntPopula
         or exponents != {0}
         or not _neurons_fit(network, population)
     ):
-        return _JOINT
+        return _NO_LAYER
     layer = _synapse_layer(forward, again, population.shape)
-    return _Holding(layer=layer, connections=(*forward, *again)) if layer else _JOINT
+    return _LayerContent(layer=layer, connections=(*forward, *again)) if layer else _NO_LAYER
 
 
 def _synapse_layer(forward: Sequence[Connection], again: Sequence[Connection], shape: Shape) -> Tree | None:
@@ -142,7 +142,7 @@ def _synapse_layer(forward: Sequence[Connection], again: Sequence[Connection], s
 
 
 def _delayed_dense(parts: Sequence[tuple[Synapse, int]]) -> Tree | None:
-    """Dense synapses of different delays as one; None where reading would not take them apart again."""
+    """Merge dense synapses of different delays; None if reading could not split them again."""
     delays = [delay for _, delay in parts]
     if max(delays) > LARGEST_STOCK_DELAY:
         return None
@@ -157,7 +157,7 @@ def _delayed_dense(parts: Sequence[tuple[Synapse, int]]) -> Tree | None:
 
 
 def _neurons_fit(network: IntNetwork, population: IntPopulation) -> bool:
-    """netx has no exponent of a bias, and no neuron that cannot fire."""
+    """Whether netx can express the neurons: it has no exponents of biases and no neurons that never fire."""
     neuron = population.neuron
     if neuron.bias_exponent != STATE_EXPONENT:
         return False
@@ -174,21 +174,21 @@ def _neurons_fit(network: IntNetwork, population: IntPopulation) -> bool:
 # ---- layers -----------------------------------------------------------------------------------
 
 
-def _layers(network: IntNetwork, holdings: Sequence[_Holding]) -> tuple[list[Tree], dict[str, int]]:
-    """The layers, and which of them is whose."""
+def _layers(network: IntNetwork, contents: Sequence[_LayerContent]) -> tuple[list[Tree], dict[str, int]]:
+    """Return the layers, and the index of the layer of each population."""
     layers: list[Tree] = [{"type": "input", "shape": _int32(network.input.shape)}]
     numbers = {network.input.name: 0}
-    for (before, population), holding in zip(_pairs(network), holdings, strict=True):
-        layer = holding.layer or {"type": "concat"}
+    for (before, population), content in zip(_pairs(network), contents, strict=True):
+        layer = content.layer or {"type": "concat"}
         if layer["type"].startswith("dense") and len(before.shape) == 3:
             layers.append({"type": "flatten", "shape": _int32([prod(before.shape)])})
         numbers[population.name] = len(layers)
         layers.append({**layer, **_population_tree(population)})
-    for population, holding in zip(network.layers, holdings, strict=True):
-        if holding.layer is None:
+    for population, content in zip(network.layers, contents, strict=True):
+        if content.layer is None:
             sources = {numbers[c.source] for c in incoming(network.connections, population.name)}
-            joint = layers[numbers[population.name]]
-            joint |= {
+            concat = layers[numbers[population.name]]
+            concat |= {
                 "layers": _int32(sorted(sources)),
                 "biasExponent": np.int32(population.neuron.bias_exponent),
             }
@@ -247,8 +247,8 @@ def _int32(values: Any) -> Array:
 
 
 def _extra(network: IntNetwork, version: int) -> Tree:
-    """What netx has no words for."""
-    told = {
+    """Return the properties of a network for which netx has no keys."""
+    metadata = {
         "version": version,
         "timesteps": network.timesteps,
         "input_range": [network.input_range.minimum, network.input_range.maximum],
@@ -258,13 +258,13 @@ def _extra(network: IntNetwork, version: int) -> Tree:
     scales = {
         str(i): network.scales[p.name] for i, p in enumerate(network.populations) if p.name in network.scales
     }
-    return {"json": json.dumps(told), "scales": scales}
+    return {"json": json.dumps(metadata), "scales": scales}
 
 
 def _connection_trees(
-    network: IntNetwork, holdings: Sequence[_Holding], numbers: dict[str, int]
+    network: IntNetwork, contents: Sequence[_LayerContent], numbers: dict[str, int]
 ) -> dict[str, Tree]:
-    in_layers = {connection for holding in holdings for connection in holding.connections}
+    in_layers = {connection for content in contents for connection in content.connections}
     trees = {}
     for index, connection in enumerate(network.connections):
         ends = {"source": numbers[connection.source], "target": numbers[connection.target]}
@@ -276,7 +276,7 @@ def _connection_trees(
 
 
 def _border_tree(synapse: Synapse) -> Tree:
-    """Rows and columns of the target that get nothing, where there are some."""
+    """Return the silent border of a convolution, if it has one."""
     if isinstance(synapse, Dense) or synapse.silent == NO_BORDER:
         return {}
     return {"silent": _int32(synapse.silent)}

@@ -5,16 +5,19 @@ length dt is ours,
 
     v <- leak * v + I + bias         with  leak = 1 - dt / tau
 
-if v is counted in units of dt / tau * r. A NIR file says nothing of dt, time steps, the range of
-the input, the comparison or the readout: our files say so in the graph's metadata, for files of
-others it must be told.
+with v in units of dt / tau * r. NIR does not define dt, time steps, the range of the input, the comparison
+or the readout: our files have them in the graph's metadata, for other files the caller gives them.
 
-    file.py       HDF5 -> nodes and edges, bounded and checked
-    read.py       nodes and edges -> FoldedNetwork: linear nodes are composed, loops delayed
-    neurons.py    NIR's neurons -> ours
-    metadata.py   what NIR has no words for; integer networks as real ones
-    portable.py   one threshold for all, for readers that know no other
-    write.py      FoldedNetwork -> file (the only file that imports nir)
+    file         HDF5 -> nodes and edges, bounded and checked
+    read         nodes and edges -> FoldedNetwork: composes linear nodes, delays loops
+    linear       NIR's linear nodes -> affine maps
+    neurons      NIR's neurons -> ours
+    loops        finds the edges that close loops
+    metadata     properties for which NIR has no keys; integer networks as real ones
+    kernels      kernels in the form that nir can type-check, and back
+    constants    biases of single neurons, as the spikes of an extra neuron
+    portable     one threshold for all neurons, for readers that support no other
+    write        FoldedNetwork or IntNetwork -> file (the only module that imports nir)
 """
 
 from typing import TYPE_CHECKING

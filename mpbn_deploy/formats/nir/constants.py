@@ -1,7 +1,7 @@
-"""Biases of single neurons of a picture, which no node of NIR holds that all readers honour.
+"""Biases that differ within a channel, for which NIR has no node that all readers support.
 
-They are written as what one more neuron sends that fires in every step, through a convolution. What
-our metadata names as such is a bias again when it is read.
+They are written as an extra neuron that fires in every step, and a convolution of its spikes. Our metadata
+lists these neurons, so that reading turns them into biases again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ...ir import (
 from .linear import MOST_TERMS
 
 THRESHOLD, BIAS = 1.0, 2.0  # of a neuron that fires in every step
-LEAK = 0.5  # does not matter, but spikingjelly wants one above zero
+LEAK = 0.5  # arbitrary, but spikingjelly needs one above zero
 
 
 def always_fires(shape: tuple[int, ...]) -> FloatLif:
@@ -41,10 +41,11 @@ def always_fires(shape: tuple[int, ...]) -> FloatLif:
 
 
 def split_bias(network: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
-    """The part of the bias that the first synapse can carry, and what is left per neuron.
+    """Split the bias into the part that the first synapse can carry, and a remainder per neuron.
 
-    A kernel carries one per channel, a matrix one per neuron; a current that leaks would add a bias up.
-    Kernels that share the target out among them carry it together (see `bias_carriers`).
+    A kernel carries one bias per channel, a matrix one per neuron. A synapse onto a leaking current carries
+    none, because the bias would accumulate. Kernels that divide the target into windows carry it together
+    (see `bias_carriers`).
     """
     neuron, shape = population.neuron, population.shape
     full, main = np.broadcast_to(neuron.bias, shape), main_first(network, population.name)[0].synapse
@@ -52,7 +53,7 @@ def split_bias(network: FoldedNetwork, population: FloatPopulation) -> tuple[Arr
         return np.zeros(len(main.weight)), full
     if isinstance(main, Dense):
         return full.ravel(), np.zeros(shape)
-    # The neuron in the middle has the bias of most: what is left over is that of the border.
+    # Most neurons have the bias of the one in the middle; only those at the border differ.
     middle = np.ravel_multi_index([size // 2 for size in shape[1:]], shape[1:])
     shared = full.reshape(len(full), -1)[:, middle]
     rounded = shared.astype(np.float32).astype(np.float64)
@@ -61,7 +62,7 @@ def split_bias(network: FoldedNetwork, population: FloatPopulation) -> tuple[Arr
 
 
 def bias_carriers(network: FoldedNetwork, population: FloatPopulation) -> list[Connection]:
-    """The first connections that together give each neuron its bias once; none if there are no such."""
+    """Return the first connections that together reach each neuron exactly once; empty if there are none."""
     served = np.zeros(population.shape[1:], int)
     carriers = []
     for connection in main_first(network, population.name):
@@ -75,22 +76,22 @@ def bias_carriers(network: FoldedNetwork, population: FloatPopulation) -> list[C
 
 
 def main_first(network: FoldedNetwork, target: str) -> list[Connection]:
-    """The connections into a population with those from the latest population first: skips come after."""
+    """Return the connections into a population, the main path (from the latest population) before skips."""
     place = {population.name: index for index, population in enumerate(network.populations)}
     entering = incoming(network.connections, target)
     return sorted(entering, key=lambda c: (c.delay > 0, -place[c.source]))
 
 
 def needs_constant(network: FoldedNetwork, population: FloatPopulation) -> bool:
-    """Whether neurons of one channel, behind kernels, differ in bias."""
+    """Whether biases differ between neurons that share a kernel."""
     return not population.neuron.current_leak and bool(split_bias(network, population)[1].any())
 
 
 def can_have_constant(network: FoldedNetwork, population: FloatPopulation) -> bool:
-    """Whether a neuron can stand for the biases: the input is a picture, and theirs is not too large.
+    """Whether an extra neuron can replace the biases: input and population are pictures, and not too large.
 
-    The convolution behind that neuron has as many taps as there are pixels. Where no reader would compute it,
-    biases are written as the voltage at which neurons rest.
+    The convolution of that neuron has one tap per pixel. If it is too large for readers to compute, biases
+    are written as the resting voltage of the neurons instead.
     """
     if len(network.input.shape) != 3 or len(population.shape) != 3:
         return False
@@ -99,7 +100,7 @@ def can_have_constant(network: FoldedNetwork, population: FloatPopulation) -> bo
 
 
 def with_constants(network: FoldedNetwork) -> tuple[FoldedNetwork, list[str]]:
-    """The same network with neurons for such biases, and their names."""
+    """Replace biases that differ within a channel by extra neurons; return the network and their names."""
     made = []
     for population in network.layers:
         if can_have_constant(network, population) and needs_constant(network, population):
@@ -112,7 +113,7 @@ def _with_constant(network: FoldedNetwork, population: FloatPopulation) -> tuple
     shared, left = split_bias(network, population)
     name, (channels, height, width) = f"{population.name}_constant", network.input.shape
     constant = Population(name=name, shape=(1, 1, 1), neuron=always_fires((1, 1, 1)))
-    silent = Conv2d(weight=np.zeros((1, channels, 1, 1)), stride=(height, width))  # gives one pixel
+    silent = Conv2d(weight=np.zeros((1, channels, 1, 1)), stride=(height, width))  # onto one pixel
     connections = (
         Connection(source=network.input.name, target=name, synapse=silent),
         Connection(source=name, target=population.name, synapse=_from_one_pixel(left)),
@@ -121,7 +122,7 @@ def _with_constant(network: FoldedNetwork, population: FloatPopulation) -> tuple
     populations = [changed if p is population else p for p in network.populations]
     return replace(
         network,
-        # First, so that its connection does not come before the main one.
+        # Listed first, so that its connection comes after the main path (see `main_first`).
         populations=(populations[0], constant, *populations[1:]),
         connections=(*network.connections, *connections),
     ), name
@@ -130,7 +131,7 @@ def _with_constant(network: FoldedNetwork, population: FloatPopulation) -> tuple
 def without_constants(
     network: FoldedNetwork, names: frozenset[str], per_neuron: Mapping[str, tuple[bool, bool]]
 ) -> FoldedNetwork:
-    """Biases again, of populations that `with_constants` made; one per channel where they were so."""
+    """Turn the neurons made by `with_constants` back into biases, per neuron or per channel as before."""
     layers = [p for p in network.layers if p.name not in names]
     for index, population in enumerate(layers):
         for connection in incoming(network.connections, population.name):
@@ -149,10 +150,10 @@ def _with_bias(population: FloatPopulation, bias: Array) -> FloatPopulation:
 
 
 def _from_one_pixel(values: Array) -> Conv2d:
-    """A convolution whose result on a single pixel of one is `values` [channel, y, x].
+    """Return a convolution whose result on a single pixel of value one is `values` [channel, y, x].
 
-    Each neuron sees the pixel through a tap of its own. The kernel is square, because nir cannot type
-    others: where height and width are not both odd or both even, that takes a stride of two.
+    Each neuron reads the pixel through its own tap. The kernel is square, because nir cannot type-check
+    others; unless height and width are both odd or both even, that needs a stride of two.
     """
     channels, height, width = values.shape
     stride, size = _stride_and_side(values.shape)

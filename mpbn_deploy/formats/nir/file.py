@@ -1,4 +1,4 @@
-"""HDF5 -> the nodes and edges of a NIR graph, checked; graphs inside of graphs are laid open."""
+"""HDF5 -> the nodes and edges of a NIR graph, checked; nested graphs are flattened."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from ...base import Array, FormatError, Tree, did_you_mean, read_tree, record
 from ...ir import Pair, Shape
 
-# Far more than any network we know needs; a hostile file must neither fill the memory nor keep us busy.
+# Far more than networks need; they bound the memory and time that a hostile file can take.
 MOST_NODES = 5_000
-MOST_DEPTH = 16  # of graphs inside of graphs
-MOST_NEURONS = 2**24  # of one node
-LARGEST_NUMBER = 2**31 - 1  # of a stride, a padding, a size
+MOST_DEPTH = 16  # of nested graphs
+MOST_NEURONS = 2**24  # per node
+LARGEST_NUMBER = 2**31 - 1  # of strides, paddings and sizes
 
 Edge = tuple[str, str]
 
 
 @record
 class Node:
-    """One node of a file; every complaint names the file, the node and the key."""
+    """One node of a file, with checked access to its keys; errors name the file, the node and the key."""
 
     path: Path
     name: str
@@ -31,19 +31,19 @@ class Node:
     tree: Tree
 
     def numbers(self, key: str) -> Array:
-        """Finite numbers, as float64."""
+        """Return the finite numbers under a key, as float64."""
         values = np.asarray(self._value(key))
         if values.dtype.kind not in "iuf" or values.size == 0 or not np.isfinite(values).all():
             self.fail(key, f"holds {_shown(values)}, which are not finite numbers")
         return values.astype(np.float64)
 
     def whole(self, key: str) -> tuple[int, ...]:
-        """Whole numbers of at most 31 bits."""
+        """Return the whole numbers under a key, of at most 31 bits."""
         values = self.numbers(key).ravel()
         if values.size > 8 or not np.array_equal(values, np.rint(values)):
             self.fail(key, f"holds {_shown(values)}; a few whole numbers are needed")
         if np.abs(values).max() > LARGEST_NUMBER:
-            self.fail(key, f"holds {_shown(values)}; at most {LARGEST_NUMBER} is read")
+            self.fail(key, f"holds {_shown(values)}; at most {LARGEST_NUMBER} is allowed")
         return tuple(int(value) for value in values)
 
     def number(self, key: str) -> int:
@@ -60,26 +60,26 @@ class Node:
         return values[0], values[-1]
 
     def text(self, key: str) -> str | None:
-        """A word, or None where the key holds something else."""
+        """Return the string under a key; None for anything else."""
         return _as_text(self.tree.get(key))
 
     def shape(self, key: str) -> Shape:
-        """One to three sizes above zero."""
+        """Return a shape: one to three sizes above zero."""
         sizes = self.whole(key)
         if len(sizes) > 3 or min(sizes) < 1:
             self.fail(key, f"is {list(sizes)}; one to three sizes above zero are needed")
         return self.bounded(key, sizes)
 
     def bounded(self, key: str, shape: Shape) -> Shape:
-        """The shape, unless it has more elements than any network needs."""
+        """Return the shape; raise if it has too many elements."""
         if prod(shape) > MOST_NEURONS:
-            self.fail(key, f"gives shape {list(shape)}: more than {MOST_NEURONS} values")
+            self.fail(key, f"gives shape {list(shape)}; at most {MOST_NEURONS} values are allowed")
         return shape
 
     def fail(self, key: str, reason: str) -> NoReturn:
         raise FormatError(f"{self.path}: node {self.name!r} ({self.kind}), key {key!r}: {reason}.")
 
-    def refuse(self, reason: str) -> NoReturn:
+    def reject(self, reason: str) -> NoReturn:
         raise FormatError(f"{self.path}: node {self.name!r} ({self.kind}): {reason}.")
 
     def _value(self, key: str) -> Any:
@@ -100,14 +100,14 @@ class NirFile:
     metadata: Tree
 
     def before(self) -> dict[str, list[str]]:
-        """For each node that edges lead to, where they come from."""
+        """Map each node to the sources of its incoming edges."""
         sources: dict[str, list[str]] = {}
         for source, target in self.edges:
             sources.setdefault(target, []).append(source)
         return sources
 
     def after(self) -> dict[str, list[str]]:
-        """For each node that edges leave, where they lead to."""
+        """Map each node to the targets of its outgoing edges."""
         targets: dict[str, list[str]] = {}
         for source, target in self.edges:
             targets.setdefault(source, []).append(target)
@@ -115,7 +115,7 @@ class NirFile:
 
 
 def read_file(path: Path, known: frozenset[str]) -> NirFile:
-    """Read a file whose nodes are all of `known` kinds."""
+    """Read a file; raise if a node is of a kind that is not in `known`."""
     tree = read_tree(path)
     outer = tree.get("node")
     if not isinstance(outer, dict) or _as_text(outer.get("type")) != "NIRGraph":
@@ -127,8 +127,8 @@ def read_file(path: Path, known: frozenset[str]) -> NirFile:
             raise FormatError(f"{path}: {len(names)} nodes of type {kind}; one is needed.")
     metadata = outer.get("metadata", {})
     if not isinstance(metadata, dict):
-        raise FormatError(f"{path}: key 'metadata' is no group.")
-    # nir treats edges as a set, and so do its readers
+        raise FormatError(f"{path}: key 'metadata' is not a group.")
+    # nir and its readers treat edges as a set.
     return NirFile(
         path=path,
         nodes=opened.nodes,
@@ -140,7 +140,7 @@ def read_file(path: Path, known: frozenset[str]) -> NirFile:
 
 
 class _Opened:
-    """Graphs inside of graphs: node x of graph a is a.x, and a's input and output stand for a itself."""
+    """Flattens nested graphs: node x of graph a becomes a.x; edges of a attach to its Input and Output."""
 
     def __init__(self, path: Path, known: frozenset[str]) -> None:
         self.path = path
@@ -149,10 +149,10 @@ class _Opened:
         self.edges: list[Edge] = []
 
     def graph(self, tree: Tree, prefix: str, depth: int) -> tuple[list[str], list[str]]:
-        """Lay a graph open; the names of its inputs and of its outputs."""
+        """Add the nodes and edges of a graph; return the names of its inputs and of its outputs."""
         where = f"graph {prefix[:-1]!r}" if prefix else "the graph"
         if depth > MOST_DEPTH:
-            raise FormatError(f"{self.path}: {where} lies in more than {MOST_DEPTH} others.")
+            raise FormatError(f"{self.path}: {where} is nested in more than {MOST_DEPTH} graphs.")
         nodes = tree.get("nodes")
         if not isinstance(nodes, dict) or not nodes:
             raise FormatError(f"{self.path}: {where} has no nodes under the key 'nodes'.")
@@ -164,18 +164,18 @@ class _Opened:
             kind: [prefix + n for n in nodes if self._is(prefix + n, kind)] for kind in ("Input", "Output")
         }
         if prefix and any(len(names) != 1 for names in kinds.values()):
-            raise FormatError(f"{self.path}: {where} inside of another must have one Input and one Output.")
+            raise FormatError(f"{self.path}: {where} is nested and must have one Input and one Output.")
         return kinds["Input"], kinds["Output"]
 
     def _is(self, name: str, kind: str) -> bool:
         return name in self.nodes and self.nodes[name].kind == kind
 
     def _node(self, prefix: str, name: str, tree: Any, depth: int) -> tuple[list[str], list[str]]:
-        """Take in a node; the names that edges to it lead to, and those that edges from it leave from."""
+        """Add a node; return the names to which its incoming and its outgoing edges attach."""
         whole = prefix + name
         kind = _as_text(tree.get("type")) if isinstance(tree, dict) else None
         if kind is None:
-            raise FormatError(f"{self.path}: node {whole!r}: key 'type' is missing or no word.")
+            raise FormatError(f"{self.path}: node {whole!r}: key 'type' is missing or not a string.")
         if kind == "NIRGraph":
             return self.graph(tree, f"{whole}.", depth + 1)
         if kind not in self.known:
@@ -183,7 +183,7 @@ class _Opened:
         if whole in self.nodes:
             raise FormatError(f"{self.path}: node {whole!r}: the name occurs twice.")
         if len(self.nodes) >= MOST_NODES:
-            raise FormatError(f"{self.path}: more than {MOST_NODES} nodes; not read.")
+            raise FormatError(f"{self.path}: more than {MOST_NODES} nodes, which is the limit.")
         self.nodes[whole] = Node(path=self.path, name=whole, kind=kind, tree=tree)
         return [whole], [whole]
 
@@ -199,7 +199,7 @@ class _Opened:
                 raise FormatError(f"{self.path}: {where}: key 'edges' holds no pairs of names.")
             for end in (source, target):
                 if end not in doors:
-                    raise FormatError(f"{self.path}: {where}: edge to or from {end!r}, which is no node.")
+                    raise FormatError(f"{self.path}: {where}: edge to or from {end!r}, which is not a node.")
             yield source, target
 
 

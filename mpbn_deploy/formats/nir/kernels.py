@@ -1,4 +1,4 @@
-"""Kernels as nir can type them, without groups and square, and back."""
+"""Kernels in the form that nir can type-check, ungrouped and square, and back."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from ...base import Array
 from ...ir import Connection, Conv2d, regroup
-from .metadata import Told, hop_text
+from .metadata import Metadata, key_text
 
 
 def typeable(synapse: Conv2d) -> Conv2d:
-    """The same convolution in one group, with zeros around its taps that make the kernel square.
+    """Return the same convolution in one group, with its kernel padded with zeros to a square.
 
-    Where one side is even and the other odd, no zeros do.
+    A kernel with one even and one odd side cannot be padded evenly and keeps its sides.
     """
     weight = regroup(synapse.weight, synapse.groups, 1)
     sides = weight.shape[2:]
@@ -26,12 +26,12 @@ def typeable(synapse: Conv2d) -> Conv2d:
     return replace(synapse, weight=weight, groups=1, padding=(pads[0], pads[1]))
 
 
-def as_written(connection: Connection, told: Told) -> Connection:
-    """The convolution that `typeable` was given, where our metadata says its groups and sides."""
+def as_written(connection: Connection, metadata: Metadata) -> Connection:
+    """Restore the convolution that `typeable` was given, if our metadata has its groups and sides."""
     synapse = connection.synapse
-    if not isinstance(synapse, Conv2d) or synapse.groups > 1 or hop_text(connection) not in told.kernels:
+    if not isinstance(synapse, Conv2d) or synapse.groups > 1 or key_text(connection) not in metadata.kernels:
         return connection
-    groups, *sides = told.kernels[hop_text(connection)]
+    groups, *sides = metadata.kernels[key_text(connection)]
     less = [(found - side) // 2 for found, side in zip(synapse.weight.shape[2:], sides, strict=True)]
     pads = [p - d * m for p, d, m in zip(synapse.padding, synapse.dilation, less, strict=True)]
     if (
@@ -50,6 +50,6 @@ def as_written(connection: Connection, told: Told) -> Connection:
 
 
 def _in_groups(whole: Array, groups: int) -> Array:
-    """The kernels on the diagonal; what lies beside it is left out."""
+    """Return the kernels on the diagonal of groups, without the rest."""
     rows, columns = np.split(whole, groups), whole.shape[1] // groups
     return np.concatenate([row[:, g * columns : (g + 1) * columns] for g, row in enumerate(rows)])

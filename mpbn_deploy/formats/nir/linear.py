@@ -1,4 +1,4 @@
-"""NIR's linear nodes -> `Affine`: synapse, factor, bias and delay."""
+"""NIR's linear nodes -> `Affine` maps: synapse, factor, bias and delay."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from .file import Node
 
 CONVOLUTIONS = frozenset({"Conv1d", "Conv2d"})
 POOLINGS = frozenset({"SumPool2d", "AvgPool2d"})
-# Inputs and outputs of graphs that lie inside of others pass on what they get.
+# Inputs and outputs of nested graphs pass on their values.
 LINEAR = CONVOLUTIONS | POOLINGS | {"Affine", "Linear", "Scale", "Flatten", "Delay", "Input", "Output"}
-MOST_TERMS = 2**28  # products of one convolution, which a simulator lays out in memory
+MOST_TERMS = 2**28  # products of one convolution, which simulators hold in memory
 
 
-Step = tuple[Shape, Affine]  # the shape of what a node gives, as the file has it, and what the node does
+Step = tuple[Shape, Affine]  # the shape of a node's result, as in the file, and its map
 
 
 def picture(shape: Shape) -> Shape:
-    """A shape as our populations have it: (channels, length) is a picture one pixel high."""
+    """Return the shape of a population: (channels, length) becomes a picture one pixel high."""
     return (shape[0], 1, shape[1]) if len(shape) == 2 else shape
 
 
 def _step(source: Shape, shape: Shape, **parts: Any) -> Step:
-    """A node that reads one shape, gives another, and does what the parts of an `Affine` say."""
+    """Return the step of a node from one shape to another; `parts` are fields of `Affine`."""
     return shape, Affine(source=picture(source), shape=picture(shape), **parts)
 
 
 def linear(node: Node, shape: Shape, dt: float) -> Step:
-    """What a linear node makes of values of a shape."""
+    """Return the map of a linear node on values of a shape."""
     if node.kind in ("Affine", "Linear"):
         return _matrix(node, shape)
     if node.kind in CONVOLUTIONS:
@@ -50,7 +50,7 @@ def linear(node: Node, shape: Shape, dt: float) -> Step:
 
 def _matrix(node: Node, shape: Shape) -> Step:
     weight = node.numbers("weight")
-    # Writers that count a batch axis leave values unflattened; the number of them says what is meant.
+    # Writers that count a batch axis may leave values unflattened, so only their number is checked.
     if weight.ndim != 2 or weight.shape[1] != prod(shape):
         node.fail("weight", f"has shape {weight.shape} on values of shape {shape}")
     bias = node.numbers("bias").ravel() if node.kind == "Affine" else None
@@ -82,11 +82,11 @@ def _convolution(node: Node, shape: Shape) -> Step:
 
 def _pooling(node: Node, shape: Shape) -> Step:
     if len(shape) != 3:
-        node.refuse(f"pools values of shape {shape}; (channels, height, width) is needed")
+        node.reject(f"pools values of shape {shape}; (channels, height, width) is needed")
     kernel, stride = _steps(node, "kernel_size"), _steps(node, "stride")
     padding = _paddings(node)
     if prod(kernel) * shape[0] > MOST_TERMS // 8:
-        node.fail("kernel_size", f"is {list(kernel)}, far larger than any picture")
+        node.fail("kernel_size", f"is {list(kernel)}, which is too large")
     share = 1.0 if node.kind == "SumPool2d" else 1.0 / prod(kernel)
     synapse = pool_synapse(shape[0], kernel, stride, padding, share)
     return _step(shape, _checked(node, synapse, shape), synapse=synapse)
@@ -126,14 +126,17 @@ def _delay(node: Node, shape: Shape, dt: float) -> Step:
 
 
 def _checked(node: Node, synapse: Conv2d, shape: Shape) -> Shape:
-    """The shape that a convolution gives, if it and the work for it are within bounds."""
+    """Return the shape of a convolution's result; raise if it is empty or too expensive."""
     found = output_shape(synapse, picture(shape))
     if min(found) < 1:
-        node.refuse(
+        node.reject(
             f"its kernel of {synapse.weight.shape[2:]} is larger than its picture {shape}, padding included"
         )
     if prod(found[1:]) * synapse.weight.size > MOST_TERMS * synapse.groups:
-        node.fail("padding" if max(synapse.padding) > max(shape) else "weight", "makes far too many products")
+        node.fail(
+            "padding" if max(synapse.padding) > max(shape) else "weight",
+            f"needs more than {MOST_TERMS} products",
+        )
     node.bounded("weight", found)
     return (found[0], found[2]) if len(shape) == 2 else found
 
@@ -153,14 +156,14 @@ def _paddings(node: Node, flat: bool = False) -> Pair:
 
 
 def _padded(node: Node, weight: Array, stride: Pair, dilation: Pair, flat: bool) -> tuple[Array, Pair]:
-    """The padding; for 'same' and an even kernel with a zero before its taps, which shifts them by one."""
+    """Return the kernel and its padding; 'same' prepends a zero to even kernels, which shifts taps by one."""
     word = node.text("padding")
     if word is None:
         return weight, _paddings(node, flat)
     if word == "valid":
         return weight, (0, 0)
     if word != "same" or stride != (1, 1):
-        node.fail("padding", f"is {word!r}; numbers, 'valid', or with a stride of one 'same' are known")
+        node.fail("padding", f"is {word!r}; allowed are numbers, 'valid', or 'same' with a stride of one")
     reach = [step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)]
     odd = [total % 2 for total in reach]
     if any(shift and step > 1 for shift, step in zip(odd, dilation, strict=True)):

@@ -1,4 +1,4 @@
-"""Which edges of a graph close its loops, and so take a time step."""
+"""Find the edges that close the loops of a graph; they take one time step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Edge = tuple[str, str]
 
 
 class AmbiguousLoopError(Exception):
-    """A loop that is entered at several places, or at none: where it closes is not said."""
+    """A loop that is entered at several nodes, or at none, so the edge that closes it is ambiguous."""
 
     def __init__(self, loop: Iterable[str]) -> None:
         self.loop = sorted(loop)
@@ -16,10 +16,10 @@ class AmbiguousLoopError(Exception):
 
 
 def closing_edges(start: str, instant: Iterable[Edge], delayed: Iterable[Edge] = ()) -> set[Edge]:
-    """The edges back to where a loop is entered; without them spikes of one step flow in one direction.
+    """Return the edges that lead back to the entry of a loop; without them the graph has no cycles.
 
-    Nodes are taken in the order in which spikes from `start` reach them. Where none is ready, a
-    loop is next: one of its nodes has an edge from before it, and edges of the loop to that one close it.
+    Visits nodes in the order in which spikes from `start` reach them. When no node is ready, a loop is next:
+    its entry is the node with an edge from a visited node, and edges from the loop to its entry close it.
     """
     instant = set(instant)
     before, after = _neighbours(instant)
@@ -53,7 +53,7 @@ def _next_loop(
     after: dict[str, list[str]],
     reached: tuple[set[str], set[str]],
 ) -> tuple[str, set[str]]:
-    """A loop that waits for nothing but itself, and the one place where it is entered: at once, or late."""
+    """Return the entry and the nodes of a loop that waits only for itself; prefer undelayed entries."""
     for names in reached:
         entered = sorted(name for name in waiting if name in names)
         for name in entered:
@@ -66,7 +66,7 @@ def _next_loop(
 
 
 def _connected(name: str, neighbours: dict[str, list[str]], among: Iterable[str]) -> set[str]:
-    """All nodes of `among` that paths from a node lead to, itself included."""
+    """Return all nodes of `among` that are reachable from a node, itself included."""
     allowed, found, queue = set(among), {name}, [name]
     while queue:
         for other in neighbours.get(queue.pop(), ()):

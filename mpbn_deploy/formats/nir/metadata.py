@@ -1,7 +1,7 @@
-"""What NIR has no words for, as a JSON text in the graph's metadata; integer networks back from real ones.
+"""Properties for which NIR has no keys, as JSON in the graph's metadata; integer networks from real ones.
 
-An integer network is written as the network of real numbers that its integers mean, in units of a weight
-(`real_network`). They are all exact in float32, so that with exponents and decays it can be restored.
+An integer network is written as the real network that its integers represent, in units of one weight
+(`real_network`). All its numbers are exact in float32, so exponents and decays suffice to restore it.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ from ...ir import (
 )
 from ..options import Dialect
 
-DT = 1e-4  # seconds per time step; snntorch knows no other
-NO_LEAK = 2.0**80  # time constant, in steps, of a neuron that does not leak but has biases of its own
+DT = 1e-4  # seconds per time step; snntorch supports no other
+NO_LEAK = 2.0**80  # time constant, in steps, of a neuron without a leak whose biases need v_leak
 KEY = "mpbn_deploy"
 VERSION = 2
 FAITHFUL, PORTABLE = DIALECTS = get_args(Dialect)
 PORTABLE_THRESHOLD = 1.0
 
 
-Hop = tuple[str, str, int, Border]  # what tells a connection from all others
+ConnectionKey = tuple[str, str, int, Border]  # source, target, delay, silent border: unique in a network
 
 
 @record
-class Told:
-    """What our own files say in their metadata; empty for files of others."""
+class Metadata:
+    """The metadata of our own files; empty for other files."""
 
     dialect: str = ""
     dt: float | None = None
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
     populations: tuple[str, ...] = ()
-    connections: tuple[Hop, ...] = ()
+    connections: tuple[ConnectionKey, ...] = ()
     leaks: Mapping[str, tuple[float, float]]
     kernels: Mapping[str, tuple[int, int, int]]  # groups, height, width
     per_neuron: Mapping[str, tuple[bool, bool]]  # threshold, bias
-    constants: frozenset[str] = frozenset()  # populations that stand for biases
+    constants: frozenset[str] = frozenset()  # populations that replace biases
     integers: Mapping[str, Any] | None = None
 
 
-def told_of(
+def metadata_text(
     network: FoldedNetwork, dialect: str, constants: Sequence[str], integers: IntNetwork | None
 ) -> str:
-    """The metadata of a network that we write; `constants` are populations that stand for biases."""
+    """Return the metadata of a network as JSON; `constants` are populations that replace biases."""
     leaking = {p.name: p.neuron for p in network.layers if not is_average(p.neuron)}
     allowed = network.input_range
     return json.dumps(
@@ -86,10 +86,10 @@ def told_of(
             "reset": "to zero",
             "output": _output(network.output.neuron),
             "populations": [population.name for population in network.populations],
-            "connections": [list(_without_default(hop(c))) for c in network.connections],
+            "connections": [list(_without_default(connection_key(c))) for c in network.connections],
             "leaks": {name: [neuron.leak, neuron.current_leak] for name, neuron in leaking.items()},
             "kernels": {
-                hop_text(c): [c.synapse.groups, *c.synapse.weight.shape[2:]]
+                key_text(c): [c.synapse.groups, *c.synapse.weight.shape[2:]]
                 for c in network.connections
                 if isinstance(c.synapse, Conv2d)
             },
@@ -101,7 +101,7 @@ def told_of(
 
 
 def is_average(neuron: FloatNeuron) -> bool:
-    """Whether a neuron is a readout that does not leak: in NIR, the output node itself."""
+    """Whether a neuron is a readout without a leak, which NIR writes as the output node itself."""
     match neuron:
         case FloatReadout(leak=leak, current_leak=current_leak):
             return (leak, current_leak) == (1.0, 0.0)
@@ -118,12 +118,12 @@ def _output(neuron: FloatNeuron) -> str:
 
 
 def safe(name: str) -> str:
-    """Readers make attributes of node names, so no dots."""
+    """Replace dots and slashes: readers use node names as attributes."""
     return name.replace(".", "_").replace("/", "_")
 
 
 def _per_neuron(population: FloatPopulation) -> list[bool]:
-    """Whether thresholds and biases are one per neuron of a picture, rather than one per channel."""
+    """Whether thresholds, and biases, are stored per neuron rather than per channel."""
     shape, threshold = population.shape, neuron_threshold(population.neuron)
     return [threshold is not None and threshold.shape == shape, neuron_bias(population.neuron).shape == shape]
 
@@ -139,69 +139,69 @@ def _integers(network: IntNetwork) -> dict[str, Any]:
         }
     return {
         "populations": rules,
-        "exponents": {hop_text(c): c.synapse.exponent for c in network.connections},
+        "exponents": {key_text(c): c.synapse.exponent for c in network.connections},
         "scales": {name: scales.tolist() for name, scales in network.scales.items()},
     }
 
 
-def hop(connection: Connection) -> Hop:
-    """Source, target, delay, and the border of the target that gets nothing."""
+def connection_key(connection: Connection) -> ConnectionKey:
+    """Return what identifies a connection: source, target, delay and silent border."""
     synapse = connection.synapse
     border = synapse.silent if isinstance(synapse, Conv2d) else NO_BORDER
     return connection.source, connection.target, connection.delay, border
 
 
-def hop_text(connection: Connection) -> str:
-    """The same as a key of JSON."""
-    border = hop(connection)[3]
+def key_text(connection: Connection) -> str:
+    """Return the same as a JSON key."""
+    border = connection_key(connection)[3]
     return f"{connection.label} after {connection.delay}" + (f" but {border}" if border != NO_BORDER else "")
 
 
-def _without_default(found: Hop) -> tuple[Any, ...]:
+def _without_default(found: ConnectionKey) -> tuple[Any, ...]:
     return found if found[3] != NO_BORDER else found[:3]
 
 
-def _read_hop(source: Any, target: Any, delay: Any, border: Any = NO_BORDER) -> Hop:
+def _read_key(source: Any, target: Any, delay: Any, border: Any = NO_BORDER) -> ConnectionKey:
     (top, bottom), (left, right) = border
     return str(source), str(target), int(delay), ((int(top), int(bottom)), (int(left), int(right)))
 
 
-def read_told(path: Path, metadata: Tree) -> Told:
+def read_metadata(path: Path, metadata: Tree) -> Metadata:
     text = metadata.get(KEY)
     if text is None:
-        return Told(leaks={}, kernels={}, per_neuron={}, dt=_plain_dt(path, metadata))
+        return Metadata(leaks={}, kernels={}, per_neuron={}, dt=_plain_dt(path, metadata))
     try:
-        told = json.loads(text)
-        if told["version"] != VERSION:
+        entries = json.loads(text)
+        if entries["version"] != VERSION:
             raise FormatError(
-                f"{path}: metadata {KEY!r} of version {told['version']!r}; version {VERSION} is read."
+                f"{path}: metadata {KEY!r} has version {entries['version']!r}; version {VERSION} is allowed."
             )
-        lowest, highest = map(int, told["input_range"])
-        return Told(
-            dialect=str(told["dialect"]),
-            dt=_positive(told["dt"]),
-            timesteps=int(told["timesteps"]),
+        lowest, highest = map(int, entries["input_range"])
+        return Metadata(
+            dialect=str(entries["dialect"]),
+            dt=_positive(entries["dt"]),
+            timesteps=int(entries["timesteps"]),
             input_range=(lowest, highest),
-            populations=tuple(map(str, told["populations"])),
-            connections=tuple(_read_hop(*entry) for entry in told["connections"]),
-            leaks={str(name): (float(a), float(b)) for name, (a, b) in told["leaks"].items()},
-            kernels={str(key): (int(a), int(b), int(c)) for key, (a, b, c) in told["kernels"].items()},
-            per_neuron={str(name): (bool(a), bool(b)) for name, (a, b) in told["per_neuron"].items()},
-            constants=frozenset(map(str, told["constants"])),
-            integers=told["integers"],
+            populations=tuple(map(str, entries["populations"])),
+            connections=tuple(_read_key(*entry) for entry in entries["connections"]),
+            leaks={str(name): (float(a), float(b)) for name, (a, b) in entries["leaks"].items()},
+            kernels={str(key): (int(a), int(b), int(c)) for key, (a, b, c) in entries["kernels"].items()},
+            per_neuron={str(name): (bool(a), bool(b)) for name, (a, b) in entries["per_neuron"].items()},
+            constants=frozenset(map(str, entries["constants"])),
+            integers=entries["integers"],
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path}: the metadata {KEY!r} is damaged ({error!r}).") from error
 
 
 def _plain_dt(path: Path, metadata: Tree) -> float | None:
-    """Other writers may say dt under that name."""
+    """Return the dt of other writers, under the key `dt`."""
     if "dt" not in metadata:
         return None
     try:
         return _positive(metadata["dt"])
     except (TypeError, ValueError) as error:
-        raise FormatError(f"{path}: metadata 'dt' is no positive number.") from error
+        raise FormatError(f"{path}: metadata 'dt' is not a positive number.") from error
 
 
 def _positive(value: Any) -> float:
@@ -214,19 +214,19 @@ def _positive(value: Any) -> float:
 # ---- integers -----------------------------------------------------------------------------------
 
 
-def as_integers(path: Path, real: FoldedNetwork, told: Mapping[str, Any]) -> IntNetwork:
-    """The integer network back, from what `real_network` and `_integers` made of it."""
+def as_integers(path: Path, real: FoldedNetwork, entries: Mapping[str, Any]) -> IntNetwork:
+    """Restore the integer network from its real network and the metadata that `_integers` wrote."""
     try:
         return IntNetwork(
             populations=(
                 real.input,
-                *(_integer_population(path, p, told["populations"]) for p in real.layers),
+                *(_integer_population(path, p, entries["populations"]) for p in real.layers),
             ),
-            connections=tuple(_integer_connection(path, c, told["exponents"]) for c in real.connections),
+            connections=tuple(_integer_connection(path, c, entries["exponents"]) for c in real.connections),
             timesteps=real.timesteps,
             scales={
                 str(name): _scales(path, str(name), values, {p.name: p.shape for p in real.populations})
-                for name, values in told["scales"].items()
+                for name, values in entries["scales"].items()
             },
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -261,7 +261,7 @@ def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[
 
 
 def _integer_connection(path: Path, connection: Connection, exponents: Mapping[str, Any]) -> Connection:
-    exponent, synapse = int(exponents[hop_text(connection)]), connection.synapse
+    exponent, synapse = int(exponents[key_text(connection)]), connection.synapse
     weight = _whole(path, f"{connection.label}: weight", synapse.weight * 2.0**-exponent)
     return replace(connection, synapse=replace(synapse, weight=weight, exponent=exponent))
 
@@ -271,10 +271,12 @@ def _bias(path: Path, name: str, values: Array, exponent: int) -> Array:
 
 
 def _whole(path: Path, label: str, values: Array) -> Array:
-    """The integers that float32 rounded a little."""
+    """Return integers, undoing the rounding of float32."""
     whole: Array = np.rint(values)
     if not np.allclose(whole, values, rtol=1e-6, atol=1e-6) or np.abs(whole).max() >= 2**31:
-        raise FormatError(f"{path}: {label} holds values that are no 32-bit integers, as the metadata says.")
+        raise FormatError(
+            f"{path}: {label} has values that are not 32-bit integers, which the metadata requires."
+        )
     return whole.astype(np.int32)
 
 
@@ -282,13 +284,13 @@ def _scales(path: Path, name: str, values: Any, shapes: Mapping[str, Shape]) -> 
     scales = np.asarray(values, np.float64)
     if name not in shapes or scales.shape != shapes[name][:1] or not (scales > 0).all():
         raise FormatError(
-            f"{path}: the metadata {KEY!r} has no scale above zero for each channel of {name!r}."
+            f"{path}: the metadata {KEY!r} lacks a scale above zero for each channel of {name!r}."
         )
     return scales
 
 
 def spread(values: Array, shape: Shape, per_neuron: bool) -> Array:
-    """One value per neuron, or per channel as (channels, 1, 1), as the metadata says."""
+    """Return one value per neuron, or one per channel as (channels, 1, 1)."""
     if per_neuron:
         return np.broadcast_to(values, shape)
     return per_channel(np.broadcast_to(values, shape).reshape(shape[0], -1)[:, 0], shape)

@@ -1,4 +1,4 @@
-"""NIR's neurons -> ours, in one Euler step of length dt.
+"""NIR's neurons -> ours, with one Euler step of length dt per time step.
 
     LIF        tau dv/dt = (v_leak - v) + r I       v <- (1 - a) v + a (v_leak + r I),  a = dt / tau
     CubaLIF    tau_syn dI/dt = -I + w_in S          I <- (1 - s) I + s w_in S,          s = dt / tau_syn
@@ -7,10 +7,10 @@
     Threshold                                       v <- I
     LI, CubaLI, I    as LIF, CubaLIF, IF, without a threshold: readouts
 
-The voltage is counted in units of what multiplies the input (a r, a r s w_in, dt r), so weights stay
-as they are and thresholds are divided; weights into a readout, whose voltages are what is read, are
-multiplied instead. The current of a CubaLIF is updated before its voltage, as
-snntorch does. A neuron starts at zero; one that resets to where it rests starts there.
+Voltages are in units of the factor of the input (a r, a r s w_in, dt r), so weights do not change and
+thresholds are divided by it. Readouts keep their voltages, which are the output, so weights into them are
+multiplied instead. The current of a CubaLIF is updated before its voltage, as in snntorch. A neuron starts
+at zero; one whose v_reset equals v_leak starts there.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .metadata import DT, NO_LEAK
 
 SPIKING = frozenset({"LIF", "CubaLIF", "IF", "Threshold"})
 INTEGRATING = frozenset({"I", "LI", "CubaLI"})
-NEARLY = 1e-6  # relative differences that float32 makes
+NEARLY = 1e-6  # relative tolerance for float32
 
 
 @record
-class Neuron:
-    """A neuron of ours before what its synapses add to the bias."""
+class SpikingNeuron:
+    """A LIF neuron of ours, without the bias that its synapses add."""
 
     threshold: Array
     bias: Array
@@ -41,7 +41,7 @@ class Neuron:
 
 @record
 class Integrator:
-    """A readout of ours before what its synapses add to the bias; `factor` multiplies their weights."""
+    """A readout of ours, without the bias that its synapses add; `factor` multiplies their weights."""
 
     factor: Array
     bias: Array
@@ -51,7 +51,7 @@ class Integrator:
 
 @record
 class _Dynamics:
-    """v <- leak v + rate v_leak + unit I, where I leaks too"""
+    """v <- leak v + rate v_leak + unit I, where I leaks with `current_leak`"""
 
     unit: Array
     leak: float = 1.0
@@ -60,8 +60,8 @@ class _Dynamics:
 
 
 @record
-class Given:
-    """dt where it is known, and the leaks that our own metadata says exactly."""
+class Timing:
+    """dt, if known, and the exact leaks of our metadata."""
 
     dt: float | None
     leaks: Mapping[str, tuple[float, float]]
@@ -72,27 +72,27 @@ class Given:
 
 
 def parameter_shape(node: Node) -> Shape | None:
-    """The shape that a neuron's parameters have, or None where one value serves all neurons."""
+    """Return the shape of a neuron's parameters; None if all neurons share one value."""
     key = {"Threshold": "threshold", "I": "r", "LI": "r", "CubaLI": "r"}.get(node.kind, "v_threshold")
     values = node.numbers(key)
     if values.size == 1:
         return None
     if values.ndim > 3:
-        node.fail(key, f"has shape {values.shape}; up to three axes are known")
+        node.fail(key, f"has shape {values.shape}; at most three axes are supported")
     return node.bounded(key, values.shape)
 
 
-def spiking(node: Node, shape: Shape, given: Given) -> Neuron:
-    """The neuron that a node describes, with thresholds and biases in units of its synapses."""
+def spiking_neuron(node: Node, shape: Shape, timing: Timing) -> SpikingNeuron:
+    """Return the neuron of a node, with thresholds and biases in units of its synapses."""
     if node.kind == "Threshold":
         threshold = _per_neuron(node, "threshold", shape)
-        return Neuron(threshold=threshold, bias=np.zeros(shape), leak=0.0)
+        return SpikingNeuron(threshold=threshold, bias=np.zeros(shape), leak=0.0)
     rest, reset = _rest_and_reset(node, shape)
     threshold = _per_neuron(node, "v_threshold", shape) - reset
-    rule = _dynamics(node, shape, given)
+    rule = _dynamics(node, shape, timing)
     if not (rule.unit > 0).all():
-        node.fail("r", "r (times w_in) is not above zero; such neurons are not known")
-    return Neuron(
+        node.fail("r", "r (times w_in) must be above zero")
+    return SpikingNeuron(
         threshold=threshold / rule.unit,
         bias=rule.rate * (rest - reset) / rule.unit,
         leak=rule.leak,
@@ -100,11 +100,11 @@ def spiking(node: Node, shape: Shape, given: Given) -> Neuron:
     )
 
 
-def integrating(node: Node, shape: Shape, given: Given, timesteps: int) -> Integrator:
-    """The readout that a node describes: ours divides by the time steps what it adds, so it gets as many."""
-    rule = _dynamics(node, shape, given)
+def integrator(node: Node, shape: Shape, timing: Timing, timesteps: int) -> Integrator:
+    """Return the readout of a node, multiplied by the time steps, by which our readouts divide."""
+    rule = _dynamics(node, shape, timing)
     rest = np.zeros(shape) if node.kind == "I" else _per_neuron(node, "v_leak", shape)
-    ours = node.name in given.leaks  # whose factor is one, but for the rounding of r
+    ours = node.name in timing.leaks  # has a factor of one, up to the rounding of r
     return Integrator(
         factor=np.ones(shape) if ours else rule.unit * timesteps,
         bias=rule.rate * rest * timesteps,
@@ -113,21 +113,21 @@ def integrating(node: Node, shape: Shape, given: Given, timesteps: int) -> Integ
     )
 
 
-def _dynamics(node: Node, shape: Shape, given: Given) -> _Dynamics:
+def _dynamics(node: Node, shape: Shape, timing: Timing) -> _Dynamics:
     unit = _per_neuron(node, "r", shape)
     if node.kind in ("IF", "I"):
-        return _Dynamics(unit=unit * _if_step(given, unit))
-    exact = given.leaks.get(node.name, (None, None))
-    leak, rate = _decay(node, "tau" if node.kind in ("LIF", "LI") else "tau_mem", given, exact[0])
+        return _Dynamics(unit=unit * _if_step(timing, unit))
+    exact = timing.leaks.get(node.name, (None, None))
+    leak, rate = _decay(node, "tau" if node.kind in ("LIF", "LI") else "tau_mem", timing, exact[0])
     if node.kind in ("LIF", "LI"):
         return _Dynamics(unit=unit * rate, leak=leak, rate=rate)
-    current_leak, share = _decay(node, "tau_syn", given, exact[1])
+    current_leak, share = _decay(node, "tau_syn", timing, exact[1])
     weight = _per_neuron(node, "w_in", shape) if "w_in" in node.tree else 1.0
     return _Dynamics(unit=unit * rate * share * weight, leak=leak, rate=rate, current_leak=current_leak)
 
 
-def lif(neuron: Neuron, constant: Array | None) -> FloatLif:
-    """The neuron with what its synapses add to its bias; one value per channel where neurons agree."""
+def lif(neuron: SpikingNeuron, constant: Array | None) -> FloatLif:
+    """Add the constant of the synapses to the bias; use one value per channel where neurons agree."""
     bias = neuron.bias if constant is None else neuron.bias + constant
     return FloatLif(
         threshold=compact(neuron.threshold),
@@ -142,21 +142,21 @@ def _rest_and_reset(node: Node, shape: Shape) -> tuple[Array, Array]:
     reset = _per_neuron(node, "v_reset", shape) if "v_reset" in node.tree else np.zeros(shape)
     if reset.any() and not np.array_equal(rest, reset):
         node.fail(
-            "v_reset", "is neither zero nor where the neuron rests (v_leak); such neurons are not known"
+            "v_reset", "is neither zero nor the resting voltage (v_leak); other values are not supported"
         )
     return rest, reset
 
 
-def _if_step(given: Given, r: Array) -> float:
-    """dt; or one, where a file that says nothing of dt has r = 1: then it counts per time step."""
-    if given.dt is not None:
-        return given.dt
+def _if_step(timing: Timing, r: Array) -> float:
+    """Return dt; or one, if dt is unknown and r = 1, because such files integrate per time step."""
+    if timing.dt is not None:
+        return timing.dt
     return 1.0 if (r == 1).all() else DT
 
 
-def _decay(node: Node, key: str, given: Given, exact: float | None) -> tuple[float, float]:
+def _decay(node: Node, key: str, timing: Timing, exact: float | None) -> tuple[float, float]:
     """(leak, rate) of a time constant: 1 - dt / tau and dt / tau"""
-    tau, dt = _uniform(node, key), given.step
+    tau, dt = _uniform(node, key), timing.step
     rate = dt / tau if tau > 0 else np.inf
     if rate > 1 + NEARLY:
         found = f"is {tau:g} with a dt of {dt:g}, so the leak 1 - dt/tau is {1 - rate:g}; allowed are 0 to 1"
@@ -175,8 +175,8 @@ def _uniform(node: Node, key: str) -> float:
         found = f"differs among its {values.size} neurons: {len(different)} values, {few}"
         node.fail(
             key,
-            f"{found}; all neurons of a node must leak alike. Train with one time constant per layer, or "
-            "split the node and the weights to and from it into one part for each value",
+            f"{found}; all neurons of a node must have one leak. Train with one time constant per layer, "
+            "or split the node and its weights into one part per value",
         )
     return float(values.flat[0])
 

@@ -1,9 +1,9 @@
-"""A common threshold of one, for readers that know no other (snntorch, spikingjelly).
+"""The portable dialect: a threshold of one for all neurons, for snntorch, spikingjelly and others.
 
-A hard-reset neuron does not change when its weights, bias and threshold are divided by the same
-positive number (`graph.scale_channels`). Some readers fire at v > threshold, others at v >= threshold:
-where voltages lie on a grid, as those of integer weights do, the threshold is first moved into the
-middle between two of them, so that both agree and rounding to float32 changes nothing.
+A hard-reset neuron fires the same spikes when its weights, bias and threshold are divided by the same
+positive number (`ir.scale_channels`). Some readers fire at v > threshold, others at v >= threshold. If
+voltages lie on a grid, as with integer weights, the threshold is first moved midway between two grid points,
+so that both comparisons agree and rounding to float32 changes nothing.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from ...ir import (
 from .constants import can_have_constant, needs_constant
 from .metadata import PORTABLE_THRESHOLD, is_average
 
-FINEST_UNIT = 20  # weights that are no multiples of 2**-20 have no grid
+FINEST_UNIT = 20  # weights that are not multiples of 2**-20 have no grid
 FINEST_LEAK = 12
-LEAST_MARGIN = 2.0**-18  # of a threshold; float32 resolves a few 2**-23
+LEAST_MARGIN = 2.0**-18  # relative to a threshold; the error of float32 is a few 2**-23
 
 
 def portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> FoldedNetwork:
-    """The same spikes, with every threshold one."""
-    refuse_unportable(network, explicit_delays)
+    """Return a network that fires the same spikes, with every threshold one."""
+    check_portable(network, explicit_delays)
     return _divide(network)
 
 
-def refuse_unportable(network: FoldedNetwork, explicit_delays: set[Connection]) -> None:
-    """List all that the portable dialect cannot hold."""
+def check_portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> None:
+    """Raise, with a list of all obstacles, if the portable dialect cannot express a network."""
     problems = [
         f"{c.label}: a delay of {c.delay} steps, for which readers have no node" for c in explicit_delays
     ]
@@ -55,8 +55,8 @@ def refuse_unportable(network: FoldedNetwork, explicit_delays: set[Connection]) 
     if problems:
         listed = "\n  - ".join(problems)
         raise FormatError(
-            f"the portable dialect of NIR cannot hold this network:\n  - {listed}\n"
-            "Write the faithful dialect (--nir-dialect faithful), which holds it."
+            f"the portable dialect of NIR cannot express this network:\n  - {listed}\n"
+            "Use the faithful dialect (--nir-dialect faithful), which can."
         )
 
 
@@ -65,43 +65,45 @@ def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
     entering = [c.synapse for c in incoming(network.connections, name)]
     problems = []
     if len(shape) == 3 and any(isinstance(synapse, Dense) for synapse in entering):
-        problems.append(f"{name}: a matrix onto a picture; NIR has no node that shapes its result")
+        problems.append(f"{name}: a matrix onto a picture; NIR has no node that reshapes its result")
     if any(isinstance(synapse, Conv2d) and synapse.silent != NO_BORDER for synapse in entering):
         problems.append(
-            f"{name}: kernels that serve a part of the picture each; readers know no mask (Scale)"
+            f"{name}: several kernels, each for a part of the picture; readers do not support masks (Scale)"
         )
     match neuron:
         case FloatReadout():
             if not is_average(neuron):
-                problems.append(f"{name}: a readout that leaks; readers know no LI")
+                problems.append(f"{name}: a readout that leaks; readers do not support LI")
         case FloatLif():
             shared = any(isinstance(synapse, Conv2d) for synapse in entering)
             middle = middle_thresholds(network, population.with_neuron(neuron))
             problems += _threshold_problems(name, middle, shared)
             if neuron.current_leak and neuron.bias.any():
-                problems.append(f"{name}: biases behind a current that leaks; readers know none")
+                problems.append(
+                    f"{name}: biases of a neuron whose current leaks; readers do not support them"
+                )
         case _:
             assert_never(neuron)
     if needs_constant(network, population) and not can_have_constant(network, population):
-        why = "theirs is too large" if len(network.input.shape) == 3 else "the input is no picture"
-        problems.append(f"{name}: neurons of a picture have biases of their own, and {why}")
+        why = "the picture is too large" if len(network.input.shape) == 3 else "the input is not a picture"
+        problems.append(f"{name}: biases differ within a channel, and {why}")
     return problems
 
 
 def _threshold_problems(name: str, threshold: Array, shared: bool) -> list[str]:
     if wrong := int(np.sum(threshold <= 0)):
         found = f"thresholds down to {float(threshold.min()):g}, {wrong} of {threshold.size} not above zero"
-        return [f"{name}: {found}; weights cannot be divided by those. MPBN often makes some"]
+        return [f"{name}: {found}; weights can only be divided by positive ones. MPBN often makes others"]
     if shared and compact(threshold).size != len(threshold):
         return [
-            f"{name}: neurons that share a kernel differ in threshold; it cannot be divided by all of them. "
-            "Networks trained with --mpbn channel have one per kernel"
+            f"{name}: neurons that share a kernel differ in threshold, so it cannot be divided by them. "
+            "Train with --mpbn channel, which gives one threshold per kernel"
         ]
     return []
 
 
 def _divide(network: FoldedNetwork) -> FoldedNetwork:
-    """Weights, bias and threshold of each channel (behind a matrix: of each neuron) over the threshold."""
+    """Divide weights, bias and threshold of each channel (after a matrix, each neuron) by the threshold."""
     factors: dict[str, Array] = {}
     divided: dict[str, FloatPopulation] = {}
     for population in firing(network):
@@ -129,7 +131,7 @@ def _divided(synapse: Synapse, factor: Array) -> Synapse:
 
 
 def middle_thresholds(network: FoldedNetwork, population: Population[FloatLif]) -> Array:
-    """Thresholds of all neurons, in the middle between two voltages where voltages have a grid."""
+    """Return the thresholds of all neurons, midway between two grid points if voltages have a grid."""
     neuron = population.neuron
     threshold = np.broadcast_to(neuron.threshold, population.shape)
     grid = voltage_grid(network, population)
@@ -140,7 +142,7 @@ def middle_thresholds(network: FoldedNetwork, population: Population[FloatLif]) 
 
 
 def voltage_grid(network: FoldedNetwork, population: Population[FloatLif]) -> float | None:
-    """The number that all voltages are multiples of: unit of the weights * unit of the leak ** (steps - 1)"""
+    """grid = unit of the weights * unit of the leak ** (steps - 1), of which all voltages are multiples"""
     neuron = population.neuron
     weights = [real_weight(c.synapse) for c in incoming(network.connections, population.name)]
     unit = _unit([*weights, neuron.bias], FINEST_UNIT)
@@ -154,7 +156,7 @@ def voltage_grid(network: FoldedNetwork, population: Population[FloatLif]) -> fl
 
 
 def _unit(values: list[Array], finest: int) -> float | None:
-    """The largest 2**-k, from one down, that all values are multiples of."""
+    """Return the largest 2**-k, at most one, of which all values are multiples; None if there is none."""
     for exponent in range(finest + 1):
         scaled = [value * 2.0**exponent for value in values]
         if all(np.array_equal(np.rint(value), value) for value in scaled):

@@ -1,8 +1,8 @@
 """Nodes and edges of a NIR file -> FoldedNetwork.
 
-Linear nodes between neurons are composed into as few synapses as can be (`compose`), mostly one, and
-their biases into one constant. An edge that closes a loop takes one time step, as nirtorch has it,
-unless a Delay node says how many; which edge that is must be clear (`loops`).
+Linear nodes between neurons are composed into as few synapses as possible, usually one, and their biases
+into one constant. As in nirtorch, an edge that closes a loop takes one time step unless the loop has a Delay
+node; which edge closes the loop must be unambiguous (see `loops`).
 """
 
 from __future__ import annotations
@@ -43,53 +43,73 @@ from .file import NirFile, Node, read_file
 from .kernels import as_written
 from .linear import LINEAR, linear, picture
 from .loops import AmbiguousLoopError, closing_edges
-from .metadata import PORTABLE, PORTABLE_THRESHOLD, Told, as_integers, hop, read_told, safe, spread
-from .neurons import INTEGRATING, SPIKING, Given, Integrator, integrating, lif, parameter_shape, spiking
+from .metadata import (
+    PORTABLE,
+    PORTABLE_THRESHOLD,
+    Metadata,
+    as_integers,
+    connection_key,
+    read_metadata,
+    safe,
+    spread,
+)
+from .neurons import (
+    INTEGRATING,
+    SPIKING,
+    Integrator,
+    Timing,
+    integrator,
+    lif,
+    parameter_shape,
+    spiking_neuron,
+)
 
 KNOWN = LINEAR | SPIKING | INTEGRATING
-MOST_VALUES = 2**27  # of all nodes together
+MOST_VALUES = 2**27  # total over all nodes
 
 
 def read_network(
     path: Path, *, timesteps: int | None, input_range: tuple[int, int] | None, dt: float | None
 ) -> FoldedNetwork | IntNetwork:
-    """The network of a file; what the file does not say must be given."""
+    """Read the network of a file; arguments supply or override what its metadata has."""
     file = read_file(path, KNOWN)
-    told = read_told(path, file.metadata)
-    timesteps = told.timesteps if timesteps is None else timesteps
+    metadata = read_metadata(path, file.metadata)
+    timesteps = metadata.timesteps if timesteps is None else timesteps
     if timesteps is None or timesteps < 1:
         found = "unknown" if timesteps is None else timesteps
-        raise FormatError(f"{path}: time steps {found}; the file does not say how many: give --timesteps.")
+        raise FormatError(f"{path}: time steps {found}; give --timesteps above zero.")
     if dt is not None and not 0 < dt < np.inf:
         raise FormatError(f"{path}: dt {dt}; seconds above zero are needed.")
-    lowest, highest = input_range or told.input_range or (0, 1)
+    lowest, highest = input_range or metadata.input_range or (0, 1)
     if lowest > highest:
-        raise FormatError(f"{path}: input range {lowest}..{highest} is empty; say the lowest value first.")
+        raise FormatError(f"{path}: input range {lowest}..{highest} is empty; give the lowest value first.")
     reading = _Reading(
         file=file,
         before=file.before(),
-        told=told,
-        names={safe(name): name for name in (*told.populations, *told.constants)},
-        given=Given(dt=dt or told.dt, leaks={safe(name): leaks for name, leaks in told.leaks.items()}),
+        metadata=metadata,
+        names={safe(name): name for name in (*metadata.populations, *metadata.constants)},
+        timing=Timing(
+            dt=dt or metadata.dt, leaks={safe(name): leaks for name, leaks in metadata.leaks.items()}
+        ),
         timesteps=timesteps,
         source=Input(minimum=lowest, maximum=highest),
     )
     try:
         network = reading.network()
-        return network if told.integers is None else as_integers(path, network, told.integers)
+        return network if metadata.integers is None else as_integers(path, network, metadata.integers)
     except NetworkError as error:
         raise FormatError(f"{path}: {error}") from error
 
 
 @record
 class _Reading:
-    """A file being read."""
+    """A file being read, with its metadata and the properties given by the caller."""
 
     file: NirFile
     before: Mapping[str, list[str]]
-    told: Told
+    metadata: Metadata
     names: Mapping[str, str]
-    given: Given
+    timing: Timing
     timesteps: int
     source: Input
 
@@ -105,31 +125,31 @@ class _Reading:
     def arriving(
         self, node: Node, shapes: Mapping[str, Shape], values: Mapping[str, Value], algebra: Algebra
     ) -> Value:
-        """The sum of all that leads to a node."""
+        """Return the sum of the values that enter a node."""
         first, *others = self.before[node.name]
         for other in others:
             if prod(shapes[first]) != prod(shapes[other]):
-                node.refuse(
+                node.reject(
                     f"edges to it bring shapes {shapes[first]} and {shapes[other]}, which do not add up"
                 )
         with _named(node):
             return reduce(algebra.sum, (values[source] for source in self.before[node.name]))
 
     def _shapes(self) -> tuple[dict[str, Shape], dict[str, Affine]]:
-        """The shape of what each node gives, from the input on; and what linear nodes do."""
+        """Return the shape of each node's result, and the maps of linear nodes."""
         nodes, first, after = self.file.nodes, self.file.input, self.file.after()
         if first.name in self.before:
-            first.refuse("an edge leads to it, although it is the input")
+            first.reject("is the input, but an edge leads to it")
         shapes, steps = {first.name: first.shape("shape")}, dict[str, Affine]()
         queue, total = deque([first.name]), 0
         while queue:
             source = queue.popleft()
             total += prod(shapes[source])
             if total > MOST_VALUES:
-                nodes[source].refuse(f"with it, nodes give more than {MOST_VALUES} values in all")
+                nodes[source].reject(f"nodes up to this one have more than {MOST_VALUES} values in total")
             for node in (nodes[name] for name in after.get(source, ()) if name not in shapes):
                 if node.kind in LINEAR:
-                    shapes[node.name], steps[node.name] = linear(node, shapes[source], self.given.step)
+                    shapes[node.name], steps[node.name] = linear(node, shapes[source], self.timing.step)
                 else:
                     shapes[node.name] = parameter_shape(node) or shapes[source]
                 queue.append(node.name)
@@ -140,7 +160,7 @@ class _Reading:
     def _values(
         self, shapes: Mapping[str, Shape], steps: Mapping[str, Affine], algebra: Algebra
     ) -> dict[str, Value]:
-        """What each node gives: neurons their spikes, linear nodes what they make of others."""
+        """Return the value of each node: the spikes of neurons, and the results of linear nodes."""
         sources = {name: self.before[name] if name in steps else [] for name in self.file.nodes}
         try:
             order = list(TopologicalSorter(sources).static_order())
@@ -161,15 +181,15 @@ class _Reading:
 
 @contextmanager
 def _named(node: Node) -> Iterator[None]:
-    """The algebra of values knows no names of nodes; its messages get them here."""
+    """Add the name of a node to errors of the algebra of values, which does not know it."""
     try:
         yield
     except NetworkError as error:
-        node.refuse(error.problems[0])
+        node.reject(error.problems[0])
 
 
 class _Building:
-    """The network as far as it is made."""
+    """Builds the network: its populations and connections so far."""
 
     def __init__(
         self, reading: _Reading, shapes: Mapping[str, Shape], values: Mapping[str, Value], algebra: Algebra
@@ -204,22 +224,22 @@ class _Building:
     def _add_lif(self, node: Node) -> None:
         shape = picture(self.shapes[node.name])
         arriving = self._arriving(node)
-        neuron = spiking(node, shape, self.reading.given)
+        neuron = spiking_neuron(node, shape, self.reading.timing)
         constant = arriving.constant
         name, builds_up = self.reading.named(node.name), neuron.current_leak > 0
-        self._add(node.name, self._as_told(name, lif(neuron, None if builds_up else constant), shape))
+        self._add(node.name, self._with_metadata(name, lif(neuron, None if builds_up else constant), shape))
         self._connect(node, arriving, name)
         if builds_up and constant is not None:
             self._add_constant_source(name, constant)
 
-    def _as_told(self, name: str, neuron: FloatLif, shape: Shape) -> FloatLif:
-        """The neuron as our metadata describes it, where a file cannot say it exactly."""
-        told = self.reading.told
-        if told.dialect == PORTABLE:
+    def _with_metadata(self, name: str, neuron: FloatLif, shape: Shape) -> FloatLif:
+        """Restore the properties of a neuron that only our metadata has exactly."""
+        metadata = self.reading.metadata
+        if metadata.dialect == PORTABLE:
             neuron = replace(neuron, threshold=np.full_like(neuron.threshold, PORTABLE_THRESHOLD))
-        if name not in told.per_neuron:
+        if name not in metadata.per_neuron:
             return neuron
-        threshold, bias = told.per_neuron[name]
+        threshold, bias = metadata.per_neuron[name]
         return replace(
             neuron,
             threshold=spread(neuron.threshold, shape, threshold),
@@ -227,17 +247,17 @@ class _Building:
         )
 
     def _arriving(self, node: Node) -> Value:
-        """The sum of all that leads to a node of neurons, in their shape."""
+        """Return the sum of the values that enter a node of neurons, in the shape of the neurons."""
         arriving = self.reading.arriving(node, self.shapes, self.values, self.algebra)
         shape = picture(self.shapes[node.name])
         if prod(arriving.shape) != prod(shape):
             found = self.shapes[self.reading.before[node.name][0]]
-            node.refuse(f"edges to it bring values of shape {found}; it has {shape}")
+            node.reject(f"edges to it bring values of shape {found}; it has {shape}")
         return self.algebra.through(Affine(source=shape, shape=shape), arriving)
 
     def _add_constant_source(self, target: str, constant: Array) -> None:
-        """A bias before a current that leaks builds up step by step, as the spikes of one neuron that always
-        fires do; a bias of the voltage would be there at once."""
+        """Express a bias on a leaking current, which accumulates over time steps, as the spikes of a neuron
+        that always fires; a bias of the voltage would act at once."""
         name = f"{target}_constant"
         while name in self.populations or name in self.algebra.shapes:
             name += "_"
@@ -260,13 +280,13 @@ class _Building:
     # ---- the end ----------------------------------------------------------------------------------
 
     def _add_output(self) -> str:
-        """Neurons that fire straight into the output are the last population; all else is a readout."""
+        """Add a readout, unless the output is just the spikes of a population; return the last population."""
         reading, node = self.reading, self.reading.file.output
         integrators = [n for n in reading.file.nodes.values() if n.kind in INTEGRATING]
         if integrators:
             before = reading.before[node.name]
             if [n.name for n in integrators] != before:
-                integrators[0].refuse("an integrator that is not alone just before the output; not known")
+                integrators[0].reject("integrators are supported only as the one node before the output")
             node = integrators[0]
         arriving = self._arriving(node)
         if not integrators and (fired := self._only_spikes(arriving)):
@@ -274,10 +294,10 @@ class _Building:
         shape = picture(self.shapes[node.name])
         if not integrators:
             return self._add_readout(node, arriving, Integrator(factor=np.ones(shape), bias=np.zeros(shape)))
-        return self._add_readout(node, arriving, integrating(node, shape, reading.given, reading.timesteps))
+        return self._add_readout(node, arriving, integrator(node, shape, reading.timing, reading.timesteps))
 
     def _only_spikes(self, value: Value) -> str | None:
-        """The population whose spikes a value is, if it is nothing else."""
+        """Return the population whose spikes a value equals; None for any other value."""
         sent = value.as_sent()
         if sent is None or sent[1]:
             return None
@@ -291,7 +311,7 @@ class _Building:
                 arriving = self.algebra.through(scale, arriving)
         constant, builds_up = arriving.constant, rule.current_leak > 0
         bias = rule.bias if constant is None or builds_up else rule.bias + constant
-        _, per_neuron = self.reading.told.per_neuron.get(name, (False, False))
+        _, per_neuron = self.reading.metadata.per_neuron.get(name, (False, False))
         bias = spread(bias, shape, True) if per_neuron else compact(bias)
         self._add(node.name, FloatReadout(bias=bias, leak=rule.leak, current_leak=rule.current_leak))
         self._connect(node, arriving, name)
@@ -302,16 +322,16 @@ class _Building:
     # ---- order ------------------------------------------------------------------------------------
 
     def _delay_loops(self, first: str) -> None:
-        hops = [((c.source, c.target), c.delay) for c in self.connections]
+        edges = [((c.source, c.target), c.delay) for c in self.connections]
         try:
             closing = closing_edges(
-                first, [hop for hop, delay in hops if not delay], [hop for hop, delay in hops if delay]
+                first, [edge for edge, delay in edges if not delay], [edge for edge, delay in edges if delay]
             )
         except AmbiguousLoopError as error:
             members = ", ".join(error.loop[:8])
             raise FormatError(
-                f"{self.reading.file.path}: a loop of {members} is not entered at one place, so which of its "
-                "edges takes a time step is not said; put a Delay node into it."
+                f"{self.reading.file.path}: a loop of {members} is not entered at exactly one node, so it is "
+                "ambiguous which of its edges takes a time step; add a Delay node to the loop."
             ) from error
         self.connections = [
             replace(c, delay=1) if not c.delay and (c.source, c.target) in closing else c
@@ -319,9 +339,9 @@ class _Building:
         ]
 
     def _ordered(self, first: str, last: str) -> tuple[Population[Input | FloatNeuron], ...]:
-        told = self.reading.told
-        if {*told.populations, *told.constants} == set(self.populations):
-            order = [*told.populations[:1], *sorted(told.constants), *told.populations[1:]]
+        metadata = self.reading.metadata
+        if {*metadata.populations, *metadata.constants} == set(self.populations):
+            order = [*metadata.populations[:1], *sorted(metadata.constants), *metadata.populations[1:]]
             return tuple(self.populations[name] for name in order)
         sources: dict[str, list[str]] = {
             name: [c.source for c in incoming(self.connections, name) if not c.delay]
@@ -331,25 +351,25 @@ class _Building:
         return tuple(self.populations[name] for name in (first, *order, last))
 
     def _without_constants(self, network: FoldedNetwork) -> FoldedNetwork:
-        """Populations that our metadata names as biases are biases again."""
-        names = self.reading.told.constants
+        """Turn the populations that our metadata lists as constants back into biases."""
+        names = self.reading.metadata.constants
         for name in names:
             if name not in self.populations or self.populations[name].shape != (1, 1, 1):
                 raise FormatError(
-                    f"{self.reading.file.path}: node {safe(name)!r}: the metadata says that one neuron there "
-                    "stands for a bias, but there is none."
+                    f"{self.reading.file.path}: node {safe(name)!r}: the metadata lists it as a neuron that "
+                    "replaces a bias, but there is no such neuron."
                 )
-        return without_constants(network, names, self.reading.told.per_neuron) if names else network
+        return without_constants(network, names, self.reading.metadata.per_neuron) if names else network
 
     def _listed(self, populations: Sequence[Population[Any]]) -> tuple[Connection, ...]:
-        """Connections in the order of our metadata; those of others in that of their targets."""
-        place = {told: index for index, told in enumerate(self.reading.told.connections)}
+        """Return the connections in the order of our metadata, all others by their targets."""
+        place = {entry: index for index, entry in enumerate(self.reading.metadata.connections)}
         target = {population.name: index for index, population in enumerate(populations)}
 
         def key(connection: Connection) -> tuple[int, int]:
-            return place.get(hop(connection), len(place)), target[connection.target]
+            return place.get(connection_key(connection), len(place)), target[connection.target]
 
-        return tuple(as_written(c, self.reading.told) for c in sorted(self.connections, key=key))
+        return tuple(as_written(c, self.reading.metadata) for c in sorted(self.connections, key=key))
 
 
 def read_nir(
@@ -359,10 +379,9 @@ def read_nir(
     input_range: tuple[int, int] | None = None,
     dt: float | None = None,
 ) -> FoldedNetwork | IntNetwork:
-    """Read a network. Files of other writers do not say time steps, input range or dt: give them.
+    """Read a network. Files of other writers lack time steps, input range and dt: give them.
 
-    Their input is taken as plain spikes (0 or 1) unless `input_range` says otherwise, and dt as
-    1e-4 seconds, with which most of them write.
+    Without them, the input range is 0..1 (spikes), and dt is 1e-4 seconds, which most writers use.
     """
     return read_network(Path(path), timesteps=timesteps, input_range=input_range, dt=dt)
 
@@ -374,8 +393,10 @@ def read_folded(
     input_range: tuple[int, int] | None = None,
     dt: float | None = None,
 ) -> FoldedNetwork:
-    """The same, of a network of real numbers."""
+    """Read a network of real numbers, as `read_nir` does; raise if the file has an integer network."""
     network = read_nir(path, timesteps=timesteps, input_range=input_range, dt=dt)
     if isinstance(network, IntNetwork):
-        raise FormatError(f"{path}: holds an integer network, which is quantized already.")
+        raise FormatError(
+            f"{path}: an integer network, already quantized; a network of real numbers is needed."
+        )
     return network

@@ -1,12 +1,12 @@
-"""FoldedNetwork or IntNetwork -> NIR file. The only file that imports nir.
+"""FoldedNetwork or IntNetwork -> NIR file. The only module that imports nir.
 
-*faithful*: a threshold per neuron; r = 1, v_threshold = (1 - leak) * threshold, and a bias that
-differs within a channel as v_leak. Without a leak it is NIR's IF, with r = 1 / dt.
-*portable*: a common threshold of one, and v_leak zero (see `portable`).
+*faithful*: one threshold per neuron; r = 1, v_threshold = (1 - leak) * threshold, and a bias that
+differs within a channel is v_leak. A neuron without a leak is NIR's IF, with r = 1 / dt.
+*portable*: a threshold of one for all neurons, and v_leak zero (see `portable`).
 
-A current that leaks is NIR's CubaLIF, with r = tau_mem / dt and w_in = tau_syn / dt, which is the
-only form that its readers know. Connections of populations that others enter too are listed with
-the main path first: norse takes the first edge for it. Numbers are float32, as readers want them.
+A neuron whose current leaks is NIR's CubaLIF, with r = tau_mem / dt and w_in = tau_syn / dt, the only form
+that its readers support. Of several connections into a population, the main path comes first, because norse
+takes the first edge as such. Numbers are float32, as readers expect.
 """
 
 from __future__ import annotations
@@ -41,48 +41,48 @@ from ...ir import (
 from .constants import bias_carriers, main_first, split_bias, with_constants
 from .kernels import typeable
 from .loops import AmbiguousLoopError, closing_edges
-from .metadata import DIALECTS, DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, is_average, safe, told_of
+from .metadata import DIALECTS, DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, is_average, metadata_text, safe
 from .portable import portable
 
 
 def write_nir(network: FoldedNetwork | IntNetwork, path: str | Path, *, dialect: str = FAITHFUL) -> None:
-    """Write a network; `read_nir` gives it back, up to float32, and an integer network bit by bit."""
+    """Write a network; `read_nir` restores it up to float32, and integer networks bit by bit."""
     buffer = io.BytesIO()
     nir.write(buffer, to_nir(network, dialect=dialect))
     write_atomically(Path(path), buffer.getvalue())
 
 
 def in_dialect(network: FoldedNetwork, dialect: str) -> FoldedNetwork:
-    """The network as a file of that dialect holds it; what `write_nir` would refuse of it is refused."""
+    """Return the network as a file of that dialect has it; raise where `write_nir` would."""
     return portable(network, _explicit_delays(network)) if dialect == PORTABLE else network
 
 
 def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: str = FAITHFUL) -> nir.NIRGraph:
-    """The NIR graph of a network."""
+    """Return the NIR graph of a network."""
     if dialect not in DIALECTS:
         raise OptionError(f"no dialect of NIR named {dialect!r}. {did_you_mean(dialect, DIALECTS)}")
     integers = network if isinstance(network, IntNetwork) else None
     if integers is not None and dialect == PORTABLE:
         raise OptionError("an integer network is written in the faithful dialect of NIR only.")
     real = real_network(network, in_weights=True) if isinstance(network, IntNetwork) else network
-    _refuse_colliding_names(with_constants(real)[0])
+    _check_names(with_constants(real)[0])
     explicit = _explicit_delays(real)
     if dialect == PORTABLE:
         real = portable(real, explicit)
     if integers is not None:
-        _refuse_inexact(real)
+        _check_exact(real)
     whole, constants = with_constants(real)
-    return _graph(whole, explicit, told_of(real, dialect, constants, integers))
+    return _graph(whole, explicit, metadata_text(real, dialect, constants, integers))
 
 
-def _graph(network: FoldedNetwork, explicit: set[Connection], told: str) -> nir.NIRGraph:
+def _graph(network: FoldedNetwork, explicit: set[Connection], metadata: str) -> nir.NIRGraph:
     nodes: dict[str, Any] = {safe(network.input.name): nir.Input({"input": np.array(network.input.shape)})}
     edges: list[tuple[str, str]] = []
     for population in network.layers:
         shared, left = split_bias(network, population)
         carriers = bias_carriers(network, population)
         for number, connection in enumerate(main_first(network, population.name)):
-            # The bias enters once, with the first connection.
+            # The bias is added once, by the first connection or connections.
             bias = shared if connection in carriers else np.zeros(_channels(connection.synapse))
             _add_connection(network, connection, f"{safe(population.name)}_synapse{number or ''}", bias,
                             connection in explicit, nodes, edges)  # fmt: skip
@@ -95,7 +95,7 @@ def _graph(network: FoldedNetwork, explicit: set[Connection], told: str) -> nir.
             name += "_"
         nodes[name] = nir.Output({"output": np.array(network.output.shape)})
         edges.append((safe(network.output.name), name))
-    return nir.NIRGraph(nodes, edges, metadata={KEY: told}, type_check=False)
+    return nir.NIRGraph(nodes, edges, metadata={KEY: metadata}, type_check=False)
 
 
 def _add_connection(
@@ -107,7 +107,7 @@ def _add_connection(
     nodes: dict[str, Any],
     edges: list[tuple[str, str]],
 ) -> None:
-    """The nodes of a connection: a delay and a flatten node where they are needed, the synapse, its mask."""
+    """Add the nodes of a connection: Delay and Flatten if needed, the synapse, and its mask if needed."""
     shape = network.population(connection.source).shape
     path = [safe(connection.source)]
     if explicit:
@@ -127,7 +127,7 @@ def _add_connection(
 def _sum_before_output(
     population: FloatPopulation, nodes: dict[str, Any], edges: list[tuple[str, str]]
 ) -> None:
-    """nirtorch adds what enters a node, but not what enters the output: an identity stands before it."""
+    """Sum several inputs of the output in an identity node: nirtorch adds inputs of all nodes but outputs."""
     output, shape = safe(population.name), population.shape
     entering = [index for index, (_, target) in enumerate(edges) if target == output]
     if len(entering) < 2:
@@ -140,7 +140,7 @@ def _sum_before_output(
 
 
 def _explicit_delays(network: FoldedNetwork) -> set[Connection]:
-    """Connections whose delay must be said: all but those of one step that close a loop."""
+    """Return the connections that need a Delay node: delayed ones, but not one-step edges closing a loop."""
     late = [c for c in network.connections if c.delay]
     single = {(c.source, c.target) for c in late if c.delay == 1}
     instant = {(c.source, c.target) for c in network.connections if not c.delay}
@@ -154,17 +154,17 @@ def _explicit_delays(network: FoldedNetwork) -> set[Connection]:
     return {c for c in late if c.delay > 1}
 
 
-def _refuse_colliding_names(network: FoldedNetwork) -> None:
+def _check_names(network: FoldedNetwork) -> None:
     names: dict[str, str] = {}
     for population in network.populations:
         other = names.setdefault(safe(population.name), population.name)
         if other != population.name:
             raise FormatError(
-                f"{other} and {population.name}: one name in NIR, {safe(other)}; rename a module."
+                f"{other} and {population.name}: both are named {safe(other)} in NIR; rename a module."
             )
 
 
-def _refuse_inexact(network: FoldedNetwork) -> None:
+def _check_exact(network: FoldedNetwork) -> None:
     for connection in network.connections:
         weight = connection.synapse.weight
         if not np.array_equal(weight.astype(np.float32), weight):
@@ -200,7 +200,7 @@ def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
 
 
 def _mask(synapse: Conv2d, source: Shape) -> Array:
-    """One where a convolution acts on its target, zero in its silent border."""
+    """Return a mask of the target: zero in the silent border, one elsewhere."""
     shape = output_shape(synapse, source)
     mask = np.zeros(shape, np.float32)
     rows, columns = window(synapse, shape)
@@ -209,7 +209,7 @@ def _mask(synapse: Conv2d, source: Shape) -> Array:
 
 
 def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> Any:
-    """The node of neurons, whose biases are what is `left` of them."""
+    """Return the node of a population, with the biases `left` that no synapse carries."""
     neuron, shape = population.neuron, population.shape
     match neuron:
         case FloatReadout() if not is_average(neuron):
@@ -217,7 +217,7 @@ def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> An
         case FloatReadout():
             if left.any():
                 raise FormatError(
-                    f"{population.name}: outputs of one channel with biases of their own; NIR has none."
+                    f"{population.name}: biases of the output differ within a channel; NIR has no such node."
                 )
             return nir.Output({"output": np.array(shape)})
         case FloatLif(current_leak=current_leak) if current_leak > 0:
@@ -237,7 +237,7 @@ def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> An
 
 
 def _readout_node(name: str, neuron: FloatReadout, shape: Shape, left: Array, timesteps: int) -> Any:
-    """A readout that leaks; with this r its voltage is ours, which is divided by the time steps."""
+    """Return the node of a readout that leaks; r and v_leak include our division by the time steps."""
     if neuron.current_leak:
         values = _cuba_values(name, neuron, left)
         return nir.CubaLI(**_filled(shape, **_divided(values, timesteps)))
@@ -257,7 +257,8 @@ def _cuba_node(name: str, neuron: FloatLif, shape: Shape, left: Array) -> Any:
 def _cuba_values(name: str, neuron: FloatLif | FloatReadout, left: Array) -> dict[str, Any]:
     if neuron.leak == 1 or neuron.current_leak == 1:
         raise FormatError(
-            f"{name}: currents that leak into voltages that do not, or never; NIR has no such neuron."
+            f"{name}: a neuron with a leaking current and no leak of its voltage, or a current that never "
+            "decays; NIR has no such neuron."
         )
     syn, mem = 1 / (1 - neuron.current_leak), 1 / (1 - neuron.leak)
     return {"tau_syn": syn * DT, "w_in": syn, "tau_mem": mem * DT, "r": mem, "v_leak": left * mem}
