@@ -69,7 +69,10 @@ def _import_factory(name: str) -> Architecture:
         factory = getattr(import_module(module_name), attribute)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         reason = f"{type(error).__name__}: {error}"
-        raise OptionError(f"architecture {name!r} cannot be imported ({reason}).") from error
+        raise OptionError(
+            f"architecture {name!r} cannot be imported ({reason}). Run the command "
+            "in the folder that holds the module, or set PYTHONPATH."
+        ) from error
     if not callable(factory):
         raise OptionError(f"architecture {name!r} is not a function, but a {type(factory).__name__}.")
     return factory  # type: ignore[no-any-return]

@@ -49,7 +49,7 @@ def _missing(source: DatasetSource, reason: str) -> DataError:
     """Build the error for missing files: what is missing, where to get it, and what to type."""
     return DataError(
         f"{source.name}: {source.files} not found ({reason}). Get the data set from {source.origin}, "
-        f"and give its folder: --data {source.name} --data-dir FOLDER"
+        f"and give its folder: --data-dir FOLDER"
     )
 
 

@@ -120,7 +120,7 @@ class _Search:
             kinds = {plan.kind, *IMPLIED_BY.get(plan.kind, ())}
             if any(self.fits_given_chips(one) and one.plan and one.plan.kind in kinds for one in tried):
                 continue
-            announce(f"advise: trying {plan.description} for {self.question.target}")
+            announce(f"advise: {self.question.target}: trying: {plan.description}")
             tried += self._try_plan(plan)
         return tried
 

@@ -103,5 +103,7 @@ def test_an_early_interrupt_ends_without_a_traceback(command, seconds, model_pat
         "train": ["mpbn_deploy.train", "--epochs", 1000, "--out", tmp_path / "model.pt"],
     }
     code, said = interrupted(arguments[command], seconds, tmp_path)
-    assert code == 130 and "interrupted\n" in said and "Traceback" not in said
+    # A process that is ended by the signal itself, while Python finishes, is 130 to a shell too.
+    assert code in (130, -signal.SIGINT) and "Traceback" not in said
+    assert code != 130 or "interrupted\n" in said
     assert not (tmp_path / "out").exists()
