@@ -34,7 +34,7 @@ def test_importing_data_imports_no_heavy_library():
 
 @pytest.mark.parametrize("name", sorted(set(DATASETS) - {"digits", "fashion-mnist"}))
 def test_a_missing_data_set_says_where_it_comes_from_and_what_to_type(name, tmp_path):
-    typed = f"Get the data set from .*--data {name} --data-dir FOLDER"
+    typed = "Get the data set from .*--data-dir FOLDER"
     refuses(rf"{name}: .* not found \(no folder was given\).*{typed}", name, None)
     refuses(rf"not found \(looked in {tmp_path} and its sub-folders .*{typed}", name, tmp_path)
     refuses(rf"not found \({tmp_path}/absent is not a folder\).*{typed}", name, tmp_path / "absent")

@@ -357,7 +357,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path, kind):
     """In float64, so that the order of sums does not show: the same batches, the same statistics."""
     script = tmp_path / "float64.py"
     script.write_text(IN_FLOAT64)
-    options = ["--epochs", "2", "--batch", "64", "--mpbn", kind]
+    options = ["--epochs", "2", "--batch", "64", "--mpbn", kind, "--timesteps", "2"]
     together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     python = [sys.executable, "-W", "error::FutureWarning"]
     outputs = []
