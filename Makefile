@@ -25,7 +25,7 @@ INTEROP := nirtorch snntorch norse loguru einops tqdm $(if $(filter 3.10,$(VERSI
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Percent of the lines that the suite must reach. On 3.12 Python itself reports them, which is faster.
-FLOOR := 90
+FLOOR := 97
 COVERAGE := $(if $(filter 3.12,$(VERSION)),COVERAGE_CORE=sysmon) $(PYTEST) --cov --cov-fail-under=$(FLOOR)
 
 .PHONY: demo test lint format coverage update-golden install test-all-pythons clean
