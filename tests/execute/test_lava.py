@@ -27,6 +27,7 @@ from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError
 from mpbn_deploy.execute import lava as lava_sim
 from mpbn_deploy.execute.lava import compat
+from mpbn_deploy.execute.lava.plans import pipeline_depths
 from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.netx import stock_reader_loads, write_netx
@@ -586,3 +587,7 @@ def test_convolutions_in_many_groups():
     inputs = inputs_for(network)
     assert_same_trace(simulate(network, inputs), lava_sim.run(network, inputs))
     assert not stock_reader_loads(network)
+
+
+def test_depth_is_that_of_the_longest_path():
+    assert pipeline_depths(int_residual()) == {"input": 0, "first": 1, "second": 2, "last": 3}

@@ -159,7 +159,10 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
             ),
             "stride and dilation",
         ),
-        (lambda n: with_border(n, ((-1, 0), (0, 0))), r"silent border \(\(-1, 0\), \(0, 0\)\) of \("),
+        (
+            lambda n: with_border(n, ((-1, 0), (0, 0))),
+            r"silent border \(\(-1, 0\), \(0, 0\)\) of \(.*\); it must not be negative",
+        ),
         (lambda n: with_border(n, ((0, 0), (1, 2))), "nor cover the whole target"),
         (lambda n: spoil(n, connections=n.connections[:2]), "output: nothing connects to it"),
         (
