@@ -25,7 +25,6 @@ from ..ir import (
     as_steps,
     check_input_values,
     firing,
-    incoming,
     membrane,
 )
 from .options import ExecutionOptions
@@ -58,8 +57,8 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
         for population in layers:
             name, rule = population.name, rules[population.name]
             # In units of the state, currents are integers for weight exponents of -6 and above.
-            arriving = (rule.unit * gather(network.connections, population, sent, step)).astype(steps.dtype)
-            charged = rule.integrate(states[name], arriving)
+            arriving = rule.unit * gather(network.entering(name), population, sent, step)
+            charged = rule.integrate(states[name], arriving.astype(steps.dtype))
             _check_width(name, charged, rule.limit)
             states[name], spikes[name][:, step] = rule.fire(charged)
             voltages[name][:, step] = states[name][1]
@@ -67,12 +66,12 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
 
 
 def gather(
-    connections: Sequence[Connection], population: Population[Any], sent: Mapping[str, Array], step: int
+    entering: Sequence[Connection], population: Population[Any], sent: Mapping[str, Array], step: int
 ) -> Array:
     """Sum the currents into a population at one step; delayed spikes from before the sample are zero."""
     samples = len(sent[population.name])
     total: Array = np.zeros((samples, *population.shape))
-    for connection in incoming(connections, population.name):
+    for connection in entering:
         if step >= connection.delay:
             values = sent[connection.source][:, step - connection.delay]
             total += apply_synapse(connection.synapse, values).reshape(total.shape)
@@ -94,7 +93,7 @@ def close_calls(network: FoldedNetwork, inputs: Array, trace: Trace) -> dict[str
         close[name] = np.zeros_like(trace.spikes[name])
         current = remaining = np.zeros((len(steps), *population.shape))
         for step in range(network.timesteps):
-            arriving = gather(network.connections, population, sent, step)
+            arriving = gather(network.entering(name), population, sent, step)
             current, voltage = rule.integrate((current, remaining), arriving)
             distance = np.abs(voltage - population.neuron.threshold)
             close[name][:, step] = distance < ROUNDING * (1 + np.abs(voltage))

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         Connection as Connection,
         Network as Network,
         Population as Population,
-        incoming as incoming,
         timestep_problems as timestep_problems,
     )
     from .integer import IntNetwork as IntNetwork, IntPopulation as IntPopulation

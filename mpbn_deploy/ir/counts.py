@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ..base import Array
-from .graph import Connection, incoming
+from .graph import Connection
 from .integer import IntNetwork, IntPopulation
 from .receptive import axes
 from .synapses import Conv2d, Dense, Shape, Synapse, apply_synapse
@@ -25,7 +25,7 @@ from .synapses import Conv2d, Dense, Shape, Synapse, apply_synapse
 
 def fan_in(network: IntNetwork, population: IntPopulation) -> Array:
     """Return the fan-in of each neuron of a population, over all connections."""
-    entering = incoming(network.connections, population.name)
+    entering = network.entering(population.name)
     return sum((connection_fan_in(network, c) for c in entering), np.zeros(population.shape, int))
 
 

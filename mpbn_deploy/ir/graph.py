@@ -9,7 +9,7 @@ into one population add, which is how residual blocks are expressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from math import prod
@@ -104,12 +104,7 @@ class Network(Generic[NeuronT]):
 
     def entering(self, name: str) -> list[Connection]:
         """Return the connections into one population, in the order of the network."""
-        return incoming(self.connections, name)
-
-
-def incoming(connections: Iterable[Connection], target: str) -> list[Connection]:
-    """Return the connections into one population, in the order of the network."""
-    return [connection for connection in connections if connection.target == target]
+        return [connection for connection in self.connections if connection.target == name]
 
 
 def input_problems(populations: Sequence[Population[Any]]) -> list[str]:

@@ -49,7 +49,6 @@ from ..ir import (
     IntPopulation,
     Population,
     fires,
-    incoming,
     largest_per_channel,
     neuron_bias,
     neuron_threshold,
@@ -136,7 +135,7 @@ def _fitted(
 ) -> IntNetwork:
     """Return the network with new integers in one population, chosen as described at the top of this file."""
     wanted, found, spikes = activity
-    entering = incoming(folded.connections, population.name)
+    entering = folded.entering(population.name)
     if not has_places(population.shape, entering):
         return network
     factors, allowed = _factors(folded, population, grid, formats)
@@ -273,9 +272,7 @@ def _with_fit(
     """Return the network with the integers of a fit in one population."""
     name, shape = population.name, population.shape
     new = {}
-    for old, weight, exponent in zip(
-        incoming(network.connections, name), fit.weights, grid.exponents, strict=True
-    ):
+    for old, weight, exponent in zip(network.entering(name), fit.weights, grid.exponents, strict=True):
         mantissa = np.rint(weight * fit.scales[:, None] / (formats.step * 2.0**exponent)).astype(np.int32)
         integers = (formats.step * mantissa).reshape(old.synapse.weight.shape)
         new[id(old)] = replace(old, synapse=replace(old.synapse, weight=integers))

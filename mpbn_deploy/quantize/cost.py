@@ -18,7 +18,6 @@ from ..ir import (
     Population,
     bounds,
     fires,
-    incoming,
     membrane,
     neuron_threshold,
     scale_channels,
@@ -119,7 +118,7 @@ def _population_cost(
         name=name,
         scale_minimum=float(scales.min()),
         scale_maximum=float(scales.max()),
-        weight_exponents=tuple(c.synapse.exponent for c in incoming(network.connections, name)),
+        weight_exponents=tuple(c.synapse.exponent for c in network.entering(name)),
         channels_limited_by=_binding_limits(folded, network, population, formats),
         weight_error_rms=_weight_error(folded, network, name),
         channels_without_weights=_lost_channels(folded, network, population),
@@ -139,7 +138,7 @@ def _binding_limits(
     folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: Formats
 ) -> dict[str, int]:
     """Count the channels that each limit keeps from a larger scale."""
-    exponents = [c.synapse.exponent for c in incoming(network.connections, population.name)]
+    exponents = [c.synapse.exponent for c in network.entering(population.name)]
     limits = {"weight": weight_limits(folded, population, exponents, formats)}
     limits |= scale_limits(folded, population, formats)
     table = np.array(list(limits.values()))
@@ -151,7 +150,7 @@ def _binding_limits(
 
 def _weight_error(folded: FoldedNetwork, network: IntNetwork, name: str) -> float:
     """Return the RMS of integer * 2**exponent - scale * weight over all synapses of a population."""
-    pairs = zip(incoming(folded.connections, name), incoming(network.connections, name), strict=True)
+    pairs = zip(folded.entering(name), network.entering(name), strict=True)
     errors = [
         (got.synapse.weight * 2.0**got.synapse.exponent - scaled_weight(real, network.scales[name])).ravel()
         for real, got in pairs
@@ -163,11 +162,8 @@ def _lost_channels(folded: FoldedNetwork, network: IntNetwork, population: Float
     """Count the channels whose weights were all rounded to zero."""
     channels = population.shape[0]
     real, integer = (
-        sum(
-            np.abs(c.synapse.weight).reshape(channels, -1).sum(axis=1)
-            for c in incoming(entering, population.name)
-        )
-        for entering in (folded.connections, network.connections)
+        sum(np.abs(c.synapse.weight).reshape(channels, -1).sum(axis=1) for c in entering)
+        for entering in (folded.entering(population.name), network.entering(population.name))
     )
     return int(np.sum((np.asarray(real) > 0) & (np.asarray(integer) == 0)))
 

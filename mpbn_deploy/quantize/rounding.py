@@ -32,7 +32,6 @@ from ..ir import (
     Readout,
     compact,
     fires,
-    incoming,
     largest_per_channel,
     scale_channels,
     scaled,
@@ -108,7 +107,7 @@ def _rounded_connections(
     return [
         (connection, round_connection(connection, grid.scales, exponent, formats))
         for name, grid in grids.items()
-        for connection, exponent in zip(incoming(folded.connections, name), grid.exponents, strict=True)
+        for connection, exponent in zip(folded.entering(name), grid.exponents, strict=True)
     ]
 
 

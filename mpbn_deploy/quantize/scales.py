@@ -32,7 +32,6 @@ from ..ir import (
     FoldedNetwork,
     Population,
     fires,
-    incoming,
     largest_per_channel,
     neuron_bias,
     per_channel,
@@ -119,7 +118,7 @@ class Grid:
 
 def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> Grid:
     """Choose exponents by coordinate descent on the noise, each with the largest scales it allows."""
-    entering = incoming(folded.connections, population.name)
+    entering = folded.entering(population.name)
     limits = scale_limits(folded, population, formats)
     largest = largest_weights(entering, population)
     powers = [noise_power(folded, connection, population) for connection in entering]
@@ -167,7 +166,7 @@ def weight_limits(
     folded: FoldedNetwork, population: FloatPopulation, exponents: Sequence[int], formats: Formats
 ) -> Array:
     """Return the largest scale per channel for which every weight fits its format."""
-    largest = largest_weights(incoming(folded.connections, population.name), population)
+    largest = largest_weights(folded.entering(population.name), population)
     limits: Array = np.min(_weight_ratios(largest, exponents, formats), axis=0)
     return limits
 

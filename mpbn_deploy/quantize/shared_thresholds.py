@@ -13,7 +13,6 @@ from ..ir import (
     FloatLif,
     FoldedNetwork,
     Population,
-    incoming,
     per_channel,
 )
 from .scales import (
@@ -80,7 +79,7 @@ def scale_choices(
     folded: FoldedNetwork, population: Population[FloatLif], grid: Grid, most: Array, formats: Formats
 ) -> ScaleChoices:
     neuron = population.neuron
-    entering = incoming(folded.connections, population.name)
+    entering = folded.entering(population.name)
     memory = sum(neuron.leak ** (2 * step) for step in range(folded.timesteps))
     limits = scale_limits(folded, population, formats)
     return ScaleChoices(

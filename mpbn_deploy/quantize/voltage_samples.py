@@ -21,7 +21,6 @@ from ..ir import (
     FoldedNetwork,
     Population,
     firing,
-    incoming,
     membrane,
     spiking,
     value_range,
@@ -104,7 +103,7 @@ def _measure(folded: FoldedNetwork, inputs: Array) -> dict[str, VoltageSamples]:
 def _measure_population(
     folded: FoldedNetwork, population: Population[FloatLif], sent: dict[str, Array], spikes: Array
 ) -> VoltageSamples:
-    entering, neuron = incoming(folded.connections, population.name), population.neuron
+    entering, neuron = folded.entering(population.name), population.neuron
     if not has_places(population.shape, entering):
         return simulated_voltages(folded, population)
     shapes = {p.name: p.shape for p in folded.populations}
@@ -164,7 +163,7 @@ def simulated_voltages(folded: FoldedNetwork, population: Population[FloatLif]) 
 def _currents(folded: FoldedNetwork, population: FloatPopulation) -> Iterator[tuple[bool, Array, Array]]:
     """Yield, per connection, whether its current is constant in time, its mean and its deviation."""
     channels = population.shape[0]
-    for connection in incoming(folded.connections, population.name):
+    for connection in folded.entering(population.name):
         weight, still = connection.synapse.weight, connection.source == folded.input.name
         low, high = value_range(folded.input_range)
         mean, variance = SPIKE_POWER, SPIKE_POWER * (1 - SPIKE_POWER)

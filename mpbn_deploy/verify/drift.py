@@ -29,7 +29,6 @@ from ..ir import (
     Trace,
     as_steps,
     fires,
-    incoming,
     neuron_kind,
     per_channel,
 )
@@ -340,10 +339,9 @@ def _affected(run: _PairedRun, population: IntPopulation) -> Array:
     own = np.logical_or.accumulate(run.different[population.name], axis=1)
     affected = np.zeros_like(own)
     affected[:, 1:] = own[:, :-1]
-    for connections in (run.folded.connections, run.network.connections):
-        masks = [
-            _weight_mask(c) for c in incoming(connections, population.name) if run.different[c.source].any()
-        ]
+    for network in (run.folded, run.network):
+        entering = network.entering(population.name)
+        masks = [_weight_mask(c) for c in entering if run.different[c.source].any()]
         if masks:
             affected |= synaptic_input(masks, population, run.different) > 0
     return np.logical_or.accumulate(affected, axis=1)

@@ -75,10 +75,10 @@ def in_all_steps(values: Array, places: Places) -> Array:
     return taken
 
 
-def synaptic_input(connections: Sequence[Connection], population: Population[Any], sent: Sent) -> Array:
+def synaptic_input(entering: Sequence[Connection], population: Population[Any], sent: Sent) -> Array:
     """Return the sum over all synapses into a population, [samples, timesteps, *shape]."""
     steps = range(sent[population.name].shape[1])
-    return np.stack([gather(connections, population, sent, step) for step in steps], axis=1)
+    return np.stack([gather(entering, population, sent, step) for step in steps], axis=1)
 
 
 def driven_population(
@@ -90,7 +90,7 @@ def driven_population(
     """
     population = network.layer(name)
     rule = membrane(population.neuron, 1)
-    synapses = factor * rule.unit * synaptic_input(network.connections, population, sent)
+    synapses = factor * rule.unit * synaptic_input(network.entering(name), population, sent)
     return DrivenPopulation(synapses=synapses, membrane=rule.scaled(factor))
 
 

@@ -36,7 +36,6 @@ from mpbn_deploy.ir import (
     Population,
     apply_synapse,
     bounds,
-    incoming,
 )
 from mpbn_deploy.ir.intervals import synapse_interval
 from mpbn_deploy.quantize import quantize
@@ -272,7 +271,7 @@ def test_bounds_count_each_window_for_its_own_neurons():
     low, high = synapse_interval(network, "last")
     shape = next(p.shape for p in network.populations if p.name == "first")
     pixels = np.eye(int(np.prod(shape))).reshape(-1, *shape)
-    terms = sum(apply_synapse(c.synapse, pixels) for c in incoming(network.connections, "last"))
+    terms = sum(apply_synapse(c.synapse, pixels) for c in network.entering("last"))
     late = apply_synapse(network.connections[-1].synapse, pixels)
     now = terms - late  # what a delay holds back comes from another step
     np.testing.assert_array_equal(high, (np.maximum(now, 0) + np.maximum(late, 0)).sum(axis=0))

@@ -27,7 +27,6 @@ from ...ir import (
     Shape,
     Synapse,
     fires,
-    incoming,
     neuron_bias,
     state_intervals,
 )
@@ -68,7 +67,7 @@ def stock_reader_obstacle(network: IntNetwork) -> str | None:
 
 def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopulation) -> str:
     """Return the property of a population or its connections that no layer of netx can express."""
-    entering = incoming(network.connections, population.name)
+    entering = network.entering(population.name)
     others = sorted({c.source for c in entering} - {before.name, population.name})
     if others:
         return f"a graph with skip connections (from {', '.join(others)}); netx is a chain of layers"
@@ -113,7 +112,7 @@ def _express_all(contents: Sequence[_LayerContent], network: IntNetwork) -> bool
 
 def _layer_content(network: IntNetwork, before: Population[Any], population: IntPopulation) -> _LayerContent:
     """Express the connections into a population as a layer of netx: all of them, or none."""
-    entering = incoming(network.connections, population.name)
+    entering = network.entering(population.name)
     forward = [c for c in entering if c.source == before.name]
     again = [c for c in entering if c.source == population.name]
     exponents = {c.synapse.exponent for c in entering}
@@ -186,7 +185,7 @@ def _layers(network: IntNetwork, contents: Sequence[_LayerContent]) -> tuple[lis
         layers.append({**layer, **_population_tree(population)})
     for population, content in zip(network.layers, contents, strict=True):
         if content.layer is None:
-            sources = {numbers[c.source] for c in incoming(network.connections, population.name)}
+            sources = {numbers[c.source] for c in network.entering(population.name)}
             concat = layers[numbers[population.name]]
             concat |= {
                 "layers": _int32(sorted(sources)),

@@ -24,7 +24,6 @@ from ...ir import (
     apply_synapse,
     axes,
     compact,
-    incoming,
     neuron_bias,
     per_channel,
     window,
@@ -78,7 +77,7 @@ def bias_carriers(network: FoldedNetwork, population: FloatPopulation) -> list[C
 def main_first(network: FoldedNetwork, target: str) -> list[Connection]:
     """Return the connections into a population, the main path (from the latest population) before skips."""
     place = {population.name: index for index, population in enumerate(network.populations)}
-    entering = incoming(network.connections, target)
+    entering = network.entering(target)
     return sorted(entering, key=lambda c: (c.delay > 0, -place[c.source]))
 
 
@@ -134,7 +133,7 @@ def without_constants(
     """Turn the neurons made by `with_constants` back into biases, per neuron or per channel as before."""
     layers = [p for p in network.layers if p.name not in names]
     for index, population in enumerate(layers):
-        for connection in incoming(network.connections, population.name):
+        for connection in network.entering(population.name):
             if connection.source in names:
                 added = apply_synapse(connection.synapse, np.ones((1, 1, 1, 1)))[0]
                 bias = neuron_bias(population.neuron) + added.reshape(population.shape)

@@ -27,7 +27,6 @@ from ...ir import (
     Synapse,
     compact,
     firing,
-    incoming,
     real_weight,
     scale_channels,
 )
@@ -62,7 +61,7 @@ def check_portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> 
 
 def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
     name, neuron, shape = population.name, population.neuron, population.shape
-    entering = [c.synapse for c in incoming(network.connections, name)]
+    entering = [c.synapse for c in network.entering(name)]
     problems = []
     if len(shape) == 3 and any(isinstance(synapse, Dense) for synapse in entering):
         problems.append(f"{name}: a matrix onto a picture; NIR has no node that reshapes its result")
@@ -144,7 +143,7 @@ def middle_thresholds(network: FoldedNetwork, population: Population[FloatLif]) 
 def voltage_grid(network: FoldedNetwork, population: Population[FloatLif]) -> float | None:
     """grid = unit of the weights * unit of the leak ** (steps - 1), of which all voltages are multiples"""
     neuron = population.neuron
-    weights = [real_weight(c.synapse) for c in incoming(network.connections, population.name)]
+    weights = [real_weight(c.synapse) for c in network.entering(population.name)]
     unit = _unit([*weights, neuron.bias], FINEST_UNIT)
     leaks = [_unit([np.array(leak)], FINEST_LEAK) for leak in (neuron.leak, neuron.current_leak)]
     if unit is None or None in leaks:

@@ -36,7 +36,6 @@ from ...ir import (
     Value,
     compact,
     fires,
-    incoming,
 )
 from .constants import always_fires, without_constants
 from .file import NirFile, Node, read_file
@@ -344,7 +343,7 @@ class _Building:
             order = [*metadata.populations[:1], *sorted(metadata.constants), *metadata.populations[1:]]
             return tuple(self.populations[name] for name in order)
         sources: dict[str, list[str]] = {
-            name: [c.source for c in incoming(self.connections, name) if not c.delay]
+            name: [c.source for c in self.connections if c.target == name and not c.delay]
             for name in self.populations
         }
         order = [name for name in TopologicalSorter(sources).static_order() if name not in (first, last)]

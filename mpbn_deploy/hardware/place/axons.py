@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base import Array, record
-from ...ir import IntNetwork, incoming
+from ...ir import IntNetwork
 from ..profile import HardwareProfile
 from .bits import signed_bits, trailing_zeros
 
@@ -48,7 +48,7 @@ class WeightRange:
 
 def weights_into(network: IntNetwork, target: str) -> WeightRange:
     """Summarize all connections into a population; a neuron has the same axon values for all of them."""
-    entering = [connection.synapse for connection in incoming(network.connections, target)]
+    entering = [connection.synapse for connection in network.entering(target)]
     channels = next(population.shape[0] for population in network.populations if population.name == target)
     least = min(synapse.exponent for synapse in entering)
     rows = [(s.weight.astype(np.int64) << (s.exponent - least)).reshape(channels, -1) for s in entering]

@@ -22,7 +22,7 @@ from math import prod
 import numpy as np
 
 from ...base import ProfileError, same_records
-from ...ir import Connection, Dense, IntNetwork, IntPopulation, Shape, Synapse, incoming, neuron_bias
+from ...ir import Connection, Dense, IntNetwork, IntPopulation, Shape, Synapse, neuron_bias
 from ..profile import HardwareProfile
 from .records import PlacedLayer, Placement, Problem, Tiling, Use
 
@@ -65,7 +65,7 @@ def _use(network: IntNetwork, population: IntPopulation) -> Use:
 def _distinct_synapses(network: IntNetwork, target: str) -> list[Connection]:
     """Return one connection per distinct kernel; sources that use the same kernel share it."""
     distinct: list[Connection] = []
-    for connection in incoming(network.connections, target):
+    for connection in network.entering(target):
         if not any(same_records(connection.synapse, other.synapse) for other in distinct):
             distinct.append(connection)
     return distinct

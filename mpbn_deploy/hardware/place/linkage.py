@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 
 from ...base import Array, record
-from ...ir import Axis, Conv2d, Dense, IntNetwork, Shape, axes, incoming, regroup
+from ...ir import Axis, Conv2d, Dense, IntNetwork, Shape, axes, regroup
 from .records import tiles_of
 
 Relations = tuple[Array, ...]  # per axis, [target, source]: whether the target reads the source
@@ -64,7 +64,7 @@ def links(network: IntNetwork, target: str, *, by_delay: bool = False) -> list[L
     """Group the synapses into a population by source; with `by_delay`, by source and delay."""
     shapes = {population.name: population.shape for population in network.populations}
     synapses: dict[tuple[str, int, bool], list[Dense | Conv2d]] = {}
-    for connection in incoming(network.connections, target):
+    for connection in network.entering(target):
         synapse, delay = connection.synapse, connection.delay if by_delay else 0
         synapses.setdefault((connection.source, delay, isinstance(synapse, Dense)), []).append(synapse)
     return [

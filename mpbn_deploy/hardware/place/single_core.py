@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from ...base import Array
-from ...ir import IntNetwork, connection_fan_in, connection_fan_out, connection_synapses, incoming
+from ...ir import IntNetwork, connection_fan_in, connection_fan_out, connection_synapses
 from ..profile import HardwareProfile
 from .records import PlacedLayer, Placement, Problem, Tiling, Use
 
@@ -61,7 +61,7 @@ def _use(network: IntNetwork, name: str) -> Use:
     sizes = {population.name: population.size for population in network.populations}
     if name == network.output.name:
         return {"outputs": sizes[name]}
-    entering = incoming(network.connections, name)
+    entering = network.entering(name)
     weights = sum(connection_synapses(network, c) for c in entering if c.source != network.input.name)
     return {"hidden": sizes[name], "synapses": weights}
 
