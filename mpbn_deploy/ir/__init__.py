@@ -94,6 +94,7 @@ if TYPE_CHECKING:
         Neuron as Neuron,
         Readout as Readout,
         fires as fires,
+        integer_neuron as integer_neuron,
         neuron_bias as neuron_bias,
         neuron_kind as neuron_kind,
         neuron_threshold as neuron_threshold,

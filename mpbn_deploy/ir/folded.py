@@ -6,12 +6,10 @@ It has populations of plain neurons, with one threshold per channel or per neuro
 from __future__ import annotations
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ..base import NetworkError, record
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
-from .neurons import FloatLif, FloatNeuron, FloatReadout
-from .synapses import Shape
+from .neurons import FloatNeuron, neuron_threshold
 
 FloatPopulation = Population[FloatNeuron]
 
@@ -40,27 +38,14 @@ def _problems(network: FoldedNetwork) -> list[str]:
 
 def _neuron_problems(population: FloatPopulation) -> list[str]:
     name, neuron, shape = population.name, population.neuron, population.shape
-    match neuron:
-        case FloatLif():
-            return _membrane_problems(name, neuron, shape) + _threshold_problems(name, neuron, shape)
-        case FloatReadout():
-            return _membrane_problems(name, neuron, shape)
-        case _:
-            assert_never(neuron)
-
-
-def _membrane_problems(name: str, neuron: FloatLif | FloatReadout, shape: Shape) -> list[str]:
     problems = broadcast_problems(f"{name}: bias", neuron.bias, shape)
     if not np.isfinite(neuron.bias).all():
         problems.append(f"{name}: biases hold NaN or infinity")
     for label, leak in (("leak", neuron.leak), ("current leak", neuron.current_leak)):
         if not 0 <= leak <= 1:
             problems.append(f"{name}: {label} {leak}; allowed are 0 to 1")
-    return problems
-
-
-def _threshold_problems(name: str, neuron: FloatLif, shape: Shape) -> list[str]:
-    problems = broadcast_problems(f"{name}: threshold", neuron.threshold, shape)
-    if np.isnan(neuron.threshold).any():
-        problems.append(f"{name}: thresholds hold NaN")
+    if (threshold := neuron_threshold(neuron)) is not None:
+        problems += broadcast_problems(f"{name}: threshold", threshold, shape)
+        if np.isnan(threshold).any():
+            problems.append(f"{name}: thresholds hold NaN")
     return problems

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ..base import Array, NetworkError, record
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
@@ -20,10 +19,9 @@ from .neurons import (
     STATE_EXPONENT,
     STATE_LIMIT,
     THRESHOLD_LIMIT,
-    Lif,
     Neuron,
-    Readout,
     fires,
+    neuron_threshold,
 )
 from .synapses import Shape
 
@@ -72,16 +70,6 @@ def _problems(network: IntNetwork) -> list[str]:
 
 def _neuron_problems(population: IntPopulation) -> list[str]:
     name, neuron, shape = population.name, population.neuron, population.shape
-    match neuron:
-        case Lif():
-            return _membrane_problems(name, neuron, shape) + _threshold_problems(name, neuron, shape)
-        case Readout():
-            return _membrane_problems(name, neuron, shape)
-        case _:
-            assert_never(neuron)
-
-
-def _membrane_problems(name: str, neuron: Lif | Readout, shape: Shape) -> list[str]:
     problems = _parameter_problems(f"{name}: bias", neuron.bias, shape)
     if not 0 <= neuron.bias_exponent <= LARGEST_EXPONENT:
         problems.append(f"{name}: bias exponent {neuron.bias_exponent}; allowed are 0..{LARGEST_EXPONENT}")
@@ -90,13 +78,10 @@ def _membrane_problems(name: str, neuron: Lif | Readout, shape: Shape) -> list[s
     for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
         if not 0 <= decay <= DECAY_ONE:
             problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
-    return problems
-
-
-def _threshold_problems(name: str, neuron: Lif, shape: Shape) -> list[str]:
-    problems = _parameter_problems(f"{name}: threshold", neuron.threshold, shape)
-    if np.abs(neuron.threshold).max() > THRESHOLD_LIMIT:
-        problems.append(f"{name}: thresholds exceed {THRESHOLD_LIMIT}, which no voltage reaches")
+    if (threshold := neuron_threshold(neuron)) is not None:
+        problems += _parameter_problems(f"{name}: threshold", threshold, shape)
+        if np.abs(threshold).max() > THRESHOLD_LIMIT:
+            problems.append(f"{name}: thresholds exceed {THRESHOLD_LIMIT}, which no voltage reaches")
     return problems
 
 

@@ -8,7 +8,7 @@ extend for a new kind. The functions at the end of the file take neurons of any 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import overload
+from typing import Any, overload
 
 from typing_extensions import assert_never
 
@@ -161,11 +161,7 @@ def neuron_threshold(neuron: AnyNeuron) -> Array | None:
 
 def neuron_bias(neuron: AnyNeuron) -> Array:
     """Return the bias, which is added to the voltage in each step; for integer neurons its mantissa."""
-    match neuron:
-        case Lif() | FloatLif() | Readout() | FloatReadout():
-            return neuron.bias
-        case _:
-            assert_never(neuron)
+    return neuron.bias
 
 
 @overload
@@ -181,6 +177,18 @@ def with_values(neuron: AnyNeuron, bias: Array, threshold: Array | None) -> AnyN
             return replace(neuron, bias=bias)
         case _:
             assert_never(neuron)
+
+
+def integer_neuron(kind: FloatNeuron, threshold: Array | None, **numbers: Any) -> Neuron:
+    """Return the integer version of a kind of neuron; `numbers` are the fields that all kinds have."""
+    match kind:
+        case FloatLif():
+            assert threshold is not None, "a neuron that fires has a threshold"
+            return Lif(threshold=threshold, **numbers)
+        case FloatReadout():
+            return Readout(**numbers)
+        case _:
+            assert_never(kind)
 
 
 def value_range(neuron: Input | AnyNeuron) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ..base import Array, QuantizeError
 from ..ir import (
@@ -22,19 +21,17 @@ from ..ir import (
     Connection,
     FloatLif,
     FloatPopulation,
-    FloatReadout,
     FoldedNetwork,
     IntNetwork,
     IntPopulation,
-    Lif,
-    Neuron,
     Population,
-    Readout,
     compact,
     fires,
+    integer_neuron,
     largest_per_channel,
     scale_channels,
     scaled,
+    spiking,
     state_intervals,
 )
 from .scales import Formats, Grid, constant_neurons
@@ -128,22 +125,17 @@ def round_population(
     folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: Formats
 ) -> IntPopulation:
     """Round bias, threshold and leaks of a population."""
-    neuron, fixed = population.neuron, grid.fixed
-    bias = round_biases(neuron.bias, grid.scales, formats, 0.0 if fixed is None else fixed.offset)
-    # The register stores this decay less one, so it is at least one: a current always leaks a little.
-    decay_current = max(1, round((1 - neuron.current_leak) * DECAY_ONE))
-    decay_voltage = min(formats.decay, round((1 - neuron.leak) * DECAY_ONE))
-    match neuron:
-        case FloatReadout():
-            rounded: Neuron = Readout(bias=bias, decay_current=decay_current, decay_voltage=decay_voltage)
-        case FloatLif():
-            lif = population.with_neuron(neuron)
-            threshold = fixed.thresholds if fixed else round_thresholds(folded, lif, grid.scales, formats)
-            rounded = Lif(
-                threshold=threshold, bias=bias, decay_current=decay_current, decay_voltage=decay_voltage
-            )
-        case _:
-            assert_never(neuron)
+    neuron, fixed, threshold = population.neuron, grid.fixed, None
+    if (lif := spiking(population)) is not None:
+        threshold = fixed.thresholds if fixed else round_thresholds(folded, lif, grid.scales, formats)
+    rounded = integer_neuron(
+        neuron,
+        threshold,
+        bias=round_biases(neuron.bias, grid.scales, formats, 0.0 if fixed is None else fixed.offset),
+        # The register stores this decay less one, so it is at least one: a current always leaks a little.
+        decay_current=max(1, round((1 - neuron.current_leak) * DECAY_ONE)),
+        decay_voltage=min(formats.decay, round((1 - neuron.leak) * DECAY_ONE)),
+    )
     return population.with_neuron(rounded)
 
 

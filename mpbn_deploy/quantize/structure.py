@@ -12,7 +12,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ..base import Array, NetworkError, OptionError, QuantizeError
 from ..ir import (
@@ -26,10 +25,10 @@ from ..ir import (
     Pair,
     Population,
     Readout,
-    Shape,
     Synapse,
     fires,
     membrane,
+    neuron_threshold,
 )
 from .scales import Formats
 
@@ -77,21 +76,14 @@ def _check_trainable(network: IntNetwork) -> None:
 
 
 def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
-    neuron = population.neuron
-    match neuron:
-        case Lif(threshold=threshold):
-            threshold_shape: Shape | None = threshold.shape
-        case Readout():
-            threshold_shape = None
-        case _:
-            assert_never(neuron)
+    neuron, threshold = population.neuron, neuron_threshold(population.neuron)
     return {
         "name": population.name,
         "shape": population.shape,
         "bias": neuron.bias.shape,
         "bias_exponent": neuron.bias_exponent,
         "decay_voltage": neuron.decay_voltage,
-        "threshold": threshold_shape,
+        "threshold": None if threshold is None else threshold.shape,
     }
 
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ...base import Array, record
 from ...hardware import KEYS, Allowed, HardwareProfile, Limit
 from ...hardware.place import Placement
-from ...ir import IntNetwork, IntPopulation, Lif, Population, Readout
+from ...ir import IntNetwork, IntPopulation, Lif, Population, Readout, firing
 
 Severity = Literal["error", "warning", "not checked"]
 WHOLE_NETWORK = "network"
@@ -63,14 +62,7 @@ class Design:
 
     def spiking(self) -> Iterator[Population[Lif]]:
         """Yield every population whose neurons have a threshold and a reset to zero."""
-        for population in self.network.layers:
-            match neuron := population.neuron:
-                case Lif():
-                    yield population.with_neuron(neuron)
-                case Readout():
-                    pass
-                case _:
-                    assert_never(neuron)
+        return firing(self.network)
 
     @property
     def export_target(self) -> str:

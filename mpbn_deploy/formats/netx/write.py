@@ -20,14 +20,13 @@ from ...ir import (
     Dense,
     IntNetwork,
     IntPopulation,
-    Lif,
     Neuron,
     Population,
-    Readout,
     Shape,
     Synapse,
     fires,
     neuron_bias,
+    neuron_threshold,
     state_intervals,
 )
 from .neurons import NEVER_FIRES
@@ -157,17 +156,12 @@ def _delayed_dense(parts: Sequence[tuple[Synapse, int]]) -> Tree | None:
 
 def _neurons_fit(network: IntNetwork, population: IntPopulation) -> bool:
     """Whether netx can express the neurons: it has no exponents of biases and no neurons that never fire."""
-    neuron = population.neuron
-    if neuron.bias_exponent != STATE_EXPONENT:
+    if population.neuron.bias_exponent != STATE_EXPONENT:
         return False
-    match neuron:
-        case Lif():
-            return True
-        case Readout():
-            _, (_, highest) = state_intervals(network, population)
-            return bool(highest.max() <= NEVER_FIRES << STATE_EXPONENT)
-        case _:
-            assert_never(neuron)
+    if fires(population.neuron):
+        return True
+    _, (_, highest) = state_intervals(network, population)
+    return bool(highest.max() <= NEVER_FIRES << STATE_EXPONENT)
 
 
 # ---- layers -----------------------------------------------------------------------------------
@@ -203,13 +197,8 @@ def _population_tree(population: IntPopulation) -> Tree:
 
 
 def _neuron_tree(neuron: Neuron) -> Tree:
-    match neuron:
-        case Lif(threshold=thresholds):
-            threshold: Array | int = _to_netx(thresholds)
-        case Readout():
-            threshold = NEVER_FIRES
-        case _:
-            assert_never(neuron)
+    own = neuron_threshold(neuron)
+    threshold = NEVER_FIRES if own is None else _to_netx(own)
     fixed = {"type": "CUBA", "refDelay": np.int32(1), "gradedSpike": np.int32(0)}
     rule = {"iDecay": neuron.decay_current, "vDecay": neuron.decay_voltage, "vThMant": threshold}
     return fixed | {key: np.asarray(value, np.int32) for key, value in rule.items()}

@@ -13,28 +13,22 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ...base import Array, FormatError, Tree, record
 from ...ir import (
-    DECAY_ONE,
     NO_BORDER,
     STATE_EXPONENT,
     Border,
     Connection,
     Conv2d,
-    FloatLif,
     FloatNeuron,
     FloatPopulation,
-    FloatReadout,
     FoldedNetwork,
     IntNetwork,
     IntPopulation,
-    Lif,
-    Neuron,
-    Readout,
     Shape,
     fires,
+    integer_neuron,
     neuron_bias,
     neuron_threshold,
     per_channel,
@@ -102,13 +96,7 @@ def metadata_text(
 
 def is_average(neuron: FloatNeuron) -> bool:
     """Whether a neuron is a readout without a leak, which NIR writes as the output node itself."""
-    match neuron:
-        case FloatReadout(leak=leak, current_leak=current_leak):
-            return (leak, current_leak) == (1.0, 0.0)
-        case FloatLif():
-            return False
-        case _:
-            assert_never(neuron)
+    return not fires(neuron) and (neuron.leak, neuron.current_leak) == (1.0, 0.0)
 
 
 def _output(neuron: FloatNeuron) -> str:
@@ -236,27 +224,16 @@ def as_integers(path: Path, real: FoldedNetwork, entries: Mapping[str, Any]) -> 
 
 
 def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[str, Any]) -> IntPopulation:
-    neuron, name = population.neuron, population.name
-    match neuron:
-        case FloatReadout():
-            exponent = int(rules[name]["bias_exponent"])
-            integer: Neuron = Readout(
-                bias=_bias(path, name, neuron.bias, exponent),
-                bias_exponent=exponent,
-                decay_current=int(rules[name].get("decay_current", DECAY_ONE)),
-                decay_voltage=int(rules[name].get("decay_voltage", 0)),
-            )
-        case FloatLif():
-            exponent = int(rules[name]["bias_exponent"])
-            integer = Lif(
-                threshold=_whole(path, f"{name}: threshold", neuron.threshold),
-                bias=_bias(path, name, neuron.bias, exponent),
-                bias_exponent=exponent,
-                decay_current=int(rules[name]["decay_current"]),
-                decay_voltage=int(rules[name]["decay_voltage"]),
-            )
-        case _:
-            assert_never(neuron)
+    name, neuron, rule = population.name, population.neuron, rules[population.name]
+    threshold, exponent = neuron_threshold(neuron), int(rule["bias_exponent"])
+    integer = integer_neuron(
+        neuron,
+        threshold=None if threshold is None else _whole(path, f"{name}: threshold", threshold),
+        bias=_whole(path, f"{name}: bias", neuron.bias * 2.0 ** (STATE_EXPONENT - exponent)),
+        bias_exponent=exponent,
+        decay_current=int(rule["decay_current"]),
+        decay_voltage=int(rule["decay_voltage"]),
+    )
     return population.with_neuron(integer)
 
 
@@ -264,10 +241,6 @@ def _integer_connection(path: Path, connection: Connection, exponents: Mapping[s
     exponent, synapse = int(exponents[key_text(connection)]), connection.synapse
     weight = _whole(path, f"{connection.label}: weight", synapse.weight * 2.0**-exponent)
     return replace(connection, synapse=replace(synapse, weight=weight, exponent=exponent))
-
-
-def _bias(path: Path, name: str, values: Array, exponent: int) -> Array:
-    return _whole(path, f"{name}: bias", values * 2.0 ** (STATE_EXPONENT - exponent))
 
 
 def _whole(path: Path, label: str, values: Array) -> Array:

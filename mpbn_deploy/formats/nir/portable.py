@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from typing_extensions import assert_never
 
 from ...base import Array, FormatError
 from ...ir import (
@@ -21,7 +20,6 @@ from ...ir import (
     Dense,
     FloatLif,
     FloatPopulation,
-    FloatReadout,
     FoldedNetwork,
     Population,
     Synapse,
@@ -29,6 +27,7 @@ from ...ir import (
     firing,
     real_weight,
     scale_channels,
+    spiking,
 )
 from .constants import can_have_constant, needs_constant
 from .metadata import PORTABLE_THRESHOLD, is_average
@@ -60,7 +59,7 @@ def check_portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> 
 
 
 def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
-    name, neuron, shape = population.name, population.neuron, population.shape
+    name, shape = population.name, population.shape
     entering = [c.synapse for c in network.entering(name)]
     problems = []
     if len(shape) == 3 and any(isinstance(synapse, Dense) for synapse in entering):
@@ -69,20 +68,13 @@ def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
         problems.append(
             f"{name}: several kernels, each for a part of the picture; readers do not support masks (Scale)"
         )
-    match neuron:
-        case FloatReadout():
-            if not is_average(neuron):
-                problems.append(f"{name}: a readout that leaks; readers do not support LI")
-        case FloatLif():
-            shared = any(isinstance(synapse, Conv2d) for synapse in entering)
-            middle = middle_thresholds(network, population.with_neuron(neuron))
-            problems += _threshold_problems(name, middle, shared)
-            if neuron.current_leak and neuron.bias.any():
-                problems.append(
-                    f"{name}: biases of a neuron whose current leaks; readers do not support them"
-                )
-        case _:
-            assert_never(neuron)
+    if (lif := spiking(population)) is not None:
+        shared = any(isinstance(synapse, Conv2d) for synapse in entering)
+        problems += _threshold_problems(name, middle_thresholds(network, lif), shared)
+        if lif.neuron.current_leak and lif.neuron.bias.any():
+            problems.append(f"{name}: biases of a neuron whose current leaks; readers do not support them")
+    elif not is_average(population.neuron):
+        problems.append(f"{name}: a readout that leaks; readers do not support LI")
     if needs_constant(network, population) and not can_have_constant(network, population):
         why = "the picture is too large" if len(network.input.shape) == 3 else "the input is not a picture"
         problems.append(f"{name}: biases differ within a channel, and {why}")
