@@ -7,7 +7,7 @@ from mpbn_deploy.ir import Trace
 
 
 def run(network, inputs, options):
-    samples = options.watch(range(len(inputs)), len(inputs))
+    samples = options.progress(range(len(inputs)))
     traces = [simulate(network, inputs[sample : sample + 1]) for sample in samples]
     return Trace(
         spikes={name: np.concatenate([trace.spikes[name] for trace in traces]) for name in traces[0].spikes},

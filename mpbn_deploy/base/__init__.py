@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from .arguments import (
         HANG_SECONDS as HANG_SECONDS,
         LOCAL as LOCAL,
+        USUAL_SAMPLES as USUAL_SAMPLES,
         add_execution_arguments as add_execution_arguments,
         add_network_arguments as add_network_arguments,
         add_sample_arguments as add_sample_arguments,
         count_or_all as count_or_all,
         host_and_port as host_and_port,
+        input_value as input_value,
         local_workers as local_workers,
         network_facts as network_facts,
         whole_number as whole_number,
@@ -66,11 +68,12 @@ if TYPE_CHECKING:
         check_pickle as check_pickle,
     )
     from .progress import (
-        Watch as Watch,
+        QUIET_SECONDS as QUIET_SECONDS,
+        Progress as Progress,
         announce as announce,
+        no_progress as no_progress,
+        progress_bar as progress_bar,
         track as track,
-        unwatched as unwatched,
-        watched as watched,
     )
     from .records import (
         Array as Array,

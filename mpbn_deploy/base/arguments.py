@@ -14,7 +14,7 @@ LOCAL = "local:"  # --cluster local:2
 SCHEMES = ("tcp", "tls")
 MOST_WORKERS = 1024  # on one machine; a larger number is probably a typing error
 HANG_SECONDS = 1800.0  # after which a block of Lava's time steps counts as hanging
-WIDEST_INPUT = 2**23
+WIDEST_INPUT = 2**23  # larger values overflow every state
 USUAL_SAMPLES = 16
 
 
@@ -33,6 +33,11 @@ def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def input_value(text: str) -> int:
+    """Parse an end of the range of the network's input."""
+    return whole_number(-WIDEST_INPUT, WIDEST_INPUT)(text)
 
 
 def count_or_all(least: int = 1) -> Callable[[str], int | None]:
@@ -57,7 +62,7 @@ def add_network_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     missing.add_argument("--timesteps", type=whole_number(1), metavar="N", help="time steps per sample")
     missing.add_argument(
         "--input-range",
-        type=whole_number(-WIDEST_INPUT),
+        type=input_value,
         nargs=2,
         metavar=("LOWEST", "HIGHEST"),
         help="range of the integer input values (default: 0 1, spikes)",

@@ -13,22 +13,18 @@ from rich.progress import track as rich_track
 Item = TypeVar("Item")
 LINES_IN_A_PIPE = 4  # lines that one task prints in a pipe
 LONGEST_SILENCE = 30.0  # seconds after which another line is printed, at the next item
-QUIET_SECONDS = 2.0  # a task shorter than this prints nothing in a pipe
-Watch = Callable[[Iterable[int], int], Iterable[int]]  # (items, total) -> the same items, progress shown
+QUIET_SECONDS = 5.0  # a task shorter than this prints nothing in a pipe
+Progress = Callable[[range], Iterable[int]]  # shows progress while the numbers of a range are taken
 
 
-def unwatched(parts: Iterable[int], total: int) -> Iterable[int]:
-    """Return the items without showing progress."""
-    return parts
+def no_progress(numbers: range) -> Iterable[int]:
+    """Return the numbers without showing progress."""
+    return numbers
 
 
-def watched(label: str) -> Watch:
-    """Return a `Watch` that shows progress under `label` if the task takes more than a moment."""
-
-    def watch(parts: Iterable[int], total: int) -> Iterable[int]:
-        return track(parts, label, total, quiet_seconds=QUIET_SECONDS)
-
-    return watch
+def progress_bar(label: str) -> Progress:
+    """Return a `Progress` that shows a bar under `label` if the task takes more than a moment."""
+    return lambda numbers: track(numbers, label, len(numbers), quiet_seconds=QUIET_SECONDS)
 
 
 def track(items: Iterable[Item], label: str, total: int, *, quiet_seconds: float = 0.0) -> Iterator[Item]:

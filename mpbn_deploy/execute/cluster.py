@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from .. import __version__
 from ..base import (
     LOCAL,
+    QUIET_SECONDS,
     Array,
     DeployError,
     MissingPackageError,
@@ -37,7 +38,7 @@ from ..base import (
     host_and_port,
     local_workers,
     record,
-    watched,
+    track,
 )
 from ..data import Inputs
 from .lava import deferred_signals
@@ -108,7 +109,7 @@ class Cluster:
         found: dict[int, Result] = {}
         with _ShardQueue(self, work, common, inputs, shards) as queue:
             results = _stored(queue.results(), found)
-            for _ in watched(label)(results, len(shards)):
+            for _ in track(results, label, len(shards), quiet_seconds=QUIET_SECONDS):
                 pass
         return [(shard.start, found[shard.number]) for shard in shards]
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import assert_never
 
-from ..base import Array, SimulationError, Watch, record, unwatched
+from ..base import Array, Progress, SimulationError, no_progress, record
 from ..ir import (
     DECAY_ONE,
     NO_BORDER,
@@ -47,7 +47,6 @@ from ..ir import (
     bounds,
     check_input_values,
     exact_float,
-    fires,
     largest_sum,
     membrane,
     output_shape,
@@ -57,7 +56,7 @@ from ..ir import (
 )
 from .options import ExecutionOptions
 from .spike_convolution import spike_convolution
-from .traces import join_traces
+from .traces import join_traces, outputs_of
 
 CHUNK = 128  # samples computed at once, to bound memory
 RESPONSE_CHUNK = 32  # the same in `respond`
@@ -69,14 +68,14 @@ DecayInPlace = Callable[[Tensor], Tensor]
 
 
 def emulate(
-    network: AnyNetwork, inputs: Array, *, keep_trace: bool = True, watch: Watch = unwatched
+    network: AnyNetwork, inputs: Array, *, keep_trace: bool = True, progress: Progress = no_progress
 ) -> Trace:
     """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] repeated in every step.
 
     With `keep_trace=False` the trace holds only outputs, and spikes are freed once all targets have run.
-    `watch` shows progress over chunks of samples.
+    `progress` counts chunks of samples.
     """
-    return Emulator(network).run(inputs, keep_trace=keep_trace, watch=watch)
+    return Emulator(network).run(inputs, keep_trace=keep_trace, progress=progress)
 
 
 class Emulator:
@@ -87,7 +86,7 @@ class Emulator:
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             self.layers = [_layer(network, population) for population in network.layers]
 
-    def run(self, inputs: Array, *, keep_trace: bool = True, watch: Watch = unwatched) -> Trace:
+    def run(self, inputs: Array, *, keep_trace: bool = True, progress: Progress = no_progress) -> Trace:
         """Run the network; arguments as for `emulate`."""
         network = self.network
         as_steps(np.asarray(inputs)[:1], network.input.shape, network.timesteps)
@@ -95,8 +94,7 @@ class Emulator:
             check_input_values(network, np.asarray(inputs))
         starts = range(0, len(inputs), CHUNK)
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
-            chunks = watch(starts, len(starts))
-            parts = (inputs[start : start + CHUNK] for start in chunks)
+            parts = (inputs[start : start + CHUNK] for start in progress(starts))
             traces = [_run(network, self.layers, part, keep_trace) for part in parts]
         return join_traces(traces)
 
@@ -152,7 +150,7 @@ class _Layer:
     decay_current: DecayInPlace | None
     decay_voltage: DecayInPlace | None
     divisor: int
-    watched: bool = False  # whether the largest states are recorded
+    records_peaks: bool = False  # the largest states, which may exceed the limit
     limit: float = inf  # of their magnitude
 
 
@@ -173,7 +171,7 @@ def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtyp
         decay_current=_in_place(rule.decay_current),
         decay_voltage=_in_place(rule.decay_voltage),
         divisor=rule.divisor,
-        watched=not proved,
+        records_peaks=not proved,
         limit=rule.limit,
     )
 
@@ -260,7 +258,7 @@ class _Membranes:
         self.voltage = _zeros((samples, *layer.shape), layer.state_type)
         self.current = None if layer.decay_current is None else torch.zeros_like(self.voltage)
         self.spikes = torch.zeros_like(self.voltage)
-        self.peak = torch.zeros(layer.shape[0], dtype=torch.float64) if layer.watched else None
+        self.peak = torch.zeros(layer.shape[0], dtype=torch.float64) if layer.records_peaks else None
 
     def step(self, synapses: Tensor) -> Tensor:
         """Decay, integrate, fire, reset; return the spikes, in memory that the next step overwrites."""
@@ -299,7 +297,7 @@ class _Membranes:
 
 def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
     """Return the largest magnitude of current or voltage, before the reset, of each channel on `inputs`."""
-    layers = [replace(layer, watched=True) for layer in Emulator(network).layers]
+    layers = [replace(layer, records_peaks=True) for layer in Emulator(network).layers]
     found: dict[str, Array] = {}
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, len(inputs), CHUNK):
@@ -314,7 +312,7 @@ def _run(
     keep_trace: bool,
     found: dict[str, Array] | None = None,
 ) -> Trace:
-    """Run one chunk; merge the peaks of watched populations into `found`."""
+    """Run one chunk; merge the peaks that were recorded into `found`."""
     sent = {network.input.name: _sent(inputs, network.input.shape)}
     spikes: dict[str, Array] = {}
     voltages: dict[str, Array] = {}
@@ -329,11 +327,9 @@ def _run(
                 before = found.get(neurons.layer.name, 0.0)
                 found[neurons.layer.name] = np.maximum(before, neurons.peak.numpy())
         _free(network, block[-1].name, sent)
-    if fires(network.output.neuron):
-        outputs = sent[network.output.name].values.sum(dim=0)
-    else:
-        outputs = _as_numbers(network, membranes[-1].voltage)
-    return Trace(spikes=spikes, voltages=voltages, outputs=outputs.numpy())
+    last, end = network.output.name, _as_numbers(network, membranes[-1].voltage).numpy()
+    outputs = outputs_of(network, {last: _by_sample(sent[last].values)}, {last: end[:, None]})
+    return Trace(spikes=spikes, voltages=voltages, outputs=outputs)
 
 
 def _blocks(network: AnyNetwork, layers: Sequence[_Layer]) -> Iterator[list[_Layer]]:
@@ -447,4 +443,4 @@ def _by_sample(values: Tensor) -> Array:
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     """Emulate a network."""
-    return emulate(network, inputs, keep_trace=options.keep_trace, watch=options.watch)
+    return emulate(network, inputs, keep_trace=options.keep_trace, progress=options.progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..base import HANG_SECONDS, Watch, record, unwatched
+from ..base import HANG_SECONDS, Progress, no_progress, record
 
 
 @record
@@ -14,13 +14,13 @@ class ExecutionOptions:
 
     Without `keep_trace`, the trace need only hold outputs. `netx` is the path or the content of the network's
     network.net. `patience` is the time limit, in seconds, for one block of Lava's time steps, after which it
-    counts as hanging. `watch` shows progress.
+    counts as hanging.
     """
 
     keep_trace: bool = True
     netx: Path | bytes | None = None
     patience: float = HANG_SECONDS
-    watch: Watch = unwatched
+    progress: Progress = no_progress
 
     def portable(self) -> ExecutionOptions:
         """Return options for another machine: the content of the netx file replaces its path."""

@@ -121,6 +121,6 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
         return simulate(network, inputs)
     as_steps(inputs[:1], network.input.shape, network.timesteps)
     starts = range(0, len(inputs), CHUNK)
-    chunks = options.watch(starts, len(starts))
-    outputs = [simulate(network, inputs[start : start + CHUNK]).outputs for start in chunks]
+    parts = (inputs[start : start + CHUNK] for start in options.progress(starts))
+    outputs = [simulate(network, part).outputs for part in parts]
     return Trace(spikes={}, voltages={}, outputs=np.concatenate(outputs))

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from ..base import Command, Execute, count_or_all, main, whole_number
+from ..base import Command, Execute, count_or_all, input_value, main, whole_number
 from ..data import DATASETS, RANDOM
 from ..formats.options import Dialect, ExportOptions, Overflow, Thresholds
 from ..quantize import CALIBRATION_SAMPLES
@@ -49,7 +49,7 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--input-range",
-        type=whole_number(-(2**23), 2**23),
+        type=input_value,
         nargs=2,
         metavar=("LOWEST", "HIGHEST"),
         help="range of the integer input values, if a .nir file does not state it (default: 0 1, spikes)",

@@ -34,7 +34,7 @@ from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile, load_profile
-from ..quantize import Formats, Quantized, load_calibration, quantize, trained_integers
+from ..quantize import Formats, Quantized, check_overflow, load_calibration, quantize, trained_integers
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
@@ -115,8 +115,7 @@ def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> No
     """Reject invalid options before any long computation."""
     check_replaceable(folder)
     Formats.of(profile, options.weight_bits)
-    if options.overflow == "measured" and options.calibration is None:
-        raise OptionError("--overflow measured needs calibration data: add --calibration NAME.")
+    check_overflow(options.overflow, calibrated=options.calibration is not None)
 
 
 # ---- the stages ---------------------------------------------------------------------------------

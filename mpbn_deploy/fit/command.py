@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 
-from ..base import DataError, OptionError, Outcome, announce, network_facts, watched
+from ..base import DataError, OptionError, Outcome, announce, network_facts, progress_bar
 from ..hardware import load_profile, profile_names, summarize_profile
 from .text import comparison_text, fit_text, targets_text
 
@@ -138,8 +138,8 @@ def _ask(questions: Sequence[Question]) -> list[FitReport]:
     if first.samples is not None:
         from .measurement import measure
 
-        watch = watched("activity, chunks of samples")
-        activity = measure(first.opened.network, first.samples.inputs, watch=watch)
+        progress = progress_bar("activity, chunks of samples")
+        activity = measure(first.opened.network, first.samples.inputs, progress=progress)
     return [question.ask(question.opened.network, activity) for question in questions]
 
 

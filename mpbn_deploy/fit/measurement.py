@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ..base import Array, Watch, unwatched
+from ..base import Array, Progress, no_progress
 from ..execute.emulator import CHUNK, Emulator
 from ..ir import IntNetwork, Trace, as_steps
 from .activity import Activity
@@ -16,17 +16,17 @@ BYTES_PER_STATE = 15  # per neuron and step: a spike, and a voltage in two types
 
 
 def measure(
-    network: IntNetwork, inputs: Array, watch: Watch = unwatched, trace: Trace | None = None
+    network: IntNetwork, inputs: Array, progress: Progress = no_progress, trace: Trace | None = None
 ) -> Activity:
     """Count the spikes of a network on inputs [samples, timesteps, *shape], or [samples, *shape].
 
     `trace` is an earlier execution on the same inputs. Without one, samples run in chunks of at least one
-    sample, whose traces take at most `TRACE_BYTES`, and only sums are kept; `watch` shows the progress.
+    sample, whose traces take at most `TRACE_BYTES`, and only sums are kept; `progress` counts the chunks.
     """
     inputs = np.asarray(inputs)
     as_steps(inputs[:1], network.input.shape, network.timesteps)
     counts = {p.name: np.zeros(p.shape, np.int64) for p in network.populations}
-    for chunk, spikes in _executed(network, inputs, watch) if trace is None else [(inputs, trace.spikes)]:
+    for chunk, spikes in _executed(network, inputs, progress) if trace is None else [(inputs, trace.spikes)]:
         for name in spikes:
             counts[name] += spikes[name].sum(axis=(0, 1))
         steps = as_steps(chunk, network.input.shape, network.timesteps)
@@ -39,12 +39,12 @@ def measure(
 
 
 def _executed(
-    network: IntNetwork, inputs: Array, watch: Watch
+    network: IntNetwork, inputs: Array, progress: Progress
 ) -> Iterator[tuple[Array, Mapping[str, Array]]]:
     """Yield chunks of the inputs with the resulting spikes."""
     emulator, size = Emulator(network), _samples_at_once(network)
     starts = range(0, len(inputs), size)
-    for start in watch(starts, len(starts)):
+    for start in progress(starts):
         chunk = inputs[start : start + size]
         yield chunk, emulator.run(chunk).spikes
 

@@ -5,7 +5,7 @@
     "options": {"weight_bits": 4, ...}                   manifest.json
     fit --advise                                         which prints `ExportOptions.command`
 
-Imports only the standard library and `record`, so that command lines are parsed fast.
+Imports only the standard library and `base`, so that command lines are parsed fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ..base import FormatError, record
+from ..base import USUAL_SAMPLES, FormatError, record
 
 Thresholds = Literal["own", "shared"]
 Overflow = Literal["proved", "measured"]
@@ -40,7 +40,7 @@ class ExportOptions:
     thresholds: Thresholds = "own"
     overflow: Overflow = "proved"
     # Which samples to verify with.
-    samples: int | None = 16  # None: all
+    samples: int | None = USUAL_SAMPLES  # None: all
     data: str | None = None
     data_dir: Path | None = None
     # What to write, and for how many chips.

@@ -30,7 +30,11 @@ if TYPE_CHECKING:
         load_calibration as load_calibration,
     )
     from .scales import Formats as Formats, choose_grid as choose_grid
-    from .stage import quantize as quantize, trained_integers as trained_integers
+    from .stage import (
+        check_overflow as check_overflow,
+        quantize as quantize,
+        trained_integers as trained_integers,
+    )
     from .threshold_ranges import ThresholdLimits as ThresholdLimits
     from .twin import (
         QUANTIZED as QUANTIZED,

@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..base import Array, record, track
+from ..base import QUIET_SECONDS, Array, record, track
 from ..execute.emulator import emulate, respond
 from ..ir import (
     STATE_EXPONENT,
@@ -89,7 +89,7 @@ def calibrate(
     found = dict(wanted)
     wanted |= recurrent_spikes(folded, inputs)
     names = [population.name for population in folded.populations]
-    for population in track(folded.layers, "calibrate", len(folded.layers), quiet_seconds=5.0):
+    for population in track(folded.layers, "calibrate", len(folded.layers), quiet_seconds=QUIET_SECONDS):
         name = population.name
         real = respond(folded, name, wanted)
         plain = respond(network, name, wanted | found)

@@ -56,7 +56,7 @@ def quantize(
     above the states reached on the calibration inputs.
     """
     formats = Formats.of(profile, weight_bits)
-    _check_overflow(overflow, calibration)
+    check_overflow(overflow, calibrated=calibration is not None)
     limits = ThresholdLimits.of(profile, thresholds, formats)
     inputs = None if calibration is None else check_calibration(folded, calibration)
     folded = silence_constants(folded)
@@ -78,11 +78,12 @@ def trained_integers(network: IntNetwork, folded: FoldedNetwork, profile: Hardwa
     return with_costs(network, silence_constants(folded), limits, formats)
 
 
-def _check_overflow(overflow: str, calibration: Array | None) -> None:
+def check_overflow(overflow: str, *, calibrated: bool) -> None:
+    """Raise OptionError if this bound on states is unknown, or needs data that there are not."""
     if overflow not in get_args(Overflow):
         raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(Overflow))}")
-    if overflow == "measured" and calibration is None:
-        raise OptionError("overflow 'measured' needs calibration inputs: add --calibration NAME.")
+    if overflow == "measured" and not calibrated:
+        raise OptionError("--overflow measured needs calibration data: add --calibration NAME.")
 
 
 def _under_limits(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import HANG_SECONDS, Array, OptionError, announce, did_you_mean, watched
+from ..base import HANG_SECONDS, Array, OptionError, announce, did_you_mean, progress_bar
 from ..data import Samples
 from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor
 from ..execute.cluster import Cluster
@@ -73,8 +73,8 @@ def _predict(
 ) -> Array:
     announce(f"{backend}: {len(inputs)} samples of {network.timesteps} steps")
     if cluster is None:
-        watch = watched(f"{backend}, {executor.parts}")
-        return executor.run(network, inputs, replace(options, watch=watch)).predictions
+        progress = progress_bar(f"{backend}, {executor.parts}")
+        return executor.run(network, inputs, replace(options, progress=progress)).predictions
     announce(f"cluster: {cluster}")
     as_steps(inputs[:1], network.input.shape, network.timesteps)  # reject wrong shapes before sending samples
     common = executor, network, options.portable()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import Array, DataError, announce, record, track
+from ..base import Array, DataError, announce, progress_bar, record
 from ..data import Split
 from ..execute.cluster import Cluster
 from ..execute.emulator import CHUNK, emulate
@@ -16,7 +16,6 @@ from ..ir import FoldedNetwork, IntNetwork
 from ..nn import SpikingNetwork
 
 SAMPLES_AT_ONCE = 1024  # read and computed together; a whole data set may not fit in memory
-QUIET_SECONDS = 5.0
 
 
 @record
@@ -133,10 +132,8 @@ def predict(
         parts = cluster.share_out(predict_part, network, test.inputs, label, multiple=CHUNK)
         return np.concatenate([predictions for _, predictions in parts])
     starts = range(0, len(test), SAMPLES_AT_ONCE)
-    watched = track(starts, label, len(starts), quiet_seconds=QUIET_SECONDS)
-    return np.concatenate(
-        [predict_part(network, test.inputs[start : start + SAMPLES_AT_ONCE]) for start in watched]
-    )
+    chunks = (test.inputs[start : start + starts.step] for start in progress_bar(label)(starts))
+    return np.concatenate([predict_part(network, chunk) for chunk in chunks])
 
 
 def predict_part(network: FoldedNetwork | IntNetwork, inputs: Array) -> Array:
@@ -148,11 +145,10 @@ def predict_trained(model: SpikingNetwork, test: Split) -> Array:
     """Return the class that the PyTorch model predicts for each test sample."""
     model = copy.deepcopy(model).eval()
     starts = range(0, len(test), SAMPLES_AT_ONCE // 4)  # fewer: the model holds all time steps in memory
-    watched = track(starts, "verify: accuracy, PyTorch", len(starts), quiet_seconds=QUIET_SECONDS)
+    shown = progress_bar("verify: accuracy, PyTorch")(starts)
+    chunks = (np.array(test.inputs[start : start + starts.step]) for start in shown)
     with torch.no_grad():
-        logits = [
-            model(torch.from_numpy(np.array(test.inputs[start : start + starts.step]))) for start in watched
-        ]
+        logits = [model(torch.from_numpy(chunk)) for chunk in chunks]
     predictions: Array = torch.cat(logits).argmax(dim=1).numpy()
     return predictions
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base import Array, MissingPackageError, SimulationError, announce, record, unwatched, watched
+from ..base import Array, MissingPackageError, SimulationError, announce, no_progress, progress_bar, record
 from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
 from ..execute.lava import LavaFailedError
 from ..execute.reference import simulate
@@ -135,8 +135,8 @@ def _run(executor: Executor, given: Executions, inputs: Array, shown: bool) -> T
     """Run an executor with a progress bar; raise SimulationError if it cannot express the network."""
     if (obstacle := executor.obstacle(given.network)) is not None:
         raise SimulationError(obstacle)
-    watch = watched(f"{executor.name}, {executor.parts}") if shown else unwatched
-    return executor.run(given.network, inputs, replace(given.options, watch=watch))
+    progress = progress_bar(f"{executor.name}, {executor.parts}") if shown else no_progress
+    return executor.run(given.network, inputs, replace(given.options, progress=progress))
 
 
 # ---- two traces -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, SimulationError, announce, freeze_arrays, record, track
+from ..base import Array, SimulationError, announce, freeze_arrays, progress_bar, record
 from ..execute.emulator import Emulator
 from ..ir import (
     Connection,
@@ -45,7 +45,6 @@ from .flips import (
 
 SEVERAL, EARLIER = "several together", "earlier"
 VALUES_AT_ONCE = 2**24  # neurons * time steps * samples whose traces are kept in memory
-QUIET_SECONDS = 5.0
 
 
 @record
@@ -225,7 +224,7 @@ def measure_drift(
     flips = {name: Counter(dict.fromkeys((*CAUSES, SEVERAL, EARLIER), 0)) for name in populations}
     firsts, predictions = [], []
     emulator, executed = Emulator(folded), _executed(network, inputs, trace)
-    for start in track(starts, "verify: drift", len(starts), quiet_seconds=QUIET_SECONDS):
+    for start in progress_bar("verify: drift")(starts):
         part = slice(start, start + size)
         run, predicted = _run(folded, network, inputs[part], emulator.run(inputs[part]), executed(part))
         predictions.append(predicted)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ..base import HANG_SECONDS, Array, MissingPackageError, SimulationError, Watch, record, unwatched
+from ..base import HANG_SECONDS, Array, MissingPackageError, Progress, SimulationError, no_progress, record
 from ..execute import lava
 from ..execute.reference import close_calls, simulate
 from ..ir import FoldedNetwork, Trace
@@ -49,7 +49,7 @@ def check_floating_point(
     inputs: Array,
     *,
     patience: float = HANG_SECONDS,
-    watch: Watch = unwatched,
+    progress: Progress = no_progress,
     expected: Callable[[], Trace] | None = None,
 ) -> FloatingCheck:
     """Count the spikes in which Lava's floating-point models differ from `simulate`.
@@ -57,7 +57,7 @@ def check_floating_point(
     `expected` returns the trace of `simulate`, to avoid computing it twice.
     """
     try:
-        spikes = lava.run(folded, inputs, patience=patience, watch=watch).spikes
+        spikes = lava.run(folded, inputs, patience=patience, progress=progress).spikes
     except (MissingPackageError, SimulationError) as error:
         return FloatingCheck(not_run=str(error))
     return _compare(folded, inputs, simulate(folded, inputs) if expected is None else expected(), spikes)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..base import HANG_SECONDS, Array, announce, record, watched
+from ..base import HANG_SECONDS, Array, announce, progress_bar, record
 from ..data import Split
 from ..execute import ExecutionOptions
 from ..execute.cluster import Cluster
@@ -198,8 +198,8 @@ def _check_floating_point(
     announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
     check = partial(check_floating_point, patience=patience)
     if cluster is None:
-        watch = watched("Lava (floating point), blocks of steps")
-        return check(folded, inputs, watch=watch, expected=expected)
+        progress = progress_bar("Lava (floating point), blocks of steps")
+        return check(folded, inputs, progress=progress, expected=expected)
     parts = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
     return join_floating_checks([part for _, part in parts])
 
@@ -228,7 +228,7 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
     model = copy.deepcopy(model).double().eval()
     spikes: dict[str, Array] = {}
 
-    def watch(name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
+    def recorder(name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
         def keep(module: nn.Module, given: Any, sent: torch.Tensor) -> None:
             stepped = sent.view(model.timesteps, -1, *sent.shape[1:]).transpose(0, 1)
             spikes[name] = stepped.numpy().astype(bool)
@@ -237,7 +237,7 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
 
     for name, module in model.body.named_modules():
         if isinstance(module, LIF):
-            module.register_forward_hook(watch(name))
+            module.register_forward_hook(recorder(name))
     with torch.no_grad():
         logits: Array = model(torch.tensor(np.asarray(inputs, np.float64))).numpy()
     return spikes, logits

@@ -86,7 +86,7 @@ def test_chunks_do_not_matter(monkeypatch):
     whole = emulate(network, inputs)
     monkeypatch.setattr(emulate_module, "CHUNK", 3)
     seen = []
-    parts = emulate(network, inputs, watch=lambda chunks, total: seen.append(total) or chunks)
+    parts = emulate(network, inputs, progress=lambda chunks: seen.append(len(chunks)) or chunks)
     assert_same_trace(whole, parts)
     assert seen == [3]
 

@@ -128,7 +128,7 @@ def test_blocks_of_steps_do_not_matter(monkeypatch, rows):
     network = int_chain()
     inputs = inputs_for(network, samples=5, steps=True)
     seen = []
-    got = lava_sim.run(network, inputs, lanes=1, watch=lambda parts, total: seen.append(total) or parts)
+    got = lava_sim.run(network, inputs, lanes=1, progress=lambda parts: seen.append(len(parts)) or parts)
     assert_same_trace(simulate(network, inputs), got)
     # The last sample goes three layers deep, and the next one would begin in phase.
     assert seen == [-(-(5 + 1) * network.timesteps // min(rows, 7))]

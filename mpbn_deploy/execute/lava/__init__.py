@@ -4,15 +4,14 @@ Network + inputs -> Trace. `run` compiles a network and runs it once, a `Session
 `run_stock_netx` runs a file network.net in lava-dl's own reader.
 
     ours, stock, netx   the executors: our process models, Lava's own, lava-dl's reader
-    simulator           `run` and `run_stock_netx`
-    session             Session: samples as streams through a compiled network
+    session             `run` and Session: samples as streams through a compiled network
     graph               network -> connected Lava processes
     plans               what each process computes, and when; needs no Lava
     tapes               inputs and traces, in memory shared with Lava's processes
     processes, models   our Lava processes (inputs, layers, delay lines) and models of the small ones
     fast_layers         a layer as one process model of ours, in NumPy (with neurons, products)
     stock_layers        a layer as a graph of Lava's own processes
-    stock_netx          network.net in lava-dl's reader
+    stock_netx          `run_stock_netx`
     execute             starts, runs and stops Lava's processes
     compat              imports Lava on Python versions it was not released for
 
@@ -38,7 +37,12 @@ if TYPE_CHECKING:
         pipeline_depths as pipeline_depths,
         plan_layer as plan_layer,
     )
-    from .session import MOST_LANES as MOST_LANES, Session as Session, best_lanes as best_lanes
-    from .simulator import run as run, run_stock_netx as run_stock_netx
+    from .session import (
+        MOST_LANES as MOST_LANES,
+        Session as Session,
+        best_lanes as best_lanes,
+        run as run,
+    )
+    from .stock_netx import run_stock_netx as run_stock_netx
 else:
     __getattr__, __dir__ = door(__name__, __file__)

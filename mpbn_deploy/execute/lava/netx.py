@@ -17,7 +17,9 @@ from ..options import ExecutionOptions
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     with _file(network, options.netx) as path:
-        return lava.run_stock_netx(path, network, inputs, patience=options.patience, watch=options.watch)
+        return lava.run_stock_netx(
+            path, network, inputs, patience=options.patience, progress=options.progress
+        )
 
 
 def obstacle(network: IntNetwork) -> str | None:

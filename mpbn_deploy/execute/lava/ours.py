@@ -13,7 +13,7 @@ from ..trial import check_one_neuron
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     probe = None if options.keep_trace else ()
-    return lava.run(network, inputs, probe=probe, patience=options.patience, watch=options.watch)
+    return lava.run(network, inputs, probe=probe, patience=options.patience, progress=options.progress)
 
 
 def check() -> str:

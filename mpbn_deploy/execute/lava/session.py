@@ -1,4 +1,4 @@
-"""A compiled network that runs many times.
+"""Run a network in Lava's CPU simulator: once (`run`), or compiled to run many times (`Session`).
 
 A session is one continuous stream of samples, and each run appends to it. Between two runs, zeros are fed
 until the last sample has passed the deepest population, rounded up to a whole sample.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base import HANG_SECONDS, Array, OptionError, SimulationError, Watch, unwatched
+from ...base import HANG_SECONDS, Array, OptionError, Progress, SimulationError, no_progress
 from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
 from ..traces import outputs_of
 from .compat import load_lava, quiet
@@ -32,6 +32,27 @@ LANE_BYTES = 2**29  # memory limit for the states of all lanes
 BYTES_PER_NEURON = 16  # state, synaptic current, and messages in flight
 BLOCKS = 100  # of a run; progress is shown after each
 SMALLEST_BLOCK = 8  # time steps
+
+
+def run(
+    network: AnyNetwork,
+    inputs: Array,
+    *,
+    probe: Iterable[str] | None = None,
+    lanes: int | None = None,
+    stock: bool = False,
+    patience: float = HANG_SECONDS,
+    progress: Progress = no_progress,
+) -> Trace:
+    """Run a network in Lava's simulator; inputs as for `simulate`, options as for `Session`.
+
+    An IntNetwork runs in fixed-point models, a FoldedNetwork in floating-point models.
+    """
+    steps = checked_steps(network, inputs)  # before any process is started
+    if lanes is None and not stock:
+        lanes = best_lanes(network, len(steps))
+    with Session(network, probe=probe, lanes=lanes, stock=stock, patience=patience) as session:
+        return session.run(steps, progress=progress)
 
 
 class Session:
@@ -85,10 +106,10 @@ class Session:
         self._graph = None
         self._started.__exit__(kind, error, traceback)
 
-    def run(self, inputs: Array, *, watch: Watch = unwatched) -> Trace:
+    def run(self, inputs: Array, *, progress: Progress = no_progress) -> Trace:
         """Stream samples through the network; inputs as for `simulate`.
 
-        `watch` shows progress over blocks of time steps.
+        `progress` counts blocks of time steps.
         """
         if self._graph is None:
             raise SimulationError(
@@ -96,18 +117,18 @@ class Session:
             )
         steps = checked_steps(self.network, inputs)
         try:
-            return self._run(self._graph, steps, watch)
+            return self._run(self._graph, steps, progress)
         except BaseException:
             self._graph = None  # Lava's processes are in an unknown state after an interrupted run
             raise
 
-    def _run(self, graph: LavaGraph, steps: Array, watch: Watch) -> Trace:
+    def _run(self, graph: LavaGraph, steps: Array, progress: Progress) -> Trace:
         from .execute import run_steps
 
         streams = Streams(self.network, graph, self.depths, steps, self.lanes or 1)
         size = min(len(graph.input_tape), max(SMALLEST_BLOCK, -(-streams.total // BLOCKS)))
         starts = range(0, streams.total, size)
-        for start in watch(starts, len(starts)):
+        for start in progress(starts):
             count = min(size, streams.total - start)
             rows = graph.input_tape.rows(self.done, count)
             streams.feed(start, rows)

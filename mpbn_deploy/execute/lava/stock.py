@@ -10,4 +10,6 @@ from ..options import ExecutionOptions
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     probe = None if options.keep_trace else ()
-    return lava.run(network, inputs, probe=probe, stock=True, patience=options.patience, watch=options.watch)
+    return lava.run(
+        network, inputs, probe=probe, stock=True, patience=options.patience, progress=options.progress
+    )

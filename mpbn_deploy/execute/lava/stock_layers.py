@@ -16,6 +16,7 @@ from ...base import Array
 from ...ir import (
     NO_BORDER,
     STATE_EXPONENT,
+    THRESHOLD_LIMIT,
     Conv2d,
     Dense,
     FloatLif,
@@ -38,7 +39,6 @@ from lava.proc.dense.process import Dense as LavaDense
 from lava.utils.weightutils import SignMode
 
 MOST_GROUPS = 127  # Lava's convolution stores their number in signed 8 bits, and wraps silently
-NEVER = 2**17  # a threshold above every voltage: 2**(17 + 6), and voltages clip at 2**23 - 1
 
 
 class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
@@ -192,7 +192,7 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
         case Lif(threshold=threshold):
             vth = to_lava(threshold, shape)
         case Readout():
-            vth = np.full(lava_shape(shape), NEVER)
+            vth = np.full(lava_shape(shape), THRESHOLD_LIMIT)
         case FloatLif() | FloatReadout():
             raise TypeError("fixed-point models need an integer neuron, not FloatLif or FloatReadout")
         case _:

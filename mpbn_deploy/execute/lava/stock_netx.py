@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base import Array, SimulationError, Watch, unwatched
+from ...base import HANG_SECONDS, Array, Progress, SimulationError, no_progress
 from ...ir import (
     STATE_EXPONENT,
     IntNetwork,
@@ -33,13 +33,18 @@ from .tapes import Tape
 from lava.magma.core.run_configs import Loihi2SimCfg
 
 
-def execute_stock_netx(
-    path: Path, network: IntNetwork, inputs: Array, patience: float, watch: Watch
+def run_stock_netx(
+    path: Path,
+    network: IntNetwork,
+    inputs: Array,
+    *,
+    patience: float = HANG_SECONDS,
+    progress: Progress = no_progress,
 ) -> Trace:
-    """Run the file, which holds `network`, in lava-dl's reader; return spikes and outputs.
+    """Run the file network.net, which holds `network`, in lava-dl's reader; the trace has no voltages.
 
     lava-dl does not drive an input layer that has neurons; the layers after it then receive the spikes of the
-    reference.
+    reference. `patience` is the time limit, in seconds, for one sample. `progress` counts samples.
     """
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, steps)
@@ -50,15 +55,15 @@ def execute_stock_netx(
     # Spikes in flight are not reset, so with delays samples run one by one.
     one_by_one = any(connection.delay for connection in network.connections)
 
-    def run(batch: Array, watch: Watch) -> Trace:
-        return _run(path, part, network, batch, patience, watch)
+    def run(batch: Array, progress: Progress) -> Trace:
+        return _run(path, part, network, batch, patience, progress)
 
     with quiet():
         try:
             if one_by_one:
-                samples = watch(range(len(sent)), len(sent))
-                return join_traces([run(sent[i : i + 1], unwatched) for i in samples])
-            return run(sent, watch)
+                samples = progress(range(len(sent)))
+                return join_traces([run(sent[i : i + 1], no_progress) for i in samples])
+            return run(sent, progress)
         except (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError) as error:
             # The reader validates little, so errors of many kinds surface.
             raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
@@ -83,7 +88,9 @@ def _part(path: Path, network: IntNetwork) -> _Part:
     return _Part(first=first, layers=count - 1 if averaged else count, populations=populations)
 
 
-def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, patience: float, watch: Watch) -> Trace:
+def _run(
+    path: Path, part: _Part, network: IntNetwork, sent: Array, patience: float, progress: Progress
+) -> Trace:
     timesteps, samples, source_population = network.timesteps, len(sent), network.populations[part.first]
     total = samples * timesteps + len(part.populations) + 1
     stock = load_netx().Network(
@@ -113,7 +120,7 @@ def _run(path: Path, part: _Part, network: IntNetwork, sent: Array, patience: fl
         source,
         stock.layers[-1],
         configuration,
-        watch(range(samples), samples),
+        progress(range(samples)),
         timesteps,
         len(part.populations),
         patience,

@@ -8,7 +8,7 @@ from ...base import Array
 from ...ir import DECAY_ONE, STATE_EXPONENT, THRESHOLD_LIMIT, Lif, Neuron, Readout, Shape, compact
 from .node import Node
 
-NEVER_FIRES = 2**17 - 1  # the largest threshold of the format
+NEVER_FIRES = THRESHOLD_LIMIT - 1  # the largest threshold of the format
 KINDS = {
     "SDNN": "sigma-delta",
     "RF_PHASE": "resonate-and-fire",

@@ -25,14 +25,13 @@ from typing import Any
 import numpy as np
 
 from ...base import Array, FormatError, NetworkError, Tree, read_tree, record
-from ...ir import MOST_TIMESTEPS, Input, IntNetwork, Neuron, Population, Shape
+from ...ir import MOST_TIMESTEPS, STATE_LIMIT, Input, IntNetwork, Neuron, Population, Shape
 from .connections import chain_connections, dense_weight, graph_connections
 from .neurons import read_neuron
 from .node import Node
 
 CHAIN_VERSION, GRAPH_VERSION = 1, 2
 MOST_LAYERS = 10_000
-LARGEST_INPUT = 2**23 - 1  # the largest state, so larger graded spikes would overflow
 INPUT_WEIGHT = 64  # lava-dl's default for input layers with neurons
 
 LAYER_TYPES = ("input", "flatten", "dense", "dense_rec", "conv", "average", "concat")
@@ -213,7 +212,7 @@ def _input(layers: Sequence[Node], metadata: _Metadata, given: ReadOptions) -> P
         raise FormatError(
             f"{first.path}: input range {lowest}..{highest} is empty; give the lowest value first."
         )
-    if not -LARGEST_INPUT <= lowest <= highest <= LARGEST_INPUT:
+    if not -STATE_LIMIT <= lowest <= highest <= STATE_LIMIT:  # larger graded spikes would overflow
         raise FormatError(f"{first.path}: input range {lowest}..{highest}; give one within 24 bits.")
     return Population(name="input", shape=shape, neuron=Input(minimum=lowest, maximum=highest))
 
