@@ -6,7 +6,8 @@ IntNetwork + samples (+ FoldedNetwork, PyTorch model, test split) -> VerifyRepor
     comparison    every executor against the reference simulator, bit by bit
     twin          the PyTorch model of quantization-aware training as an executor
     drift         the integer against the float network, per population and time step
-    flips         which rounding error flipped a spike
+    flips         which rounding error flipped a spike, and the first spike that differs
+    folding       the trained PyTorch model against the folded network
     floating      the folded network in Lava's floating-point models
     accuracy      predictions and accuracy on a whole test split
     certificate   repeats the verification that verify.json records (`verify FOLDER --check`)
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from .certificate import LAVA_CLAIM as LAVA_CLAIM
     from .comparison import Mismatch as Mismatch, compare as compare
     from .drift import Drift as Drift
-    from .stage import VerifyReport as VerifyReport, trained_spikes as trained_spikes, verify as verify
+    from .folding import trained_spikes as trained_spikes
+    from .stage import VerifyReport as VerifyReport, verify as verify
     from .text import verify_text as verify_text
 else:
     __getattr__, __dir__ = door(__name__, __file__)

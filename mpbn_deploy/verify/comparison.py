@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +20,7 @@ from ..ir import IntNetwork, Trace
 
 REFERENCE, EMULATOR = "reference", "emulator"
 QUANTITIES = ("spike", "voltage", "output")
-COUNTS = (
-    "spikes_compared",
-    "spikes_mismatched",
-    "voltages_compared",
-    "voltages_mismatched",
-    "outputs_compared",
-    "outputs_mismatched",
-)
+COUNTS = tuple(f"{quantity}s_{count}" for quantity in QUANTITIES for count in ("compared", "mismatched"))
 
 
 @record
@@ -147,22 +141,12 @@ def compare(name: str, expected: Trace, got: Trace) -> Comparison:
     pairs = [("spike", name, expected.spikes[name], values) for name, values in got.spikes.items()]
     pairs += [("voltage", name, expected.voltages[name], values) for name, values in got.voltages.items()]
     pairs.append(("output", "output", expected.outputs, got.outputs))
-    compared = dict.fromkeys(QUANTITIES, 0)
-    mismatched = dict(compared)
+    counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
     for quantity, _, left, right in pairs:
-        compared[quantity] += left.size
-        mismatched[quantity] += int(np.count_nonzero(left != right))
+        counts[f"{quantity}s_compared"] += left.size
+        counts[f"{quantity}s_mismatched"] += int(np.count_nonzero(left != right))
     found = [mismatch for pair in pairs if (mismatch := _first_of_pair(*pair)) is not None]
-    return Comparison(
-        execution=name,
-        spikes_compared=compared["spike"],
-        spikes_mismatched=mismatched["spike"],
-        voltages_compared=compared["voltage"],
-        voltages_mismatched=mismatched["voltage"],
-        outputs_compared=compared["output"],
-        outputs_mismatched=mismatched["output"],
-        first_mismatch=_first(found, list(expected.spikes)),
-    )
+    return Comparison(execution=name, **counts, first_mismatch=_first(found, list(expected.spikes)))
 
 
 def _first_of_pair(quantity: str, population: str, expected: Array, got: Array) -> Mismatch | None:

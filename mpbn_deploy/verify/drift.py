@@ -1,19 +1,16 @@
-"""Measure how far the integer network drifts from the float network, and which rounding error causes it.
+"""Measure how far the integer network drifts from the float network.
 
 Both networks run on the same samples. For every neuron and time step, the two voltages are compared before
 the reset, as the neuron compares them with its threshold.
 
-A spike that differs is a *flip*. If none of the neuron's inputs and none of its own spikes differed before,
-this population's rounding caused the flip. Each kind of rounding is then undone in turn (`flips`): the kind
-whose undoing restores the float network's spike is the cause. All other flips follow from *earlier* flips,
-upstream or of the neuron itself.
+A spike that differs is a *flip*; `flips` finds its cause.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -22,28 +19,25 @@ import numpy as np
 from ..base import Array, SimulationError, announce, freeze_arrays, progress_bar, record
 from ..execute.emulator import Emulator
 from ..ir import (
-    Connection,
     FoldedNetwork,
     IntNetwork,
     IntPopulation,
     Trace,
     as_steps,
-    fires,
     neuron_kind,
-    per_channel,
 )
 from .accuracy import Predictions, compare_predictions
 from .flips import (
-    CAUSES,
+    ALL_CAUSES,
     ONE_WEIGHT,
-    DrivenPopulation,
-    Sent,
-    driven_population,
-    recovery_margins,
-    synaptic_input,
+    Flip,
+    PairedRun,
+    count_causes,
+    earliest,
+    first_flip,
+    json_number,
 )
 
-SEVERAL, EARLIER = "several together", "earlier"
 VALUES_AT_ONCE = 2**24  # neurons * time steps * samples whose traces are kept in memory
 
 
@@ -100,62 +94,14 @@ class PopulationDrift:
         return {key: getattr(self, key) for key in MEASURES}
 
     def to_json(self) -> dict[str, Any]:
-        whole = {key: _json_number(value) for key, value in self.over_steps().items()}
+        whole = {key: json_number(value) for key, value in self.over_steps().items()}
         if not self.fires:
             whole["spike_agreement"] = None
-        steps = {key: [_json_number(value) for value in values] for key, values in self.steps().items()}
+        steps = {key: [json_number(value) for value in values] for key, values in self.steps().items()}
         return {**whole, "flips": dict(self.flips), "steps": steps}
 
 
-MEASURES = (
-    "spike_agreement",
-    "rate_float",
-    "rate_integer",
-    "voltage_error_rms",
-    "voltage_error_largest",
-    "threshold_distance_rms",
-    "near_threshold",
-)
-
-
-@record
-class Flip:
-    """A spike that differs: its place, both voltages and thresholds in the float network's unit, its cause.
-
-    `mended_by` lists each kind of rounding whose undoing restores the float network's spike, the one with
-    the largest margin first. The first is the cause; if there is none, several kinds act together.
-    """
-
-    population: str
-    sample: int
-    time_step: int
-    index: tuple[int, ...]
-    float_fires: bool
-    float_voltage: float
-    float_threshold: float
-    integer_voltage: float
-    integer_threshold: float
-    mended_by: tuple[str, ...]
-
-    @property
-    def cause(self) -> str:
-        return self.mended_by[0] if self.mended_by else SEVERAL
-
-    def to_json(self) -> dict[str, Any]:
-        numbers = {key: _json_number(value) if isinstance(value, float) else value
-                   for key, value in asdict(self).items()}  # fmt: skip
-        return {**numbers, "index": list(self.index), "mended_by": list(self.mended_by), "cause": self.cause}
-
-    def __str__(self) -> str:
-        float_does, integer_does = ("fires", "does not") if self.float_fires else ("does not fire", "does")
-        others = ", ".join(self.mended_by[1:])
-        also = f" (undoing {others} restores it too)" if others else ""
-        return (
-            f"{self.population}, sample {self.sample}, step {self.time_step}, neuron {list(self.index)}: "
-            f"the float network {float_does} at {self.float_voltage:.6g} against {self.float_threshold:.6g}, "
-            f"the integer network {integer_does} at {self.integer_voltage:.6g} "
-            f"against {self.integer_threshold:.6g}; cause: {self.cause}{also}"
-        )
+MEASURES = tuple(field.name for field in fields(PopulationDrift))[1:-1]  # all but its name and its flips
 
 
 @record
@@ -173,34 +119,6 @@ class Drift:
 
     def population(self, name: str) -> PopulationDrift:
         return next(population for population in self.populations if population.name == name)
-
-
-# ---- both networks ----------------------------------------------------------------------------
-
-
-@record
-class _PairedRun:
-    """Both networks on some samples: the spikes of every population, and where they differ."""
-
-    folded: FoldedNetwork
-    network: IntNetwork
-    real: Sent
-    integer: Sent
-    different: Sent
-
-    def driven(self, population: IntPopulation) -> tuple[DrivenPopulation, DrivenPopulation]:
-        """Return a population of the integer and of the float network, with their inputs."""
-        unit = ONE_WEIGHT * per_channel(self.network.scales[population.name], population.shape)
-        return (
-            driven_population(self.network, population.name, self.integer),
-            driven_population(self.folded, population.name, self.real, unit),
-        )
-
-    def of_sample(self, sample: int) -> _PairedRun:
-        def only(sent: Sent) -> Sent:
-            return {name: values[sample : sample + 1] for name, values in sent.items()}
-
-        return replace(self, real=only(self.real), integer=only(self.integer), different=only(self.different))
 
 
 def measure_drift(
@@ -221,14 +139,14 @@ def measure_drift(
     size = max(1, VALUES_AT_ONCE // (neurons * network.timesteps))
     starts = range(0, len(inputs), size)
     populations: dict[str, list[dict[str, Array]]] = {p.name: [] for p in network.layers}
-    flips = {name: Counter(dict.fromkeys((*CAUSES, SEVERAL, EARLIER), 0)) for name in populations}
+    flips = {name: Counter(dict.fromkeys(ALL_CAUSES, 0)) for name in populations}
     firsts, predictions = [], []
     emulator, executed = Emulator(folded), _executed(network, inputs, trace)
     for start in progress_bar("verify: drift")(starts):
         part = slice(start, start + size)
         run, predicted = _run(folded, network, inputs[part], emulator.run(inputs[part]), executed(part))
         predictions.append(predicted)
-        firsts.append(_first_flip(run, start))
+        firsts.append(first_flip(run, start))
         for population in network.layers:
             measures, causes = _measure(run, population)
             populations[population.name].append(measures)
@@ -240,7 +158,7 @@ def measure_drift(
             for name, parts in populations.items()
         ),
         predictions=compare_predictions(real, integer, labels),
-        first_flip=_earliest(network, firsts),
+        first_flip=earliest(network, firsts),
     )
 
 
@@ -282,11 +200,11 @@ def _part(trace: Trace, samples: slice) -> Trace:
 
 def _run(
     folded: FoldedNetwork, network: IntNetwork, inputs: Array, real: Trace, integer: Trace
-) -> tuple[_PairedRun, Array]:
+) -> tuple[PairedRun, Array]:
     """Return the spikes of both networks, and their predictions [float and integer, samples]."""
     given = {network.input.name: as_steps(inputs, network.input.shape, network.timesteps)}
     different = {name: spikes != integer.spikes[name] for name, spikes in real.spikes.items()}
-    run = _PairedRun(
+    run = PairedRun(
         folded=folded,
         network=network,
         real={**given, **real.spikes},
@@ -296,11 +214,11 @@ def _run(
     return run, np.stack([real.predictions, integer.predictions])
 
 
-def _measure(run: _PairedRun, population: IntPopulation) -> tuple[dict[str, Array], Counter[str]]:
+def _measure(run: PairedRun, population: IntPopulation) -> tuple[dict[str, Array], Counter[str]]:
     """Return the measures of a population, [samples, timesteps], RMS values still squared, and its flips."""
     name, (integer, real) = population.name, run.driven(population)
     voltage = real.voltages(run.real[name])
-    unit = _voltage_unit(run.network, population)
+    unit = run.voltage_unit(population)
     error = np.abs(integer.voltages(run.integer[name]) - voltage) / unit
     distance = np.abs(voltage - real.threshold)
     neurons = tuple(range(2, voltage.ndim))
@@ -315,92 +233,7 @@ def _measure(run: _PairedRun, population: IntPopulation) -> tuple[dict[str, Arra
             np.where(np.isfinite(distance), distance <= ONE_WEIGHT, np.nan), neurons
         ),
     }
-    return measures, _causes(run, population, integer, real)
-
-
-def _causes(
-    run: _PairedRun, population: IntPopulation, integer: DrivenPopulation, real: DrivenPopulation
-) -> Counter[str]:
-    """Count the flips by cause."""
-    different = run.different[population.name]
-    if not different.any():
-        return Counter()
-    places = np.nonzero(different & ~_affected(run, population))
-    wanted = run.real[population.name][places]
-    found = recovery_margins(integer, real, run.integer[population.name], places, wanted)
-    chosen = np.where(found.max(axis=0) >= 0, found.argmax(axis=0), len(CAUSES))
-    counts = Counter({name: int((chosen == row).sum()) for row, name in enumerate((*CAUSES, SEVERAL))})
-    return counts + Counter({EARLIER: int(different.sum()) - len(wanted)})
-
-
-def _affected(run: _PairedRun, population: IntPopulation) -> Array:
-    """[samples, timesteps, *shape]: whether a neuron has received, or sent in an earlier step, a flip."""
-    own = np.logical_or.accumulate(run.different[population.name], axis=1)
-    affected = np.zeros_like(own)
-    affected[:, 1:] = own[:, :-1]
-    for network in (run.folded, run.network):
-        entering = network.entering(population.name)
-        masks = [_weight_mask(c) for c in entering if run.different[c.source].any()]
-        if masks:
-            affected |= synaptic_input(masks, population, run.different) > 0
-    return np.logical_or.accumulate(affected, axis=1)
-
-
-def _weight_mask(connection: Connection) -> Connection:
-    """Replace every non-zero weight by one."""
-    synapse = connection.synapse
-    return replace(connection, synapse=replace(synapse, weight=synapse.weight != 0, exponent=0))
-
-
-def _first_flip(run: _PairedRun, start: int) -> Flip | None:
-    """Return the flip that is first in time, then by population, sample and neuron.
-
-    `start` is the index of the run's first sample.
-    """
-    names = [population.name for population in run.network.populations]
-    flips = {name: np.argwhere(run.different[name]) for name in names if run.different[name].any()}
-    if not flips:
-        return None
-    name = min(flips, key=lambda name: (flips[name][:, 1].min(), names.index(name)))
-    sample, step, *index = flips[name][flips[name][:, 1].argmin()].tolist()
-    flip = _explain(run.of_sample(sample), name, step, tuple(index))
-    return replace(flip, sample=start + sample)
-
-
-def _explain(run: _PairedRun, name: str, step: int, index: tuple[int, ...]) -> Flip:
-    """Explain a flip in a run of one sample that no earlier flip affects."""
-    population = run.network.layer(name)
-    integer, real = run.driven(population)
-    places = tuple(np.array([place]) for place in (0, step, *index))
-    at = (0, step, *index)
-    found = recovery_margins(integer, real, run.integer[name], places, run.real[name][places])[:, 0]
-    order = sorted(range(len(found)), key=lambda row: -found[row])
-    unit = float(np.broadcast_to(_voltage_unit(run.network, population), population.shape)[index])
-    return Flip(
-        population=name,
-        sample=0,
-        time_step=step,
-        index=index,
-        float_fires=bool(run.real[name][at]),
-        float_voltage=float(real.voltages(run.real[name])[at]) / unit,
-        float_threshold=float(real.at(places).threshold[0]) / unit,
-        integer_voltage=float(integer.voltages(run.integer[name])[at]) / unit,
-        integer_threshold=float(integer.at(places).threshold[0]) / unit,
-        mended_by=tuple(list(CAUSES)[row] for row in order if found[row] >= 0),
-    )
-
-
-def _earliest(network: IntNetwork, flips: Sequence[Flip | None]) -> Flip | None:
-    names = [population.name for population in network.populations]
-    found = [flip for flip in flips if flip is not None]
-    return min(found, key=lambda flip: (flip.time_step, names.index(flip.population)), default=None)
-
-
-def _voltage_unit(network: IntNetwork, population: IntPopulation) -> Array:
-    """Return the integer voltage of one real unit: 2**6 * scale; for a readout, times the time steps."""
-    summed = 1 if fires(population.neuron) else network.timesteps
-    unit: Array = ONE_WEIGHT * summed * per_channel(network.scales[population.name], population.shape)
-    return unit
+    return measures, count_causes(run, population, integer, real)
 
 
 def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
@@ -422,7 +255,3 @@ def _mean_where_finite(values: Array, axes: tuple[int, ...]) -> Array:
 
 def _root_mean_square(values: Array) -> float:
     return float(np.sqrt(np.mean(values**2)))
-
-
-def _json_number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -1,4 +1,9 @@
-"""Find the rounding error that flipped a spike.
+"""Find the rounding error that flipped a spike, and the first spike that differs.
+
+A spike that differs is a *flip*. If none of the neuron's inputs and none of its own spikes differed before,
+this population's rounding caused the flip. Each kind of rounding is then undone in turn: the kind whose
+undoing restores the float network's spike is the cause. All other flips follow from *earlier* flips, upstream
+or of the neuron itself.
 
 Multiplied by 2**6 * scale of their channel, the real numbers of a float neuron are in units of the integer
 state. Float and integer neurons then obey the same equation (`ir.Membrane`), and one kind of rounded number
@@ -7,15 +12,28 @@ at a time can be replaced by its exact value (`recovery_margins`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from ..base import Array, record
 from ..execute.reference import gather
-from ..ir import STATE_EXPONENT, AnyNetwork, Connection, Membrane, Population, membrane
+from ..ir import (
+    STATE_EXPONENT,
+    AnyNetwork,
+    Connection,
+    FoldedNetwork,
+    IntNetwork,
+    IntPopulation,
+    Membrane,
+    Population,
+    fires,
+    membrane,
+    per_channel,
+)
 
 CAUSES = {  # a kind of rounding, and the parts of a `DrivenPopulation` that it changes
     "weight": ("synapses",),
@@ -23,10 +41,59 @@ CAUSES = {  # a kind of rounding, and the parts of a `DrivenPopulation` that it 
     "threshold": ("threshold",),
     "leak": ("decay_current", "decay_voltage"),  # rounding of the register, and truncation in every step
 }
+SEVERAL, EARLIER = "several together", "earlier"
+ALL_CAUSES = (*CAUSES, SEVERAL, EARLIER)
 ONE_WEIGHT = 2**STATE_EXPONENT  # one unit of weight or threshold, in units of the state
 
 Sent = Mapping[str, Array]  # by population, the values it sends: [samples, timesteps, *shape]
 Places = tuple[Array, ...]  # (sample, step, *index) of some neurons, as returned by np.nonzero
+
+
+@record
+class Flip:
+    """A spike that differs: its place, both voltages and thresholds in the float network's unit, its cause.
+
+    `mended_by` lists each kind of rounding whose undoing restores the float network's spike, the one with
+    the largest margin first. The first is the cause; if there is none, several kinds act together.
+    """
+
+    population: str
+    sample: int
+    time_step: int
+    index: tuple[int, ...]
+    float_fires: bool
+    float_voltage: float
+    float_threshold: float
+    integer_voltage: float
+    integer_threshold: float
+    mended_by: tuple[str, ...]
+
+    @property
+    def cause(self) -> str:
+        return self.mended_by[0] if self.mended_by else SEVERAL
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {key: json_number(value) if isinstance(value, float) else value
+                   for key, value in asdict(self).items()}  # fmt: skip
+        return {**numbers, "index": list(self.index), "mended_by": list(self.mended_by), "cause": self.cause}
+
+    def __str__(self) -> str:
+        float_does, integer_does = ("fires", "does not") if self.float_fires else ("does not fire", "does")
+        others = ", ".join(self.mended_by[1:])
+        also = f" (undoing {others} restores it too)" if others else ""
+        return (
+            f"{self.population}, sample {self.sample}, step {self.time_step}, neuron {list(self.index)}: "
+            f"the float network {float_does} at {self.float_voltage:.6g} against {self.float_threshold:.6g}, "
+            f"the integer network {integer_does} at {self.integer_voltage:.6g} "
+            f"against {self.integer_threshold:.6g}; cause: {self.cause}{also}"
+        )
+
+
+def json_number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+# ---- one population ---------------------------------------------------------------------------
 
 
 @record
@@ -109,3 +176,117 @@ def recovery_margins(
         voltage = mixed.voltages(common)[np.arange(len(wanted)), places[1]]
         row[:] = np.where((voltage > mixed.threshold) == wanted, np.abs(voltage - mixed.threshold), -1.0)
     return found
+
+
+# ---- both networks ----------------------------------------------------------------------------
+
+
+@record
+class PairedRun:
+    """Both networks on some samples: the spikes of every population, and where they differ."""
+
+    folded: FoldedNetwork
+    network: IntNetwork
+    real: Sent
+    integer: Sent
+    different: Sent
+
+    def driven(self, population: IntPopulation) -> tuple[DrivenPopulation, DrivenPopulation]:
+        """Return a population of the integer and of the float network, with their inputs."""
+        unit = ONE_WEIGHT * per_channel(self.network.scales[population.name], population.shape)
+        return (
+            driven_population(self.network, population.name, self.integer),
+            driven_population(self.folded, population.name, self.real, unit),
+        )
+
+    def voltage_unit(self, population: IntPopulation) -> Array:
+        """Return the integer voltage of one real unit: 2**6 * scale; for a readout, times the time steps."""
+        summed = 1 if fires(population.neuron) else self.network.timesteps
+        unit: Array = (
+            ONE_WEIGHT * summed * per_channel(self.network.scales[population.name], population.shape)
+        )
+        return unit
+
+    def of_sample(self, sample: int) -> PairedRun:
+        def only(sent: Sent) -> Sent:
+            return {name: values[sample : sample + 1] for name, values in sent.items()}
+
+        return replace(self, real=only(self.real), integer=only(self.integer), different=only(self.different))
+
+
+def count_causes(
+    run: PairedRun, population: IntPopulation, integer: DrivenPopulation, real: DrivenPopulation
+) -> Counter[str]:
+    """Count the flips by cause."""
+    different = run.different[population.name]
+    if not different.any():
+        return Counter()
+    places = np.nonzero(different & ~_affected(run, population))
+    wanted = run.real[population.name][places]
+    found = recovery_margins(integer, real, run.integer[population.name], places, wanted)
+    chosen = np.where(found.max(axis=0) >= 0, found.argmax(axis=0), len(CAUSES))
+    counts = Counter({name: int((chosen == row).sum()) for row, name in enumerate((*CAUSES, SEVERAL))})
+    return counts + Counter({EARLIER: int(different.sum()) - len(wanted)})
+
+
+def _affected(run: PairedRun, population: IntPopulation) -> Array:
+    """[samples, timesteps, *shape]: whether a neuron has received, or sent in an earlier step, a flip."""
+    own = np.logical_or.accumulate(run.different[population.name], axis=1)
+    affected = np.zeros_like(own)
+    affected[:, 1:] = own[:, :-1]
+    for network in (run.folded, run.network):
+        entering = network.entering(population.name)
+        masks = [_weight_mask(c) for c in entering if run.different[c.source].any()]
+        if masks:
+            affected |= synaptic_input(masks, population, run.different) > 0
+    return np.logical_or.accumulate(affected, axis=1)
+
+
+def _weight_mask(connection: Connection) -> Connection:
+    """Replace every non-zero weight by one."""
+    synapse = connection.synapse
+    return replace(connection, synapse=replace(synapse, weight=synapse.weight != 0, exponent=0))
+
+
+def first_flip(run: PairedRun, start: int) -> Flip | None:
+    """Return the flip that is first in time, then by population, sample and neuron.
+
+    `start` is the index of the run's first sample.
+    """
+    names = [population.name for population in run.network.populations]
+    flips = {name: np.argwhere(run.different[name]) for name in names if run.different[name].any()}
+    if not flips:
+        return None
+    name = min(flips, key=lambda name: (flips[name][:, 1].min(), names.index(name)))
+    sample, step, *index = flips[name][flips[name][:, 1].argmin()].tolist()
+    flip = _explain(run.of_sample(sample), name, step, tuple(index))
+    return replace(flip, sample=start + sample)
+
+
+def _explain(run: PairedRun, name: str, step: int, index: tuple[int, ...]) -> Flip:
+    """Explain a flip in a run of one sample that no earlier flip affects."""
+    population = run.network.layer(name)
+    integer, real = run.driven(population)
+    places = tuple(np.array([place]) for place in (0, step, *index))
+    at = (0, step, *index)
+    found = recovery_margins(integer, real, run.integer[name], places, run.real[name][places])[:, 0]
+    order = sorted(range(len(found)), key=lambda row: -found[row])
+    unit = float(np.broadcast_to(run.voltage_unit(population), population.shape)[index])
+    return Flip(
+        population=name,
+        sample=0,
+        time_step=step,
+        index=index,
+        float_fires=bool(run.real[name][at]),
+        float_voltage=float(real.voltages(run.real[name])[at]) / unit,
+        float_threshold=float(real.at(places).threshold[0]) / unit,
+        integer_voltage=float(integer.voltages(run.integer[name])[at]) / unit,
+        integer_threshold=float(integer.at(places).threshold[0]) / unit,
+        mended_by=tuple(list(CAUSES)[row] for row in order if found[row] >= 0),
+    )
+
+
+def earliest(network: IntNetwork, flips: Sequence[Flip | None]) -> Flip | None:
+    names = [population.name for population in network.populations]
+    found = [flip for flip in flips if flip is not None]
+    return min(found, key=lambda flip: (flip.time_step, names.index(flip.population)), default=None)

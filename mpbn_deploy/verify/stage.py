@@ -6,16 +6,11 @@ spike and voltage that it reports.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import torch
-from torch import nn
 
 from ..base import HANG_SECONDS, Array, announce, progress_bar, record
 from ..data import Split
@@ -24,7 +19,7 @@ from ..execute.cluster import Cluster
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, Trace, as_steps, bounds
-from ..nn import LIF, SpikingNetwork
+from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .accuracy import Accuracy, measure_accuracy
 from .comparison import (
@@ -39,16 +34,8 @@ from .comparison import (
 )
 from .drift import Drift, measure_drift
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
+from .folding import FoldCheck, check_fold
 from .twin import TwinExecutor
-
-
-@record
-class FoldCheck:
-    """The trained PyTorch model compared with the folded network, both in float64."""
-
-    spikes_compared: int
-    spikes_mismatched: int
-    largest_output_difference: float
 
 
 @record
@@ -202,45 +189,6 @@ def _check_floating_point(
         return check(folded, inputs, progress=progress, expected=expected)
     parts = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
     return join_floating_checks([part for _, part in parts])
-
-
-def check_fold(
-    model: SpikingNetwork, folded: FoldedNetwork, inputs: Array, real: Callable[[], Trace] | None = None
-) -> FoldCheck:
-    """Count the spikes in which the folded network differs from the PyTorch module.
-
-    Layers are matched by their path in the module; a layer that is called twice is left out. `real` returns
-    the trace of the folded network, to avoid computing it twice.
-    """
-    announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
-    spikes, logits = trained_spikes(model, inputs)
-    got = simulate(folded, inputs) if real is None else real()
-    names = [name for name in spikes if name in got.spikes and f"{name}@2" not in got.spikes]
-    return FoldCheck(
-        spikes_compared=sum(spikes[name].size for name in names),
-        spikes_mismatched=sum(int(np.count_nonzero(spikes[name] != got.spikes[name])) for name in names),
-        largest_output_difference=float(np.abs(logits - got.outputs).max()),
-    )
-
-
-def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:
-    """Return the spikes [samples, timesteps, *shape] of every LIF, by its path, and the logits in float64."""
-    model = copy.deepcopy(model).double().eval()
-    spikes: dict[str, Array] = {}
-
-    def recorder(name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
-        def keep(module: nn.Module, given: Any, sent: torch.Tensor) -> None:
-            stepped = sent.view(model.timesteps, -1, *sent.shape[1:]).transpose(0, 1)
-            spikes[name] = stepped.numpy().astype(bool)
-
-        return keep
-
-    for name, module in model.body.named_modules():
-        if isinstance(module, LIF):
-            module.register_forward_hook(recorder(name))
-    with torch.no_grad():
-        logits: Array = model(torch.tensor(np.asarray(inputs, np.float64))).numpy()
-    return spikes, logits
 
 
 # ---- JSON -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from mpbn_deploy.execute.emulator import Emulator, emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.fit import measure
-from mpbn_deploy.verify import comparison, floating, stage
+from mpbn_deploy.verify import comparison, floating, folding, stage
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def executed(monkeypatch):
         return simulate(network, inputs)
 
     monkeypatch.setattr(Emulator, "run", emulated)
-    for module in (comparison, floating, stage):
+    for module in (comparison, floating, folding, stage):
         monkeypatch.setattr(module, "simulate", simulated)
     return counts
 

@@ -71,9 +71,9 @@ from mpbn_deploy.report.svg import decades, element, population_colors, short, t
 from mpbn_deploy.verify import Drift, Mismatch, verify
 from mpbn_deploy.verify.accuracy import Accuracy, Predictions
 from mpbn_deploy.verify.comparison import Comparison
-from mpbn_deploy.verify.drift import Flip
+from mpbn_deploy.verify.flips import Flip
 from mpbn_deploy.verify.floating import FloatingCheck
-from mpbn_deploy.verify.stage import FoldCheck
+from mpbn_deploy.verify.folding import FoldCheck
 
 LOIHI2 = load_profile("loihi2")
 NOTHING_KNOWN = HardwareProfile(name="riddle", title="?", description="?", limits={})

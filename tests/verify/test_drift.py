@@ -35,8 +35,8 @@ from mpbn_deploy.ir import (
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.verify import accuracy as accuracy_module, drift as drift_module, verify
 from mpbn_deploy.verify.accuracy import accuracy_text, compare_predictions, measure_accuracy
-from mpbn_deploy.verify.drift import EARLIER, MEASURES, SEVERAL, measure_drift
-from mpbn_deploy.verify.flips import CAUSES
+from mpbn_deploy.verify.drift import MEASURES, measure_drift
+from mpbn_deploy.verify.flips import CAUSES, EARLIER, SEVERAL
 from mpbn_deploy.verify.text import drift_table, drift_text
 
 LOIHI2 = load_profile("loihi2")

@@ -22,7 +22,7 @@ from mpbn_deploy.quantize import quantize
 from mpbn_deploy.verify import compare, verify
 from mpbn_deploy.verify.comparison import Compared, Comparison, join_comparisons
 from mpbn_deploy.verify.floating import FloatingCheck, join_floating_checks
-from mpbn_deploy.verify.stage import check_fold
+from mpbn_deploy.verify.folding import check_fold
 from mpbn_deploy.verify.text import verify_text
 
 
