@@ -106,12 +106,11 @@ def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[
     time. Real numbers are computed in float32, because calibration tolerates a few different spikes.
     """
     layer = _layer(network, network.layer(name), torch.float32)
-    shapes = {p.name: p.shape for p in network.populations}
     sources = {current.connection.source for current in layer.currents}
     spikes, voltages = [], []
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, min(len(sent[source]) for source in sources), RESPONSE_CHUNK):
-            chunk = {s: _sent(sent[s][start : start + RESPONSE_CHUNK], shapes[s]) for s in sources}
+            chunk = {s: _sent(sent[s][start : start + RESPONSE_CHUNK], network.shapes[s]) for s in sources}
             once = {c: c(chunk[c.connection.source].values) for c in layer.currents
                     if chunk[c.connection.source].constant}  # fmt: skip
             membranes = _Membranes(layer, chunk[next(iter(sources))].samples)
@@ -326,7 +325,8 @@ def _run(
             if found is not None and neurons.peak is not None:
                 before = found.get(neurons.layer.name, 0.0)
                 found[neurons.layer.name] = np.maximum(before, neurons.peak.numpy())
-        _free(network, block[-1].name, sent)
+        for name in set(sent) - network.sources_after(block[-1].name) - {network.output.name}:
+            del sent[name]
     last, end = network.output.name, _as_numbers(network, membranes[-1].voltage).numpy()
     outputs = outputs_of(network, {last: _by_sample(sent[last].values)}, {last: end[:, None]})
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs)
@@ -388,15 +388,6 @@ def _zeros(size: Shape, kind: torch.dtype) -> Tensor:
         return torch.zeros(size, dtype=kind)
     *others, channels, height, width = size
     return torch.zeros(*others, height, width, channels, dtype=kind).movedim(-1, -3)
-
-
-def _free(network: AnyNetwork, done: str, sent: dict[str, _Sent]) -> None:
-    """Delete spikes that no later population reads."""
-    names = [population.name for population in network.populations]
-    later = set(names[names.index(done) + 1 :])
-    read = {c.source for c in network.connections if c.target in later} | {names[-1]}
-    for name in set(sent) - read:
-        del sent[name]
 
 
 def apply_weight(synapse: Synapse, weight: Tensor, values: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def _problems(activity: Activity, network: IntNetwork) -> list[str]:
         problems.append(f"{activity.samples} samples; at least one is needed")
     if activity.timesteps != network.timesteps:
         problems.append(f"{activity.timesteps} time steps; the network has {network.timesteps}")
-    shapes = {population.name: population.shape for population in network.populations}
+    shapes = network.shapes
     problems += [f"{name}: no such population" for name in activity.spikes if name not in shapes]
     problems += [f"{name}: activity missing" for name in shapes if name not in activity.spikes]
     for name, values in activity.spikes.items():
@@ -115,7 +115,7 @@ def operations_per_neuron(
 ) -> dict[str, Array]:
     """Return, by connection label, the operations at each target neuron over all samples."""
     check_activity(activity, network)
-    shapes = {population.name: population.shape for population in network.populations}
+    shapes = network.shapes
     found = {}
     for label, connections in _group_by_label(network.connections).items():
         source, target = connections[0].source, connections[0].target
@@ -157,7 +157,7 @@ def multiplications(network: IntNetwork) -> int:
     By convention, weights of a fully connected layer count once, and kernels once per output position,
     including borders and zeros. Layers that differ only in delay are one layer.
     """
-    shapes = {population.name: population.shape for population in network.populations}
+    shapes = network.shapes
     total = 0
     for connections in _group_by_label(network.connections).values():
         source, target = shapes[connections[0].source], shapes[connections[0].target]

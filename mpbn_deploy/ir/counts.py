@@ -51,8 +51,7 @@ def connection_synapses(network: IntNetwork, connection: Connection) -> int:
 
 
 def _shapes(network: IntNetwork, connection: Connection) -> tuple[Shape, Shape]:
-    shapes = {population.name: population.shape for population in network.populations}
-    return shapes[connection.source], shapes[connection.target]
+    return network.shapes[connection.source], network.shapes[connection.target]
 
 
 # ---- of a synapse -----------------------------------------------------------------------------

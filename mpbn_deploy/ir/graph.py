@@ -96,6 +96,26 @@ class Network(Generic[NeuronT]):
         hops = [(c.source, c.target, c.delay) for c in self.connections]
         return hops == [(a.name, b.name, 0) for a, b in pairwise(self.populations)]
 
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        return {population.name: population.shape for population in self.populations}
+
+    @property
+    def order(self) -> dict[str, int]:
+        """The place of each population: 0 for the input."""
+        return {population.name: place for place, population in enumerate(self.populations)}
+
+    @property
+    def feedback(self) -> list[Connection]:
+        """The connections from a population to itself or to an earlier one."""
+        order = self.order
+        return [c for c in self.connections if order[c.source] >= order[c.target]]
+
+    def sources_after(self, name: str) -> set[str]:
+        """Return the populations whose spikes some population after this one reads."""
+        order = self.order
+        return {c.source for c in self.connections if order[c.target] > order[name]}
+
     def population(self, name: str) -> Population[Input | NeuronT]:
         return next(population for population in self.populations if population.name == name)
 

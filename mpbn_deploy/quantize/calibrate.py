@@ -88,7 +88,6 @@ def calibrate(
     wanted: dict[str, Array] = {folded.input.name: np.asarray(inputs)}
     found = dict(wanted)
     wanted |= recurrent_spikes(folded, inputs)
-    names = [population.name for population in folded.populations]
     for population in track(folded.layers, "calibrate", len(folded.layers), quiet_seconds=QUIET_SECONDS):
         name = population.name
         real = respond(folded, name, wanted)
@@ -99,26 +98,22 @@ def calibrate(
         network = _mixed(network, trial, name, better)
         wanted[name] = real[0]
         found[name] = np.where(per_channel(better, population.shape), fitted[0], plain[0])
-        drop_unused(folded, names, name, wanted, found)
+        drop_unused(folded, name, wanted, found)
     return network
 
 
 def recurrent_spikes(folded: FoldedNetwork, inputs: Array) -> dict[str, Array]:
     """Return the float network's spikes of populations that feed back into themselves or earlier ones."""
-    place = {population.name: index for index, population in enumerate(folded.populations)}
-    backward = {c.source for c in folded.connections if place[c.source] >= place[c.target]}
-    if not backward:
+    if not folded.feedback:
         return {}
     spikes = emulate(folded, inputs).spikes
-    return {name: spikes[name] for name in backward}
+    return {connection.source: spikes[connection.source] for connection in folded.feedback}
 
 
-def drop_unused(folded: FoldedNetwork, names: list[str], done: str, *activities: dict[str, Array]) -> None:
+def drop_unused(folded: FoldedNetwork, done: str, *activities: dict[str, Array]) -> None:
     """Drop spikes that no later population reads, so that memory holds only a few layers."""
-    later = names[names.index(done) + 1 :]
-    read = {c.source for c in folded.connections if c.target in later}
     for activity in activities:
-        for name in set(activity) - read:
+        for name in set(activity) - folded.sources_after(done):
             del activity[name]
 
 
@@ -210,7 +205,7 @@ def _fit_weights(
 
     Connections with many weights come last, because they can compensate the errors of the others.
     """
-    shapes = {p.name: p.shape for p in folded.populations}
+    shapes = folded.shapes
     exact = [torch.tensor(c.synapse.weight).flatten(1) for c in entering]
     taken, wanted = [], torch.zeros(())
     for connection, weight in zip(entering, exact, strict=True):

@@ -55,13 +55,11 @@ def describe_structure(network: IntNetwork, formats: Formats) -> str:
 
 
 def _check_trainable(network: IntNetwork) -> None:
-    place = {p.name: index for index, p in enumerate(network.populations)}
-    for connection in network.connections:
-        if place[connection.source] >= place[connection.target]:
-            raise QuantizeError(
-                f"{connection.label}: a recurrent connection; quantization-aware training needs a "
-                "feed-forward network."
-            )
+    if feedback := network.feedback:
+        raise QuantizeError(
+            f"{feedback[0].label}: a recurrent connection; quantization-aware training needs a feed-forward "
+            "network."
+        )
     for population in network.layers:
         if membrane(population.neuron, 1).decay_current.kept:
             raise QuantizeError(

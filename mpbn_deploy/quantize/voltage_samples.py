@@ -88,7 +88,6 @@ def threshold_range(folded: FoldedNetwork, population: Population[FloatLif]) -> 
 
 def _measure(folded: FoldedNetwork, inputs: Array) -> dict[str, VoltageSamples]:
     sent = {folded.input.name: inputs, **recurrent_spikes(folded, inputs)}
-    names = [population.name for population in folded.populations]
     found = {}
     for population in folded.layers:
         name = population.name
@@ -96,7 +95,7 @@ def _measure(folded: FoldedNetwork, inputs: Array) -> dict[str, VoltageSamples]:
         if (lif := spiking(population)) is not None:
             found[name] = _measure_population(folded, lif, sent, spikes)
         sent[name] = spikes
-        drop_unused(folded, names, name, sent)
+        drop_unused(folded, name, sent)
     return found
 
 
@@ -106,12 +105,11 @@ def _measure_population(
     entering, neuron = folded.entering(population.name), population.neuron
     if not has_places(population.shape, entering):
         return simulated_voltages(folded, population)
-    shapes = {p.name: p.shape for p in folded.populations}
     places = draw_places(len(spikes), folded.timesteps, population.shape[1:], ROWS)
     fires = at_places(spikes, places)
     currents = torch.zeros(fires.shape[0] * fires.shape[1], fires.shape[2], dtype=torch.float64)
     for c in entering:
-        arriving = inputs_at(c, sent[c.source], shapes[c.source], places, folded.timesteps)
+        arriving = inputs_at(c, sent[c.source], folded.shapes[c.source], places, folded.timesteps)
         currents += current(torch.tensor(c.synapse.weight).flatten(1), arriving)
     bias, *ends = (
         neurons_at(values, population.shape, places)

@@ -56,8 +56,7 @@ def network_diagram(content: ReportContent) -> Markup:
     for row, population in enumerate(network.populations):
         parts.append(_box(population, row, (left, width), colors.get(population.name, "var(--muted)")))
         parts.append(group(_columns(_facts(content, population), _middle(row) + 4, width)))
-    rows = {population.name: row for row, population in enumerate(network.populations)}
-    bundled = bundles(network)
+    rows, bundled = network.order, bundles(network)
     parts += [_straight(bundled[c], rows[c.source], left) for c in straight]
     parts += [_lane(bundled[c], _ports(c, rows), lane, left) for c, lane in lanes]
     label = f"Diagram of populations and connections, from {network.input.name} to {network.output.name}"
@@ -79,7 +78,7 @@ def bundles(network: IntNetwork) -> dict[Connection, list[Connection]]:
 
 def split_connections(network: IntNetwork) -> tuple[list[Connection], Lanes]:
     """Return the straight connections, at most one per row, and all others with their lanes."""
-    rows = {population.name: row for row, population in enumerate(network.populations)}
+    rows = network.order
     straight: dict[str, Connection] = {}
     others: list[Connection] = []
     for connection in bundles(network):

@@ -253,11 +253,11 @@ def first_flip(run: PairedRun, start: int) -> Flip | None:
 
     `start` is the index of the run's first sample.
     """
-    names = [population.name for population in run.network.populations]
-    flips = {name: np.argwhere(run.different[name]) for name in names if run.different[name].any()}
+    order = run.network.order
+    flips = {name: np.argwhere(run.different[name]) for name in order if run.different[name].any()}
     if not flips:
         return None
-    name = min(flips, key=lambda name: (flips[name][:, 1].min(), names.index(name)))
+    name = min(flips, key=lambda name: (flips[name][:, 1].min(), order[name]))
     sample, step, *index = flips[name][flips[name][:, 1].argmin()].tolist()
     flip = _explain(run.of_sample(sample), name, step, tuple(index))
     return replace(flip, sample=start + sample)
@@ -287,6 +287,5 @@ def _explain(run: PairedRun, name: str, step: int, index: tuple[int, ...]) -> Fl
 
 
 def earliest(network: IntNetwork, flips: Sequence[Flip | None]) -> Flip | None:
-    names = [population.name for population in network.populations]
     found = [flip for flip in flips if flip is not None]
-    return min(found, key=lambda flip: (flip.time_step, names.index(flip.population)), default=None)
+    return min(found, key=lambda flip: (flip.time_step, network.order[flip.population]), default=None)

@@ -222,9 +222,8 @@ LAYER_RULES: tuple[Rule, ...] = (
 
 
 def _kernels(design: Design) -> Iterator[Kernel]:
-    shapes = {population.name: population.shape for population in design.network.populations}
     for connection in design.network.connections:
-        synapse, shape = connection.synapse, shapes[connection.source]
+        synapse, shape = connection.synapse, design.network.shapes[connection.source]
         match synapse:
             case Conv2d():
                 yield Kernel(

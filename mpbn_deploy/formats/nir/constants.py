@@ -76,9 +76,7 @@ def bias_carriers(network: FoldedNetwork, population: FloatPopulation) -> list[C
 
 def main_first(network: FoldedNetwork, target: str) -> list[Connection]:
     """Return the connections into a population, the main path (from the latest population) before skips."""
-    place = {population.name: index for index, population in enumerate(network.populations)}
-    entering = network.entering(target)
-    return sorted(entering, key=lambda c: (c.delay > 0, -place[c.source]))
+    return sorted(network.entering(target), key=lambda c: (c.delay > 0, -network.order[c.source]))
 
 
 def needs_constant(network: FoldedNetwork, population: FloatPopulation) -> bool:

@@ -213,7 +213,7 @@ def as_integers(path: Path, real: FoldedNetwork, entries: Mapping[str, Any]) -> 
             connections=tuple(_integer_connection(path, c, entries["exponents"]) for c in real.connections),
             timesteps=real.timesteps,
             scales={
-                str(name): _scales(path, str(name), values, {p.name: p.shape for p in real.populations})
+                str(name): _scales(path, str(name), values, real.shapes)
                 for name, values in entries["scales"].items()
             },
         )

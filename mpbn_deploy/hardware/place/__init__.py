@@ -4,7 +4,7 @@
 tile, the core count, a lower bound and the peak resource use of each layer, and the problems found. The
 `placement` entry of a profile selects how the chip fills its cores.
 
-    stage             place: selects the placer of a profile
+    stage             place: selects the placer of a profile; "unknown", core allocation not documented
     records           PlacedLayer, Placement, Problem; division of a shape into tiles
     capacities        the capacity of a core or network for a resource
 
@@ -22,7 +22,6 @@ tile, the core count, a lower bound and the peak resource use of each layer, and
     crossbar          "crossbar", axons x neurons (TrueNorth); axons counts axons per input
     layer_per_core    "layers", one layer per core (Speck)
     single_core       "whole", one core for the whole network (Xylo)
-    unknown           "unknown", core allocation not documented
     linkage           the source neurons that a tile reads; shared with fit
 
 Receptive fields and synapse counts of single neurons come from ir (`Axis`, `count_synapses`).

@@ -49,7 +49,7 @@ class WeightRange:
 def weights_into(network: IntNetwork, target: str) -> WeightRange:
     """Summarize all connections into a population; a neuron has the same axon values for all of them."""
     entering = [connection.synapse for connection in network.entering(target)]
-    channels = next(population.shape[0] for population in network.populations if population.name == target)
+    channels = network.shapes[target][0]
     least = min(synapse.exponent for synapse in entering)
     rows = [(s.weight.astype(np.int64) << (s.exponent - least)).reshape(channels, -1) for s in entering]
     shift = min((trailing_zeros(row) for row in rows if row.any()), default=0)

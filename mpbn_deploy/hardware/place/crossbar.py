@@ -85,7 +85,7 @@ def place_crossbar(network: IntNetwork, profile: HardwareProfile, tiling: Tiling
     for _ in range(MOST_PASSES):
         placed = _place_all(layers, demands)
         tiles = [layer.tile for layer, _ in placed]
-        if tiles == before or not _has_feedback(network):
+        if tiles == before or not network.feedback:
             problems = [problem for _, found in placed for problem in found]
             break
         before = tiles
@@ -104,11 +104,6 @@ def _layer(network: IntNetwork, population: IntPopulation, profile: HardwareProf
         axons_per_input=axons_per_input(weights, profile),
         profile=profile,
     )
-
-
-def _has_feedback(network: IntNetwork) -> bool:
-    order = {population.name: index for index, population in enumerate(network.populations)}
-    return any(order[c.source] >= order[c.target] for c in network.connections)
 
 
 def _place_all(layers: Sequence[_Layer], demands: Demands) -> list[tuple[PlacedLayer, list[Problem]]]:

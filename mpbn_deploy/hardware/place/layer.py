@@ -91,7 +91,7 @@ class Layer:
 
 def build_layers(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
     """Describe all populations but the input, which takes no core: its values arrive as messages."""
-    shapes = {population.name: population.shape for population in network.populations}
+    shapes = network.shapes
     joined = list(_merge_rows(network.connections))
     limits = {k.removeprefix(CORE): v.value for k, v in profile.limits.items() if k.startswith(CORE)}
     widths = profile.allowed("core.stored_index_bits")

@@ -52,11 +52,10 @@ def place_layers(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) 
 
 def _use(network: IntNetwork, population: IntPopulation) -> Use:
     """Count the words of a population and its incoming synapses."""
-    shapes = {p.name: p.shape for p in network.populations}
     channels, height, width = as_map(population.shape)
     entering = _distinct_synapses(network, population.name)
     return {
-        "kernel_words": sum(_kernel_words(c.synapse, shapes[c.source], channels) for c in entering),
+        "kernel_words": sum(_kernel_words(c.synapse, network.shapes[c.source], channels) for c in entering),
         "neuron_words": channels * _next_power_of_two(height) * _next_power_of_two(width),
         "bias_words": channels if neuron_bias(population.neuron).any() else 0,
     }
@@ -150,13 +149,15 @@ def _unsupported_layers(network: IntNetwork) -> Iterator[Problem]:
         labels = [connection.label for connection in _distinct_synapses(network, population.name)]
         if len(labels) > 1:
             found = f"{len(labels)} different incoming synapses ({', '.join(dict.fromkeys(labels))})"
-            yield _problem(population.name, f"{found}; a core has one convolution. Use a single synapse.")
+            yield Problem(
+                where=population.name, message=f"{found}; a core has one convolution. Use a single synapse."
+            )
         bias = np.broadcast_to(neuron_bias(population.neuron), population.shape)
         bias = bias.reshape(population.shape[0], -1)
         if (bias != bias[:, :1]).any():
             found = "biases differ within a channel; a core has one bias per channel"
             advice = "Use channel-wise MPBN, and no padding if the layer reads a normalized input"
-            yield _problem(population.name, f"{found}. {advice}.")
+            yield Problem(where=population.name, message=f"{found}. {advice}.")
 
 
 def _unplaced(
@@ -169,13 +170,15 @@ def _unplaced(
     """Find layers too large for every core, and layers for which no core is left."""
     for index, layer in enumerate(layers):
         if not fitting[index]:
-            yield _problem(layer.name, _too_large(layer.use, cores, profile))
+            yield Problem(where=layer.name, message=_too_large(layer.use, cores, profile))
         elif index not in chosen:
             competing, wanted = competing_layers(index, fitting, chosen)
             names = ", ".join(layers[rival].name for rival in competing)
             numbers = ", ".join(map(str, wanted))
             found = f"no core left: {len(competing)} layers ({names}) compete for cores {numbers}"
-            yield _problem(layer.name, f"{found} of {profile.name}. Use fewer or smaller layers.")
+            yield Problem(
+                where=layer.name, message=f"{found} of {profile.name}. Use fewer or smaller layers."
+            )
 
 
 def _too_large(use: Use, cores: Cores, profile: HardwareProfile) -> str:
@@ -190,7 +193,3 @@ def _too_large(use: Use, cores: Cores, profile: HardwareProfile) -> str:
         f"{found}; cores of {profile.name} have at most {most}{together}. "
         "Use fewer channels, smaller kernels or smaller maps."
     )
-
-
-def _problem(where: str, message: str) -> Problem:
-    return Problem(where=where, message=message)

@@ -62,7 +62,7 @@ class Link:
 
 def links(network: IntNetwork, target: str, *, by_delay: bool = False) -> list[Link]:
     """Group the synapses into a population by source; with `by_delay`, by source and delay."""
-    shapes = {population.name: population.shape for population in network.populations}
+    shapes = network.shapes
     synapses: dict[tuple[str, int, bool], list[Dense | Conv2d]] = {}
     for connection in network.entering(target):
         synapse, delay = connection.synapse, connection.delay if by_delay else 0

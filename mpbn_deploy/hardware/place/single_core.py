@@ -58,12 +58,12 @@ def place_whole(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -
 
 def _use(network: IntNetwork, name: str) -> Use:
     """Count the neurons of a population, and the synapses into it from hidden neurons."""
-    sizes = {population.name: population.size for population in network.populations}
+    neurons = network.layer(name).size
     if name == network.output.name:
-        return {"outputs": sizes[name]}
+        return {"outputs": neurons}
     entering = network.entering(name)
     weights = sum(connection_synapses(network, c) for c in entering if c.source != network.input.name)
-    return {"hidden": sizes[name], "synapses": weights}
+    return {"hidden": neurons, "synapses": weights}
 
 
 # ---- problems -----------------------------------------------------------------------------------

@@ -10,12 +10,18 @@ from ...ir import IntNetwork, Lif, Neuron, Readout
 from ..profile import HardwareProfile
 from .crossbar import place_crossbar
 from .layer_per_core import place_layers
-from .records import Placement, Tiling
+from .records import PlacedLayer, Placement, Tiling
 from .single_core import place_whole
-from .unknown import place_unknown
 from .word_memory import place_words
 
 Placer = Callable[[IntNetwork, HardwareProfile, Tiling], Placement]
+
+
+def place_unknown(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
+    """Return every population undivided and without resource use, for undocumented core allocations."""
+    layers = [PlacedLayer(name=p.name, shape=p.shape, tile=p.shape, use={}) for p in network.layers]
+    return Placement(kind="unknown", layers=tuple(layers))
+
 
 # The placer for each `placement` of a profile.
 PLACERS: dict[str, Placer] = {
