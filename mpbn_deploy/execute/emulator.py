@@ -111,12 +111,10 @@ def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, min(len(sent[source]) for source in sources), RESPONSE_CHUNK):
             chunk = {s: _sent(sent[s][start : start + RESPONSE_CHUNK], network.shapes[s]) for s in sources}
-            once = {c: c(chunk[c.connection.source].values) for c in layer.currents
-                    if chunk[c.connection.source].constant}  # fmt: skip
+            once = _constant_currents([layer], chunk)
             membranes = _Membranes(layer, chunk[next(iter(sources))].samples)
-            steps = [
-                membranes.step(_gather(layer, chunk, step, once)).bool() for step in range(network.timesteps)
-            ]
+            gathered = (_gather(layer, chunk, step, once) for step in range(network.timesteps))
+            steps = [membranes.step(synapses).bool() for synapses in gathered]
             spikes.append(torch.stack(steps, dim=1).numpy())
             voltages.append(membranes.voltage.numpy())
     return np.concatenate(spikes), np.concatenate(voltages)
@@ -131,9 +129,6 @@ class _Current:
 
     connection: Connection
     product: Callable[[Tensor], Tensor]
-
-    def __call__(self, values: Tensor) -> Tensor:
-        return self.product(values)
 
 
 @record
@@ -317,7 +312,7 @@ def _run(
     voltages: dict[str, Array] = {}
     for block in _blocks(network, layers):
         membranes = [_Membranes(layer, len(inputs)) for layer in block]
-        seen = _run_block(block, membranes, sent, network.timesteps, keep_trace)
+        seen = _run_block(membranes, sent, network.timesteps, keep_trace)
         if keep_trace:
             spikes |= {layer.name: _by_sample(sent[layer.name].values) for layer in block}
             voltages |= {name: _by_sample(_as_numbers(network, values)) for name, values in seen.items()}
@@ -344,20 +339,14 @@ def _blocks(network: AnyNetwork, layers: Sequence[_Layer]) -> Iterator[list[_Lay
 
 
 def _run_block(
-    block: list[_Layer],
-    membranes: list[_Membranes],
-    sent: dict[str, _Sent],
-    timesteps: int,
-    keep_voltages: bool,
+    membranes: list[_Membranes], sent: dict[str, _Sent], timesteps: int, keep_voltages: bool
 ) -> dict[str, Tensor]:
     """Run populations over all time steps; add their spikes to `sent` and return their voltages."""
     for neurons in membranes:
         spikes = _zeros((timesteps, *neurons.voltage.shape), torch.bool)
         sent[neurons.layer.name] = _Sent(values=spikes, constant=False)
-    currents = [current for layer in block for current in layer.currents]
-    # Currents from a constant input are computed once for all time steps.
-    once = {c: c(sent[c.connection.source].values) for c in currents if sent[c.connection.source].constant}
-    seen: dict[str, list[Tensor]] = {layer.name: [] for layer in block}
+    once = _constant_currents([neurons.layer for neurons in membranes], sent)
+    seen: dict[str, list[Tensor]] = {neurons.layer.name: [] for neurons in membranes}
     for step in range(timesteps):
         for neurons in membranes:
             layer = neurons.layer
@@ -365,6 +354,12 @@ def _run_block(
             if keep_voltages:
                 seen[layer.name].append(neurons.voltage.clone())
     return {name: torch.stack(steps) for name, steps in seen.items() if steps}
+
+
+def _constant_currents(layers: Sequence[_Layer], sent: Mapping[str, _Sent]) -> dict[_Current, Tensor]:
+    """Compute the currents from inputs that are constant in time, once for all time steps."""
+    currents = [c for layer in layers for c in layer.currents if sent[c.connection.source].constant]
+    return {current: current.product(sent[current.connection.source].values) for current in currents}
 
 
 def _gather(layer: _Layer, sent: Mapping[str, _Sent], step: int, once: Mapping[_Current, Tensor]) -> Tensor:
@@ -376,7 +371,7 @@ def _gather(layer: _Layer, sent: Mapping[str, _Sent], step: int, once: Mapping[_
             continue
         arriving = once.get(current)
         if arriving is None:
-            arriving = current(sent[connection.source].at(step - connection.delay))
+            arriving = current.product(sent[connection.source].at(step - connection.delay))
         arriving = arriving.to(layer.state_type).view(-1, *layer.shape)
         total = arriving if total is None else total + arriving
     return torch.zeros(1, *layer.shape, dtype=layer.state_type) if total is None else total

@@ -270,7 +270,7 @@ def _with_fit(
     for old, weight, exponent in zip(network.entering(name), fit.weights, grid.exponents, strict=True):
         mantissa = np.rint(weight * fit.scales[:, None] / (formats.step * 2.0**exponent)).astype(np.int32)
         integers = (formats.step * mantissa).reshape(old.synapse.weight.shape)
-        new[id(old)] = replace(old, synapse=replace(old.synapse, weight=integers))
+        new[old] = replace(old, synapse=replace(old.synapse, weight=integers))
     neuron, threshold = population.neuron, neuron_threshold(population.neuron)
     shifted = with_values(
         neuron,
@@ -282,7 +282,7 @@ def _with_fit(
     return replace(
         network,
         populations=tuple(rounded if p.name == name else p for p in network.populations),
-        connections=tuple(new.get(id(c), c) for c in network.connections),
+        connections=tuple(new.get(c, c) for c in network.connections),
         scales={**network.scales, name: fit.scales},
     )
 

@@ -20,10 +20,11 @@ from ..ir import (
     fires,
     membrane,
     neuron_threshold,
+    real_weight,
     scale_channels,
+    scaled,
     spiking,
 )
-from .rounding import scaled_weight
 from .scales import Formats, constant_neurons, scale_limits, weight_limits
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
@@ -152,7 +153,7 @@ def _weight_error(folded: FoldedNetwork, network: IntNetwork, name: str) -> floa
     """Return the RMS of integer * 2**exponent - scale * weight over all synapses of a population."""
     pairs = zip(folded.entering(name), network.entering(name), strict=True)
     errors = [
-        (got.synapse.weight * 2.0**got.synapse.exponent - scaled_weight(real, network.scales[name])).ravel()
+        (real_weight(got.synapse) - scaled(real.synapse, network.scales[name]).weight).ravel()
         for real, got in pairs
     ]
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))

@@ -86,39 +86,30 @@ def overflow(network: IntNetwork, population: IntPopulation, formats: Formats) -
 
 def round_network(folded: FoldedNetwork, grids: Mapping[str, Grid], formats: Formats) -> IntNetwork:
     """Round all numbers of a network to the given grids."""
-    connections = {id(c): rounded for c, rounded in _rounded_connections(folded, grids, formats)}
+    exponents = {
+        connection: exponent
+        for name, grid in grids.items()
+        for connection, exponent in zip(folded.entering(name), grid.exponents, strict=True)
+    }
     return IntNetwork(
         populations=(
             folded.input,
             *(round_population(folded, p, grids[p.name], formats) for p in folded.layers),
         ),
-        connections=tuple(connections[id(c)] for c in folded.connections),
+        connections=tuple(
+            round_connection(c, grids[c.target].scales, exponents[c], formats) for c in folded.connections
+        ),
         timesteps=folded.timesteps,
         scales={name: grid.scales for name, grid in grids.items()},
     )
 
 
-def _rounded_connections(
-    folded: FoldedNetwork, grids: Mapping[str, Grid], formats: Formats
-) -> list[tuple[Connection, Connection]]:
-    return [
-        (connection, round_connection(connection, grid.scales, exponent, formats))
-        for name, grid in grids.items()
-        for connection, exponent in zip(folded.entering(name), grid.exponents, strict=True)
-    ]
-
-
 def round_connection(connection: Connection, scales: Array, exponent: int, formats: Formats) -> Connection:
     """integer = step * round(scale * weight / (step * 2**exponent)), within the format"""
     quantum = formats.step * 2.0**exponent
-    mantissa = np.rint(scaled_weight(connection, scales) / quantum)
+    mantissa = np.rint(scaled(connection.synapse, scales).weight / quantum)
     weight = formats.step * np.clip(mantissa, -formats.weight, formats.weight).astype(np.int32)
     return replace(connection, synapse=replace(connection.synapse, weight=weight, exponent=exponent))
-
-
-def scaled_weight(connection: Connection, scales: Array) -> Array:
-    """Return the weights times the scale of their channel."""
-    return scaled(connection.synapse, scales).weight
 
 
 def round_population(

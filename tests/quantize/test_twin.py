@@ -23,10 +23,9 @@ from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import weight_bits
-from mpbn_deploy.ir import InputFormat, Lif, Readout, bounds, real_network
+from mpbn_deploy.ir import InputFormat, Lif, Readout, bounds, real_network, scaled
 from mpbn_deploy.nn import ModelCard, SpikingNetwork
 from mpbn_deploy.quantize import QUANTIZED, Formats, QuantizedBody, QuantizedNeurons, quantize
-from mpbn_deploy.quantize.rounding import scaled_weight
 from mpbn_deploy.quantize.structure import describe_structure, read_structure
 from mpbn_deploy.quantize.twin import _Scan, _Spec
 from mpbn_deploy.train import Training, evaluate, quantized_twin, train
@@ -368,7 +367,7 @@ def test_real_numbers_of_integers_round_to_them_again():
     real = real_network(network)
     for whole, number in zip(network.connections, real.connections, strict=True):
         scales = network.scales[whole.target]
-        again = scaled_weight(number, scales) / 2.0**whole.synapse.exponent
+        again = scaled(number.synapse, scales).weight / 2.0**whole.synapse.exponent
         np.testing.assert_allclose(again, whole.synapse.weight, rtol=1e-12, atol=1e-9)
 
 

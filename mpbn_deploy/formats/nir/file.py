@@ -11,14 +11,13 @@ import numpy as np
 
 from ...base import Array, FormatError, Tree, did_you_mean, read_tree, record
 from ...ir import Pair, Shape
+from .loops import Edge
 
 # Far more than networks need; they bound the memory and time that a hostile file can take.
 MOST_NODES = 5_000
 MOST_DEPTH = 16  # of nested graphs
 MOST_NEURONS = 2**24  # per node
 LARGEST_NUMBER = 2**31 - 1  # of strides, paddings and sizes
-
-Edge = tuple[str, str]
 
 
 @record
@@ -98,20 +97,6 @@ class NirFile:
     input: Node
     output: Node
     metadata: Tree
-
-    def before(self) -> dict[str, list[str]]:
-        """Map each node to the sources of its incoming edges."""
-        sources: dict[str, list[str]] = {}
-        for source, target in self.edges:
-            sources.setdefault(target, []).append(source)
-        return sources
-
-    def after(self) -> dict[str, list[str]]:
-        """Map each node to the targets of its outgoing edges."""
-        targets: dict[str, list[str]] = {}
-        for source, target in self.edges:
-            targets.setdefault(source, []).append(target)
-        return targets
 
 
 def read_file(path: Path, known: frozenset[str]) -> NirFile:

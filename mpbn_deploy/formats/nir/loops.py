@@ -22,8 +22,8 @@ def closing_edges(start: str, instant: Iterable[Edge], delayed: Iterable[Edge] =
     its entry is the node with an edge from a visited node, and edges from the loop to its entry close it.
     """
     instant = set(instant)
-    before, after = _neighbours(instant)
-    _, late = _neighbours(delayed)
+    before, after = neighbours(sorted(instant))
+    _, late = neighbours(sorted(delayed))
     waiting = {name: set(sources) for name, sources in before.items() if name != start}
     closing = {(source, target) for source, target in instant if target == start}
     reached, reached_late = {start}, set[str]()
@@ -76,10 +76,11 @@ def _connected(name: str, neighbours: dict[str, list[str]], among: Iterable[str]
     return found
 
 
-def _neighbours(edges: Iterable[Edge]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+def neighbours(edges: Iterable[Edge]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Map each node to the sources of its incoming edges, and to the targets of its outgoing edges."""
     before: dict[str, list[str]] = {}
     after: dict[str, list[str]] = {}
-    for source, target in sorted(edges):
+    for source, target in edges:
         before.setdefault(target, []).append(source)
         after.setdefault(source, []).append(target)
     return before, after

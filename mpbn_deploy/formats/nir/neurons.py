@@ -20,33 +20,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...base import Array, record
-from ...ir import FloatLif, Shape, compact
+from ...ir import FloatLif, FloatReadout, Shape
 from .file import Node
 from .metadata import DT, NO_LEAK
 
 SPIKING = frozenset({"LIF", "CubaLIF", "IF", "Threshold"})
 INTEGRATING = frozenset({"I", "LI", "CubaLI"})
 NEARLY = 1e-6  # relative tolerance for float32
-
-
-@record
-class SpikingNeuron:
-    """A LIF neuron of ours, without the bias that its synapses add."""
-
-    threshold: Array
-    bias: Array
-    leak: float
-    current_leak: float = 0.0
-
-
-@record
-class Integrator:
-    """A readout of ours, without the bias that its synapses add; `factor` multiplies their weights."""
-
-    factor: Array
-    bias: Array
-    leak: float = 1.0
-    current_leak: float = 0.0
 
 
 @record
@@ -82,17 +62,17 @@ def parameter_shape(node: Node) -> Shape | None:
     return node.bounded(key, values.shape)
 
 
-def spiking_neuron(node: Node, shape: Shape, timing: Timing) -> SpikingNeuron:
-    """Return the neuron of a node, with thresholds and biases in units of its synapses."""
+def spiking_neuron(node: Node, shape: Shape, timing: Timing) -> FloatLif:
+    """Return the neuron of a node, in units of its synapses, without the bias that they add."""
     if node.kind == "Threshold":
         threshold = _per_neuron(node, "threshold", shape)
-        return SpikingNeuron(threshold=threshold, bias=np.zeros(shape), leak=0.0)
+        return FloatLif(threshold=threshold, bias=np.zeros(shape), leak=0.0)
     rest, reset = _rest_and_reset(node, shape)
     threshold = _per_neuron(node, "v_threshold", shape) - reset
     rule = _dynamics(node, shape, timing)
     if not (rule.unit > 0).all():
         node.fail("r", "r (times w_in) must be above zero")
-    return SpikingNeuron(
+    return FloatLif(
         threshold=threshold / rule.unit,
         bias=rule.rate * (rest - reset) / rule.unit,
         leak=rule.leak,
@@ -100,17 +80,17 @@ def spiking_neuron(node: Node, shape: Shape, timing: Timing) -> SpikingNeuron:
     )
 
 
-def integrator(node: Node, shape: Shape, timing: Timing, timesteps: int) -> Integrator:
-    """Return the readout of a node, multiplied by the time steps, by which our readouts divide."""
+def integrator(node: Node, shape: Shape, timing: Timing, timesteps: int) -> tuple[Array, FloatReadout]:
+    """Return the factor of a node's weights, and its readout without the bias that synapses add.
+
+    Both are multiplied by the time steps, by which our readouts divide.
+    """
     rule = _dynamics(node, shape, timing)
     rest = np.zeros(shape) if node.kind == "I" else _per_neuron(node, "v_leak", shape)
     ours = node.name in timing.leaks  # has a factor of one, up to the rounding of r
-    return Integrator(
-        factor=np.ones(shape) if ours else rule.unit * timesteps,
-        bias=rule.rate * rest * timesteps,
-        leak=rule.leak,
-        current_leak=rule.current_leak,
-    )
+    factor = np.ones(shape) if ours else rule.unit * timesteps
+    bias = rule.rate * rest * timesteps
+    return factor, FloatReadout(bias=bias, leak=rule.leak, current_leak=rule.current_leak)
 
 
 def _dynamics(node: Node, shape: Shape, timing: Timing) -> _Dynamics:
@@ -124,17 +104,6 @@ def _dynamics(node: Node, shape: Shape, timing: Timing) -> _Dynamics:
     current_leak, share = _decay(node, "tau_syn", timing, exact[1])
     weight = _per_neuron(node, "w_in", shape) if "w_in" in node.tree else 1.0
     return _Dynamics(unit=unit * rate * share * weight, leak=leak, rate=rate, current_leak=current_leak)
-
-
-def lif(neuron: SpikingNeuron, constant: Array | None) -> FloatLif:
-    """Add the constant of the synapses to the bias; use one value per channel where neurons agree."""
-    bias = neuron.bias if constant is None else neuron.bias + constant
-    return FloatLif(
-        threshold=compact(neuron.threshold),
-        bias=compact(bias),
-        leak=neuron.leak,
-        current_leak=neuron.current_leak,
-    )
 
 
 def _rest_and_reset(node: Node, shape: Shape) -> tuple[Array, Array]:

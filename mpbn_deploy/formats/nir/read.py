@@ -41,7 +41,7 @@ from .constants import always_fires, without_constants
 from .file import NirFile, Node, read_file
 from .kernels import as_written
 from .linear import LINEAR, linear, picture
-from .loops import AmbiguousLoopError, closing_edges
+from .loops import AmbiguousLoopError, closing_edges, neighbours
 from .metadata import (
     PORTABLE,
     PORTABLE_THRESHOLD,
@@ -55,10 +55,8 @@ from .metadata import (
 from .neurons import (
     INTEGRATING,
     SPIKING,
-    Integrator,
     Timing,
     integrator,
-    lif,
     parameter_shape,
     spiking_neuron,
 )
@@ -67,10 +65,19 @@ KNOWN = LINEAR | SPIKING | INTEGRATING
 MOST_VALUES = 2**27  # total over all nodes
 
 
-def read_network(
-    path: Path, *, timesteps: int | None, input_range: tuple[int, int] | None, dt: float | None
+def read_nir(
+    path: str | Path,
+    *,
+    timesteps: int | None = None,
+    input_range: tuple[int, int] | None = None,
+    dt: float | None = None,
 ) -> FoldedNetwork | IntNetwork:
-    """Read the network of a file; arguments supply or override what its metadata has."""
+    """Read a network; arguments supply or override what the metadata of the file has.
+
+    Files of other writers lack time steps, input range and dt: give them. Without them, the input range is
+    0..1 (spikes), and dt is 1e-4 seconds, which most writers use.
+    """
+    path = Path(path)
     file = read_file(path, KNOWN)
     metadata = read_metadata(path, file.metadata)
     timesteps = metadata.timesteps if timesteps is None else timesteps
@@ -82,9 +89,11 @@ def read_network(
     lowest, highest = input_range or metadata.input_range or (0, 1)
     if lowest > highest:
         raise FormatError(f"{path}: input range {lowest}..{highest} is empty; give the lowest value first.")
+    before, after = neighbours(file.edges)
     reading = _Reading(
         file=file,
-        before=file.before(),
+        before=before,
+        after=after,
         metadata=metadata,
         names={safe(name): name for name in (*metadata.populations, *metadata.constants)},
         timing=Timing(
@@ -106,6 +115,7 @@ class _Reading:
 
     file: NirFile
     before: Mapping[str, list[str]]
+    after: Mapping[str, list[str]]
     metadata: Metadata
     names: Mapping[str, str]
     timing: Timing
@@ -136,7 +146,7 @@ class _Reading:
 
     def _shapes(self) -> tuple[dict[str, Shape], dict[str, Affine]]:
         """Return the shape of each node's result, and the maps of linear nodes."""
-        nodes, first, after = self.file.nodes, self.file.input, self.file.after()
+        nodes, first = self.file.nodes, self.file.input
         if first.name in self.before:
             first.reject("is the input, but an edge leads to it")
         shapes, steps = {first.name: first.shape("shape")}, dict[str, Affine]()
@@ -146,7 +156,7 @@ class _Reading:
             total += prod(shapes[source])
             if total > MOST_VALUES:
                 nodes[source].reject(f"nodes up to this one have more than {MOST_VALUES} values in total")
-            for node in (nodes[name] for name in after.get(source, ()) if name not in shapes):
+            for node in (nodes[name] for name in self.after.get(source, ()) if name not in shapes):
                 if node.kind in LINEAR:
                     shapes[node.name], steps[node.name] = linear(node, shapes[source], self.timing.step)
                 else:
@@ -224,9 +234,11 @@ class _Building:
         shape = picture(self.shapes[node.name])
         arriving = self._arriving(node)
         neuron = spiking_neuron(node, shape, self.reading.timing)
-        constant = arriving.constant
+        constant, threshold = arriving.constant, compact(neuron.threshold)
         name, builds_up = self.reading.named(node.name), neuron.current_leak > 0
-        self._add(node.name, self._with_metadata(name, lif(neuron, None if builds_up else constant), shape))
+        bias = neuron.bias if constant is None or builds_up else neuron.bias + constant
+        neuron = replace(neuron, threshold=threshold, bias=compact(bias))
+        self._add(node.name, self._with_metadata(name, neuron, shape))
         self._connect(node, arriving, name)
         if builds_up and constant is not None:
             self._add_constant_source(name, constant)
@@ -292,8 +304,8 @@ class _Building:
             return fired
         shape = picture(self.shapes[node.name])
         if not integrators:
-            return self._add_readout(node, arriving, Integrator(factor=np.ones(shape), bias=np.zeros(shape)))
-        return self._add_readout(node, arriving, integrator(node, shape, reading.timing, reading.timesteps))
+            return self._add_readout(node, arriving, np.ones(shape), FloatReadout(bias=np.zeros(shape)))
+        return self._add_readout(node, arriving, *integrator(node, shape, reading.timing, reading.timesteps))
 
     def _only_spikes(self, value: Value) -> str | None:
         """Return the population whose spikes a value equals; None for any other value."""
@@ -302,17 +314,17 @@ class _Building:
             return None
         return sent[0] if fires(self.populations[sent[0]].neuron) else None
 
-    def _add_readout(self, node: Node, arriving: Value, rule: Integrator) -> str:
+    def _add_readout(self, node: Node, arriving: Value, factor: Array, readout: FloatReadout) -> str:
         shape, name = picture(self.shapes[node.name]), self.reading.named(node.name)
-        if (rule.factor != 1).any():
+        if (factor != 1).any():
             with _named(node):
-                scale = Affine(source=shape, shape=shape, factor=rule.factor)
+                scale = Affine(source=shape, shape=shape, factor=factor)
                 arriving = self.algebra.through(scale, arriving)
-        constant, builds_up = arriving.constant, rule.current_leak > 0
-        bias = rule.bias if constant is None or builds_up else rule.bias + constant
+        constant, builds_up = arriving.constant, readout.current_leak > 0
+        bias = readout.bias if constant is None or builds_up else readout.bias + constant
         _, per_neuron = self.reading.metadata.per_neuron.get(name, (False, False))
         bias = spread(bias, shape, True) if per_neuron else compact(bias)
-        self._add(node.name, FloatReadout(bias=bias, leak=rule.leak, current_leak=rule.current_leak))
+        self._add(node.name, replace(readout, bias=bias))
         self._connect(node, arriving, name)
         if builds_up and constant is not None:
             self._add_constant_source(name, constant)
@@ -369,20 +381,6 @@ class _Building:
             return place.get(connection_key(connection), len(place)), target[connection.target]
 
         return tuple(as_written(c, self.reading.metadata) for c in sorted(self.connections, key=key))
-
-
-def read_nir(
-    path: str | Path,
-    *,
-    timesteps: int | None = None,
-    input_range: tuple[int, int] | None = None,
-    dt: float | None = None,
-) -> FoldedNetwork | IntNetwork:
-    """Read a network. Files of other writers lack time steps, input range and dt: give them.
-
-    Without them, the input range is 0..1 (spikes), and dt is 1e-4 seconds, which most writers use.
-    """
-    return read_network(Path(path), timesteps=timesteps, input_range=input_range, dt=dt)
 
 
 def read_folded(

@@ -83,7 +83,7 @@ def _graph(network: FoldedNetwork, explicit: set[Connection], metadata: str) -> 
         carriers = bias_carriers(network, population)
         for number, connection in enumerate(main_first(network, population.name)):
             # The bias is added once, by the first connection or connections.
-            bias = shared if connection in carriers else np.zeros(_channels(connection.synapse))
+            bias = shared if connection in carriers else np.zeros(len(connection.synapse.weight))
             _add_connection(network, connection, f"{safe(population.name)}_synapse{number or ''}", bias,
                             connection in explicit, nodes, edges)  # fmt: skip
         nodes[safe(population.name)] = _neuron_node(population, left, network.timesteps)
@@ -174,10 +174,6 @@ def _check_exact(network: FoldedNetwork) -> None:
 
 
 # ---- nodes --------------------------------------------------------------------------------------
-
-
-def _channels(synapse: Synapse) -> int:
-    return len(synapse.weight)
 
 
 def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
