@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         energy_table as energy_table,
         headline as headline,
         quantity as quantity,
+        range_ends as range_ends,
         spread as spread,
     )
     from .measurement import measure as measure

@@ -53,7 +53,7 @@ def _cells(item: CostItem, unit: str, scale: float, **shown: str) -> list[str]:
         shown.get("count", count),
         shown.get("each", each),
         item.missing or "" if total is None else quantity(total.value, unit, scale),
-        "" if total is None or total.low == total.high else _ends(total, unit, scale),
+        "" if total is None or total.low == total.high else range_ends(total, unit, scale),
         item.cost.basis if item.cost else "",
     ]
 
@@ -92,10 +92,11 @@ def spread(found: Range | None, unit: str, scale: float) -> str:
     if found is None:
         return "unknown"
     text = quantity(found.value, unit, scale)
-    return text if found.low == found.high else f"{text} ({_ends(found, unit, scale)})"
+    return text if found.low == found.high else f"{text} ({range_ends(found, unit, scale)})"
 
 
-def _ends(found: Range, unit: str, scale: float) -> str:
+def range_ends(found: Range, unit: str, scale: float) -> str:
+    """Return '0.9 mJ to 2 mJ'."""
     return f"{quantity(found.low, unit, scale)} to {quantity(found.high, unit, scale)}"
 
 

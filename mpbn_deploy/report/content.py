@@ -11,6 +11,7 @@ from ..fit import FitReport
 from ..hardware import HardwareProfile
 from ..ir import FoldedNetwork, IntNetwork, Lif, Population, Trace, firing
 from ..verify import VerifyReport
+from .svg import population_colors
 
 
 @record
@@ -34,6 +35,11 @@ class ReportContent:
     folded: FoldedNetwork | None = None
     trained_thresholds: Mapping[str, float] = field(default_factory=dict)
     files: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def colors(self) -> dict[str, str]:
+        """The color of each population, the same in all figures."""
+        return population_colors([population.name for population in self.network.layers])
 
     def spiking(self) -> list[Population[Lif]]:
         """Return the spiking populations."""

@@ -94,7 +94,7 @@ class CoreMap:
 
     width: int
     shown: tuple[Chip, ...]
-    folded: tuple[Chip, ...]
+    collapsed: tuple[Chip, ...]
     legend: tuple[Legend, ...]
 
 
@@ -115,7 +115,7 @@ def core_map(
     return CoreMap(
         width=min(WIDEST, pixels * grid.cells[0]),
         shown=tuple(chips[:SHOWN]),
-        folded=tuple(chips[SHOWN:]),
+        collapsed=tuple(chips[SHOWN:]),
         legend=tuple(_legend(layer, colors[layer.name]) for layer in layers),
     )
 

@@ -9,7 +9,7 @@ from math import log10
 from markupsafe import Markup
 
 from ..base import record
-from ..fit import JOULES, SECONDS, WATTS, CostItem, EnergyReport, Range, quantity, spread
+from ..fit import JOULES, SECONDS, WATTS, CostItem, EnergyReport, Range, quantity, range_ends, spread
 from .formatting import plural, shortened
 from .svg import decades, element, line, picture, rectangle, text
 
@@ -95,7 +95,7 @@ def _row(item: CostItem, unit: tuple[str, float], each: tuple[str, float], top: 
         count="" if item.count is None else f"{item.count:,.0f}",
         each="" if cost is None else quantity(cost.value, *each),
         total="" if total is None else quantity(total.value, *unit),
-        reach="" if total is None or total.low == total.high else _reach(total, unit),
+        reach="" if total is None or total.low == total.high else range_ends(total, *unit),
         basis="" if cost is None else cost.basis,
         missing=item.missing,
         share=share,
@@ -108,10 +108,6 @@ def _static_row(item: CostItem, top: float) -> CostRow:
     """Return the row of static power, whose count is the number of chips."""
     chips = None if item.count is None else int(item.count)
     return replace(_row(item, JOULES, WATTS, top), count=plural(chips, "chip"))
-
-
-def _reach(total: Range, unit: tuple[str, float]) -> str:
-    return f"{quantity(total.low, *unit)} to {quantity(total.high, *unit)}"
 
 
 # ---- comparison with an ordinary network ------------------------------------------------------

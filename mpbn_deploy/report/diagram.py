@@ -28,7 +28,7 @@ from ..ir import (
 )
 from .content import ReportContent
 from .formatting import dimensions, integer, percent, shortened
-from .svg import element, group, picture, population_colors, rectangle, short, text
+from .svg import element, group, picture, rectangle, short, text
 
 # All lengths in pixels; the box of row i is centred on y = TOP + i * ROW.
 TOP, ROW, BOX, LANE = 52.0, 82.0, 50.0, 34.0
@@ -51,10 +51,11 @@ def network_diagram(content: ReportContent) -> Markup:
     left = LANE * (1 + max((lane for _, lane in lanes), default=-1))
     width = max(WIDTH, left + NARROWEST)
     height = TOP + ROW * len(network.populations) - (ROW - BOX) / 2
-    colors = population_colors([population.name for population in network.layers])
     parts = [group(_columns(HEADINGS, 14.0, width), class_="muted")]
     for row, population in enumerate(network.populations):
-        parts.append(_box(population, row, (left, width), colors.get(population.name, "var(--muted)")))
+        parts.append(
+            _box(population, row, (left, width), content.colors.get(population.name, "var(--muted)"))
+        )
         parts.append(group(_columns(_facts(content, population), _middle(row) + 4, width)))
     rows, bundled = network.order, bundles(network)
     parts += [_straight(bundled[c], rows[c.source], left) for c in straight]

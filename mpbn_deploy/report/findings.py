@@ -1,4 +1,4 @@
-"""Findings grouped by design rule; the page shows the first ones of each rule and folds the rest."""
+"""Findings grouped by design rule; the page shows the first ones of each rule and collapses the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RuleFindings:
 
     rule: str
     shown: tuple[Finding, ...]
-    folded: tuple[Finding, ...]
+    collapsed: tuple[Finding, ...]
 
 
 def by_rule(report: FitReport, severity: str) -> list[RuleFindings]:
@@ -24,6 +24,6 @@ def by_rule(report: FitReport, severity: str) -> list[RuleFindings]:
     for finding in report.found(severity):
         found.setdefault(finding.rule, []).append(finding)
     return [
-        RuleFindings(rule=rule.replace("_", " "), shown=tuple(group[:SHOWN]), folded=tuple(group[SHOWN:]))
+        RuleFindings(rule=rule.replace("_", " "), shown=tuple(group[:SHOWN]), collapsed=tuple(group[SHOWN:]))
         for rule, group in found.items()
     ]

@@ -39,13 +39,10 @@ Ends = tuple[float, float]
 
 def thresholds(content: ReportContent) -> list[Panel]:
     """Draw the thresholds of each spiking population: an outline before quantization, bars after."""
-    colors = population_colors([population.name for population in content.network.layers])
-    return [
-        _threshold_panel(content, population, colors[population.name]) for population in content.spiking()
-    ]
+    return [_threshold_panel(content, population) for population in content.spiking()]
 
 
-def _threshold_panel(content: ReportContent, population: Population[Lif], color: str) -> Panel:
+def _threshold_panel(content: ReportContent, population: Population[Lif]) -> Panel:
     after = real_thresholds(content.network, population)
     before = None if content.folded is None else folded_thresholds(content.folded, population.name)
     if before is not None:
@@ -65,7 +62,7 @@ def _threshold_panel(content: ReportContent, population: Population[Lif], color:
             mark=content.trained_thresholds.get(population.name),
             label=f"Thresholds of {population.name}",
         ),
-        color=color,
+        color=content.colors[population.name],
     )
 
 

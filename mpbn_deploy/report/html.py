@@ -25,7 +25,6 @@ from .histograms import thresholds, weights
 from .panels import arrange
 from .spikes import agreement, raster, rates
 from .summary import cards, pipeline, verdicts
-from .svg import population_colors
 
 TEMPLATE, STYLE = "page.html.j2", "page.css"
 LAVA = "Lava"  # the execution that the claim refers to
@@ -61,7 +60,7 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "verdicts": verdicts(content),
         "pipeline": pipeline(content),
         "cards": cards(content),
-        "colors": population_colors([population.name for population in content.network.layers]),
+        "colors": content.colors,
         "diagram": network_diagram(content),
         "thresholds": arrange(thresholds(content)),
         "weights": arrange(weights(content.network)),

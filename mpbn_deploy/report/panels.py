@@ -1,4 +1,4 @@
-"""Rows of small figures of one kind; the page shows the first ones and folds the rest."""
+"""Rows of small figures of one kind; the page shows the first ones and collapses the rest."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Panel:
 
 @record
 class Panels:
-    """Panels shown directly, and panels that the reader can unfold."""
+    """Panels shown directly, and panels that the reader can expand."""
 
     shown: tuple[Panel, ...]
-    folded: tuple[Panel, ...]
+    collapsed: tuple[Panel, ...]
 
 
 def arrange(panels: Sequence[Panel]) -> Panels:
-    """Divide panels into shown and folded ones."""
-    return Panels(shown=tuple(panels[:SHOWN]), folded=tuple(panels[SHOWN:]))
+    """Divide panels into shown and collapsed ones."""
+    return Panels(shown=tuple(panels[:SHOWN]), collapsed=tuple(panels[SHOWN:]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup
@@ -15,7 +14,7 @@ from ..verify import Drift
 from .content import ReportContent
 from .formatting import integer, percent
 from .panels import Panel
-from .svg import element, picture, population_colors, rectangle
+from .svg import element, picture, rectangle
 
 ROWS = 200  # most neurons of one population in the raster
 STEPS = 256  # most time steps in the raster
@@ -29,7 +28,6 @@ BLUE = (0x2F, 0x86, 0xC8)  # visible on white and on black
 
 def raster(content: ReportContent) -> list[Panel]:
     """Draw the spikes of the first sample; large populations show equidistant neurons."""
-    colors = population_colors([population.name for population in content.network.layers])
     panels = []
     for population in content.spiking():
         spikes = content.trace.spikes[population.name][0]
@@ -39,7 +37,7 @@ def raster(content: ReportContent) -> list[Panel]:
         if len(spikes) > STEPS:
             notes.append(f"the first {STEPS} of {integer(len(spikes))} steps")
         drawn = _raster(shown, f"Spikes of {population.name}")
-        color = colors[population.name]
+        color = content.colors[population.name]
         panels.append(Panel(name=population.name, notes=tuple(notes), picture=drawn, color=color))
     return panels
 
@@ -106,13 +104,13 @@ class HeatMap:
 def rates(content: ReportContent) -> HeatMap:
     """Return the share of neurons that fire, over all samples."""
     table = {p.name: _rate_per_step(content.trace.spikes[p.name]) for p in content.spiking()}
-    return heat_map(table, _colors(content), digits=1)
+    return heat_map(table, content.colors, digits=1)
 
 
 def agreement(content: ReportContent, drift: Drift) -> HeatMap:
     """Return the share of neurons whose decision differs from the float network's."""
     table = {p.name: 1 - p.spike_agreement for p in drift.populations if p.fires}
-    return heat_map(table, _colors(content), digits=2)
+    return heat_map(table, content.colors, digits=2)
 
 
 def heat_map(table: dict[str, Array], colors: dict[str, str], *, digits: int) -> HeatMap:
@@ -133,10 +131,6 @@ def heat_map(table: dict[str, Array], colors: dict[str, str], *, digits: int) ->
     return HeatMap(rows=tuple(rows), steps=tuple(map(str, numbered)), top=percent(top, digits))
 
 
-def _colors(content: ReportContent) -> dict[str, str]:
-    return population_colors([population.name for population in content.network.layers])
-
-
 def _rate_per_step(spikes: Array) -> Array:
     """Return the firing rate per step of spikes [samples, timesteps, *shape]."""
     rate: Array = (spikes != 0).mean(axis=(0, *range(2, spikes.ndim)))
@@ -154,14 +148,9 @@ def _cells(values: Array, top: float, digits: int) -> tuple[tuple[str, str], ...
 def _strip(values: Array, top: float, name: str) -> Markup:
     """Draw one cell per step, with one path for each level of color."""
     levels = np.rint(LEVELS * values / top).astype(int) if top else np.zeros(len(values), int)
-    parts = [
-        element("path", d=_cells_at(np.flatnonzero(levels == level)), class_="heat", opacity=level / LEVELS)
-        for level in range(1, LEVELS + 1)
-        if (levels == level).any()
-    ]
+    parts = []
+    for level in range(1, LEVELS + 1):
+        if cells := "".join(rectangle(float(step), 0, 1, 1) for step in np.flatnonzero(levels == level)):
+            parts.append(element("path", d=cells, class_="heat", opacity=level / LEVELS))
     label = f"{name}, step by step"
     return picture(parts, len(values), 1, label, class_="strip", preserveAspectRatio="none")
-
-
-def _cells_at(steps: Sequence[int] | Array) -> str:
-    return "".join(rectangle(float(step), 0, 1, 1) for step in steps)

@@ -517,11 +517,11 @@ def test_a_warning_is_part_of_the_verdict(content):
     assert (fitting.text, fitting.tone) == ("fits Intel Loihi 2 on 3 cores, with 1 warning", "unknown")
 
 
-def test_many_findings_of_one_rule_can_be_unfolded(content):
+def test_many_findings_of_one_rule_can_be_expanded(content):
     found = tuple(finding("error", f"layer {n} is wrong", "a_rule") for n in range(9))
     report = replace(content.fit, fits=False, findings=(*found, finding("error", "other", "b_rule")))
     first, second = by_rule(report, "error")
-    assert (first.rule, len(first.shown), len(first.folded), len(second.shown)) == ("a rule", 4, 5, 1)
+    assert (first.rule, len(first.shown), len(first.collapsed), len(second.shown)) == ("a rule", 4, 5, 1)
     page = render(replace(content, fit=report))
     assert all(one.message in page for one in report.findings)
     assert "<summary>5 more</summary>" in page
@@ -823,9 +823,9 @@ def test_bars_lie_between_integers(low, high):
     assert np.histogram(np.arange(low, high + 1), bins=edges)[0].sum() == high - low + 1
 
 
-def test_twelve_panels_are_shown_and_the_others_folded(content):
+def test_twelve_panels_are_shown_and_the_others_collapsed(content):
     many = [weights(content.network)[0]] * 30
-    assert (len(arrange(many).shown), len(arrange(many).folded)) == (12, 18)
+    assert (len(arrange(many).shown), len(arrange(many).collapsed)) == (12, 18)
 
 
 def test_ticks_are_round_numbers():
