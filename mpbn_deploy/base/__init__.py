@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     )
     from .records import (
         Array as Array,
+        array_record as array_record,
         freeze_arrays as freeze_arrays,
         record as record,
         same_records as same_records,

@@ -19,8 +19,15 @@ def record(cls: type[Class]) -> type[Class]:
     return dataclass(frozen=True, slots=True, kw_only=True, eq=False)(cls)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
+def array_record(cls: type[Class]) -> type[Class]:
+    """Make a class a record whose arrays are read-only copies, so that it cannot be changed in place."""
+    cls.__post_init__ = freeze_arrays  # type: ignore[attr-defined]
+    return record(cls)
+
+
 def freeze_arrays(instance: Any) -> None:
-    """Replace each array field by a read-only copy, so that a network cannot be changed in place."""
+    """Replace each array field by a read-only copy."""
     for field in fields(instance):
         value = getattr(instance, field.name)
         if isinstance(value, np.ndarray) and value.flags.writeable:

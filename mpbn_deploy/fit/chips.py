@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..base import Array, freeze_arrays, record
+from ..base import Array, array_record
 from ..hardware import HardwareProfile
 from .spike_traffic import Traffic
 
@@ -32,7 +32,7 @@ NEGLIGIBLE = 1e-9  # share of all spikes; smaller gains may be rounding errors
 CORE_ORDER, METIS = "core order", "METIS"
 
 
-@record
+@array_record
 class ChipMap:
     """The chip of each core, and its `slot` there.
 
@@ -49,9 +49,6 @@ class ChipMap:
     board: str | None
     boards: int
     method: str
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
 
 def assign_chips(traffic: Traffic, cores: int, profile: HardwareProfile) -> ChipMap:

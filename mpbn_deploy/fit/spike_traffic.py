@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base import Array, freeze_arrays, record
+from ..base import Array, array_record
 from ..hardware.place import Link, PlacedLayer, Placement, Tile, links, merge_indices
 from ..ir import IntNetwork
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .activity import Activity
 
 
-@record
+@array_record
 class Traffic:
     """Spikes per sample from core `source` to core `target`, for each pair with synapses between them.
 
@@ -37,9 +37,6 @@ class Traffic:
     target: Array
     spikes: Array
     from_input: Array
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
     @property
     def total(self) -> float:

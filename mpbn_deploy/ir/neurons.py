@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from typing_extensions import assert_never
 
-from ..base import Array, freeze_arrays, record
+from ..base import Array, array_record, record
 
 STATE_EXPONENT = 6  # a weight or threshold of 1 is 2**6 units of current or voltage
 DECAY_ONE = 4096  # a decay of 4096 clears the state within one step
@@ -32,7 +32,7 @@ class Input:
 # ---- in integers ------------------------------------------------------------------------------
 
 
-@record
+@array_record
 class Lif:
     """A leaky integrate-and-fire neuron with a hard reset. In each time step, in this order:
 
@@ -51,11 +51,8 @@ class Lif:
     decay_current: int = DECAY_ONE
     decay_voltage: int = DECAY_ONE
 
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
-
-@record
+@array_record
 class Readout:
     """Integrates and never fires; current and voltage are updated as in `Lif`.
 
@@ -67,16 +64,13 @@ class Readout:
     decay_current: int = DECAY_ONE
     decay_voltage: int = 0
 
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
-
 
 Neuron = Lif | Readout
 
 # ---- in real numbers --------------------------------------------------------------------------
 
 
-@record
+@array_record
 class FloatLif:
     """A leaky integrate-and-fire neuron with a hard reset. In each time step, in this order:
 
@@ -94,11 +88,8 @@ class FloatLif:
     leak: float
     current_leak: float = 0.0
 
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
-
-@record
+@array_record
 class FloatReadout:
     """Integrates and never fires. In each time step, in this order:
 
@@ -112,9 +103,6 @@ class FloatReadout:
     bias: Array
     leak: float = 1.0
     current_leak: float = 0.0
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
 
 FloatNeuron = FloatLif | FloatReadout

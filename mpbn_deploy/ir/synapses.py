@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from typing_extensions import assert_never
 
-from ..base import Array, freeze_arrays, record
+from ..base import Array, array_record
 
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
@@ -17,18 +17,15 @@ Border = tuple[Pair, Pair]  # rows (top, bottom), columns (left, right)
 NO_BORDER: Border = ((0, 0), (0, 0))
 
 
-@record
+@array_record
 class Dense:
     """target[i] = 2**exponent * sum_j weight[i, j] * source.ravel()[j]"""
 
     weight: Array  # [target size, source size]
     exponent: int = 0
 
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
-
-@record
+@array_record
 class Conv2d:
     """target[o, y, x] = 2**exponent * sum_{i,a,b} weight[o, i, a, b]
                          * source[first(o) + i, stride*y - padding + dilation*a, (likewise) b]
@@ -47,9 +44,6 @@ class Conv2d:
     groups: int = 1
     exponent: int = 0
     silent: Border = NO_BORDER
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
 
 Synapse = Dense | Conv2d

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..base import Array, SimulationError, freeze_arrays, record
+from ..base import Array, SimulationError, array_record
 from .membranes import AnyNetwork
 from .synapses import Shape
 
 
-@record
+@array_record
 class Trace:
     """Spikes, voltages and outputs of a network on some samples.
 
@@ -23,9 +23,6 @@ class Trace:
     spikes: Mapping[str, Array]
     voltages: Mapping[str, Array]
     outputs: Array
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
     @property
     def predictions(self) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, NetworkError, freeze_arrays, record
+from ..base import Array, NetworkError, array_record, freeze_arrays, record
 from .synapses import Conv2d, Pair, Shape
 
 
@@ -59,18 +59,15 @@ def _numbers_problems(name: str, given: Any, channels: int) -> list[str]:
     return [f"{name} {given}; one finite number, or one per channel, is needed"]
 
 
-@record
+@array_record
 class Linear:
     """y = weight x + bias"""
 
     weight: Array
     bias: Array
 
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
-
-@record
+@array_record
 class Convolution:
     """y = weight * x + bias, a cross-correlation with zero padding as in torch"""
 
@@ -81,11 +78,8 @@ class Convolution:
     dilation: Pair
     groups: int
 
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
-
-@record
+@array_record
 class BatchNorm:
     """y = gain * (x - mean) / sqrt(variance + epsilon) + offset, with the running statistics.
 
@@ -97,9 +91,6 @@ class BatchNorm:
     mean: Array
     variance: Array
     epsilon: float
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
 
 @record

@@ -14,7 +14,7 @@ from math import ceil, isqrt
 import numpy as np
 from markupsafe import Markup
 
-from ..base import Array, freeze_arrays, record
+from ..base import Array, array_record, record
 from ..fit import ChipMap, LayerFit, column
 from ..hardware import HardwareProfile
 from ..hardware.place import Placement
@@ -55,7 +55,7 @@ class Grid:
         return x * across + place % across, y * down + place // across
 
 
-@record
+@array_record
 class Cores:
     """Per core: index of its layer, chip, slot on the chip, and utilization (NaN if unknown)."""
 
@@ -63,9 +63,6 @@ class Cores:
     chip: Array
     slot: Array
     load: Array
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
 
 @record

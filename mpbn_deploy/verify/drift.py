@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, SimulationError, announce, freeze_arrays, progress_bar, record
+from ..base import Array, SimulationError, announce, array_record, progress_bar, record
 from ..execute.emulator import Emulator
 from ..ir import (
     FoldedNetwork,
@@ -41,7 +41,7 @@ from .flips import (
 VALUES_AT_ONCE = 2**24  # neurons * time steps * samples whose traces are kept in memory
 
 
-@record
+@array_record
 class PopulationDrift:
     """The drift of one population; every array is [timesteps].
 
@@ -68,9 +68,6 @@ class PopulationDrift:
     threshold_distance_rms: Array
     near_threshold: Array
     flips: Mapping[str, int]
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
 
     @property
     def fires(self) -> bool:
