@@ -41,6 +41,15 @@ def read_tree(path: Path) -> Tree:
         ) from error
 
 
+def as_text(value: Any) -> str | None:
+    """Return a string, which some libraries write as bytes or as an array of one; None for anything else."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.ravel()[0]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return value if isinstance(value, str) else None
+
+
 def write_tree(path: Path, tree: Tree) -> None:
     """Write a tree atomically; the same tree gives the same bytes."""
     buffer = io.BytesIO()

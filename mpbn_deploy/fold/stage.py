@@ -52,7 +52,6 @@ from ..ir import (
     TrainedNetwork,
     Value,
     any_synapse,
-    as_synapse,
     average_synapse,
     compact,
     per_channel,
@@ -167,8 +166,8 @@ def _affine(
             return same
         case Linear(weight=weight, bias=bias):
             return replace(same, synapse=Dense(weight=weight), bias=bias)
-        case Convolution(bias=bias):
-            return replace(same, synapse=as_synapse(operation), bias=per_channel(bias, step.shape))
+        case Convolution(synapse=synapse, bias=bias):
+            return replace(same, synapse=synapse, bias=per_channel(bias, step.shape))
         case AveragePool() | AdaptivePool():
             return replace(same, synapse=average_synapse(step.name, operation, source))
         case BatchNorm(gain=gain, offset=offset, mean=mean):

@@ -27,6 +27,7 @@ from ..ir import (
     Add,
     AveragePool,
     BatchNorm,
+    Conv2d,
     Convolution,
     Flatten,
     InputFormat,
@@ -38,7 +39,6 @@ from ..ir import (
     Spike,
     Step,
     TrainedNetwork,
-    as_synapse,
     output_shape,
     pooled_shape,
 )
@@ -94,14 +94,14 @@ def _convolution(module: nn.Conv2d) -> Convolution:
         raise FrontendError(
             f"padding {module.padding!r}, mode {module.padding_mode!r}; only a number of zeros is supported."
         )
-    return Convolution(
+    synapse = Conv2d(
         weight=_array(module.weight),
-        bias=_bias(module.bias, module.out_channels),
         stride=_pair(module.stride),
         padding=_pair(module.padding),
         dilation=_pair(module.dilation),
         groups=module.groups,
     )
+    return Convolution(synapse=synapse, bias=_bias(module.bias, module.out_channels))
 
 
 def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = None) -> BatchNorm:
@@ -356,10 +356,10 @@ def _shape(label: str, operation: Operation, sources: list[Shape]) -> Shape:
         case Linear(weight=weight):
             _expect(label, source, len(source) == 1 and source[0] == weight.shape[1], f"({weight.shape[1]},)")
             return (weight.shape[0],)
-        case Convolution():
-            channels = operation.groups * operation.weight.shape[1]
+        case Convolution(synapse=synapse):
+            channels = synapse.groups * synapse.weight.shape[1]
             _expect(label, source, len(source) == 3 and source[0] == channels, f"({channels}, height, width)")
-            shape = output_shape(as_synapse(operation), source)
+            shape = output_shape(synapse, source)
             _expect(label, source, min(shape) > 0, "an input at least as large as the kernel")
             return shape
         case BatchNorm(gain=gain):

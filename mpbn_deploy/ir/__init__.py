@@ -151,7 +151,6 @@ if TYPE_CHECKING:
         Spike as Spike,
         Step as Step,
         TrainedNetwork as TrainedNetwork,
-        as_synapse as as_synapse,
     )
     from .values import Affine as Affine, Algebra as Algebra, Diagonal as Diagonal, Value as Value
 else:

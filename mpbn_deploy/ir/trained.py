@@ -69,14 +69,10 @@ class Linear:
 
 @array_record
 class Convolution:
-    """y = weight * x + bias, a cross-correlation with zero padding as in torch"""
+    """y = synapse(x) + bias"""
 
-    weight: Array
+    synapse: Conv2d
     bias: Array
-    stride: Pair
-    padding: Pair
-    dilation: Pair
-    groups: int
 
 
 @array_record
@@ -176,14 +172,3 @@ class TrainedNetwork:
 
 
 INPUT_NAME = "input"
-
-
-def as_synapse(operation: Convolution) -> Conv2d:
-    """Return the convolution without its bias."""
-    return Conv2d(
-        weight=operation.weight,
-        stride=operation.stride,
-        padding=operation.padding,
-        dilation=operation.dilation,
-        groups=operation.groups,
-    )

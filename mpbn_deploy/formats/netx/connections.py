@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...base import Array, FormatError, Tree
+from ...base import Array, Tree
 from ...ir import MOST_TIMESTEPS, Connection, Conv2d, Dense, Population, Synapse
-from .node import Node
+from .node import Node, numbered_nodes
 
 MOST_DELAYS = 64  # different delays in a layer; the chip supports 0..62
 LARGEST_SPLIT = 2**26  # total weights of the connections that a layer is split into
@@ -133,16 +133,12 @@ def graph_connections(
     path: Path, group: Tree, working: Sequence[Node], populations: Sequence[Population[Any]]
 ) -> tuple[Connection, ...]:
     """Return the connections of a graph's list; without weights, they are those of the target's layer."""
-    missing = [str(index) for index in range(len(group)) if not isinstance(group.get(str(index)), dict)]
-    if missing:
-        raise FormatError(f"{path}: connections 0..{len(group) - 1} expected; {missing[0]} missing.")
     layers = {layer.index: layer for layer in working}
     names = {0: populations[0].name}
     names |= {layer.index: p.name for layer, p in zip(working, populations[1:], strict=True)}
     found: list[Connection] = []
     used: dict[str, str] = {}  # layer with weights -> the connection that uses them
-    for index in range(len(group)):
-        node = Node(path=path, name=f"connection {index}", tree=group[str(index)])
+    for node in numbered_nodes(path, group, "connection"):
         ends = node.number("source"), node.number("target")
         for end in ends:
             if end not in names:

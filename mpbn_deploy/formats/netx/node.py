@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from ...base import Array, FormatError, Tree, record
+from ...base import Array, FormatError, Tree, as_text, record
 from ...ir import Pair, Shape
 
 MOST_NEURONS = 2**24  # per population; more than sixteen Loihi 2 chips hold
@@ -86,14 +86,17 @@ class Node:
         return whole.astype(np.int32)
 
     def text(self, key: str) -> str:
-        value = self.tree.get(key)
-        if isinstance(value, np.ndarray) and value.size == 1:  # lava-dl writes strings as arrays of one
-            value = value.ravel()[0]
-        if isinstance(value, bytes):
-            value = value.decode("ascii", errors="replace")
-        if not isinstance(value, str):
+        if (value := as_text(self.tree.get(key))) is None:
             self.fail(f"has no string under the key {key!r}")
         return value
 
     def fail(self, reason: str) -> NoReturn:
         raise FormatError(f"{self.path}: {self.name} {reason}.")
+
+
+def numbered_nodes(path: Path, group: Tree, name: str) -> list[Node]:
+    """Return the nodes 0, 1, 2, ... of a group; raise if one is missing."""
+    missing = [str(index) for index in range(len(group)) if not isinstance(group.get(str(index)), dict)]
+    if missing:
+        raise FormatError(f"{path}: {name}s 0..{len(group) - 1} expected; {', '.join(missing[:5])} missing.")
+    return [Node(path=path, name=f"{name} {i}", index=i, tree=group[str(i)]) for i in range(len(group))]

@@ -28,7 +28,7 @@ from ...base import Array, FormatError, NetworkError, Tree, read_tree, record
 from ...ir import MOST_TIMESTEPS, STATE_LIMIT, Input, IntNetwork, Neuron, Population, Shape
 from .connections import chain_connections, dense_weight, graph_connections
 from .neurons import read_neuron
-from .node import Node
+from .node import Node, numbered_nodes
 
 CHAIN_VERSION, GRAPH_VERSION = 1, 2
 MOST_LAYERS = 10_000
@@ -178,10 +178,7 @@ def _layers(path: Path, tree: Tree) -> list[Node]:
     group = tree.get("layer")
     if not isinstance(group, dict) or not 1 <= len(group) <= MOST_LAYERS:
         raise FormatError(f"{path}: no group 'layer' with 1..{MOST_LAYERS} layers.")
-    missing = [str(index) for index in range(len(group)) if not isinstance(group.get(str(index)), dict)]
-    if missing:
-        raise FormatError(f"{path}: layers 0..{len(group) - 1} expected; {', '.join(missing[:5])} missing.")
-    layers = [Node(path=path, name=f"layer {i}", index=i, tree=group[str(i)]) for i in range(len(group))]
+    layers = numbered_nodes(path, group, "layer")
     for layer in layers:
         if (kind := layer.text("type")) not in LAYER_TYPES:
             layer.fail(f"is of type {kind!r}; supported are {', '.join(LAYER_TYPES)}")

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...base import Array, FormatError, Tree, did_you_mean, read_tree, record
+from ...base import Array, FormatError, Tree, as_text, did_you_mean, read_tree, record
 from ...ir import Pair, Shape
 from .loops import Edge
 
@@ -60,7 +60,7 @@ class Node:
 
     def text(self, key: str) -> str | None:
         """Return the string under a key; None for anything else."""
-        return _as_text(self.tree.get(key))
+        return as_text(self.tree.get(key))
 
     def shape(self, key: str) -> Shape:
         """Return a shape: one to three sizes above zero."""
@@ -103,7 +103,7 @@ def read_file(path: Path, known: frozenset[str]) -> NirFile:
     """Read a file; raise if a node is of a kind that is not in `known`."""
     tree = read_tree(path)
     outer = tree.get("node")
-    if not isinstance(outer, dict) or _as_text(outer.get("type")) != "NIRGraph":
+    if not isinstance(outer, dict) or as_text(outer.get("type")) != "NIRGraph":
         raise FormatError(f"{path}: holds no NIRGraph under the key 'node'.")
     opened = _Opened(path, known)
     inputs, outputs = opened.graph(outer, "", 0)
@@ -158,7 +158,7 @@ class _Opened:
     def _node(self, prefix: str, name: str, tree: Any, depth: int) -> tuple[list[str], list[str]]:
         """Add a node; return the names to which its incoming and its outgoing edges attach."""
         whole = prefix + name
-        kind = _as_text(tree.get("type")) if isinstance(tree, dict) else None
+        kind = as_text(tree.get("type")) if isinstance(tree, dict) else None
         if kind is None:
             raise FormatError(f"{self.path}: node {whole!r}: key 'type' is missing or not a string.")
         if kind == "NIRGraph":
@@ -179,21 +179,13 @@ class _Opened:
         if values.ndim != 2 or values.shape[1] != 2 or len(values) > 10 * MOST_NODES:
             raise FormatError(f"{self.path}: {where}: key 'edges' holds no pairs of names.")
         for row in values.tolist():
-            source, target = (_as_text(end) for end in row)
+            source, target = (as_text(end) for end in row)
             if source is None or target is None:
                 raise FormatError(f"{self.path}: {where}: key 'edges' holds no pairs of names.")
             for end in (source, target):
                 if end not in doors:
                     raise FormatError(f"{self.path}: {where}: edge to or from {end!r}, which is not a node.")
             yield source, target
-
-
-def _as_text(value: Any) -> str | None:
-    if isinstance(value, np.ndarray) and value.size == 1:
-        value = value.ravel()[0]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
-    return value if isinstance(value, str) else None
 
 
 def _shown(values: Array) -> str:
