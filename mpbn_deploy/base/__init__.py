@@ -58,12 +58,7 @@ if TYPE_CHECKING:
         json_text as json_text,
         write_atomically as write_atomically,
     )
-    from .hdf5 import (
-        Tree as Tree,
-        as_text as as_text,
-        read_tree as read_tree,
-        write_tree as write_tree,
-    )
+    from .hdf5 import Tree as Tree, as_text as as_text, read_tree as read_tree, write_tree as write_tree
     from .interrupts import exit_when_interrupted as exit_when_interrupted
     from .pickle_check import (
         ForbiddenNameError as ForbiddenNameError,

@@ -120,12 +120,8 @@ def _energy_obstacle(options: argparse.Namespace) -> str:
 
 def _file_options(options: argparse.Namespace) -> str:
     """Return the options that describe a .net file, for printed commands."""
-    given = {
-        "timesteps": options.timesteps,
-        "input-range": options.input_range,
-        "input-shape": options.input_shape,
-    }
-    typed = {name: value if isinstance(value, list) else [value] for name, value in given.items() if value}
+    given = {name.replace("_", "-"): value for name, value in network_facts(options).items() if value}
+    typed = {name: value if isinstance(value, tuple) else [value] for name, value in given.items()}
     return "".join(f" --{name} {' '.join(map(str, value))}" for name, value in typed.items())
 
 

@@ -51,10 +51,7 @@ if TYPE_CHECKING:
         unit_weights as unit_weights,
     )
     from .dequantize import real_network as real_network
-    from .exact_floats import (
-        exact_float as exact_float,
-        largest_sum as largest_sum,
-    )
+    from .exact_floats import exact_float as exact_float, largest_sum as largest_sum
     from .folded import FloatPopulation as FloatPopulation, FoldedNetwork as FoldedNetwork
     from .graph import (
         MOST_TIMESTEPS as MOST_TIMESTEPS,
@@ -64,10 +61,7 @@ if TYPE_CHECKING:
         timestep_problems as timestep_problems,
     )
     from .integer import IntNetwork as IntNetwork, IntPopulation as IntPopulation
-    from .intervals import (
-        bounds as bounds,
-        state_intervals as state_intervals,
-    )
+    from .intervals import bounds as bounds, state_intervals as state_intervals
     from .membranes import (
         AnyNetwork as AnyNetwork,
         AnyPopulation as AnyPopulation,

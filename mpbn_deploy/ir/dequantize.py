@@ -16,16 +16,7 @@ from ..base import Array
 from .folded import FoldedNetwork
 from .graph import Connection
 from .integer import IntNetwork
-from .neurons import (
-    DECAY_ONE,
-    STATE_EXPONENT,
-    FloatLif,
-    FloatNeuron,
-    FloatReadout,
-    Lif,
-    Neuron,
-    Readout,
-)
+from .neurons import DECAY_ONE, STATE_EXPONENT, FloatLif, FloatNeuron, FloatReadout, Lif, Neuron, Readout
 from .synapses import scale_channels, scaled
 
 

@@ -8,13 +8,7 @@ import numpy as np
 import torch
 
 from ..base import Array, record
-from ..ir import (
-    Connection,
-    FloatLif,
-    FoldedNetwork,
-    Population,
-    per_channel,
-)
+from ..ir import Connection, FloatLif, FoldedNetwork, Population, per_channel
 from .scales import (
     FixedThresholds,
     Formats,
@@ -25,12 +19,7 @@ from .scales import (
     snap_scales,
     weight_limits,
 )
-from .threshold_ranges import (
-    ThresholdLimits,
-    ThresholdRanges,
-    as_population,
-    threshold_ranges,
-)
+from .threshold_ranges import ThresholdLimits, ThresholdRanges, as_population, threshold_ranges
 from .voltage_samples import VoltageSamples
 
 MOST_CANDIDATES = 32  # thresholds tried for the channels of one core

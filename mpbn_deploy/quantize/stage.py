@@ -27,13 +27,7 @@ from .rounding import round_without_overflow
 from .samples import check_calibration
 from .scales import Formats, Grid, choose_grid, reachable
 from .threshold_ranges import ThresholdLimits
-from .thresholds import (
-    core_limits_hold,
-    cores_of_channels,
-    fix_thresholds,
-    one_core,
-    silence_constants,
-)
+from .thresholds import core_limits_hold, cores_of_channels, fix_thresholds, one_core, silence_constants
 from .voltage_samples import sample_voltages
 
 MARGIN = 1.25  # with --overflow measured: range of a state / largest state on the calibration inputs

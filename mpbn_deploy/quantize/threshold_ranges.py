@@ -13,14 +13,7 @@ import numpy as np
 from ..base import Array, OptionError, record
 from ..formats.options import Thresholds
 from ..hardware import HardwareProfile
-from ..ir import (
-    FloatLif,
-    FloatPopulation,
-    FoldedNetwork,
-    Population,
-    compact,
-    per_channel,
-)
+from ..ir import FloatLif, FloatPopulation, FoldedNetwork, Population, compact, per_channel
 from .scales import Formats
 from .voltage_samples import VoltageSamples, threshold_range
 

@@ -33,28 +33,11 @@ import numpy as np
 from ..base import Array
 from ..hardware import HardwareProfile
 from ..hardware.place import place
-from ..ir import (
-    FloatLif,
-    FoldedNetwork,
-    IntNetwork,
-    Population,
-    firing,
-    per_channel,
-    spiking,
-)
+from ..ir import FloatLif, FoldedNetwork, IntNetwork, Population, firing, per_channel, spiking
 from .rounding import lowered, round_without_overflow
-from .scales import (
-    FixedThresholds,
-    Formats,
-    Grid,
-    constant_neurons,
-)
+from .scales import FixedThresholds, Formats, Grid, constant_neurons
 from .shared_thresholds import scale_choices, share_thresholds
-from .threshold_ranges import (
-    ThresholdLimits,
-    as_population,
-    threshold_ranges,
-)
+from .threshold_ranges import ThresholdLimits, as_population, threshold_ranges
 from .voltage_samples import VoltageSamples
 
 # ---- constant neurons -------------------------------------------------------------------------

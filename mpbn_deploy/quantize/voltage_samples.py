@@ -15,16 +15,7 @@ from torch import Tensor
 
 from ..base import Array, record
 from ..execute.emulator import respond
-from ..ir import (
-    FloatLif,
-    FloatPopulation,
-    FoldedNetwork,
-    Population,
-    firing,
-    membrane,
-    spiking,
-    value_range,
-)
+from ..ir import FloatLif, FloatPopulation, FoldedNetwork, Population, firing, membrane, spiking, value_range
 from .calibrate import drop_unused, recurrent_spikes
 from .joint_rounding import (
     at_places,

@@ -8,15 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ..base import Array
-from ..ir import (
-    Connection,
-    FoldedNetwork,
-    IntNetwork,
-    Lif,
-    Population,
-    firing,
-    per_channel,
-)
+from ..ir import Connection, FoldedNetwork, IntNetwork, Lif, Population, firing, per_channel
 from .content import ReportContent
 from .diagram import bundles, connection_text
 from .formatting import integer, number, percent, plural

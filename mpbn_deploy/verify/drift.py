@@ -18,25 +18,9 @@ import numpy as np
 
 from ..base import Array, SimulationError, announce, array_record, progress_bar, record
 from ..execute.emulator import Emulator
-from ..ir import (
-    FoldedNetwork,
-    IntNetwork,
-    IntPopulation,
-    Trace,
-    as_steps,
-    neuron_kind,
-)
+from ..ir import FoldedNetwork, IntNetwork, IntPopulation, Trace, as_steps, neuron_kind
 from .accuracy import Predictions, compare_predictions
-from .flips import (
-    ALL_CAUSES,
-    ONE_WEIGHT,
-    Flip,
-    PairedRun,
-    count_causes,
-    earliest,
-    first_flip,
-    json_number,
-)
+from .flips import ALL_CAUSES, ONE_WEIGHT, Flip, PairedRun, count_causes, earliest, first_flip, json_number
 
 VALUES_AT_ONCE = 2**24  # neurons * time steps * samples whose traces are kept in memory
 

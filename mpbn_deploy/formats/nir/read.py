@@ -52,14 +52,7 @@ from .metadata import (
     safe,
     spread,
 )
-from .neurons import (
-    INTEGRATING,
-    SPIKING,
-    Timing,
-    integrator,
-    parameter_shape,
-    spiking_neuron,
-)
+from .neurons import INTEGRATING, SPIKING, Timing, integrator, parameter_shape, spiking_neuron
 
 KNOWN = LINEAR | SPIKING | INTEGRATING
 MOST_VALUES = 2**27  # total over all nodes
