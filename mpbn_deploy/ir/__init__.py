@@ -45,7 +45,6 @@ if TYPE_CHECKING:
         counted as counted,
         fan_in as fan_in,
         fan_out as fan_out,
-        sum_of_weights as sum_of_weights,
         synapses_into as synapses_into,
         synapses_out_of as synapses_out_of,
         unit_weights as unit_weights,
@@ -146,6 +145,6 @@ if TYPE_CHECKING:
         Step as Step,
         TrainedNetwork as TrainedNetwork,
     )
-    from .values import Affine as Affine, Algebra as Algebra, Diagonal as Diagonal, Value as Value
+    from .values import Affine as Affine, Algebra as Algebra, Value as Value
 else:
     __getattr__, __dir__ = door(__name__, __file__)

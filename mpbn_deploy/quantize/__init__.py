@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .cost import PopulationCost as PopulationCost, Quantized as Quantized
+    from .cost import Quantized as Quantized
     from .rounding import round_without_overflow as round_without_overflow
     from .samples import (
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
-        CalibrationData as CalibrationData,
         calibration_data as calibration_data,
         load_calibration as load_calibration,
     )

@@ -57,9 +57,7 @@ class _Rounded(torch.autograd.Function):
     """integers = clamp(rounding(scale * real), -most, most); backward, times scale where not clamped"""
 
     @staticmethod
-    def forward(
-        ctx: Any, real: Tensor, scale: Tensor, most: int, rounding: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def forward(ctx: Any, real: Tensor, scale: Tensor, most: int, rounding: Rounding) -> Tensor:
         integers = rounding(real * scale)
         ctx.save_for_backward(integers.abs() <= most, scale)
         return integers.clamp(-most, most)
@@ -333,10 +331,8 @@ class QuantizedBody(nn.Module):
             if neurons.threshold is not None:
                 found[neurons.population.name] = neurons.deviation(given[0])
 
-        for neurons in self.all_neurons:
-            neurons.timesteps = timesteps
-        for synapse in self.all_synapses:
-            synapse.timesteps = timesteps
+        for layer in (*self.all_neurons, *self.all_synapses):
+            layer.timesteps = timesteps
         hooks = [neurons.register_forward_hook(measure) for neurons in self.all_neurons]
         stepped = as_steps(np.asarray(inputs, np.float32), self.source.shape, timesteps)
         self.run(torch.from_numpy(stepped.swapaxes(0, 1).copy()).flatten(0, 1))

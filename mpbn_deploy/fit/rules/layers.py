@@ -64,11 +64,7 @@ def convolutions_are_supported(design: Design) -> Violations:
 @needs("layer.kernel_sizes", related=KERNEL_KEYS, applies=has_kernels)
 def kernel_sizes_are_allowed(design: Design) -> Violations:
     """kernel height and width in the allowed values"""
-    allowed = design.allowed_values("layer.kernel_sizes")
-    for kernel in _kernels(design):
-        if not set(kernel.sizes) <= set(allowed.values):
-            found = f"a kernel of {_by(kernel.sizes)}; {design.limit_text(_numbers(allowed.values), allowed)}"
-            yield kernel.where, f"{found}. {ANOTHER}"
+    return _not_allowed(design, "layer.kernel_sizes", "a kernel", lambda kernel: kernel.sizes)
 
 
 @needs(applies=says("layer.kernel_square", 1))
@@ -84,13 +80,7 @@ def kernels_are_square(design: Design) -> Violations:
 @needs("layer.strides", related=KERNEL_KEYS, applies=has_kernels)
 def strides_are_allowed(design: Design) -> Violations:
     """strides in the allowed values"""
-    allowed = design.allowed_values("layer.strides")
-    for kernel in _kernels(design):
-        if not set(kernel.stride) <= set(allowed.values):
-            found = (
-                f"a stride of {_by(kernel.stride)}; {design.limit_text(_numbers(allowed.values), allowed)}"
-            )
-            yield kernel.where, f"{found}. {ANOTHER}"
+    return _not_allowed(design, "layer.strides", "a stride", lambda kernel: kernel.stride)
 
 
 @needs("layer.padding_maximum", related=KERNEL_KEYS, applies=has_kernels)
@@ -242,6 +232,15 @@ def _kernels(design: Design) -> Iterator[Kernel]:
                     yield Kernel(where=connection.label, sizes=sides, sides=sides)
             case _:
                 assert_never(synapse)
+
+
+def _not_allowed(design: Design, key: str, name: str, pair_of: Callable[[Kernel], Pair]) -> Violations:
+    """Yield each kernel of which one of two numbers is not in the list."""
+    allowed = design.allowed_values(key)
+    for kernel in _kernels(design):
+        if not set(pair := pair_of(kernel)) <= set(allowed.values):
+            found = f"{name} of {_by(pair)}; {design.limit_text(_numbers(allowed.values), allowed)}"
+            yield kernel.where, f"{found}. {ANOTHER}"
 
 
 def _too_large(design: Design, key: str, name: str, pair_of: Callable[[Kernel], Pair]) -> Violations:

@@ -26,7 +26,7 @@ from ...base import door
 
 if TYPE_CHECKING:
     from .loops import AmbiguousLoopError as AmbiguousLoopError, closing_edges as closing_edges
-    from .metadata import DIALECTS as DIALECTS, DT as DT, FAITHFUL as FAITHFUL
+    from .metadata import DT as DT
     from .read import read_folded as read_folded, read_nir as read_nir
     from .write import in_dialect as in_dialect, to_nir as to_nir, write_nir as write_nir
 else:
