@@ -40,7 +40,7 @@ def input_value(text: str) -> int:
     return whole_number(-WIDEST_INPUT, WIDEST_INPUT)(text)
 
 
-def count_or_all(least: int = 1) -> Callable[[str], int | None]:
+def _count_or_all(least: int) -> Callable[[str], int | None]:
     """Return an argparse type for a number of samples, or `all`, which is None."""
 
     def parse(text: str) -> int | None:
@@ -86,12 +86,18 @@ def network_facts(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_sample_arguments(
-    group: argparse._ArgumentGroup, datasets: Iterable[str], purpose: str, *, least: int = 1
+    group: argparse._ArgumentGroup,
+    datasets: Iterable[str],
+    purpose: str,
+    *,
+    least: int = 1,
+    otherwise: str = "",
+    also: str = "",
 ) -> None:
-    """Add --samples, --data and --data-dir."""
+    """Add --samples, --data and --data-dir; the last two texts end the help of the last two options."""
     group.add_argument(
         "--samples",
-        type=count_or_all(least),
+        type=_count_or_all(least),
         default=USUAL_SAMPLES,
         metavar="N",
         help=f"number of test samples, or `all`, {purpose} (default %(default)s)",
@@ -99,13 +105,24 @@ def add_sample_arguments(
     group.add_argument(
         "--data",
         metavar="NAME",
-        help=f"data set of these samples: {', '.join(datasets)} (default: the one the model was trained on)",
+        help=f"data set of these samples: {', '.join(datasets)} (default: the one the model was trained "
+        f"on{otherwise})",
     )
     group.add_argument(
         "--data-dir",
         type=Path,
         metavar="FOLDER",
-        help="folder with the files of the data set, if it needs one",
+        help=f"folder with the files of the data set, if it needs one{also}",
+    )
+
+
+def add_chips_argument(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--chips",
+        type=whole_number(1),
+        default=1,
+        metavar="N",
+        help="number of chips that the network may occupy (default %(default)s)",
     )
 
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from ..base import Command, Execute, count_or_all, input_value, main, whole_number
+from ..base import Command, Execute, add_chips_argument, add_sample_arguments, input_value, main, whole_number
 from ..data import DATASETS, RANDOM
 from ..formats.options import Dialect, ExportOptions, Overflow, Thresholds
 from ..quantize import CALIBRATION_SAMPLES
@@ -23,7 +23,13 @@ USUAL = ExportOptions()
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_input_arguments(parser.add_argument_group("input"))
     _add_quantization_arguments(parser.add_argument_group("quantization"))
-    _add_verification_arguments(parser.add_argument_group("verification"))
+    add_sample_arguments(
+        parser.add_argument_group("verification"),
+        (*DATASETS, RANDOM),
+        "on which executors are compared bit by bit and energy and time are estimated",
+        otherwise=f", else {RANDOM}",
+        also="; also for --calibration",
+    )
     _add_target_arguments(parser.add_argument_group("target and output"))
 
 
@@ -93,29 +99,6 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_verification_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--samples",
-        type=count_or_all(),
-        default=USUAL.samples,
-        metavar="N",
-        help="number of test samples, or `all`, on which executors are compared bit by bit and energy and "
-        "time are estimated (default %(default)s)",
-    )
-    group.add_argument(
-        "--data",
-        metavar="NAME",
-        help=f"data set of these samples: {', '.join((*DATASETS, RANDOM))} (default: the one the model was "
-        f"trained on, else {RANDOM})",
-    )
-    group.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="FOLDER",
-        help="folder with the files of the data set, if it needs one; also for --calibration",
-    )
-
-
 def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--target",
@@ -123,13 +106,7 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help="the chip to export for: the name of a profile (`fit --targets` lists them), or a .toml file",
     )
-    group.add_argument(
-        "--chips",
-        type=whole_number(1),
-        default=USUAL.chips,
-        metavar="N",
-        help="number of chips that the network may occupy (default %(default)s)",
-    )
+    add_chips_argument(group)
     group.add_argument(
         "--out", type=Path, metavar="FOLDER", help="folder to write (default: MODEL.TARGET beside the model)"
     )

@@ -11,7 +11,7 @@ import argparse
 import sys
 from typing import get_args
 
-from ..base import Command, Execute, add_network_arguments, add_sample_arguments, main, whole_number
+from ..base import Command, Execute, add_chips_argument, add_network_arguments, add_sample_arguments, main
 from ..data import DATASETS, RANDOM
 from ..hardware.place import Tiling
 from .host_layer import FirstLayer
@@ -46,13 +46,7 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         "the folder was exported for)",
     )
     group.add_argument("--targets", action="store_true", help="list the known targets and stop")
-    group.add_argument(
-        "--chips",
-        type=whole_number(1),
-        default=1,
-        metavar="N",
-        help="number of chips that the network may occupy (default %(default)s)",
-    )
+    add_chips_argument(group)
     group.add_argument(
         "--tiling",
         choices=get_args(Tiling),

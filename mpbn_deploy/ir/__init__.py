@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .exact_floats import exact_float as exact_float, largest_sum as largest_sum
     from .folded import FloatPopulation as FloatPopulation, FoldedNetwork as FoldedNetwork
     from .graph import (
+        MOST_NEURONS as MOST_NEURONS,
         MOST_TIMESTEPS as MOST_TIMESTEPS,
         Connection as Connection,
         Network as Network,

@@ -23,6 +23,7 @@ from .synapses import Border, Conv2d, Dense, Shape, Synapse, output_shape
 
 NeuronT = TypeVar("NeuronT", covariant=True)  # a population of LIF neurons is one of neurons
 OtherT = TypeVar("OtherT")
+MOST_NEURONS = 2**24  # of a population in a file; more than sixteen Loihi 2 chips hold
 MOST_TIMESTEPS = 10_000  # far more than any network is trained for; bounds the run time of a damaged file
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import Array
+from ...formats.netx import MOST_STOCK_GROUPS
 from ...ir import (
     NO_BORDER,
     STATE_EXPONENT,
@@ -37,8 +38,6 @@ from lava.magma.core.process.process import AbstractProcess
 from lava.proc.conv.process import Conv as LavaConv
 from lava.proc.dense.process import Dense as LavaDense
 from lava.utils.weightutils import SignMode
-
-MOST_GROUPS = 127  # Lava's convolution stores their number in signed 8 bits, and wraps silently
 
 
 class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
@@ -214,10 +213,10 @@ def _eight_bits(weight: Array, shift: int = 0) -> Iterator[tuple[Array, int]]:
 
 
 def _in_few_groups(synapse: Conv2d) -> Conv2d:
-    """Return the same synapse with at most MOST_GROUPS groups, padding its kernels with zeros."""
-    if synapse.groups <= MOST_GROUPS:
+    """Return the same synapse with at most MOST_STOCK_GROUPS groups, padding its kernels with zeros."""
+    if synapse.groups <= MOST_STOCK_GROUPS:
         return synapse
-    fewer = max(n for n in range(1, MOST_GROUPS + 1) if synapse.groups % n == 0)
+    fewer = max(n for n in range(1, MOST_STOCK_GROUPS + 1) if synapse.groups % n == 0)
     return replace(synapse, weight=regroup(synapse.weight, synapse.groups, fewer), groups=fewer)
 
 

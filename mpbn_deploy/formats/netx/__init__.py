@@ -38,6 +38,7 @@ from ...base import door
 if TYPE_CHECKING:
     from .read import read_netx as read_netx
     from .write import (
+        MOST_STOCK_GROUPS as MOST_STOCK_GROUPS,
         stock_reader_loads as stock_reader_loads,
         stock_reader_obstacle as stock_reader_obstacle,
         write_netx as write_netx,

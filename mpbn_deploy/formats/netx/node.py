@@ -13,9 +13,8 @@ from typing import NoReturn
 import numpy as np
 
 from ...base import Array, FormatError, Tree, as_text, record
-from ...ir import Pair, Shape
+from ...ir import MOST_NEURONS, Pair, Shape
 
-MOST_NEURONS = 2**24  # per population; more than sixteen Loihi 2 chips hold
 LARGEST_NUMBER = 2**31
 
 

@@ -10,13 +10,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...base import Array, FormatError, Tree, as_text, did_you_mean, read_tree, record
-from ...ir import Pair, Shape
+from ...ir import MOST_NEURONS, Pair, Shape
 from .loops import Edge
 
 # Far more than networks need; they bound the memory and time that a hostile file can take.
 MOST_NODES = 5_000
 MOST_DEPTH = 16  # of nested graphs
-MOST_NEURONS = 2**24  # per node
 LARGEST_NUMBER = 2**31 - 1  # of strides, paddings and sizes
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base import Array
-from ...ir import Affine, Conv2d, Dense, Pair, Shape, output_shape, per_channel, pool_synapse
+from ...ir import MOST_TIMESTEPS, Affine, Conv2d, Dense, Pair, Shape, output_shape, per_channel, pool_synapse
 from .file import Node
 
 CONVOLUTIONS = frozenset({"Conv1d", "Conv2d"})
@@ -120,7 +120,7 @@ def _flattened(node: Node, shape: Shape) -> Shape:
 def _delay(node: Node, shape: Shape, dt: float) -> Step:
     values = node.numbers("delay") / dt
     steps = round(float(values.flat[0]))
-    if np.abs(values - steps).max() > 1e-3 or not 0 <= steps <= 10_000:
+    if np.abs(values - steps).max() > 1e-3 or not 0 <= steps <= MOST_TIMESTEPS:
         node.fail("delay", f"is not the same whole number of time steps of {dt:g} s for all")
     return _step(shape, shape, delay=steps)
 
