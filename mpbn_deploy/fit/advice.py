@@ -242,9 +242,8 @@ class _Search:
     def _completed(self, options: ExportOptions, model: Path) -> ExportOptions:
         """Add the options that the model file does not contain."""
         assert self.folder is not None
-        own_code = ":" in (
-            architecture := self.folder.architecture or ""
-        )  # importable code, which only the user may name
+        architecture = self.folder.architecture or ""
+        own_code = ":" in architecture  # importable code, which only the user may name
         from_nir = model.suffix == NIR_SUFFIX
         allowed = self.opened.network.input_range
         values = (allowed.minimum, allowed.maximum)

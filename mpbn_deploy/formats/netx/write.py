@@ -33,9 +33,7 @@ from .neurons import NEVER_FIRES
 from .read import CHAIN_VERSION, GRAPH_VERSION
 
 LARGEST_STOCK_DELAY = 62  # lava-dl's reader clamps larger delays
-MOST_STOCK_GROUPS = (
-    127  # Lava's convolution, which that reader builds, counts them in signed 8 bits, and wraps
-)
+MOST_STOCK_GROUPS = 127  # Lava's convolution, which that reader builds, stores them in signed 8 bits
 
 
 def write_netx(network: IntNetwork, path: str | Path) -> None:

@@ -43,9 +43,7 @@ from .bits import signed_bits
 from .linkage import Link, block_sums, links
 from .records import PlacedLayer, Placement, Problem, Tiling, count_tiles
 
-MOST_PASSES = (
-    20  # over networks with feedback, in which the copies of a layer depend on layers placed after it
-)
+MOST_PASSES = 20  # over networks with feedback: the copies of a layer depend on layers placed after it
 
 # (source, target) -> for each source neuron, the number of target axons that it must reach
 Demands = dict[tuple[str, str], Array]

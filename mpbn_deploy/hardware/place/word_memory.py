@@ -19,9 +19,8 @@ from .tile_cost import TileCost
 
 MOST_ROUNDS = 4  # for networks with feedback
 
-Tilings = dict[
-    str, tuple[Shape, bool]
-]  # population -> its tile, and whether the chip's own tool chooses the same
+# population -> its tile, and whether the chip's own tool chooses the same
+Tilings = dict[str, tuple[Shape, bool]]
 Chooser = Callable[[TileCost], tuple[Shape, bool]]
 
 
