@@ -106,19 +106,9 @@ class Cluster:
         if len(inputs) == 0:
             raise SimulationError("no samples: inputs are empty; give at least one sample.")
         shards = cut(len(inputs), max(self.least, self.workers), multiple)
-        found: dict[int, Result] = {}
         with _ShardQueue(self, work, common, inputs, shards) as queue:
-            results = _stored(queue.results(), found)
-            for _ in track(results, label, len(shards), quiet_seconds=QUIET_SECONDS):
-                pass
+            found = dict(track(queue.results(), label, len(shards), quiet_seconds=QUIET_SECONDS))
         return [(shard.start, found[shard.number]) for shard in shards]
-
-
-def _stored(results: Iterator[tuple[int, Result]], found: dict[int, Result]) -> Iterator[int]:
-    """Store results by the number of their shard, so that a shard computed twice counts once."""
-    for number, result in results:
-        found[number] = result
-        yield number
 
 
 # ---- shards in flight -------------------------------------------------------------------------
