@@ -48,7 +48,7 @@ def add_network_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     """Add the network to open, and what a .net file of another tool may leave out."""
     network = parser.add_argument_group("network")
     network.add_argument(
-        "folder",
+        "network",
         type=Path,
         nargs="?" if optional else None,
         help="a folder that `export` wrote, or a .net file of lava-dl (netx)",

@@ -43,7 +43,7 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         action="append",
         metavar="NAME",
         help="the chip: the name of a profile, or a .toml file; repeat it to compare chips (default: the one "
-        "the folder was exported for)",
+        "the network was exported for)",
     )
     group.add_argument("--targets", action="store_true", help="list the known targets and stop")
     group.add_argument(
