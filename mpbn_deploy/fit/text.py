@@ -147,7 +147,7 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
             for found, left_out, unit in sample_costs(report.energy)
         )
         details = f"estimated from {report.energy.samples} samples; --energy shows details"
-        yield f"per sample: {energy}, {time} ({details})"
+        yield f"per sample: energy {energy}, time {time} ({details})"
 
 
 def _finding_lines(

@@ -129,7 +129,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST_FILE
     if not file.is_file():
         raise FormatError(
-            f"{path}: not an export folder (it has no {MANIFEST_FILE}) and not a .net file. Make a folder with "
+            f"{path}: not an export folder (it has no {MANIFEST_FILE}), nor a .net file. Make a folder with "
             "python -m mpbn_deploy.export."
         )
     try:

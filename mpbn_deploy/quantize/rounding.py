@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, QuantizeError
+from ..base import Array, QuantizeError, layer_name
 from ..ir import (
     DECAY_ONE,
     Connection,
@@ -75,8 +75,8 @@ def round_without_overflow(
         }
     worst = max(excess, key=lambda name: float(excess[name].max()))
     raise QuantizeError(
-        f"{worst}: even with weights rounded to zero, its states could overflow 24 bits; reduce the range of "
-        "the input, the bias or the number of time steps."
+        f"{layer_name(worst)}: even with weights rounded to zero, its states could overflow 24 bits; reduce "
+        "the range of the input, the bias or the number of time steps."
     )
 
 

@@ -11,7 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base import Array, MissingPackageError, SimulationError, announce, record, unwatched, watched
+from ..base import (
+    Array,
+    MissingPackageError,
+    SimulationError,
+    announce,
+    layer_name,
+    record,
+    unwatched,
+    watched,
+)
 from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
 from ..execute.lava import LavaFailedError
 from ..execute.reference import simulate
@@ -45,7 +54,7 @@ class Mismatch:
         """'spike of lif1, sample 0, time step 2, neuron [3, 1, 0]: expected 1, got 0'"""
         step = "" if self.time_step is None else f", time step {self.time_step}"
         return (
-            f"{self.quantity} of {self.population}, sample {self.sample}{step}, "
+            f"{self.quantity} of {layer_name(self.population)}, sample {self.sample}{step}, "
             f"neuron {list(self.index)}: expected {self.expected}, got {self.got}"
         )
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, SimulationError, announce, freeze_arrays, record, track
+from ..base import Array, SimulationError, announce, freeze_arrays, layer_name, record, track
 from ..execute.emulator import Emulator
 from ..ir import (
     Connection,
@@ -47,6 +47,7 @@ from .flips import (
 SEVERAL, EARLIER = "several together", "earlier"
 VALUES_AT_ONCE = 2**24  # neurons * time steps * samples whose traces are kept in memory
 QUIET_SECONDS = 5.0
+DIGITS = (6, 18)  # of a printed voltage; 17 digits tell any two floats apart
 
 
 @record
@@ -153,11 +154,18 @@ class Flip:
         others = ", ".join(self.mended_by[1:])
         also = f" (undoing {others} restores it too)" if others else ""
         return (
-            f"{self.population}, sample {self.sample}, step {self.time_step}, neuron {list(self.index)}: "
-            f"the float network {float_does} at {self.float_voltage:.6g} against {self.float_threshold:.6g}, "
-            f"the integer network {integer_does} at {self.integer_voltage:.6g} "
-            f"against {self.integer_threshold:.6g}; cause: {self.cause}{also}"
+            f"{layer_name(self.population)}, sample {self.sample}, step {self.time_step}, neuron "
+            f"{list(self.index)}: the float network {float_does} at "
+            f"{_against(self.float_voltage, self.float_threshold)}, the integer network {integer_does} at "
+            f"{_against(self.integer_voltage, self.integer_threshold)}; cause: {self.cause}{also}"
         )
+
+
+def _against(voltage: float, threshold: float) -> str:
+    """Return '0.12 against 0.34', with as many digits as it takes to tell different numbers apart."""
+    pairs = [(f"{voltage:.{digits}g}", f"{threshold:.{digits}g}") for digits in range(*DIGITS)]
+    shown = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+    return " against ".join(shown)
 
 
 @record
