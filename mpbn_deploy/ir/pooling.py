@@ -29,9 +29,9 @@ def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Sh
     size = prod(pooled_shape(operation, source)) * prod(source)
     if size > LARGEST_DENSE:
         raise FoldError(
-            f"{layer_name(name)}: pooling windows over {source} differ in their weights, so they need a matrix "
-            f"of {size:,} weights; at most {LARGEST_DENSE:,} are allowed. Choose windows that divide the "
-            "picture evenly, or set count_include_pad=True."
+            f"{layer_name(name)}: pooling windows over {source} differ in their weights, so they need a "
+            f"matrix of {size:,} weights; at most {LARGEST_DENSE:,} are allowed. Choose windows that divide "
+            "the picture evenly, or set count_include_pad=True."
         )
     one_channel = np.einsum("ia,jb->ijab", rows, columns).reshape(rows.shape[0] * columns.shape[0], -1)
     return Dense(weight=np.kron(np.eye(source[0]), one_channel))
