@@ -17,8 +17,8 @@ SYSTEMS = "systems"  # the table of boards: name -> number of chips
 FORMATS: dict[str, str] = {
     "formats.weight_bits": "bits of a stored weight, sign included",
     "formats.input_weight_bits": "bits of a weight that reads the input, if different from weight_bits",
-    "formats.weight_exponent_minimum": "smallest exponent of a connection's weights (0: a weight of 1 adds 2**6)",
-    "formats.weight_exponent_maximum": "largest exponent of a connection's weights",
+    "formats.weight_exponent_minimum": "smallest exponent of weights; at 0, a weight of 1 adds 2**6",
+    "formats.weight_exponent_maximum": "largest exponent of weights",
     "formats.threshold_minimum": "smallest threshold, in units of 2**6 states",
     "formats.threshold_maximum": "largest threshold, in units of 2**6 states",
     "formats.bias_mantissa_bits": "bits of a bias before its exponent, sign included",
