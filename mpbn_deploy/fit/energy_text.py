@@ -39,7 +39,7 @@ def _headline(report: EnergyReport) -> str:
     size = f"cores: {report.cores}, chips: {report.chips}, samples: {report.samples}"
     return (
         f"{report.target}: estimate ({size})\n"
-        f"per sample: {spread(report.energy, *JOULES)}, {spread(report.time, *SECONDS)}{incomplete}\n"
+        f"per sample: energy {spread(report.energy, *JOULES)}, time {spread(report.time, *SECONDS)}{incomplete}\n"
         f"per time step: {spread(report.step.total, *SECONDS)} ({report.step_of})"
     )
 
