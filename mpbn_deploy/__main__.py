@@ -35,7 +35,8 @@ def console_script(arguments: Sequence[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(
         prog="mpbn-deploy",
-        description="Deploy spiking networks, trained with membrane-potential batch norm, to chips.",
+        description="Deploy spiking networks trained with membrane-potential batch norm to neuromorphic "
+        "chips.",
     )
     parser.add_argument("--version", action="version", version=f"mpbn_deploy {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")

@@ -1,6 +1,6 @@
 """Shared by all rooms, and independent of spiking networks: errors, records, files, commands, progress.
 
-errors         the exception tree, and `did_you_mean`
+errors         the exception tree, `did_you_mean` and `layer_name`
 records        `@record`, the frozen dataclass that every data type here is
 files          atomic writes and JSON
 hdf5           HDF5 files as plain trees, with bounds on what is read
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         QuantizeError as QuantizeError,
         SimulationError as SimulationError,
         did_you_mean as did_you_mean,
+        layer_name as layer_name,
     )
     from .files import (
         check_writable as check_writable,

@@ -53,12 +53,12 @@ def add_network_arguments(parser: argparse.ArgumentParser, *, optional: bool = F
     """Add the network to open, and what a .net file of another tool may leave out."""
     network = parser.add_argument_group("network")
     network.add_argument(
-        "folder",
+        "network",
         type=Path,
         nargs="?" if optional else None,
         help="a folder that `export` wrote, or a .net file of lava-dl (netx)",
     )
-    missing = parser.add_argument_group("network files", "What a .net file does not state itself.")
+    missing = parser.add_argument_group("network files", "Facts that a .net file may lack.")
     missing.add_argument("--timesteps", type=whole_number(1), metavar="N", help="time steps per sample")
     missing.add_argument(
         "--input-range",

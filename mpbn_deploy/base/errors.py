@@ -74,6 +74,12 @@ class MissingPackageError(DeployError):
     """An optional package is not installed."""
 
 
+def layer_name(path: str, kind: str = "") -> str:
+    """Name a layer in a message: 'conv1', or 'layer "2"' if it has only a number, and its class if given."""
+    shown = f'layer "{path}"' if path[:1].isdigit() else path
+    return f"{shown} ({kind})" if kind else shown
+
+
 MOST_NAMES = 40  # listed in one message
 
 

@@ -41,12 +41,15 @@ def build_with_state(
         )
     body = _build_on_meta_device(path, card)
     in_file = names(body)
-    problems = _state_problems({in_file[name]: value for name, value in body.state_dict().items()}, state)
-    if problems:
-        omitted = len(problems) - MOST_PROBLEMS
-        more = [f"and {omitted} more"] if omitted > 0 else []
-        listed = "\n  - ".join([*problems[:MOST_PROBLEMS], *more])
-        raise CheckpointError(f"{path}: does not match the network {card.architecture!r}:\n  - {listed}")
+    expected = {in_file[name]: value for name, value in body.state_dict().items()}
+    if problems := _structure_problems(expected, state):
+        raise CheckpointError(f"{path}: does not match the network {card.architecture!r}:{_listed(problems)}")
+    if problems := _value_problems(state):
+        raise CheckpointError(
+            f"{path}: tensors of the network {card.architecture!r} hold invalid values:{_listed(problems)}\n"
+            "The training has diverged, or the file is damaged. Train again, with a lower --learning-rate if "
+            "it diverges."
+        )
     body.load_state_dict({name: state[found] for name, found in in_file.items()}, assign=True)
     return body
 
@@ -85,7 +88,13 @@ def _is_hollow(tensor: Tensor) -> bool:
     )
 
 
-def _state_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> list[str]:
+def _listed(problems: list[str]) -> str:
+    omitted = len(problems) - MOST_PROBLEMS
+    more = [f"and {omitted} more"] if omitted > 0 else []
+    return "".join(f"\n  - {problem}" for problem in [*problems[:MOST_PROBLEMS], *more])
+
+
+def _structure_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> list[str]:
     problems = [f"missing {name}" for name in expected if name not in state]
     problems += [f"unknown {name}" for name in state if name not in expected]
     for name in expected.keys() & state.keys():
@@ -94,7 +103,13 @@ def _state_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> li
             problems.append(
                 f"{name}: {found.dtype} {tuple(found.shape)}; {wanted.dtype} {tuple(wanted.shape)} is needed"
             )
-        elif bad := int((~torch.isfinite(found)).sum()):
+    return sorted(problems)
+
+
+def _value_problems(state: dict[str, Tensor]) -> list[str]:
+    problems = []
+    for name, found in state.items():
+        if bad := int((~torch.isfinite(found)).sum()):
             problems.append(f"{name}: {bad} of {found.numel()} values are NaN or infinite")
         elif name.endswith("running_var") and found.min() < 0:
             problems.append(f"{name}: a negative variance")

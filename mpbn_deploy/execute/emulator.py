@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import assert_never
 
-from ..base import Array, Progress, SimulationError, no_progress, record
+from ..base import Array, Progress, SimulationError, layer_name, no_progress, record
 from ..ir import (
     DECAY_ONE,
     NO_BORDER,
@@ -284,8 +284,9 @@ class _Membranes:
             self.peak = torch.maximum(self.peak, largest)
         if self.peak.max() > self.layer.limit:
             raise SimulationError(
-                f"{self.layer.name}: a state of magnitude {int(self.peak.max())} overflows the 24-bit state "
-                f"(at most {STATE_LIMIT}). Quantize with --overflow proved, or calibrate on such inputs."
+                f"{layer_name(self.layer.name)}: a state of magnitude {int(self.peak.max())} overflows the "
+                f"24-bit state (at most {STATE_LIMIT}). Quantize with --overflow proved, or calibrate on "
+                "such inputs."
             )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, SimulationError
+from ..base import Array, SimulationError, layer_name
 from ..ir import (
     AnyNetwork,
     Connection,
@@ -105,7 +105,8 @@ def _check_width(name: str, state: State, limit: float) -> None:
     for label, values in zip(("current", "voltage"), state, strict=True):
         if limit < np.inf and (largest := int(np.abs(values).max())) > limit:
             raise SimulationError(
-                f"{name}: a {label} of magnitude {largest} overflows the 24-bit state (at most {limit}). "
+                f"{layer_name(name)}: a {label} of magnitude {largest} overflows the 24-bit state (at most "
+                f"{limit}). "
                 "Quantize with --overflow proved, or calibrate on such inputs."
             )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Iterator
 
 from rich.console import Group
 
@@ -11,7 +13,7 @@ from ..fit import fit_text
 from ..formats.folder import FILES, MANIFEST_FILE
 from ..formats.options import ExportOptions
 from ..verify import verify_text
-from .stage import export
+from .stage import ExportResult, export
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -20,6 +22,15 @@ def execute(options: argparse.Namespace) -> Outcome:
         verify_text(result.verified),
         fit_text(result.fitted),
         *(f"note: {note}" for note in result.notes),
+        *_next_step(result, options),
         f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
     )
     return Outcome(data=result.to_json(), text=text, exit_code=0 if result.good else 1)
+
+
+def _next_step(result: ExportResult, options: argparse.Namespace) -> Iterator[str]:
+    """Yield the command that looks for a way to make the network fit, if it does not."""
+    if result.fitted.fits is False:
+        chips = ["--chips", str(options.chips)] if options.chips > 1 else []
+        typed = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target, *chips]
+        yield f"to try changes that make it fit: {shlex.join([*typed, '--advise'])}"

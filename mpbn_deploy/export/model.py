@@ -13,7 +13,7 @@ from ..formats.nir import in_dialect, read_folded
 from ..formats.options import ExportOptions
 from ..frontend import trace
 from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, IntNetwork, real_network
+from ..ir import FoldedNetwork, IntNetwork, fires, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 
@@ -112,6 +112,17 @@ def _reject_quantization(path: Path, options: ExportOptions) -> None:
                 "are exported unchanged. Export the network that the training started from, or train again "
                 "with train --quantize."
             )
+
+
+def notes_on_spikes(network: IntNetwork) -> tuple[str, ...]:
+    """Return a note if no neuron of the network spikes."""
+    if any(fires(population.neuron) for population in network.layers):
+        return ()
+    return (
+        "the network has no spiking neuron: it is one linear map, summed over the time steps, and the spikes "
+        "counted above are those of its silent output. This is allowed; for a spiking network, put LIF "
+        "layers (mpbn_deploy.nn.LIF, or those of other libraries in docs/folding.md) between its weights.",
+    )
 
 
 def notes_on_target(exported: ExportedModel, profile: HardwareProfile) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ from ..quantize import Formats, Quantized, check_overflow, load_calibration, qua
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
-from .model import ExportedModel, load_and_fold, notes_on_target
+from .model import ExportedModel, load_and_fold, notes_on_spikes, notes_on_target
 
 
 @record
@@ -95,7 +95,11 @@ def export(
         activity = measure(network, samples.inputs, trace=verified.trace)
         fitted = fit(network, profile, activity, chips=options.chips)
         result = ExportResult(
-            folder=folder, quantized=quantized, verified=verified, fitted=fitted, notes=notes
+            folder=folder,
+            quantized=quantized,
+            verified=verified,
+            fitted=fitted,
+            notes=(*notes_on_spikes(network), *notes),
         )
         _write_reports(staging, result, _content(staging, exported, result, profile, facts))
         write_manifest(staging, {**facts, **_costs(quantized)})

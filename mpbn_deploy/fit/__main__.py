@@ -32,8 +32,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--advise",
         action="store_true",
-        help="if the network does not fit, try changes (fewer bits, shared thresholds, more chips, ...), "
-        "and print the commands of those that make it fit",
+        help="if the network does not fit, try changes (fewer bits, shared thresholds, more chips, ...) and "
+        "print the commands that make it fit",
     )
 
 
@@ -43,7 +43,7 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         action="append",
         metavar="NAME",
         help="the chip: the name of a profile, or a .toml file; repeat it to compare chips (default: the one "
-        "the folder was exported for)",
+        "the network was exported for)",
     )
     group.add_argument("--targets", action="store_true", help="list the known targets and stop")
     add_chips_argument(group)
@@ -51,15 +51,15 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         "--tiling",
         choices=get_args(Tiling),
         default="compiler",
-        help="how layers are cut into cores: compiler, as the chip's own tools cut them; best, the "
-        "fewest cores that a search finds (default %(default)s)",
+        help="how layers are partitioned into cores: compiler, as the chip's own tools do it; best, a "
+        "search for the fewest cores (default %(default)s)",
     )
     group.add_argument(
         "--first-layer",
         choices=get_args(FirstLayer),
         default="chip",
-        help="where the first layer runs: chip; or host, which sends its spikes to the chip, for chips "
-        "that take no graded input (default %(default)s)",
+        help="where the first layer runs: chip; or host, which sends the layer's spikes to the chip, for "
+        "chips that accept no graded input (default %(default)s)",
     )
 
 

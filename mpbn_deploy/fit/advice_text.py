@@ -22,7 +22,8 @@ def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
             f"trained integers must be trained again for another chip (train --quantize {report.target})."
         )
     if tried[0].report.fits:
-        return Group(f"{report.target}: to make the network fit, use one of:", *map(_advice_lines, tried))
+        headline = f"{report.target}: each of these makes the network fit, without the changes named above:"
+        return Group(headline, *map(_advice_lines, tried))
     remaining = [f"  {finding.message}" for finding in tried[0].report.found("error")]
     nearest = tried[0].description
     return Group(
@@ -36,6 +37,8 @@ def _advice_lines(one: Advice) -> str:
     lines = [f"  {one.description}{cores}{changed}", *(f"    {command}" for command in one.commands)]
     if one.plan is not None and one.setup:
         lines.append('    (export reports "does not fit"; with these options of fit it fits)')
+    if one.report.found("warning"):
+        lines.append("    (warnings remain: spikes on the chip itself may differ, and so may predictions)")
     if one.changed is not None and one.changed > MANY_CHANGED * one.samples:
         lines.append("    (many predictions change: try export --calibration NAME, or train --quantize)")
     return "\n".join(lines)

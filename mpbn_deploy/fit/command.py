@@ -1,6 +1,6 @@
 """Run `python -m mpbn_deploy.fit`.
 
-torch is imported only to execute samples; `fit --targets` and `fit FOLDER --samples 0` do not need it.
+torch is imported only to execute samples; `fit --targets` and `fit NETWORK --samples 0` do not need it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 def execute(options: argparse.Namespace) -> Outcome:
     if options.targets:
         return _targets()
-    if options.folder is None:
+    if options.network is None:
         raise OptionError(
-            "no folder given. Name a folder that `export` wrote, or list the targets with --targets."
+            "no network given. Name a folder that `export` wrote or a .net file, or list the targets with "
+            "--targets."
         )
     questions = _questions(options)
     reports = _ask(questions)
@@ -59,7 +60,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
     from ..formats.folder import open_network
     from .question import Question
 
-    opened = open_network(options.folder, **network_facts(options))
+    opened = open_network(options.network, **network_facts(options))
     targets = options.target or [_own_target(opened, options)]
     samples = _samples(opened, options)
     if samples is None and options.energy:
@@ -82,10 +83,10 @@ def _questions(options: argparse.Namespace) -> list[Question]:
 
 def _own_target(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> str:
     if opened.target is None:
-        raise OptionError(f"{options.folder}: does not name a target chip; give one with --target.")
+        raise OptionError(f"{options.network}: does not name a target chip; give one with --target.")
     if opened.target not in profile_names():
         raise OptionError(
-            f"{options.folder}: exported for {opened.target!r}, a profile of your own; give its file with "
+            f"{options.network}: exported for {opened.target!r}, a profile of your own; give its file with "
             "--target."
         )
     return opened.target

@@ -276,7 +276,7 @@ def _static(power: Cost | None, chips: int, step: CostSum, timesteps: int) -> Co
         unknown = NO_FIGURE if power is None else "the time is not known"
         return CostItem(name=name, count=count, cost=power, total=None, missing=unknown)
     energy = Range(value=power.value * time.value, low=power.low * time.low, high=power.high * time.high)
-    missing = "the time leaves something out" if step.missing else None
+    missing = "the time is incomplete, so this is a lower bound" if step.missing else None
     return CostItem(
         name=name, count=count, cost=power, total=energy.times(chips * timesteps), missing=missing
     )

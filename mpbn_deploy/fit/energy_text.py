@@ -37,9 +37,10 @@ def energy_table(report: EnergyReport) -> RenderableType:
 def _headline(report: EnergyReport) -> str:
     incomplete = "; incomplete, see below" if report.missing else ""
     size = f"cores: {report.cores}, chips: {report.chips}, samples: {report.samples}"
+    energy, time = spread(report.energy, *JOULES), spread(report.time, *SECONDS)
     return (
         f"{report.target}: estimate ({size})\n"
-        f"per sample: {spread(report.energy, *JOULES)}, {spread(report.time, *SECONDS)}{incomplete}\n"
+        f"per sample: energy {energy}, time {time}{incomplete}\n"
         f"per time step: {spread(report.step.total, *SECONDS)} ({report.step_of})"
     )
 

@@ -16,17 +16,16 @@ from .energy_text import headline, sample_costs, spread
 if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
     from .stage import FitReport, LayerFit
 
-# Short column headings for narrow terminals; other resources keep their names.
+# Short column headings for narrow terminals, each with its meaning; other resources keep their names.
 COLUMNS = {
-    "input_axons": "axons",
-    "neuron_groups": "groups",
-    "neurons": "neurons",
-    "synapse_words": "synapses",
-    "axon_map_entries": "map",
-    "total_words": "total",
-    "kernel_words": "kernels",
-    "neuron_words": "states",
-    "bias_words": "biases",
+    "input_axons": ("axons", "axons that enter the core"),
+    "neuron_groups": ("groups", "populations on the core"),
+    "synapse_words": ("synapses", "memory words of synapses"),
+    "axon_map_entries": ("map", "entries for spikes that leave the core"),
+    "total_words": ("total", "memory words of all kinds"),
+    "kernel_words": ("kernels", "memory words of kernels"),
+    "neuron_words": ("states", "memory words of neuron states"),
+    "bias_words": ("biases", "memory words of biases"),
 }
 UNKNOWN = "?"
 NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
@@ -34,7 +33,8 @@ WIDE = ("placement", "thresholds", "messages")  # columns of the table of target
 
 
 def column(resource: str) -> str:
-    return COLUMNS.get(resource, resource.replace("_", " "))
+    """Return the heading of a resource."""
+    return COLUMNS[resource][0] if resource in COLUMNS else resource.replace("_", " ")
 
 
 def shown_resources(report: FitReport) -> list[str]:
@@ -52,11 +52,19 @@ def fit_text(report: FitReport) -> RenderableType:
         "layer", title=_headline(report), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True
     )
     for heading in ("neurons", "cores", *(f"{column(name)}\n%" for name in resources)):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for layer in report.layers:
         cores = UNKNOWN if report.cores is None else str(layer.cores)
         table.add_row(layer.name, str(layer.neurons), cores, *(_percent(layer, name) for name in resources))
-    return Group(table, *_cost_lines(report), *_finding_lines(report))
+    return Group(table, *_legend(resources), *_cost_lines(report), *_finding_lines(report))
+
+
+def _legend(resources: Sequence[str]) -> Iterator[str]:
+    """Yield what the columns in percent mean, if there are any."""
+    if resources:
+        known = [COLUMNS[resource] for resource in resources if resource in COLUMNS]
+        meanings = "".join(f"; {heading}: {meaning}" for heading, meaning in known)
+        yield f"%: share of a core's capacity, on the fullest core of the layer{meanings}"
 
 
 def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
@@ -65,7 +73,7 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     table.add_column("target", no_wrap=True)
     table.add_column("fits")
     for heading in ("cores", "chips", "errors", "warn-\nings", "not\nchecked", "energy", "time"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for report in reports:
         table.add_row(
             report.target,
@@ -86,7 +94,7 @@ def targets_text(chips: Sequence[ProfileSummary]) -> RenderableType:
     rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
     table = Table(box=SIMPLE_HEAD, collapse_padding=True)
     for heading in rows[0]:
-        table.add_column(heading, no_wrap=heading in ("target", "chip"))
+        table.add_column(heading, no_wrap=heading == "target", overflow="fold")
     for row in rows:
         table.add_row(*row.values())
     return Group(
@@ -108,9 +116,7 @@ def _headline(report: FitReport) -> str:
     if report.cores is not None and report.lower_bound is not None and report.lower_bound < report.cores:
         cores += f" (at least {report.lower_bound})"
     chips = UNKNOWN if report.chips is None else report.chips
-    return (
-        f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}; use of the fullest core in %"
-    )
+    return f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}"
 
 
 def _percent(layer: LayerFit, resource: str) -> str:
@@ -141,7 +147,7 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
             for found, left_out, unit in sample_costs(report.energy)
         )
         details = f"estimated from {report.energy.samples} samples; --energy shows details"
-        yield f"per sample: {energy}, {time} ({details})"
+        yield f"per sample: energy {energy}, time {time} ({details})"
 
 
 def _finding_lines(

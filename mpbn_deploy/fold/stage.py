@@ -23,7 +23,7 @@ from functools import reduce
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, FoldError, NetworkError
+from ..base import Array, FoldError, NetworkError, layer_name
 from ..ir import (
     INPUT_NAME,
     AdaptivePool,
@@ -141,7 +141,7 @@ def _named(name: str) -> Iterator[None]:
     try:
         yield
     except NetworkError as error:
-        raise FoldError(f"{name}: {'; '.join(error.problems)}") from error
+        raise FoldError(f"{layer_name(name)}: {'; '.join(error.problems)}") from error
 
 
 # ---- between neurons: affine maps -------------------------------------------------------------
@@ -205,7 +205,8 @@ def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif,
     sent = value.as_sent()
     if sent is None or sent[0] == INPUT_NAME:
         raise FoldError(
-            f"{step.name}: MaxPool2d is supported on spikes only; put it right after a LIF, or use AvgPool2d."
+            f"{layer_name(step.name)}: MaxPool2d is supported on spikes only; put it right after a LIF, or "
+            "use AvgPool2d."
         )
     channels = step.shape[0]
     one = np.ones((channels, *(1 for _ in step.shape[1:])))
@@ -237,9 +238,9 @@ def _signs(name: str, gain: Array) -> Array:
     mixed = (rows.min(axis=1) < 0) & (rows.max(axis=1) > 0)
     if mixed.any():
         raise FoldError(
-            f"{name}: {int(mixed.sum())} of {len(rows)} channels have MPBN gains of both signs; their "
-            "neurons share a kernel, which cannot be negated for only some. Train with --mpbn-gain positive, "
-            "or --mpbn channel."
+            f"{layer_name(name)}: {int(mixed.sum())} of {len(rows)} channels have MPBN gains of both signs; "
+            "their neurons share a kernel, which cannot be negated for only some. Train with --mpbn-gain "
+            "positive, or --mpbn channel."
         )
     return np.where(rows.min(axis=1) < 0, -1.0, 1.0)
 

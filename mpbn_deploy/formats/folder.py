@@ -129,7 +129,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST_FILE
     if not file.is_file():
         raise FormatError(
-            f"{path}: not an export folder (it has no {MANIFEST_FILE}). Make one with mpbn_deploy.export."
+            f"{path}: not an export folder (it has no {MANIFEST_FILE}), nor a .net file. Make a folder with "
+            "python -m mpbn_deploy.export."
         )
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from typing_extensions import assert_never
 
-from ..base import Array, FrontendError
+from ..base import Array, FrontendError, layer_name
 from ..ir import (
     INPUT_NAME,
     AdaptivePool,
@@ -243,12 +243,13 @@ def _steps(body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Conver
             _check_output(node, names, steps)
         else:
             label, operation = _operation(node, modules, known)
-            sources = tuple(names[source] for source in _inputs(label, node, operation))
+            where = layer_name(label, type(modules[label]).__name__ if label in modules else "")
+            sources = tuple(names[source] for source in _inputs(where, node, operation))
             if operation is None:
                 names[node] = sources[0]
                 continue
             names[node] = name = _unique(label, shapes)
-            shapes[name] = _shape(label, operation, [shapes[source] for source in sources])
+            shapes[name] = _shape(where, operation, [shapes[source] for source in sources])
             steps.append(Step(name=name, operation=operation, sources=sources, shape=shapes[name]))
     return tuple(steps)
 
@@ -271,25 +272,26 @@ def _operation(
     if node.op == "call_module":
         path = str(node.target)
         module = modules.get(path, modules[""])
-        converter = _converter(module, known)
+        where, converter = layer_name(path, type(module).__name__), _converter(module, known)
         if converter is None:
-            raise FrontendError(_unsupported(path, f"layer of class {type(module).__name__}", known))
+            raise FrontendError(_unsupported(where, "this class of layer", known))
         try:
             return path, converter(module)
         except FrontendError as error:
-            raise FrontendError(f"{path} ({type(module).__name__}): {error}") from error
+            raise FrontendError(f"{where}: {error}") from error
     if node.op == "get_attr":
         raise FrontendError(_unsupported(str(node.target), "a parameter that forward uses directly", known))
     name = _name_of_call(node)
+    where = layer_name(name)
     if _is_addition(node):
         return name, Add()
     if (same := _module_of_call(node)) is not None:
         try:
             return name, CONVERTERS[type(same)](same)
         except FrontendError as error:
-            raise FrontendError(f"{name}: {error}") from error
+            raise FrontendError(f"{where}: {error}") from error
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
-    raise FrontendError(_unsupported(name, f"operation {target!r}", known))
+    raise FrontendError(_unsupported(where, f"operation {target!r}", known))
 
 
 def _name_of_call(node: fx.Node) -> str:
@@ -328,10 +330,10 @@ def _values(node: fx.Node) -> list[fx.Node]:
     return [argument for argument in node.args if isinstance(argument, fx.Node)]
 
 
-def _inputs(label: str, node: fx.Node, operation: Operation | None) -> list[fx.Node]:
+def _inputs(where: str, node: fx.Node, operation: Operation | None) -> list[fx.Node]:
     values, wanted = _values(node), 2 if isinstance(operation, Add) else 1
     if len(values) != wanted or len(set(values)) != len(node.all_input_nodes):
-        raise FrontendError(f"{label}: takes {len(values)} values; only {wanted} is supported.")
+        raise FrontendError(f"{where}: takes {len(values)} values; only {wanted} is supported.")
     return values
 
 
@@ -349,40 +351,40 @@ def _check_output(node: fx.Node, names: Mapping[fx.Node, str], steps: list[Step]
 # ---- shapes -----------------------------------------------------------------------------------
 
 
-def _shape(label: str, operation: Operation, sources: list[Shape]) -> Shape:
+def _shape(where: str, operation: Operation, sources: list[Shape]) -> Shape:
     """Return the output shape of an operation; raise FrontendError if it cannot take its inputs."""
     source = sources[0]
     match operation:
         case Linear(weight=weight):
-            _expect(label, source, len(source) == 1 and source[0] == weight.shape[1], f"({weight.shape[1]},)")
+            _expect(where, source, len(source) == 1 and source[0] == weight.shape[1], f"({weight.shape[1]},)")
             return (weight.shape[0],)
         case Convolution(synapse=synapse):
             channels = synapse.groups * synapse.weight.shape[1]
-            _expect(label, source, len(source) == 3 and source[0] == channels, f"({channels}, height, width)")
+            _expect(where, source, len(source) == 3 and source[0] == channels, f"({channels}, height, width)")
             shape = output_shape(synapse, source)
-            _expect(label, source, min(shape) > 0, "an input at least as large as the kernel")
+            _expect(where, source, min(shape) > 0, "an input at least as large as the kernel")
             return shape
         case BatchNorm(gain=gain):
-            _expect(label, source, source[0] == len(gain), f"{len(gain)} channels")
+            _expect(where, source, source[0] == len(gain), f"{len(gain)} channels")
             return source
         case Flatten():
             return (int(np.prod(source)),)
         case AveragePool() | AdaptivePool() | MaxPool():
-            _expect(label, source, len(source) == 3, "(channels, height, width)")
+            _expect(where, source, len(source) == 3, "(channels, height, width)")
             shape = pooled_shape(operation, source)
-            _expect(label, source, min(shape) > 0, "an input at least as large as the window")
+            _expect(where, source, min(shape) > 0, "an input at least as large as the window")
             return shape
         case Add():
-            _expect(label, sources[1], sources[1] == source, f"{source}, the shape of its other input")
+            _expect(where, sources[1], sources[1] == source, f"{source}, the shape of its other input")
             return source
         case Spike(norm=norm):
             size = 0 if norm is None else len(norm.gain)
-            _expect(label, source, size in (0, source[0], np.prod(source)), f"{size} channels or neurons")
+            _expect(where, source, size in (0, source[0], np.prod(source)), f"{size} channels or neurons")
             return source
         case _:
             assert_never(operation)
 
 
-def _expect(label: str, found: Shape, holds: bool, wanted: str) -> None:
+def _expect(where: str, found: Shape, holds: bool, wanted: str) -> None:
     if not holds:
-        raise FrontendError(f"{label}: its input has shape {found}; it takes {wanted}.")
+        raise FrontendError(f"{where}: its input has shape {found}; it takes {wanted}.")

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ..base import Array, FoldError
+from ..base import Array, FoldError, layer_name
 from .composition import LARGEST_DENSE, pool_synapse
 from .receptive import Axis, axes
 from .synapses import Conv2d, Dense, Shape, Synapse, output_shape, positions
@@ -29,9 +29,9 @@ def average_synapse(name: str, operation: AveragePool | AdaptivePool, source: Sh
     size = prod(pooled_shape(operation, source)) * prod(source)
     if size > LARGEST_DENSE:
         raise FoldError(
-            f"{name}: pooling windows over {source} differ in their weights, so they need a matrix of "
-            f"{size:,} weights; at most {LARGEST_DENSE:,} are allowed. Choose windows that divide the "
-            "picture evenly, or set count_include_pad=True."
+            f"{layer_name(name)}: pooling windows over {source} differ in their weights, so they need a "
+            f"matrix of {size:,} weights; at most {LARGEST_DENSE:,} are allowed. Choose windows that divide "
+            "the picture evenly, or set count_include_pad=True."
         )
     one_channel = np.einsum("ia,jb->ijab", rows, columns).reshape(rows.shape[0] * columns.shape[0], -1)
     return Dense(weight=np.kron(np.eye(source[0]), one_channel))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import record
+from ..base import layer_name, record
 from ..ir import (
     AnyPopulation,
     FloatLif,
@@ -77,7 +77,7 @@ class PopulationCost:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user, a sentence each."""
-        return tuple(f"{self.name}: {note}" for note in _notes(self))
+        return tuple(f"{layer_name(self.name)}: {note}" for note in _notes(self))
 
     def to_json(self) -> dict[str, Any]:
         known = {key: value for key, value in asdict(self).items() if value is not None}

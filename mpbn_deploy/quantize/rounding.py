@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base import Array, QuantizeError
+from ..base import Array, QuantizeError, layer_name
 from ..ir import (
     DECAY_ONE,
     Connection,
@@ -71,8 +71,8 @@ def round_without_overflow(
         }
     worst = max(excess, key=lambda name: float(excess[name].max()))
     raise QuantizeError(
-        f"{worst}: even with weights rounded to zero, its states could overflow 24 bits; reduce the range of "
-        "the input, the bias or the number of time steps."
+        f"{layer_name(worst)}: even with weights rounded to zero, its states could overflow 24 bits; reduce "
+        "the range of the input, the bias or the number of time steps."
     )
 
 

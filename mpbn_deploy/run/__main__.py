@@ -31,7 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(EXECUTORS),
         default="lava",
         help="the executor: reference (NumPy), emulator (torch, the fastest), lava (Lava's CPU simulator "
-        "with our process models), lava-stock (with Lava's own, slow), netx (lava-dl's own reader of "
+        "with our process models), lava-stock (with Lava's own models, slow), netx (lava-dl's own reader of "
         "network.net) (default %(default)s)",
     )
     backend.add_argument("--stock", action="store_true", help="the same as --backend lava-stock")

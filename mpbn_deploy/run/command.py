@@ -13,7 +13,7 @@ from .stage import run
 
 
 def execute(options: argparse.Namespace) -> Outcome:
-    opened = open_network(options.folder, **network_facts(options))
+    opened = open_network(options.network, **network_facts(options))
     samples = opened.samples(options.samples, options.data, options.data_dir)
     with chosen_cluster(options.cluster) as cluster:
         result = run(

@@ -85,8 +85,8 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--surrogate",
         choices=SURROGATE_NAMES,
-        help="gradient that stands in for that of a spike: rectangle, as the paper prints it, or tanh, "
-        f"as its code computes it (default {NEURON_DEFAULTS['surrogate']})",
+        help="surrogate gradient of a spike: rectangle, as printed in the paper, or tanh, as in the paper's "
+        f"code (default {NEURON_DEFAULTS['surrogate']})",
     )
 
 
@@ -146,7 +146,7 @@ def _add_start_arguments(group: argparse._ArgumentGroup) -> None:
         "--weight-bits",
         type=whole_number(1),
         metavar="N",
-        help="with --quantize: bits per weight, with the sign (default: as many as the target holds)",
+        help="with --quantize: bits per weight, including the sign (default: the most the target supports)",
     )
 
 

@@ -69,7 +69,7 @@ def check_certificate(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> 
         name = before["execution"]
         now = again.get(name, {"not_run": "the folder lacks what it needs"})
         if why := before.get("not_run") or now.get("not_run"):
-            not_checked.append(f"{name}: {why}")
+            not_checked.append(f"the comparison with {name}, which was not run: {why}")
         else:
             pairs.append((name, before, now))
     pairs += [(key, recorded.get(key), found.get(key)) for key in STATEMENTS]

@@ -16,7 +16,7 @@ from .text import verify_text
 
 
 def execute(options: argparse.Namespace) -> Outcome:
-    opened = open_network(options.folder, **network_facts(options))
+    opened = open_network(options.network, **network_facts(options))
     recorded = _certificate(opened, options) if options.check else None
     count = options.samples if recorded is None else recorded["samples"]
     samples = opened.samples(count, options.data, options.data_dir)

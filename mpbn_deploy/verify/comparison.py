@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, MissingPackageError, SimulationError, announce, no_progress, progress_bar, record
+from ..base import (
+    Array,
+    MissingPackageError,
+    SimulationError,
+    announce,
+    layer_name,
+    no_progress,
+    progress_bar,
+    record,
+)
 from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
 from ..execute.lava import LavaFailedError
 from ..execute.reference import simulate
@@ -39,7 +48,7 @@ class Mismatch:
         """'spike of lif1, sample 0, time step 2, neuron [3, 1, 0]: expected 1, got 0'"""
         step = "" if self.time_step is None else f", time step {self.time_step}"
         return (
-            f"{self.quantity} of {self.population}, sample {self.sample}{step}, "
+            f"{self.quantity} of {layer_name(self.population)}, sample {self.sample}{step}, "
             f"neuron {list(self.index)}: expected {self.expected}, got {self.got}"
         )
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, record
+from ..base import Array, layer_name, record
 from ..execute.reference import gather
 from ..ir import (
     STATE_EXPONENT,
@@ -41,6 +41,7 @@ CAUSES = {  # a kind of rounding, and the parts of a `DrivenPopulation` that it 
     "threshold": ("threshold",),
     "leak": ("decay_current", "decay_voltage"),  # rounding of the register, and truncation in every step
 }
+DIGITS = (6, 18)  # of a printed voltage; 17 digits tell any two floats apart
 SEVERAL, EARLIER = "several together", "earlier"
 ALL_CAUSES = (*CAUSES, SEVERAL, EARLIER)
 ONE_WEIGHT = 2**STATE_EXPONENT  # one unit of weight or threshold, in units of the state
@@ -82,11 +83,18 @@ class Flip:
         others = ", ".join(self.mended_by[1:])
         also = f" (undoing {others} restores it too)" if others else ""
         return (
-            f"{self.population}, sample {self.sample}, step {self.time_step}, neuron {list(self.index)}: "
-            f"the float network {float_does} at {self.float_voltage:.6g} against {self.float_threshold:.6g}, "
-            f"the integer network {integer_does} at {self.integer_voltage:.6g} "
-            f"against {self.integer_threshold:.6g}; cause: {self.cause}{also}"
+            f"{layer_name(self.population)}, sample {self.sample}, step {self.time_step}, neuron "
+            f"{list(self.index)}: the float network {float_does} at "
+            f"{_against(self.float_voltage, self.float_threshold)}, the integer network {integer_does} at "
+            f"{_against(self.integer_voltage, self.integer_threshold)}; cause: {self.cause}{also}"
         )
+
+
+def _against(voltage: float, threshold: float) -> str:
+    """Return '0.12 against 0.34', with as many digits as it takes to tell different numbers apart."""
+    pairs = [(f"{voltage:.{digits}g}", f"{threshold:.{digits}g}") for digits in range(*DIGITS)]
+    shown = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+    return " against ".join(shown)
 
 
 def json_number(value: float) -> float | None:

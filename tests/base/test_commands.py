@@ -312,7 +312,8 @@ def test_nan_in_weights(refused, model_path, tmp_path):
     content["state_dict"]["conv2.weight"][0, 0, 0, 0] = float("nan")
     torch.save(content, tmp_path / "nan.pt")
     message = refused("export", tmp_path / "nan.pt", "--target", "loihi2")
-    assert "conv2.weight: 1 of 4608 values are NaN" in message
+    headline = "nan.pt: tensors of the network 'digits-cnn' hold invalid values:"
+    assert f"{headline}\n  - conv2.weight: 1 of 4608 values are NaN or infinite\n" in message
     assert [p.name for p in tmp_path.iterdir()] == ["nan.pt"]
 
 

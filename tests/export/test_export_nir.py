@@ -1,6 +1,7 @@
 """`export theirs.nir`: the whole pipeline on files that others wrote."""
 
 import json
+import shlex
 
 import nir
 import nir_files as foreign
@@ -108,6 +109,42 @@ def test_the_command(tmp_path, capfd):
     np.testing.assert_allclose(neuron.leak, 0.0)  # tau 2e-4: with a dt as long, all is forgotten
     assert main(COMMAND, arguments[:3]) == 2
     assert "time steps unknown; give --timesteps" in capfd.readouterr().err
+
+
+def test_a_network_without_spikes_is_said_to_have_none(tmp_path):
+    path = foreign.written(tmp_path, foreign.graph_of((5,), [foreign.affine(4, 5)]))
+    result = export(path, "loihi2", timesteps=2, samples=2)
+    assert result.good and result.notes[0].startswith(
+        "the network has no spiking neuron: it is one linear map"
+    )
+    assert not any("no spiking neuron" in note for note in _notes(tmp_path, "matrix"))
+
+
+def _notes(tmp_path, name):
+    return export(theirs(tmp_path, name), "loihi2", timesteps=2, samples=2).notes
+
+
+@pytest.mark.parametrize("chips", [[], ["--chips", "2"]])
+def test_an_export_that_does_not_fit_names_the_command_that_looks_further(tmp_path, capfd, chips):
+    arguments = [
+        str(theirs(tmp_path)),
+        "--timesteps",
+        "2",
+        "--samples",
+        "2",
+        "--input-range",
+        "0",
+        "5",
+        *chips,
+    ]
+    asked = ["--target", "loihi1", *chips, "--advise"]
+    assert main(COMMAND, [*arguments, "--target", "loihi1"]) == 1
+    out = capfd.readouterr().out
+    assert "compute the first layer on the host: fit --first-layer host" in out
+    typed = shlex.join(["python", "-m", "mpbn_deploy.fit", str(tmp_path / "theirs.loihi1"), *asked])
+    assert f"to try changes that make it fit: {typed}\n" in out
+    assert main(COMMAND, [*arguments, "--target", "loihi2"]) == 0
+    assert "to try changes" not in capfd.readouterr().out
 
 
 def test_what_does_not_go_together(tmp_path, model_path):

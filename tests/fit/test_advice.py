@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +19,12 @@ from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fit import measure, stage as fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.fit.advice import Question, advise
+from mpbn_deploy.fit.advice_text import advice_text
 from mpbn_deploy.fit.host_layer import activity_without_input, without_first_layer
 from mpbn_deploy.fit.text import verdict
 from mpbn_deploy.formats.folder import NetworkFile, open_folder
 from mpbn_deploy.hardware import Limit, load_profile, profile_names
+from mpbn_deploy.ir import Input
 from mpbn_deploy.train import Training, train
 
 
@@ -142,11 +145,65 @@ def test_where_nothing_helps_the_nearest_try_says_what_remains(exported, capsys)
     assert "reset the voltage to zero; xylo-a3 cannot" in text.split("Errors with ")[1]
 
 
+def test_advice_for_an_event_driven_chip_says_that_its_spikes_may_differ(exported):
+    """Rules of speck hold behind the last LIF, but it has no time steps: fits, with a warning."""
+    network = without_first_layer(without_first_layer(open_folder(exported).network))
+    opened = NetworkFile(netx=exported / "network.net", network=network)
+    graded = replace(opened, network=_with_input_range(network, 0, 9))
+    for target, remark in (("speck", True), ("loihi1", False)):
+        question = Question(opened=graded, target=target, profile=load_profile(target))
+        report = question.ask(graded.network)
+        (host,) = [one for one in advise(question, report) if one.setup == "first layer on the host"]
+        printed = "\n".join(advice_text(report, [host]).renderables)
+        assert host.report.fits and "without the changes named above" in printed
+        assert ("spikes on the chip itself may differ" in printed) == remark
+
+
+def _with_input_range(network, low, high):
+    first = network.input.with_neuron(Input(minimum=low, maximum=high))
+    return replace(network, populations=(first, *network.layers))
+
+
+def test_errors_of_a_chip_without_formats_agree_on_how_to_export(exported):
+    """Speck's profile lacks what quantization needs: every message names the target to use instead."""
+    report = fit.fit(open_folder(exported).network, load_profile("speck"))
+    exporting = [finding.message for finding in report.found("error") if "xport" in finding.message]
+    assert {"biases_fit_format", "distinct_thresholds_fit_layer"} <= {f.rule for f in report.found("error")}
+    assert len(exporting) >= 2 and all("--target unbounded" in message for message in exporting)
+
+
 def test_a_file_of_integers_alone_gets_no_other_quantization(exported):
     opened = NetworkFile(netx=exported / "network.net", network=open_folder(exported).network)
     question = Question(opened=opened, target="loihi1", profile=load_profile("loihi1"))
     found = advise(question, question.ask(opened.network))
     assert len(found) == 1 and not found[0].report.fits and found[0].plan is None
+
+
+# ---- the printed tables -------------------------------------------------------------------------
+
+
+def test_the_legend_explains_every_short_heading(exported, capsys):
+    main(FIT, [str(exported), "--samples", "2"])
+    text = capsys.readouterr().out
+    assert "%: share of a core's capacity, on the fullest core of the layer; axons: " in text
+    for heading in ("axons", "groups", "synapses", "map", "total"):
+        assert text.count(f"; {heading}: ") == 1
+    assert "; kernels: " not in text
+
+
+def test_the_table_of_targets_is_complete_in_a_narrow_terminal(capsys, monkeypatch):
+    def printed(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(FIT, ["--targets"]) == 0
+        return capsys.readouterr().out
+
+    def letters(text):
+        return Counter("".join(text.replace("─", "").split()))
+
+    for columns in (100, 80, 50):
+        narrow = printed(columns)
+        assert max(map(len, narrow.splitlines()[:-1])) <= columns  # the last line is the legend
+        assert letters(narrow) == letters(printed(200))
 
 
 # ---- comparison, energy, bad input --------------------------------------------------------------

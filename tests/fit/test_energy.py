@@ -352,7 +352,7 @@ def test_what_was_not_counted_is_listed_and_left_out():
     assert counted.static.total.value == 2 * 100 * counted.time.value
 
 
-SHORT_TIME = "energy of static power: the time leaves something out"
+SHORT_TIME = "energy of static power: the time is incomplete, so this is a lower bound"
 
 
 @pytest.mark.parametrize(

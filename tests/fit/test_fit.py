@@ -222,7 +222,7 @@ def test_every_limit_left_out_of_loihi2_is_missed_unless_it_has_a_default(key):
     lists = {"core.axon_memory_words", "core.axon_memory_targets", "core.input_words"}
     grid = {"chip.grid_columns", "chip.grid_rows", "chip.cores_per_router"}
     defaults = {"core.shared_axons", *lists, *grid}
-    missed = [f for f in fit(network(), without(LOIHI2, key)).findings if f"lacks {key} " in f.message]
+    missed = [f for f in fit(network(), without(LOIHI2, key)).findings if f"state {key} " in f.message]
     assert bool(missed) == (key not in defaults)
     assert all(finding.severity == "not checked" and KEYS[key] in finding.message for finding in missed)
 

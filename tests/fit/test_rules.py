@@ -64,7 +64,7 @@ def warned(network, profile):
 def unchecked(network, profile):
     """The keys that were missed."""
     messages = [f.message for f in findings(network, profile) if f.severity == "not checked"]
-    lists = [message.split(" lacks ")[1].split(" (")[0] for message in messages if " lacks " in message]
+    lists = [message.split(" state ")[1].split(" (")[0] for message in messages if " state " in message]
     return [key.rstrip(".") for keys in lists for key in keys.split(", ")]
 
 
@@ -455,11 +455,12 @@ def test_a_limit_that_cannot_apply_is_not_missed(known, silent):
 
 def test_where_nobody_knows_how_cores_are_filled_that_is_said_once():
     (message,) = [f.message for f in findings(features(), chip()) if f.rule == "layers_fit_on_cores"]
-    assert message == "not checked: cores; chip has none."
+    assert message == "not checked: whether layers fit on cores, because chip describes no cores."
     (message,) = [
         f.message for f in findings(features(), chip(chip__cores=9)) if f.rule == "layers_fit_on_cores"
     ]
-    assert message == "not checked: cores; how chip fills its cores is undocumented."
+    why = "because it is undocumented how chip fills its cores"
+    assert message == f"not checked: whether layers fit on cores, {why}."
 
 
 def test_what_a_placement_finds_impossible_is_an_error():
@@ -475,12 +476,13 @@ def test_what_cannot_be_checked_of_a_rule_is_said_in_one_line():
         return [f.message for f in findings(features(), profile) if f.rule == "weights_fit_format"]
 
     keys = [f"formats.weight_{name}" for name in ("bits", "exponent_minimum", "exponent_maximum")]
-    assert said(chip()) == [f"not checked: weights fit format; the chip profile lacks {', '.join(keys)}."]
+    why = "because the chip profile does not state"
+    assert said(chip()) == [f"not checked: whether weights fit format, {why} {', '.join(keys)}."]
     assert said(chip(formats__weight_bits=8)) == [
-        f"not checked: weights fit format (partly); the chip profile lacks {keys[1]}, {keys[2]}."
+        f"not checked: whether weights fit format (in part), {why} {keys[1]}, {keys[2]}."
     ]
     (single,) = said(chip(formats__weight_bits=8, formats__weight_exponent_minimum=0))
-    assert single.startswith(f"not checked: weight exponents fit format; the chip profile lacks {keys[2]} (")
+    assert single.startswith(f"not checked: whether weight exponents fit format, {why} {keys[2]} (")
 
 
 @pytest.mark.parametrize(

@@ -250,22 +250,22 @@ def test_layers_without_a_neuron_between_them_become_one_synapse(layers):
         (
             [nn.Conv2d(2, 2, 3), nn.MaxPool2d(2), LIF(2)],
             (2, 5, 7),
-            "1: MaxPool2d is supported on spikes only",
+            '^layer "1": MaxPool2d is supported on spikes only',
         ),
         (
             [nn.MaxPool2d(2), nn.Conv2d(2, 2, 1), LIF(2)],
             (2, 5, 7),
-            "0: MaxPool2d is supported on spikes only",
+            '^layer "0": MaxPool2d is supported on spikes only',
         ),
         (
             [nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False), LIF(8)],
             (8, 99, 99),
-            r"0: pooling windows over \(8, 99, 99\) differ in their weights",
+            r'^layer "0": pooling windows over \(8, 99, 99\) differ in their weights',
         ),
         (
             [nn.Conv2d(8, 8, 3), nn.Flatten(), LIF(8 * 97 * 97)],
             (8, 99, 99),
-            "2: a matrix of 75272 x 78408 weights",
+            '^layer "2": a matrix of 75272 x 78408 weights',
         ),
     ],
 )

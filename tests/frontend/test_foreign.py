@@ -127,7 +127,7 @@ def test_spikingjelly_if_and_parametric(neuron):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"init_hidden": False}, r"1 \(Leaky\): returns its state"),
+        ({"init_hidden": False}, r'^layer "1" \(Leaky\): returns its state'),
         ({"reset_mechanism": "subtract"}, "reset by 'subtract'"),
         ({"graded_spikes_factor": 2.0}, "graded spikes"),
         ({"beta": torch.tensor([0.1, 0.2])}, "2 values of beta"),
@@ -144,7 +144,7 @@ def test_snntorch_neurons_without_an_exact_translation(snntorch, options, messag
 @pytest.mark.interop
 def test_spikingjelly_neurons_without_an_exact_translation(neuron):
     for made, message in (
-        (neuron.LIFNode(v_reset=None), r"1 \(LIFNode\): reset by subtraction"),
+        (neuron.LIFNode(v_reset=None), r'^layer "1" \(LIFNode\): reset by subtraction'),
         (neuron.IFNode(v_reset=0.1), "resets to 0.1"),
         (neuron.MPBNLIFNode(out_features=2), "carries the normalized membrane"),
     ):

@@ -474,6 +474,21 @@ def test_text_for_people(report):
     assert any(line.startswith(f"first spike that differs: {drift.first_flip}") for line in drift_text(drift))
 
 
+@pytest.mark.parametrize(
+    ("voltage", "threshold", "shown"),
+    [
+        (0.535576, 0.541421, "0.535576 against 0.541421"),
+        (0.5000000012, 0.5, "0.500000001 against 0.5"),
+        (0.1 + 0.2, 0.3, "0.30000000000000004 against 0.29999999999999999"),
+        (0.25, 0.25, "0.25 against 0.25"),  # a neuron at its threshold does not fire
+        (3.0, float("inf"), "3 against inf"),
+    ],
+)
+def test_a_flip_shows_enough_digits_to_tell_voltage_and_threshold_apart(report, voltage, threshold, shown):
+    flip = replace(report.drift.first_flip, float_voltage=voltage, float_threshold=threshold)
+    assert f"at {shown}, the integer network" in str(flip)
+
+
 # ---- bad input --------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...base import layer_name
 from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES, read_by_output, reading_input
 from ...ir import connection_synapses
 from .design import WHOLE_NETWORK, Design, Finding, Rule, Violations, needs, not_checked, readable, rule
@@ -143,8 +144,9 @@ def _core_keys(design: Design) -> list[str]:
 def _what(unknown: list[str]) -> str:
     """Describe what is not checked without these keys."""
     if len(unknown) > 1:
-        return "layers fit on cores (partly)"
-    return "synapse words" if unknown[0] in ROW_KEYS else readable(unknown[0].split(".")[1])
+        return "layers fit on cores (in part)"
+    resource = "synapse words" if unknown[0] in ROW_KEYS else readable(unknown[0].split(".")[1])
+    return f"{resource} fit on cores"
 
 
 def _overflows(design: Design) -> Iterator[Finding]:
@@ -176,25 +178,27 @@ def _too_many_neurons(design: Design) -> Iterator[Finding]:
 def _memory_not_checked(design: Design) -> Iterator[Finding]:
     """Report a memory of which only the size is known."""
     if (limit := design.profile.limit("core.memory_bytes")) is not None:
-        what = f"weights fit the {limit.value} bytes of a core ({limit.source})"
-        message = f"not checked: {what}; how {design.profile.name} stores weights is undocumented."
+        what = f"whether weights fit the {limit.value} bytes of a core ({limit.source})"
+        why = f"because it is undocumented how {design.profile.name} stores weights"
+        message = f"not checked: {what}, {why}."
         name = layers_fit_on_cores.__name__
         yield Finding(rule=name, where=WHOLE_NETWORK, message=message, severity="not checked")
 
 
 def _error(where: str, message: str) -> Finding:
     rule_name = layers_fit_on_cores.__name__
-    return Finding(rule=rule_name, where=where, message=f"{where}: {message}", severity="error")
+    return Finding(rule=rule_name, where=where, message=f"{layer_name(where)}: {message}", severity="error")
 
 
 def _no_cores(design: Design) -> Finding:
     tables = {key.split(".")[0] for key in design.profile.limits}
     name = design.profile.name
-    why = f"how {name} fills its cores is undocumented" if tables & {"core", "chip"} else f"{name} has none"
+    undocumented = f"it is undocumented how {name} fills its cores"
+    why = undocumented if tables & {"core", "chip"} else f"{name} describes no cores"
     return Finding(
         rule=layers_fit_on_cores.__name__,
         where=WHOLE_NETWORK,
-        message=f"not checked: cores; {why}.",
+        message=f"not checked: whether layers fit on cores, because {why}.",
         severity="not checked",
     )
 

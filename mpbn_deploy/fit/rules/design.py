@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ...base import Array, record
+from ...base import Array, layer_name, record
 from ...hardware import KEYS, Allowed, HardwareProfile, Limit
 from ...hardware.place import Placement
 from ...ir import IntNetwork, IntPopulation, Lif, Population, Readout, firing
@@ -137,7 +137,7 @@ def rule(*checks: RuleCheck, name: str = "") -> Rule:
         if not missing:
             return found
         what = name if len(missing) > 1 else next(iter(missing.values()))
-        partly = " (partly)" if possible and len(missing) > 1 else ""
+        partly = " (in part)" if possible and len(missing) > 1 else ""
         return [not_checked(name, readable(what) + partly, list(missing), design.profile), *found]
 
     judge.__name__ = name
@@ -145,12 +145,12 @@ def rule(*checks: RuleCheck, name: str = "") -> Rule:
 
 
 def _finding(name: str, check: RuleCheck, where: str, message: str) -> Finding:
-    return Finding(rule=name, where=where, message=f"{where}: {message}", severity=check.severity)
+    return Finding(rule=name, where=where, message=f"{layer_name(where)}: {message}", severity=check.severity)
 
 
 def not_checked(name: str, what: str, keys: Sequence[str], profile: HardwareProfile) -> Finding:
     missing = ", ".join(keys) if len(keys) > 1 else f"{keys[0]} ({KEYS[keys[0]]})"
-    message = f"not checked: {what}; the {profile.name} profile lacks {missing}."
+    message = f"not checked: whether {what}, because the {profile.name} profile does not state {missing}."
     return Finding(rule=name, where=WHOLE_NETWORK, message=message, severity="not checked")
 
 
@@ -170,5 +170,5 @@ def outside(values: Array, low: float, high: float) -> str | None:
 
 def list_some(names: Sequence[str]) -> str:
     """Return 'conv1, conv2 and 9 more'."""
-    shown = ", ".join(names[:2])
+    shown = ", ".join(map(layer_name, names[:2]))
     return shown if len(names) <= 2 else f"{shown} and {len(names) - 2} more"

@@ -203,7 +203,10 @@ def _other_scale(design: Design) -> str:
     """Advise to quantize for this chip, which observes its formats, if that is possible."""
     if design.profile.exportable:
         return f"Export with --target {design.target_name}, which chooses another scale."
-    return f"Networks cannot be quantized for {design.profile.name}; choose another target, such as loihi2."
+    return (
+        f"Exports for {design.profile.name} use --target {design.export_target}, which does not observe this "
+        "limit; choose another target, such as loihi2."
+    )
 
 
 def _thresholds_outside(design: Design, limit: Limit, *, lower: bool) -> Violations:
@@ -227,7 +230,8 @@ def _threshold_advice(design: Design, lower: bool) -> str:
         )
     if lower:
         return (
-            "Train with --mpbn-gain positive, or export with --thresholds shared, which keeps them positive."
+            f"Train with --mpbn-gain positive, or export with --target {design.export_target} "
+            "--thresholds shared, which keeps them positive."
         )
     return "Choose a target that holds them, such as loihi2."
 
@@ -237,7 +241,8 @@ def _inputs_outside(design: Design, low: int, high: int, limit: Limit) -> Violat
     if values.minimum < low or values.maximum > high:
         found = f"values {values.minimum}..{values.maximum}"
         allowed = f"a message to {design.profile.name} holds {low}..{high} ({limit.source})"
-        yield (
-            design.network.input.name,
-            f"{found}; {allowed}. Encode the input in this range, for example as spikes.",
+        advice = (
+            "Encode the input in this range, for example as spikes, or compute the first layer on the host: "
+            "fit --first-layer host (fit --advise tries this and prints the command)."
         )
+        yield design.network.input.name, f"{found}; {allowed}. {advice}"
