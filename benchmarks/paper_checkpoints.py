@@ -16,24 +16,23 @@ first layer that differs.
 import argparse
 import copy
 import sys
-import tempfile
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 
 import torch
-from torch import nn
+from paper_code import (
+    FUNCTIONS,
+    as_ours,
+    import_paper_code,
+    lively_network,
+    normalized,
+    paper_folder,
+    raw_pictures,
+)
 
-from mpbn_deploy.checkpoint import PAPER_ARCHITECTURES, PAPER_DATASETS, load_model
+from mpbn_deploy.checkpoint import PAPER_ARCHITECTURES
 from mpbn_deploy.nn import LIF
 
 LARGEST_DIFFERENCE = 1e-9
-FUNCTIONS = {
-    "paper:res20m": "resnet20_cifar_modified",
-    "paper:res19": "resnet19_cifar",
-    "paper:res20": "resnet20_cifar",
-    "paper:VGG16": "vgg16_bn",
-}
 KINDS = ((10, "channel"), (100, "channel"), (10, "none"))  # classes, MPBN
 COLUMNS = (
     "network of the paper's code | ours | MPBN | classes | parameters | spikes compared | firing "
@@ -41,54 +40,6 @@ COLUMNS = (
     "| float32, same normalized numbers: spikes different | logits differ by "
     "| float32, raw pixels: spikes different | in the first layer that differs | logits differ by"
 )
-
-
-def import_paper_code(folder):
-    """Their `models` package; IPython, which it imports and does not use, need not be there."""
-    if not (folder / "models" / "spike_model.py").is_file():
-        sys.exit(f"{folder}: no models/spike_model.py; give the folder of the paper's main_train.py.")
-    stand_in = ModuleType("IPython")
-    stand_in.embed = None
-    sys.modules.setdefault("IPython", stand_in)
-    sys.path.insert(0, str(folder))
-    import models.spike_layer
-
-    return models
-
-
-def their_network(models, arch, classes, mpbn, timesteps):
-    """One of their spiking networks with lively neurons, ready to be evaluated."""
-    network = models.SpikeModel(getattr(models, FUNCTIONS[arch])(num_classes=classes), timesteps)
-    network.set_spike_state(True)
-    for module in network.modules():
-        if mpbn == "none" and isinstance(module, models.spike_layer.LIFAct):
-            module.bn = nn.Identity()
-        if getattr(module, "bias", None) is not None:
-            nn.init.normal_(module.bias, 0.1, 0.2)
-    norms = [m for m in network.modules() if isinstance(m, (nn.BatchNorm2d, nn.BatchNorm3d))]
-    for norm in norms:
-        norm.momentum = None  # the average of all that is seen
-        nn.init.uniform_(norm.weight, 0.5, 1.5)
-        norm.weight.data[torch.rand(norm.num_features) < 0.3] *= -1
-    with torch.no_grad():
-        network.train()(normalized(raw_pictures(4), classes))
-        for norm in norms:
-            norm.running_mean += 0.1 * norm.running_var.sqrt() * torch.randn(norm.num_features)
-            norm.running_var *= torch.empty(norm.num_features).uniform_(0.8, 1.25)
-    return network.eval()
-
-
-def raw_pictures(count):
-    return torch.randint(0, 256, (count, 3, 32, 32)).float()
-
-
-def normalized(raw, classes):
-    """As ToTensor and Normalize do it."""
-    _, mean, deviation = PAPER_DATASETS[classes]
-    mean, deviation = (
-        torch.tensor(v, dtype=torch.float64).view(3, 1, 1).to(raw.dtype) for v in (mean, deviation)
-    )
-    return (raw / 255 - mean) / deviation
 
 
 def run(network, inputs, neuron):
@@ -126,10 +77,8 @@ def compare(models, theirs, ours, raw, classes, same_numbers=False):
 def row(models, arch, classes, mpbn, options):
     """One line of the table, and whether it is good."""
     torch.manual_seed(options.seed)
-    theirs = their_network(models, arch, classes, mpbn, options.timesteps)
-    with tempfile.TemporaryDirectory() as folder:
-        torch.save(theirs.state_dict(), Path(folder) / "theirs.pth")
-        ours = load_model(Path(folder) / "theirs.pth", arch=arch, timesteps=options.timesteps)
+    theirs = lively_network(models, arch, classes, mpbn, options.timesteps)
+    ours = as_ours(theirs, arch, options.timesteps)
     raw = raw_pictures(options.batch)
     alike = compare(models, theirs, ours, raw, classes, same_numbers=True)
     single = compare(models, theirs, ours, raw, classes)
@@ -150,7 +99,9 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--paper-code", type=Path, required=True, help="folder of the paper's main_train.py")
+    parser.add_argument(
+        "--paper-code", type=paper_folder, required=True, help="folder of the paper's main_train.py"
+    )
     parser.add_argument("--timesteps", type=int, default=2)
     parser.add_argument("--batch", type=int, default=2, help="pictures to compare on")
     parser.add_argument("--seed", type=int, default=0)

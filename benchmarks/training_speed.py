@@ -16,10 +16,10 @@ import resource
 import subprocess
 import sys
 import time
-import types
 from datetime import date
 
 import torch
+from paper_code import import_paper_code, paper_folder, spiking_network
 from torch import nn
 
 from mpbn_deploy.ir import InputFormat
@@ -47,13 +47,7 @@ def ours(options, **neuron):
 
 
 def papers(options):
-    sys.path.insert(0, options.paper_code)
-    sys.modules["IPython"] = types.SimpleNamespace(embed=None)  # imported there for debugging only
-    from models import SpikeModel, resnet20_cifar_modified
-
-    network = SpikeModel(resnet20_cifar_modified(num_classes=10), options.timesteps)
-    network.set_spike_state(True)
-    return network
+    return spiking_network(import_paper_code(options.paper_code), "paper:res20m", 10, options.timesteps)
 
 
 class SpikingJellyNeuron(nn.Module):
@@ -188,7 +182,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--paper-code", help="folder of the paper's code")
+    parser.add_argument("--paper-code", type=paper_folder, help="folder of the paper's code")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--timesteps", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
