@@ -78,6 +78,15 @@ def execute(options: argparse.Namespace) -> Outcome:
     return Outcome(data=data, text=text)
 
 
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the options and their recipe set, as it appears on the card of the trained network."""
+    options = argparse.Namespace(**vars(options))
+    _apply_recipe(options)
+    names = ("timesteps", "width", *NEURON_DEFAULTS, *asdict(Training()))
+    given = {**asdict(Training()), **_given(options, names)}
+    return {name: value for name, value in given.items() if value is not None and value != "auto"}
+
+
 def _apply_recipe(options: argparse.Namespace) -> None:
     """Set options that were not given as the recipe does; those of new networks only without --init."""
     for name, value in RECIPES[options.recipe].items():
@@ -102,14 +111,9 @@ def _training(options: argparse.Namespace, device: torch.device) -> Training:
 
 
 def _described(options: argparse.Namespace, training: Training) -> str:
-    """Return all settings on one line: "arch digits-cnn, mpbn channel, epochs 8, ..."."""
-    network = {
-        "arch": options.arch,
-        "timesteps": options.timesteps,
-        "mpbn": options.mpbn,
-        "width": options.width,
-    }
-    parts = {**network, **{name: getattr(options, name) for name in NEURON_DEFAULTS}, **asdict(training)}
+    """Return all settings on one line: "seed 0, arch digits-cnn, mpbn channel, epochs 8, ..."."""
+    names = ("seed", "arch", "timesteps", "mpbn", "width", *NEURON_DEFAULTS)
+    parts = {**{name: getattr(options, name) for name in names}, **asdict(training)}
     return ", ".join(
         f"{name.replace('_', '-')} {value}" for name, value in parts.items() if value is not None
     )
