@@ -5,9 +5,11 @@
 
 Trains one network per kind of MPBN and seed, all with the same budget, into --out: the table
 ablation.md (paper: Table 1 and 6), the curves ablation.png (Fig. 2) and every network with its log.
-Started again with the same options, it goes on where it was interrupted.
+Started again with the same options, it goes on where it was interrupted. Recipes and their parts are those
+of `python -m mpbn_deploy.train`.
 """
 
+import argparse
 import json
 import platform
 import sys
@@ -20,89 +22,67 @@ import torch
 
 from mpbn_deploy.base import Command, OptionError, Outcome, announce, main, whole_number, write_atomically
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.data import DATASETS, load_dataset
-from mpbn_deploy.nn import MPBN_GAINS, MPBN_KINDS, SURROGATES
-from mpbn_deploy.train import NEURON_DEFAULTS, Epoch, Training, resume_file, train, training_curves
+from mpbn_deploy.nn import MPBN_KINDS
+from mpbn_deploy.train import Epoch, resume_file, training_curves
+from mpbn_deploy.train.__main__ import COMMAND as TRAIN
+from mpbn_deploy.train.command import execute as train, settings_of
 
 SUMMARY, _, DETAILS = __doc__.partition("\n\n")
 
 
 def add_arguments(parser):
-    usual = Training()
-    parser.add_argument(
-        "--data", default="digits", help=f"one of {', '.join(DATASETS)} (default %(default)s)"
-    )
-    parser.add_argument("--data-dir", type=Path, help="folder of the data set, where it needs one")
-    parser.add_argument("--label", help="what to call the data set in the table (default: its name)")
-    parser.add_argument("--arch", default="digits-cnn", help="as for train (default %(default)s)")
-    parser.add_argument("--kinds", nargs="+", default=["none", "channel"], choices=MPBN_KINDS, help="of MPBN")
-    parser.add_argument("--mpbn-gain", default="free", choices=MPBN_GAINS, help="as for train")
-    parser.add_argument("--surrogate", default="rectangle", choices=tuple(SURROGATES), help="as for train")
-    parser.add_argument("--timesteps", type=whole_number(1), help="as for train")
-    parser.add_argument("--seeds", type=whole_number(1), default=3, help="how many (default %(default)s)")
-    parser.add_argument("--epochs", type=whole_number(1), default=usual.epochs, help="(default %(default)s)")
-    parser.add_argument("--batch", type=whole_number(2), default=usual.batch, help="(default %(default)s)")
-    parser.add_argument(
-        "--learning-rate", type=float, default=usual.learning_rate, help="(default %(default)s)"
-    )
-    parser.add_argument("--device", default="cpu", help="as for train (default %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("ablation"), help="folder (default %(default)s)")
+    study = parser.add_argument_group("study")
+    study.add_argument("--kinds", nargs="+", default=["none", "channel"], choices=MPBN_KINDS, help="of MPBN")
+    study.add_argument("--seeds", type=whole_number(1), default=3, help="how many (default %(default)s)")
+    study.add_argument("--label", help="what to call the data set in the table (default: its name)")
+    TRAIN.add_arguments(parser)
+    parser.set_defaults(out=Path("ablation"))
 
 
-def is_finished(path, dataset, options, kind, seed):
+def is_finished(path, options):
     """Whether this very training was done before; another one under its name is refused."""
     if not path.exists():
         return False
     network = load_model(path)
-    card = network.card
-    found = {**NEURON_DEFAULTS, "architecture": card.architecture, "timesteps": network.timesteps}
-    found |= {**card.arguments, **card.training}
-    asked = {
-        "data": dataset.name, "architecture": options.arch, "mpbn": kind, "seed": seed,
-        "epochs": options.epochs, "batch": options.batch, "learning_rate": options.learning_rate,
-        "mpbn_gain": options.mpbn_gain, "surrogate": options.surrogate,
-        "timesteps": options.timesteps or network.timesteps,
-    }  # fmt: skip
-    other = [f"{name} {found[name]} (now {value})" for name, value in asked.items() if found[name] != value]
+    found = {**network.card.arguments, **network.card.training, "timesteps": network.timesteps}
+    asked = {"data": options.data, "mpbn": options.mpbn, **settings_of(options)}
+    other = [
+        f"{name} {found[name]} (now {value})"
+        for name, value in asked.items()
+        if name in found and found[name] != value
+    ]
     if other:
         raise OptionError(f"{path}: belongs to a study with {', '.join(other)}. Choose another --out.")
-    return card.training["epoch"] == options.epochs and not resume_file(path).exists()
+    return found["epoch"] == found["epochs"] and not resume_file(path).exists()
 
 
-def train_one(dataset, options, kind, seed):
+def train_one(options, kind, seed):
     """The history of one training; of a finished one it is read from its log."""
     path = options.out / f"{kind}-{seed}.pt"
-    if not is_finished(path, dataset, options, kind, seed):
+    one = argparse.Namespace(
+        **{**vars(options), "mpbn": kind, "seed": seed, "out": path, "resume": resume_file(path).exists()}
+    )
+    if not is_finished(path, one):
         announce(f"{kind}, seed {seed}")
-        training = Training(
-            epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=seed
-        )
-        train(
-            dataset,
-            options.arch,
-            mpbn=kind,
-            timesteps=options.timesteps,
-            training=training,
-            neuron={"mpbn_gain": options.mpbn_gain, "surrogate": options.surrogate},
-            out=path,
-            resume=resume_file(path).exists(),
-            device=options.device,
-        )
+        train(one)
     lines = path.with_suffix(".log.jsonl").read_text().splitlines()
     return [Epoch(**json.loads(line)) for line in lines]
 
 
 def table(options, histories):
-    """Mean and deviation over seeds of the test accuracy: after the last epoch, and half-way."""
-    half = (options.epochs + 1) // 2 - 1
+    """Mean and deviation over seeds: accuracy half-way, and of the final network on the test split."""
+    count = len(next(iter(histories.values())))
+    half = (count + 1) // 2 - 1
+    judged = "test" if next(iter(histories.values()))[0].validation_accuracy is None else "validation"
     lines = [
-        f"| MPBN | seeds | test accuracy, epoch {half + 1} | test accuracy, epoch {options.epochs} "
+        f"| MPBN | seeds | {judged} accuracy, epoch {half + 1} | test accuracy, epoch {count} "
         "| training loss | seconds per epoch |",
         "|---|---|---|---|---|---|",
     ]
     for kind in options.kinds:
         runs = [history for name, history in histories.items() if name.startswith(f"{kind}/")]
-        early, last = ([100 * run[epoch].test_accuracy for run in runs] for epoch in (half, -1))
+        early = [100 * run[half].accuracy for run in runs]
+        last = [100 * final_accuracy(options, kind, seed) for seed in range(options.seeds)]
         loss = mean(run[-1].train_loss for run in runs)
         seconds = mean(epoch.seconds for run in runs for epoch in run)
         lines.append(
@@ -111,27 +91,35 @@ def table(options, histories):
     return lines
 
 
+def final_accuracy(options, kind, seed):
+    """The accuracy on the test split of a finished network, recalibrated or not."""
+    return load_model(options.out / f"{kind}-{seed}.pt").card.training["test_accuracy"]
+
+
 def spread(values):
     deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
     return f"{mean(values):.2f}{deviation} %"
 
 
 def execute(options):
+    if options.mpbn is not None or options.init is not None or options.resume:
+        raise OptionError("a study has --kinds instead of --mpbn, starts new networks, and always resumes.")
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(f"{options.out}: no folder can be made there ({error.strerror}).") from error
-    dataset = load_dataset(options.data, options.data_dir)
     histories = {
-        f"{kind}/{seed}": train_one(dataset, options, kind, seed)
+        f"{kind}/{seed}": train_one(options, kind, seed)
         for seed in range(options.seeds)
         for kind in options.kinds
     }
-    timesteps = load_model(options.out / f"{options.kinds[0]}-0.pt").timesteps
+    card = load_model(options.out / f"{options.kinds[0]}-0.pt").card
+    settings = {name: value for name, value in settings_of(options).items() if name != "seed"}
     about = (
-        f"{options.label or options.data}, {options.arch}, {timesteps} time steps, {options.epochs} epochs, "
-        f"batch {options.batch}, learning rate {options.learning_rate}, {options.surrogate} surrogate, "
-        f"{date.today()}, {platform.machine()}, threads {torch.get_num_threads()}, torch {torch.__version__}"
+        f"{options.label or options.data}, {card.architecture}, "
+        + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+        + f"; {date.today()}, {platform.machine()}, threads {torch.get_num_threads()}, "
+        + f"torch {torch.__version__}"
     )
     text = "\n".join([about, "", *table(options, histories)]) + "\n"
     write_atomically(options.out / "ablation.md", text.encode())

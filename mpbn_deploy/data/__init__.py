@@ -3,11 +3,12 @@
 A loader takes a folder (or None) and returns a DataSet with a training and a test split. Readers bound what
 they allocate and run no code from the files.
 
-    dataset        DataSet and Split
+    dataset        DataSet and Split; `hold_out` takes a validation split from the training split
     registry       the loaders by name, and `load_dataset`
     selection      the samples that commands run: test samples of a data set, or random ones
     digits, mnist, cifar, cifar10_dvs, imagenet    one loader each (mnist and cifar: two)
     reading        what the loaders share: finding folders, bounded reading, checked labels
+    autoaugment    AutoAugment's changes of a picture
     plain_pickle   reads the pickles of CIFAR without running them
 """
 
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .autoaugment import POLICY_DRAWS as POLICY_DRAWS, autoaugmented as autoaugmented
     from .cifar import CIFAR10_PIXELS as CIFAR10_PIXELS, CIFAR100_PIXELS as CIFAR100_PIXELS
-    from .dataset import DataSet as DataSet, Inputs as Inputs, Split as Split
+    from .dataset import DataSet as DataSet, Inputs as Inputs, Split as Split, hold_out as hold_out
     from .reading import byte_format as byte_format
     from .registry import DATASETS as DATASETS, load_dataset as load_dataset
     from .selection import RANDOM as RANDOM, Samples as Samples, choose_samples as choose_samples

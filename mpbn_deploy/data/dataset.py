@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
-from ..base import Array, freeze_arrays, record
+import numpy as np
+
+from ..base import Array, OptionError, freeze_arrays, record
 from ..ir import InputFormat
 
 
@@ -37,11 +40,30 @@ class Split:
 
 
 @record
+class Subset:
+    """Some of the samples of other inputs, read when they are indexed."""
+
+    inputs: Inputs
+    indices: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.indices), *self.inputs.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, chosen: Any, /) -> Array:
+        return self.inputs[self.indices[chosen]]
+
+
+@record
 class DataSet:
     """A training and a test split; the input format holds value range and normalization.
 
     `frames` is the number of time steps per sample (None: a still image). `augmentation` is the paper's
-    augmentation for this data set: "none", "crop-flip", "crop-flip-cutout" or "roll-flip".
+    augmentation for this data set without AutoAugment: "none", "crop-flip", "crop-flip-cutout" or
+    "roll-flip".
     """
 
     name: str
@@ -51,3 +73,23 @@ class DataSet:
     class_names: tuple[str, ...]
     frames: int | None = None
     augmentation: str = "none"
+
+
+HOLD_OUT_SEED = 0  # the same samples are held out whatever the seed of a training
+
+
+def hold_out(dataset: DataSet, fraction: float) -> tuple[DataSet, Split | None]:
+    """Return the data set with a fraction of its training split held out, and that fraction."""
+    if not 0 <= fraction < 1:
+        raise OptionError(f"validation {fraction}; a fraction of the training split is needed, 0 to below 1.")
+    count = round(fraction * len(dataset.train))
+    if not count:
+        return dataset, None
+    order = np.random.default_rng(HOLD_OUT_SEED).permutation(len(dataset.train))
+    return replace(dataset, train=_subset(dataset.train, order[count:])), _subset(
+        dataset.train, order[:count]
+    )
+
+
+def _subset(split: Split, indices: Array) -> Split:
+    return Split(inputs=Subset(inputs=split.inputs, indices=indices), labels=split.labels[indices])

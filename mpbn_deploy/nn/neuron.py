@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import isfinite, prod
 
 import torch
 from torch import Tensor, nn
 
 from ..base import OptionError, did_you_mean
 from .kinds import MPBN_GAINS, MPBN_KINDS, SURROGATE_NAMES
-from .norm import Norm, norm_of
+from .norm import Norm, Observer, norm_of
 from .scan import LIFParameters, scan
 from .surrogate import SURROGATES
 from .timed import TimedLayer
 
 LEAST_GAIN = 2.0**-10
+MPBN_EPSILON = 1e-5
 
 
 class MPBN(nn.Module):
@@ -27,13 +28,16 @@ class MPBN(nn.Module):
     With `gain="positive"` the gain is max(|weight|, 2^-10), so that no comparison is reversed.
     """
 
-    def __init__(self, shape: tuple[int, ...], kind: str, gain: str = "free") -> None:
+    def __init__(
+        self, shape: tuple[int, ...], kind: str, gain: str = "free", epsilon: float = MPBN_EPSILON
+    ) -> None:
         super().__init__()
         self.kind = kind
         self.shape = shape
         self.positive = gain == "positive"
         self.synchronized = False
-        self.bn = nn.BatchNorm1d(prod(shape) if kind == "element" else shape[0])
+        self.observe: Observer | None = None
+        self.bn = nn.BatchNorm1d(prod(shape) if kind == "element" else shape[0], eps=epsilon)
 
     @property
     def gain(self) -> Tensor:
@@ -57,10 +61,12 @@ class MPBN(nn.Module):
             training=self.training,
             synchronized=self.synchronized,
             element_shape=sample if self.kind == "element" else None,
+            observe=self.observe,
         )
 
     def extra_repr(self) -> str:
-        return f"kind={self.kind!r}" + (", gain='positive'" if self.positive else "")
+        epsilon = f", epsilon={self.bn.eps}" if self.bn.eps != MPBN_EPSILON else ""
+        return f"kind={self.kind!r}" + (", gain='positive'" if self.positive else "") + epsilon
 
 
 class LIF(TimedLayer):
@@ -80,6 +86,7 @@ class LIF(TimedLayer):
         *,
         mpbn: str = "channel",
         mpbn_gain: str = "free",
+        mpbn_epsilon: float = MPBN_EPSILON,
         leak: float = 0.25,
         threshold: float = 0.5,
         surrogate: str = "rectangle",
@@ -90,11 +97,15 @@ class LIF(TimedLayer):
         _expect("surrogate", surrogate, SURROGATE_NAMES)
         if not 0 <= leak <= 1:
             raise OptionError(f"LIF: leak {leak}; allowed are 0 (no memory) to 1 (no decay).")
+        if not (isfinite(mpbn_epsilon) and mpbn_epsilon > 0):
+            raise OptionError(f"LIF: MPBN epsilon {mpbn_epsilon}; a positive number is needed.")
+        if not isfinite(threshold):
+            raise OptionError(f"LIF: threshold {threshold}; a finite number is needed.")
         self.leak = leak
         self.threshold = threshold
         self.surrogate = surrogate
         sizes = (shape,) if isinstance(shape, int) else shape
-        self.mpbn: MPBN | None = MPBN(sizes, mpbn, mpbn_gain) if mpbn != "none" else None
+        self.mpbn: MPBN | None = MPBN(sizes, mpbn, mpbn_gain, mpbn_epsilon) if mpbn != "none" else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return spikes of the inputs' shape, [timesteps * batch, ...]."""

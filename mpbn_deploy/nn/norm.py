@@ -13,6 +13,7 @@ norm and the norm of a batch that is split over processes, for which torch's own
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,10 +22,15 @@ from torch.autograd.function import once_differentiable
 
 from ..base import OptionError, record
 
+Observer = Callable[[Tensor], None]
+
 
 @record
 class Norm:
-    """A batch norm without its gain and offset; element-wise, buffers have the shape of a sample."""
+    """A batch norm without its gain and offset; element-wise, buffers have the shape of a sample.
+
+    `observe` is called with what is normalized, of every time step.
+    """
 
     running_mean: Tensor
     running_var: Tensor
@@ -33,6 +39,7 @@ class Norm:
     training: bool
     per_element: bool
     synchronized: bool
+    observe: Observer | None = None
 
     @property
     def uses_torch_kernel(self) -> bool:
@@ -52,6 +59,8 @@ def normalize(x: Tensor, gain: Tensor, offset: Tensor, norm: Norm) -> tuple[Tens
     """Return y and the moments that backward needs; in training mode, update the running statistics."""
     if norm.training and x.numel() // norm.running_mean.numel() < 2 and not norm.synchronized:
         raise OptionError("batch norm cannot train on a single value per channel; use a larger batch.")
+    if norm.observe is not None:
+        norm.observe(x)
     if norm.uses_torch_kernel:
         y, mean, inverse = torch.native_batch_norm(
             x, gain, offset, norm.running_mean, norm.running_var, norm.training, norm.momentum, norm.epsilon
@@ -183,6 +192,7 @@ def norm_of(
     training: bool,
     synchronized: bool = False,
     element_shape: tuple[int, ...] | None = None,
+    observe: Observer | None = None,
 ) -> Norm:
     """Return a torch module's norm; it shares the module's buffers."""
     if module.running_mean is None or module.running_var is None or module.momentum is None:
@@ -196,4 +206,5 @@ def norm_of(
         training=training,
         per_element=element_shape is not None,
         synchronized=synchronized,
+        observe=observe,
     )

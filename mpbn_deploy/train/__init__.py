@@ -2,12 +2,15 @@
 
 stage          `train`: builds the network, checks it against the data, runs the epochs
 loop           epochs, optimizer, evaluation
-batching       shuffled, augmented batches            augmentation   crop, flip, cutout, roll
+batching       shuffled, augmented batches            augmentation   crop, flip, AutoAugment, cutout, roll
 files          checkpoint, log and curves after each epoch; resuming
 curves         the figure of loss and accuracy
 processes      one training on several processes (torchrun)
 quantized      the integer twin that quantization-aware training starts from
-settings       hyperparameters and their defaults
+settings       hyperparameters, their defaults, and recipes
+recalibration  running statistics of the trained network, estimated again
+health         stops a training that has run away
+precision      bfloat16 where it is faster; memory that stays
 command        what the command does with its options
 """
 
@@ -26,7 +29,12 @@ if TYPE_CHECKING:
     from .files import resume_file as resume_file
     from .loop import accuracy as accuracy, evaluate as evaluate
     from .quantized import quantized_rate as quantized_rate, quantized_twin as quantized_twin
-    from .settings import NEURON_DEFAULTS as NEURON_DEFAULTS, Epoch as Epoch, Training as Training
+    from .settings import (
+        NEURON_DEFAULTS as NEURON_DEFAULTS,
+        RECIPES as RECIPES,
+        Epoch as Epoch,
+        Training as Training,
+    )
     from .stage import train as train
 else:
     __getattr__, __dir__ = door(__name__, __file__)

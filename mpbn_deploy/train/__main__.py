@@ -9,6 +9,7 @@ if __name__ == "__main__":  # before the imports below, which take a moment
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from ..base import Command, Execute, main, whole_number
@@ -16,19 +17,38 @@ from ..data import DATASETS
 from ..nn import MPBN_GAINS, MPBN_KINDS, SURROGATE_NAMES
 from ..nn.zoo import ARCHITECTURES
 from .settings import (
+    AUGMENTATIONS,
     DEFAULT_ARCHITECTURE,
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
     FULL_RATE_BITS,
     NEURON_DEFAULTS,
+    PRECISIONS,
     QUANTIZED_RATE,
+    RECALIBRATIONS,
+    RECIPES,
+    SCHEDULES,
     Training,
+    mpbn_epsilon,
 )
 
-USUAL = Training()
+USUAL = {**asdict(Training()), **NEURON_DEFAULTS}
+
+
+def _usual(name: str) -> str:
+    """Return the defaults of an option, for its help text: "default 8; paper 400; fast 40"."""
+    others = [f"{recipe} {parts[name]}" for recipe, parts in RECIPES.items() if name in parts]
+    return "; ".join([f"default {USUAL[name]}", *others])
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--recipe",
+        choices=tuple(RECIPES),
+        default="standard",
+        help="a set of defaults for the options below: paper, the settings of the paper's code; fast, for an "
+        "hour of two processor cores on CIFAR-10; standard, for small data sets (default %(default)s)",
+    )
     _add_data_arguments(parser.add_argument_group("data"))
     _add_network_arguments(parser.add_argument_group("network"))
     _add_optimization_arguments(parser.add_argument_group("optimization"))
@@ -50,9 +70,24 @@ def _add_data_arguments(group: argparse._ArgumentGroup) -> None:
         help="folder with the files of the data set, if it needs one",
     )
     group.add_argument(
+        "--validation",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of the training samples to hold out: epochs are judged on them, and the test samples "
+        f"are used once, at the end ({_usual('validation')})",
+    )
+    group.add_argument(
+        "--augmentation",
+        choices=AUGMENTATIONS,
+        help="random changes of the training samples (default: the data set's own; paper "
+        f"{RECIPES['paper']['augmentation']}; fast {RECIPES['fast']['augmentation']})",
+    )
+    group.add_argument(
         "--no-augmentation",
-        action="store_true",
-        help="train on the samples as they are, without random crops and flips",
+        action="store_const",
+        const="none",
+        dest="augmentation",
+        help="the same as --augmentation none: train on the samples as they are",
     )
 
 
@@ -62,13 +97,21 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help=f"network to build: {', '.join(ARCHITECTURES)}; or package.module:factory, a function of "
         "your own code (which is imported and runs), called with input_shape, classes and mpbn, and with "
-        f"mpbn_gain and surrogate if you set them (default {DEFAULT_ARCHITECTURE})",
+        "the other options of this group if you set them "
+        f"(default {DEFAULT_ARCHITECTURE}; paper {RECIPES['paper']['arch']}; fast {RECIPES['fast']['arch']})",
+    )
+    group.add_argument(
+        "--width",
+        type=whole_number(1),
+        metavar="N",
+        help="channels of the first layer, in networks that can be scaled (default: the network's own)",
     )
     group.add_argument(
         "--timesteps",
         type=whole_number(1),
         metavar="N",
-        help=f"time steps per sample (default {DEFAULT_TIMESTEPS}; for recordings, their number of frames)",
+        help=f"time steps per sample (default {DEFAULT_TIMESTEPS}; fast {RECIPES['fast']['timesteps']}; for "
+        "recordings, their number of frames; with --init, that of the network)",
     )
     group.add_argument(
         "--mpbn",
@@ -80,13 +123,33 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         "--mpbn-gain",
         choices=MPBN_GAINS,
         help="positive: keep all gains above zero, so that thresholds can be folded for every chip; "
-        f"free: as in the paper (default {NEURON_DEFAULTS['mpbn_gain']})",
+        f"free: as in the paper ({_usual('mpbn_gain')})",
+    )
+    group.add_argument(
+        "--mpbn-epsilon",
+        type=float,
+        metavar="NUMBER",
+        help="number added to the variance of MPBN; larger values keep gradients of neurons with almost "
+        f"constant membranes small (default {mpbn_epsilon('channel')}; with --mpbn element "
+        f"{mpbn_epsilon('element')})",
     )
     group.add_argument(
         "--surrogate",
         choices=SURROGATE_NAMES,
         help="surrogate gradient of a spike: rectangle, as printed in the paper, or tanh, as in the paper's "
-        f"code (default {NEURON_DEFAULTS['surrogate']})",
+        f"code ({_usual('surrogate')})",
+    )
+    group.add_argument(
+        "--leak",
+        type=float,
+        metavar="FACTOR",
+        help=f"what a membrane keeps from one time step to the next, 0 to 1 ({_usual('leak')})",
+    )
+    group.add_argument(
+        "--threshold",
+        type=float,
+        metavar="NUMBER",
+        help=f"membrane above which a neuron fires ({_usual('threshold')})",
     )
 
 
@@ -94,36 +157,80 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--epochs",
         type=whole_number(1),
-        default=USUAL.epochs,
         metavar="N",
-        help="passes over the training samples (default %(default)s)",
+        help=f"passes over the training samples ({_usual('epochs')})",
     )
     group.add_argument(
-        "--batch",
-        type=whole_number(2),
-        default=USUAL.batch,
-        metavar="N",
-        help="samples per step of SGD (default %(default)s)",
+        "--single-step",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of the epochs, the first ones, that run one time step per sample, which is faster "
+        f"({_usual('single_step')})",
+    )
+    group.add_argument(
+        "--batch", type=whole_number(2), metavar="N", help=f"samples per step of SGD ({_usual('batch')})"
     )
     group.add_argument(
         "--learning-rate",
         type=float,
         metavar="RATE",
-        help="learning rate of the first epoch, from which it falls to zero along a cosine "
-        f"(default {USUAL.learning_rate}; with --init {FINE_TUNING_RATE}; with --quantize {QUANTIZED_RATE}, "
-        f"and more below {FULL_RATE_BITS} bits)",
+        help=f"highest learning rate ({_usual('learning_rate')}; with --init {FINE_TUNING_RATE}; with "
+        f"--quantize {QUANTIZED_RATE}, and more below {FULL_RATE_BITS} bits)",
+    )
+    group.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        help="cosine: the rate falls to zero along a cosine; one-cycle: it rises from zero during the "
+        f"warmup, then falls to zero along a line ({_usual('schedule')})",
+    )
+    group.add_argument(
+        "--warmup",
+        type=float,
+        metavar="FRACTION",
+        help=f"fraction of a one-cycle schedule in which the rate rises ({_usual('warmup')})",
+    )
+    group.add_argument("--momentum", type=float, metavar="FACTOR", help=f"of SGD ({_usual('momentum')})")
+    group.add_argument(
+        "--nesterov",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help=f"Nesterov's form of momentum ({_usual('nesterov')})",
     )
     group.add_argument(
         "--weight-decay",
         type=float,
-        default=USUAL.weight_decay,
         metavar="RATE",
-        help="weight decay of SGD, for weights only, not for norms and biases (default %(default)s)",
+        help=f"of SGD, for weights only, not for norms and biases ({_usual('weight_decay')})",
+    )
+    group.add_argument(
+        "--label-smoothing",
+        type=float,
+        metavar="FRACTION",
+        help=f"part of each label that is spread over all classes ({_usual('label_smoothing')})",
+    )
+    group.add_argument(
+        "--clip-gradient",
+        type=float,
+        metavar="NORM",
+        help="scale the gradient of a step down to this norm where it is larger (default: no limit)",
+    )
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="arithmetic of convolutions in training; auto: bfloat16 if a trial on this machine is clearly "
+        f"faster; evaluation and export always use float32 ({_usual('precision')})",
+    )
+    group.add_argument(
+        "--recalibration",
+        choices=RECALIBRATIONS,
+        help="re-estimate the running statistics of all norms after training, layer by layer in inference "
+        "mode; auto: keep them if the validation split (or else other training samples) is classified "
+        f"better ({_usual('recalibration')})",
     )
     group.add_argument(
         "--seed",
         type=whole_number(0),
-        default=USUAL.seed,
+        default=USUAL["seed"],
         metavar="N",
         help="seed of all random numbers: the same seed gives the same network (default %(default)s)",
     )
@@ -177,6 +284,7 @@ COMMAND = Command(
     summary="Train a spiking network and write model.pt.",
     details=(
         "example: python -m mpbn_deploy.train --data digits --arch digits-cnn --epochs 8 --out model.pt\n"
+        "         python -m mpbn_deploy.train --data cifar10 --data-dir FOLDER --recipe fast\n"
         "         python -m mpbn_deploy.train --init model.pt --quantize loihi2 --out integers.pt"
     ),
     add_arguments=_add_arguments,

@@ -1,4 +1,4 @@
-"""The paper's augmentation: random crop, flip and cutout of images, random roll of event frames.
+"""The paper's augmentation: random crop, flip, AutoAugment and cutout of images, roll of event frames.
 
 Each sample of each epoch gets its own row of DRAWS random numbers in 0..1, which alone determine its
 augmentation: neither the batch nor the process that computes it matters.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ..base import OptionError, did_you_mean
+from ..data import POLICY_DRAWS, autoaugmented
 
-DRAWS = 5  # two for the crop, one for the flip, two for the cutout
+DRAWS = 5 + POLICY_DRAWS  # two for the crop, one for the flip, two for the cutout, and AutoAugment's
 PADDING = 4  # zeros around an image before it is cropped to its original size
 HOLE = 16  # side of the cutout in pixels, for an image of 32 x 32
 ROLL = 5  # maximum shift of event frames in pixels
@@ -22,9 +24,9 @@ ROLL = 5  # maximum shift of event frames in pixels
 
 def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
     """Augment samples [batch, ..., channels, *, *] to [batch, ..., channels, height, width]."""
-    if kind not in AUGMENTATIONS:
-        raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, AUGMENTATIONS)}")
-    for change in AUGMENTATIONS[kind]:
+    if kind not in CHANGES:
+        raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, CHANGES)}")
+    for change in CHANGES[kind]:
         samples = change(samples, draws, *size)
     return samples
 
@@ -52,6 +54,17 @@ def _cutout(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
     return samples.masked_fill(hole.view(len(hole), *[1] * (samples.dim() - 3), height, width), 0)
 
 
+def _autoaugment(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """Apply AutoAugment to color pictures of bytes."""
+    if samples.dtype != torch.uint8 or samples.dim() != 4 or samples.shape[1] != 3:
+        raise OptionError(
+            f"AutoAugment changes color pictures, bytes of shape (3, {height}, {width}); samples are "
+            f"{samples.dtype} of shape {tuple(samples.shape[1:])}. Choose another --augmentation."
+        )
+    rows = zip(samples.numpy(), draws[:, -POLICY_DRAWS:].numpy(), strict=True)
+    return torch.from_numpy(np.stack([autoaugmented(picture, chances) for picture, chances in rows]))
+
+
 def _roll(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
     """Shift all frames of a sample cyclically by the same offset of up to ROLL pixels."""
     down = _choose(draws[:, 0], 2 * ROLL + 1) - ROLL
@@ -61,10 +74,11 @@ def _roll(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
     return _gather(samples, rows, columns)
 
 
-AUGMENTATIONS: dict[str, tuple[Callable[[Tensor, Tensor, int, int], Tensor], ...]] = {
+CHANGES: dict[str, tuple[Callable[[Tensor, Tensor, int, int], Tensor], ...]] = {
     "none": (),
     "crop-flip": (_crop, _flip),
     "crop-flip-cutout": (_crop, _flip, _cutout),
+    "crop-flip-autoaugment-cutout": (_crop, _flip, _autoaugment, _cutout),
     "roll-flip": (_roll, _flip),
 }
 

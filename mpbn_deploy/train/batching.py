@@ -14,21 +14,27 @@ from .augmentation import DRAWS, augment
 
 
 def batches(
-    dataset: DataSet, size: int, *, seed: int, epoch: int, augmented: bool, share: Callable[[Tensor], Tensor]
+    dataset: DataSet,
+    size: int,
+    *,
+    seed: int,
+    epoch: int,
+    augmentation: str,
+    share: Callable[[Tensor], Tensor],
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield raw samples and labels of each batch of an epoch, or this process's share of them.
 
     Seed and epoch determine order and augmentation. Samples that do not fill a batch are dropped; they
     differ from epoch to epoch.
     """
-    split, kind = dataset.train, dataset.augmentation if augmented else "none"
+    split = dataset.train
     random = np.random.default_rng([seed, epoch])
     order = torch.from_numpy(random.permutation(len(split)))
     draws = torch.from_numpy(random.random((len(split), DRAWS), dtype=np.float32))
     for start in range(0, len(split) - size + 1, size):
         chosen = share(order[start : start + size])
         inputs, labels = read_samples(split, chosen.numpy())
-        yield augment(kind, inputs, draws[chosen], *dataset.input_format.shape[1:]), labels
+        yield augment(augmentation, inputs, draws[chosen], *dataset.input_format.shape[1:]), labels
 
 
 def read_samples(split: Split, chosen: Any) -> tuple[Tensor, Tensor]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from ..base import OptionError, Outcome, announce, check_writable
 from ..checkpoint import load_model
@@ -17,15 +19,20 @@ from ..data import DataSet, load_dataset
 from ..hardware import load_profile
 from ..nn import SpikingNetwork
 from .files import files_beside, resume_file
+from .precision import fastest_precision, keep_freed_memory
 from .processes import is_first_process, join_process_group, select_device
 from .quantized import quantized_rate, quantized_twin
 from .settings import (
     DEFAULT_ARCHITECTURE,
     FINE_TUNING_RATE,
     NEURON_DEFAULTS,
+    RECIPES,
     Training,
 )
 from .stage import train
+
+BUILT_IN = ("mpbn", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
+OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "learning_rate", *BUILT_IN)
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -37,16 +44,10 @@ def execute(options: argparse.Namespace) -> Outcome:
         raise OptionError(
             f"--mpbn-gain {options.mpbn_gain} has no effect with --mpbn none; drop one of them."
         )
+    keep_freed_memory()
     device = select_device(options.device)
-    rate = _default_learning_rate(options)
-    training = Training(
-        epochs=options.epochs,
-        batch=options.batch,
-        learning_rate=rate if options.learning_rate is None else options.learning_rate,
-        weight_decay=options.weight_decay,
-        augmentation=not options.no_augmentation,
-        seed=options.seed,
-    )
+    _apply_recipe(options)
+    training = _training(options, device)
     dataset = load_dataset(options.data, options.data_dir)
     init = _initial_network(options, dataset)
     with join_process_group(device) as processes, _advice_when_interrupted(options.out):
@@ -56,10 +57,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             mpbn=options.mpbn or "channel",
             timesteps=options.timesteps,
             training=training,
-            neuron={
-                "mpbn_gain": options.mpbn_gain or NEURON_DEFAULTS["mpbn_gain"],
-                "surrogate": options.surrogate or NEURON_DEFAULTS["surrogate"],
-            },
+            neuron=_given(options, (*NEURON_DEFAULTS, "width")),
             out=options.out,
             resume=options.resume,
             init=init,
@@ -80,11 +78,61 @@ def execute(options: argparse.Namespace) -> Outcome:
     return Outcome(data=data, text=text)
 
 
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the options and their recipe set, as it appears on the card of the trained network."""
+    options = argparse.Namespace(**vars(options))
+    _apply_recipe(options)
+    names = ("timesteps", "width", *NEURON_DEFAULTS, *asdict(Training()))
+    given = {**asdict(Training()), **_given(options, names)}
+    return {name: value for name, value in given.items() if value is not None and value != "auto"}
+
+
+def _apply_recipe(options: argparse.Namespace) -> None:
+    """Set options that were not given as the recipe does; those of new networks only without --init."""
+    for name, value in RECIPES[options.recipe].items():
+        if getattr(options, name) is None and (options.init is None or name not in OF_NEW_NETWORKS):
+            setattr(options, name, value)
+
+
+def _training(options: argparse.Namespace, device: torch.device) -> Training:
+    """Return the hyperparameters: what was given, else the recipe's, else the defaults."""
+    parts = _given(options, tuple(asdict(Training())))
+    parts.setdefault("learning_rate", _default_learning_rate(options))
+    if parts.get("precision") == "auto":
+        parts["precision"] = "float32" if options.quantize else fastest_precision(device)
+    training = Training(**parts)
+    if options.quantize and training.precision != "float32":
+        raise OptionError(
+            f"--precision {training.precision} with --quantize: integers are trained in float32, in which "
+            "they are exact; drop --precision."
+        )
+    announce(f"recipe {options.recipe}: {_described(options, training)}")
+    return training
+
+
+def _described(options: argparse.Namespace, training: Training) -> str:
+    """Return all settings on one line: "seed 0, arch digits-cnn, mpbn channel, epochs 8, ..."."""
+    names = ("seed", "arch", "timesteps", "mpbn", "width", *NEURON_DEFAULTS)
+    parts = {**{name: getattr(options, name) for name in names}, **asdict(training)}
+    return ", ".join(
+        f"{name.replace('_', '-')} {value}" for name, value in parts.items() if value is not None
+    )
+
+
+def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return the options of these names that are set."""
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
 def _default_learning_rate(options: argparse.Namespace) -> float:
-    if options.quantize is not None:
-        profile = load_profile(options.quantize)
-        return quantized_rate(options.weight_bits or profile.value("formats.weight_bits"))
-    return FINE_TUNING_RATE if options.init is not None else Training().learning_rate
+    """Return the default rate; that of trained networks grows with the batch."""
+    if options.init is None and options.quantize is None:
+        return Training().learning_rate
+    scale = (options.batch or Training().batch) / Training().batch
+    if options.quantize is None:
+        return FINE_TUNING_RATE * scale
+    profile = load_profile(options.quantize)
+    return scale * quantized_rate(options.weight_bits or profile.value("formats.weight_bits"))
 
 
 def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNetwork | None:
@@ -96,11 +144,13 @@ def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNe
             raise OptionError("--weight-bits has an effect only with --quantize; add --quantize TARGET.")
         return None
     own = options.arch is not None and ":" in options.arch  # a file cannot name code to import
-    for name in ("mpbn", "mpbn_gain", "surrogate", "timesteps", *(() if own else ("arch",))):
+    for name in (*BUILT_IN, *(() if own else ("arch",))):
         if getattr(options, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise OptionError(f"{option} with --init: {options.init} already defines it; drop {option}.")
     model = load_model(options.init, arch=options.arch)
+    if options.timesteps is not None:
+        model.timesteps = options.timesteps
     notes: dict[str, Any] = {"init": options.init.name}
     if options.quantize is not None:
         profile = load_profile(options.quantize)

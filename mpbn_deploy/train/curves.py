@@ -48,7 +48,7 @@ STYLE: dict[str, Any] = {
 COLORS = (BLUE, VERMILION, "#009e73", ORANGE, "#cc79a7", "#56b4e9")
 PANELS: dict[str, Callable[[Epoch], float]] = {
     "training loss": lambda epoch: epoch.train_loss,
-    "test accuracy, percent": lambda epoch: 100 * epoch.test_accuracy,
+    "accuracy on the validation or test split, percent": lambda epoch: 100 * epoch.accuracy,
 }
 
 

@@ -1,7 +1,8 @@
 """The files that a training writes, and how it resumes from them.
 
 model.pt            the network after the last complete epoch
-model.best.pt       the network with the best test accuracy (selected on the test split, so biased)
+model.best.pt       the network with the best accuracy on the validation split; without one, on the test
+                    split, whose accuracy is then biased
 model.log.jsonl     one line per epoch: losses, accuracies, learning rate, seconds
 model.curves.png    the same as a figure
 model.resume.pt     network and optimizer after the last complete epoch; deleted at the end
@@ -47,16 +48,17 @@ class TrainingFiles:
         """Write all files after an epoch, each atomically."""
         last = state.history[-1]
         save_model(self.model, state.network)
-        if last.test_accuracy > max((e.test_accuracy for e in state.history[:-1]), default=-1.0):
+        if last.accuracy > max((epoch.accuracy for epoch in state.history[:-1]), default=-1.0):
             save_model(beside(self.model, "best.pt"), state.network)
         lines = "".join(json.dumps(asdict(epoch)) + "\n" for epoch in state.history)
         write_atomically(beside(self.model, "log.jsonl"), lines.encode())
         write_atomically(resume_file(self.model), self._resume_content(state))
 
-    def finish(self, history: list[Epoch]) -> None:
-        """Draw the curves and delete the file that was only needed to resume."""
+    def finish(self, network: SpikingNetwork, history: list[Epoch]) -> None:
+        """Write the final network, draw the curves, and delete the file that was only needed to resume."""
         from .curves import training_curves
 
+        save_model(self.model, network)
         write_atomically(beside(self.model, "curves.png"), training_curves({self.model.stem: history}))
         resume_file(self.model).unlink(missing_ok=True)
 

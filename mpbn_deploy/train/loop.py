@@ -1,7 +1,8 @@
 """The epochs of a training: each is one pass over the training split, then evaluated and saved.
 
 One step augments a batch of raw samples, runs the network on all time steps at once, and applies SGD to
-the cross entropy of the logits, which are averaged over time.
+the cross entropy of the logits, which are averaged over time. In an epoch with one time step, the network
+is trained, evaluated and saved as a network of one time step.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import batches, read_samples
 from .files import TrainingFiles, TrainingState
+from .health import check_health
 from .processes import SINGLE_PROCESS, ProcessGroup, distributed_model
 from .settings import Epoch, Training
 
@@ -35,6 +37,7 @@ QUIET_SECONDS = 30.0  # an epoch shorter than this prints no progress in a pipe
 def run_epochs(
     state: TrainingState,
     dataset: DataSet,
+    validation: Split | None,
     training: Training,
     processes: ProcessGroup,
     files: TrainingFiles | None,
@@ -42,34 +45,64 @@ def run_epochs(
     """Run the remaining epochs; after each, save everything to disk."""
     with distributed_model(state.network, processes) as model:
         for number in range(len(state.history) + 1, training.epochs + 1):
-            started = time.perf_counter()
-            rate = _learning_rate(number - 1, training)
-            loss, right = _one_epoch(model, state, dataset, training, processes, number)
-            if isinstance(state.network.body, QuantizedBody):
-                state.network.body.prevent_overflow(state.network.timesteps)
-            test_loss, test_right = evaluate(state.network, dataset.test, processes)
-            epoch = Epoch(
-                epoch=number,
-                learning_rate=rate,
-                train_loss=loss,
-                train_accuracy=right,
-                test_loss=test_loss,
-                test_accuracy=test_right,
-                seconds=round(time.perf_counter() - started, 3),
-            )
-            state.history.append(epoch)
-            note_on_card(state, dataset, training)
-            if processes.first:
-                if files is not None:
-                    files.save_epoch(state)
-                announce(_line(epoch, training))
-    if processes.first and files is not None:
-        files.finish(state.history)
+            with _timesteps_of_epoch(state.network, number, training):
+                epoch = _epoch(model, state, dataset, validation, training, processes, number)
+                state.history.append(epoch)
+                note_on_card(state, dataset, training)
+                if processes.first:
+                    if files is not None:
+                        files.save_epoch(state)
+                    announce(_line(epoch, training))
+
+
+def _epoch(
+    model: nn.Module,
+    state: TrainingState,
+    dataset: DataSet,
+    validation: Split | None,
+    training: Training,
+    processes: ProcessGroup,
+    number: int,
+) -> Epoch:
+    """Train and evaluate one epoch; with a validation split, the test split is kept for the last."""
+    started = time.perf_counter()
+    loss, right = _one_epoch(model, state, dataset, training, processes, number)
+    if isinstance(state.network.body, QuantizedBody):
+        state.network.body.prevent_overflow(state.network.timesteps)
+    check_health(state.network)
+    found: dict[str, float] = {}
+    if validation is None or number == training.epochs:
+        found["test_loss"], found["test_accuracy"] = evaluate(state.network, dataset.test, processes)
+    if validation is not None:
+        found["validation_loss"], found["validation_accuracy"] = evaluate(
+            state.network, validation, processes
+        )
+    return Epoch(
+        epoch=number,
+        learning_rate=_learning_rate(number - 1, training),
+        train_loss=loss,
+        train_accuracy=right,
+        **found,
+        seconds=round(time.perf_counter() - started, 3),
+    )
+
+
+@contextmanager
+def _timesteps_of_epoch(network: SpikingNetwork, number: int, training: Training) -> Iterator[None]:
+    full = network.timesteps
+    if number <= training.single_step_epochs:
+        network.timesteps = 1
+    try:
+        yield
+    finally:
+        network.timesteps = full
 
 
 def _line(epoch: Epoch, training: Training) -> str:
-    numbers = f"loss {epoch.train_loss:.4f}, train {epoch.train_accuracy:.2%}, test {epoch.test_accuracy:.2%}"
-    return f"epoch {epoch.epoch}/{training.epochs}: {numbers}, {epoch.seconds:.1f} s"
+    parts = [f"loss {epoch.train_loss:.4f}", f"train {epoch.train_accuracy:.2%}"]
+    for name, found in (("validation", epoch.validation_accuracy), ("test", epoch.test_accuracy)):
+        parts += [f"{name} {found:.2%}"] if found is not None else []
+    return f"epoch {epoch.epoch}/{training.epochs}: {', '.join(parts)}, {epoch.seconds:.1f} s"
 
 
 def note_on_card(state: TrainingState, dataset: DataSet, training: Training) -> None:
@@ -82,6 +115,7 @@ def note_on_card(state: TrainingState, dataset: DataSet, training: Training) -> 
         **asdict(training),
         "epoch": last.epoch,
         "test_accuracy": last.test_accuracy,
+        **({} if last.validation_accuracy is None else {"validation_accuracy": last.validation_accuracy}),
     }
     state.network.card = replace(card, training=notes)
 
@@ -107,7 +141,7 @@ def _one_epoch(
         training.batch,
         seed=training.seed,
         epoch=number,
-        augmented=training.augmentation,
+        augmentation=dataset.augmentation if training.augmentation is None else training.augmentation,
         share=processes.share,
     )
     if processes.first:
@@ -118,11 +152,15 @@ def _one_epoch(
             group["lr"] = _learning_rate(number - 1 + step / count, training)
         state.optimizer.zero_grad()
         labels = labels.to(device)
-        logits = model(inputs.to(device))
-        loss = cross_entropy(logits, labels)
+        with torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
+            logits = model(inputs.to(device))
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        loss = cross_entropy(logits, labels, label_smoothing=training.label_smoothing)
         if not loss.isfinite():
             raise OptionError("the loss is not finite; train with a lower --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
+        if training.clip_gradient is not None:
+            nn.utils.clip_grad_norm_(state.network.parameters(), training.clip_gradient)
         state.optimizer.step()
         right = (logits.detach().argmax(1) == labels).double().mean()
         sums += torch.stack([loss.detach().double(), right]).cpu()
@@ -131,8 +169,17 @@ def _one_epoch(
 
 
 def _learning_rate(epochs_done: float, training: Training) -> float:
-    """learning_rate * (1 + cos(pi * fraction of the training that is done)) / 2"""
-    return training.learning_rate * (1 + cos(pi * epochs_done / training.epochs)) / 2
+    """The rate when a fraction f of the training is done:
+
+    cosine      learning_rate * (1 + cos(pi * f)) / 2
+    one-cycle   learning_rate * (f / warmup, then (1 - f) / (1 - warmup))
+    """
+    done = epochs_done / training.epochs
+    if training.schedule == "cosine":
+        return training.learning_rate * (1 + cos(pi * done)) / 2
+    if done < training.warmup:
+        return training.learning_rate * done / training.warmup
+    return training.learning_rate * (1 - done) / (1 - training.warmup)
 
 
 def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.SGD:
@@ -147,7 +194,10 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
         {"params": [p for p in parameters if id(p) not in weights], "weight_decay": 0.0},
     ]
     return torch.optim.SGD(
-        [group for group in groups if group["params"]], lr=training.learning_rate, momentum=training.momentum
+        [group for group in groups if group["params"]],
+        lr=training.learning_rate,
+        momentum=training.momentum,
+        nesterov=training.nesterov,
     )
 
 

@@ -1,41 +1,120 @@
-"""The hyperparameters of a training and their defaults."""
+"""The hyperparameters of a training, and recipes: named sets of them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from ..base import record
 
 DEFAULT_ARCHITECTURE = "digits-cnn"
 DEFAULT_TIMESTEPS = 4
-FINE_TUNING_RATE = 0.0005  # of a network that is trained already
-QUANTIZED_RATE = 0.005  # of batches of 32
+FINE_TUNING_RATE = 0.0005  # of a network that is trained already, in batches of 32
+QUANTIZED_RATE = 0.005  # in batches of 32
 FULL_RATE_BITS = 4
-NEURON_DEFAULTS = {"mpbn_gain": "free", "surrogate": "rectangle"}
+SCHEDULES = ("cosine", "one-cycle")
+PRECISIONS = ("float32", "bfloat16", "auto")
+AUGMENTATIONS = ("none", "crop-flip", "crop-flip-cutout", "crop-flip-autoaugment-cutout", "roll-flip")
+RECALIBRATIONS = ("auto", "on", "off")
+ELEMENT_EPSILON = 0.1
+NEURON_DEFAULTS: dict[str, Any] = {
+    "mpbn_gain": "free",
+    "mpbn_epsilon": 1e-5,
+    "surrogate": "rectangle",
+    "leak": 0.25,
+    "threshold": 0.5,
+}
 
 
 @record
 class Training:
-    """SGD with momentum and a cosine schedule from `learning_rate` to zero, as in the paper.
+    """SGD with momentum on the cross entropy; the rate follows a schedule and ends at zero.
 
-    Weight decay applies to the weights of convolutions and dense layers, not to norms and biases.
+    `warmup` is the fraction of a one-cycle schedule in which the rate rises. Weight decay applies to the
+    weights of convolutions and dense layers, not to norms and biases. `augmentation` None is the data set's
+    own. In the first `single_step` (a fraction) of the epochs the network runs one time step per sample.
+    `validation` is the fraction of the training split that is held out: epochs are then judged on it, and
+    the test split is used once, at the end.
     """
 
     epochs: int = 8
     batch: int = 32
     learning_rate: float = 0.1
+    schedule: str = "cosine"
+    warmup: float = 0.2
     momentum: float = 0.9
+    nesterov: bool = False
     weight_decay: float = 5e-4
-    augmentation: bool = True
+    label_smoothing: float = 0.0
+    clip_gradient: float | None = None
+    augmentation: str | None = None
+    precision: str = "float32"
+    single_step: float = 0.0
+    validation: float = 0.0
+    recalibration: str = "auto"
     seed: int = 0
+
+    @property
+    def single_step_epochs(self) -> int:
+        """The number of epochs with one time step."""
+        return round(self.single_step * self.epochs)
+
+
+# What each recipe sets, by the name of the option; the rest is as in Training and NEURON_DEFAULTS.
+RECIPES: dict[str, Mapping[str, Any]] = {
+    "standard": {},
+    "paper": {
+        "epochs": 400,
+        "batch": 128,
+        "weight_decay": 1e-4,
+        "augmentation": "crop-flip-autoaugment-cutout",
+        "surrogate": "tanh",
+        "arch": "resnet20",
+    },
+    "fast": {
+        "arch": "cifar-cnn",
+        "timesteps": 2,
+        "single_step": 0.75,
+        "epochs": 40,
+        "batch": 128,
+        "learning_rate": 0.2,
+        "schedule": "one-cycle",
+        "nesterov": True,
+        "label_smoothing": 0.1,
+        "augmentation": "crop-flip",
+        "precision": "auto",
+        "validation": 0.02,
+    },
+}
+
+
+def mpbn_epsilon(kind: str) -> float:
+    """Return the default epsilon of a kind of MPBN.
+
+    Element-wise, many neurons have almost the same membrane for every sample of a batch: their gradients
+    are multiplied by up to 1 / sqrt(epsilon) in each time step, and with 1e-5 they explode.
+    """
+    return ELEMENT_EPSILON if kind == "element" else float(NEURON_DEFAULTS["mpbn_epsilon"])
 
 
 @record
 class Epoch:
-    """The results of one epoch: a line of the log."""
+    """The results of one epoch: a line of the log. Without a validation split, those of that are None;
+    with one, the test split is None until the last epoch."""
 
     epoch: int
     learning_rate: float
     train_loss: float
     train_accuracy: float
-    test_loss: float
-    test_accuracy: float
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    validation_loss: float | None = None
+    validation_accuracy: float | None = None
     seconds: float
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy that epochs are compared by: on the validation split, if there is one."""
+        found = self.test_accuracy if self.validation_accuracy is None else self.validation_accuracy
+        assert found is not None
+        return found

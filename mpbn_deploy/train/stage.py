@@ -12,16 +12,25 @@ import torch
 
 from ..base import DeployError, OptionError, announce
 from ..checkpoint import build_body
-from ..data import DataSet
+from ..data import DataSet, Split, hold_out
 from ..fold import fold
 from ..frontend import foreign_converters, trace
 from ..nn import ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import read_samples
 from .files import TrainingFiles, TrainingState
-from .loop import deterministic, make_optimizer, note_on_card, run_epochs
+from .loop import deterministic, evaluate, make_optimizer, note_on_card, run_epochs
 from .processes import SINGLE_PROCESS, ProcessGroup
-from .settings import DEFAULT_TIMESTEPS, NEURON_DEFAULTS, Training
+from .recalibration import recalibrate_if_better
+from .settings import (
+    DEFAULT_TIMESTEPS,
+    NEURON_DEFAULTS,
+    PRECISIONS,
+    RECALIBRATIONS,
+    SCHEDULES,
+    Training,
+    mpbn_epsilon,
+)
 
 
 def train(
@@ -41,14 +50,15 @@ def train(
     """Train a network.
 
     Equal arguments give the same network bit by bit, on the same machine with the same number of threads.
-    `neuron` holds further arguments of the LIF neurons. With `out`, checkpoints and a log are written after
-    every epoch; `resume` continues from them and gives the same network as an uninterrupted training.
-    `init` is a network to start from, which is modified; it replaces `architecture`, `mpbn`, `neuron` and
-    `timesteps`.
+    `neuron` holds further arguments of the LIF neurons, and of the architecture (`width`). With `out`,
+    checkpoints and a log are written after every epoch; `resume` continues from them and gives the same
+    network as an uninterrupted training. `init` is a network to start from, which is modified; it replaces
+    `architecture`, `mpbn`, `neuron` and `timesteps`.
     """
+    dataset, validation = hold_out(dataset, training.validation)
     _check_settings(training, dataset, processes)
     if init is None:
-        arguments = {"mpbn": mpbn, **_non_default(neuron or {})}
+        arguments = {"mpbn": mpbn, **_non_default({"mpbn_epsilon": mpbn_epsilon(mpbn), **(neuron or {})})}
         network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
     else:
         network = _start_from(init, dataset)
@@ -63,8 +73,30 @@ def train(
         if processes.first:
             announce(f"resuming after epoch {len(state.history)} of {training.epochs}")
     with deterministic():
-        run_epochs(state, dataset, training, processes, files)
+        run_epochs(state, dataset, validation, training, processes, files)
+        _finish(state, dataset, validation, training, processes)
+    if files is not None and processes.first:
+        files.finish(network, state.history)
     return network.cpu()
+
+
+def _finish(
+    state: TrainingState,
+    dataset: DataSet,
+    validation: Split | None,
+    training: Training,
+    processes: ProcessGroup,
+) -> None:
+    """Recalibrate the norms of the trained network, and put its final accuracies on the card."""
+    network = state.network
+    done = recalibrate_if_better(network, dataset, validation, training, processes)
+    assert network.card is not None
+    notes = {**network.card.training, "recalibrated": done}
+    if done:
+        notes["test_accuracy"] = evaluate(network, dataset.test, processes)[1]
+        if validation is not None:
+            notes["validation_accuracy"] = evaluate(network, validation, processes)[1]
+    network.card = replace(network.card, training=notes)
 
 
 def _build(
@@ -123,10 +155,42 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
         raise OptionError(
             f"batch {training.batch} over {processes.count} processes; each needs an equal share, at least 2."
         )
-    if not (isfinite(training.learning_rate) and training.learning_rate > 0):
-        raise OptionError(f"learning rate {training.learning_rate}; a positive number is needed.")
-    if not (isfinite(training.weight_decay) and training.weight_decay >= 0):
-        raise OptionError(f"weight decay {training.weight_decay}; zero or a positive number is needed.")
+    if dataset.frames is not None and training.single_step_epochs:
+        raise OptionError(
+            f"single_step {training.single_step}; a sample of {dataset.name} has {dataset.frames} frames, so "
+            "every epoch needs all time steps. Give 0."
+        )
+    for name, found, sound, allowed in _allowed(training):
+        if not sound:
+            raise OptionError(f"{name} {found}; {allowed} is needed.")
+
+
+def _allowed(training: Training) -> list[tuple[str, Any, bool, str]]:
+    """Return name, value, whether it is sound, and what is allowed, of each hyperparameter."""
+    rate, decay, clip = training.learning_rate, training.weight_decay, training.clip_gradient
+    return [
+        ("learning rate", rate, isfinite(rate) and rate > 0, "a positive number"),
+        ("weight decay", decay, isfinite(decay) and decay >= 0, "zero or a positive number"),
+        ("momentum", training.momentum, 0 <= training.momentum < 1, "a number from 0 to below 1"),
+        (
+            "nesterov",
+            training.nesterov,
+            training.momentum > 0 or not training.nesterov,
+            "a positive momentum",
+        ),
+        ("warmup", training.warmup, 0 < training.warmup < 1, "a fraction between 0 and 1"),
+        ("label smoothing", training.label_smoothing, 0 <= training.label_smoothing < 1, "0 to below 1"),
+        ("clip gradient", clip, clip is None or (isfinite(clip) and clip > 0), "a positive number"),
+        ("single step", training.single_step, 0 <= training.single_step <= 1, "a fraction from 0 to 1"),
+        ("schedule", training.schedule, training.schedule in SCHEDULES, " or ".join(SCHEDULES)),
+        ("precision", training.precision, training.precision in PRECISIONS[:2], " or ".join(PRECISIONS[:2])),
+        (
+            "recalibration",
+            training.recalibration,
+            training.recalibration in RECALIBRATIONS,
+            "auto, on or off",
+        ),
+    ]
 
 
 def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> dict[str, Any]:

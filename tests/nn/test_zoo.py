@@ -40,6 +40,7 @@ PARAMETERS = {
     ("resnet20-slim", 10): 708_154,
     ("vgg16-slim", 10): 926_298,
     ("dvs-cnn", 10): 590_570,
+    ("cifar-cnn", 10): 437_610,
 }
 
 

@@ -162,15 +162,8 @@ def test_weights_decay_and_norms_and_biases_do_not(digits):
     assert len(decaying["params"]) == 4 and len(others["params"]) == 3 * 4 + 1
 
 
-def augmented_digits(digits):
-    return DataSet(
-        name="digits", train=digits.train, test=digits.test, input_format=digits.input_format,
-        class_names=digits.class_names, augmentation="crop-flip",
-    )  # fmt: skip
-
-
 def epoch_of(dataset, **options):
-    chosen = {"seed": 3, "epoch": 1, "augmented": False, "share": lambda indices: indices, **options}
+    chosen = {"seed": 3, "epoch": 1, "augmentation": "none", "share": lambda indices: indices, **options}
     return [torch.cat(parts) for parts in zip(*batches(dataset, 100, **chosen), strict=True)]
 
 
@@ -185,12 +178,13 @@ def test_every_epoch_has_an_order_of_its_own(digits):
 
 
 def test_augmentation_can_be_left_out_and_does_not_depend_on_shares(digits):
-    dataset = augmented_digits(digits)
-    changed, labels = epoch_of(dataset, augmented=True)
-    plain, same_labels = epoch_of(dataset)
+    changed, labels = epoch_of(digits, augmentation="crop-flip")
+    plain, same_labels = epoch_of(digits)
     assert torch.equal(labels, same_labels) and not torch.equal(changed, plain)
-    assert torch.equal(plain, epoch_of(digits, augmented=True)[0])
-    halves = [epoch_of(dataset, augmented=True, share=ProcessGroup(rank=r, count=2).share)[0] for r in (0, 1)]
+    halves = [
+        epoch_of(digits, augmentation="crop-flip", share=ProcessGroup(rank=rank, count=2).share)[0]
+        for rank in (0, 1)
+    ]
     together = torch.cat([torch.cat(pair) for pair in zip(*(h.split(50) for h in halves), strict=True)])
     assert torch.equal(together, changed)
 
@@ -221,7 +215,7 @@ def test_resuming_after_the_last_epoch_finishes(digits, tmp_path, monkeypatch):
     """Interrupted while the curves are drawn: nothing is left to train."""
     path = tmp_path / "model.pt"
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingFiles, "finish", lambda self, history: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(TrainingFiles, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train_into(path, digits, epochs=1)
     assert train_into(path, digits, epochs=1, resume=True).card.training["epoch"] == 1

@@ -58,8 +58,8 @@ class ChainBuilder:
         self.add(f"norm{number}", nn.BatchNorm2d(channels), shape)
         self.add(f"lif{number}", LIF(shape, **self.neuron), shape)
 
-    def add_pool(self) -> None:
-        """Add 2 x 2 average pooling; an odd last row or column is dropped."""
+    def add_pool(self, *, maximum: bool = False) -> None:
+        """Add 2 x 2 average or max pooling; an odd last row or column is dropped."""
         channels, height, width = self.shape
         name = f"pool{self._next('pool')}"
         if min(height, width) < 2:
@@ -67,7 +67,7 @@ class ChainBuilder:
                 f"input_shape {self.input_shape} is too small: only {height} x {width} reaches {name}, "
                 "which needs 2 x 2."
             )
-        self.add(name, nn.AvgPool2d(2), (channels, height // 2, width // 2))
+        self.add(name, nn.MaxPool2d(2) if maximum else nn.AvgPool2d(2), (channels, height // 2, width // 2))
 
     def add_readout(self, classes: int, *, average: bool = True) -> nn.Sequential:
         """Add global average pooling (optional) and a dense layer; return the finished network."""

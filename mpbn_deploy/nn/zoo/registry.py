@@ -36,6 +36,7 @@ ARCHITECTURES = _Architectures(
         "digits-mlp": ("small", "digits_mlp", {}),
         "mnist-cnn": ("small", "mnist_cnn", {}),
         # CIFAR
+        "cifar-cnn": ("vgg", "cifar_cnn", {}),
         "resnet19": ("resnet", "resnet19", {}),
         "resnet20": ("resnet", "resnet20", {}),
         "resnet20-128": ("resnet", "resnet20_128", {}),

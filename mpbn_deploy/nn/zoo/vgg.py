@@ -1,4 +1,4 @@
-"""Chains of convolutions and average pooling: the paper's VGG16, and a network for event cameras."""
+"""Chains of convolutions and pooling: the paper's VGG16, a small one, and a network for event cameras."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ READOUT_DEVIATION = 0.01
 
 # Channels of each convolution as multiples of the width; a pool follows each group.
 VGG16_GROUPS = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
+SMALL_GROUPS = ((1, 1), (2, 2), (4, 4, 4))
 VGGSNN_GROUPS = ((1, 2), (4, 4), (8, 8), (8, 8))
 
 
@@ -33,6 +34,21 @@ def dvs_cnn(input_shape: Shape, classes: int, *, width: int = 16, **neuron: Any)
     """
     chain = _features(input_shape, VGGSNN_GROUPS, width, neuron)
     return initialize(chain.add_readout(classes, average=False), READOUT_DEVIATION)
+
+
+def cifar_cnn(input_shape: Shape, classes: int, *, width: int = 32, **neuron: Any) -> nn.Module:
+    """Build seven convolutions (32-32-64-64-128-128-128 channels) with two max pools, and a dense layer.
+
+    For two processor cores: a max pool of spikes is a population of its own on a chip, of a quarter of the
+    neurons, and costs no synapses in the next layer.
+    """
+    chain = ChainBuilder(input_shape, neuron)
+    for number, group in enumerate(SMALL_GROUPS):
+        if number:
+            chain.add_pool(maximum=True)
+        for factor in group:
+            chain.add_convolution(factor * width)
+    return initialize(chain.add_readout(classes), READOUT_DEVIATION)
 
 
 def _features(

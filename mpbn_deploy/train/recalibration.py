@@ -1,0 +1,173 @@
+"""Re-estimate the running statistics of a trained network's norms, layer by layer, in inference mode.
+
+In training, a norm uses the statistics of its batch, and MPBN those of each time step; the network that is
+deployed uses one running mean and variance for all. So the neurons of a deployed network fire a little
+differently, the next layer sees other inputs than its running statistics were collected on, and so forth.
+
+    for every norm, first to last:
+        mean, variance <- over samples, time steps (and the image), of what the norm is given
+                          when all norms before it use their new statistics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ..base import announce, track
+from ..data import DataSet, Split
+from ..nn import LIF, MPBN, SpikingNetwork
+from .batching import read_samples
+from .loop import evaluate
+from .processes import ProcessGroup
+from .settings import Training
+
+SAMPLES = 2048
+BATCH = 256
+PASSES = 2  # for MPBN over several steps, whose spikes, and so later membranes, depend on its statistics
+QUIET_SECONDS = 10.0
+
+Norm = nn.modules.batchnorm._BatchNorm
+Place = LIF | Norm  # a module that normalizes: neurons with MPBN, or a batch norm outside neurons
+
+
+class _ReachedError(Exception):
+    """The forward pass has reached the norm that is observed; the layers after it are not needed."""
+
+
+class _Moments:
+    """Mean and variance over everything added, one per feature of a norm, summed in double precision."""
+
+    def __init__(self, features: int) -> None:
+        self.features = features
+        self.count = 0
+        self.sums = torch.zeros(2, features, dtype=torch.float64)
+
+    def add(self, x: Tensor) -> None:
+        """Add values [batch, channels, ...]; as many features as values of a sample: one for each."""
+        per_element = x[0].numel() == self.features
+        rows = (x.flatten(1) if per_element else x.movedim(1, -1).flatten(0, -2)).double().cpu()
+        self.count += len(rows)
+        self.sums += torch.stack([rows.sum(0), rows.square().sum(0)])
+
+    def write(self, norm: Norm) -> None:
+        """Make the moments the running statistics; as in torch, the variance is the unbiased one."""
+        assert norm.running_mean is not None and norm.running_var is not None
+        mean, square = self.sums / self.count
+        variance = (square - mean.square()).clamp_min(0) * (self.count / max(self.count - 1, 1))
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_(variance)
+
+
+def recalibrate(network: SpikingNetwork, samples: Tensor) -> None:
+    """Replace the running statistics of all norms by those over `samples` in inference mode."""
+    network.eval()
+    with torch.no_grad():
+        order = _in_order(network, samples[:1])
+        for place in track(order, "recalibration", len(order), quiet_seconds=QUIET_SECONDS):
+            norm = _norm_of(place)
+            repeated = isinstance(place, LIF) and network.timesteps > 1
+            for _ in range(PASSES if repeated else 1):
+                moments = _Moments(norm.num_features)
+                with _observing(place, moments.add):
+                    for batch in torch.split(samples, BATCH):
+                        _run_until_reached(network, batch)
+                moments.write(norm)
+
+
+def recalibrate_if_better(
+    network: SpikingNetwork,
+    dataset: DataSet,
+    validation: Split | None,
+    training: Training,
+    processes: ProcessGroup,
+) -> bool:
+    """Recalibrate, unless `auto` finds that the accuracy becomes no better; return whether it was done.
+
+    `auto` compares on the validation split, or else on training samples that the statistics do not see.
+    """
+    if training.recalibration == "off" or not _places(network):
+        return False
+    count = min(SAMPLES, len(dataset.train) // 2)
+    samples = read_samples(dataset.train, slice(count))[0].to(next(network.parameters()).device)
+    if training.recalibration == "on":
+        recalibrate(network, samples)
+        return True
+    judges = validation or _part(dataset.train, count, 2 * count)
+    before = evaluate(network, judges, processes)[1]
+    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    recalibrate(network, samples)
+    after = evaluate(network, judges, processes)[1]
+    better = after > before
+    if not better:
+        for name, buffer in network.named_buffers():
+            buffer.copy_(kept[name])
+    if processes.first:
+        where = "training samples" if validation is None else "the validation split"
+        verdict = "kept" if better else "not kept"
+        announce(f"recalibration of the norms: {before:.2%} -> {after:.2%} on {where}, {verdict}")
+    return better
+
+
+def _part(split: Split, start: int, stop: int) -> Split:
+    return Split(inputs=split.inputs[start:stop], labels=split.labels[start:stop])
+
+
+def _places(network: SpikingNetwork) -> list[Place]:
+    inside = {module.bn for module in network.modules() if isinstance(module, MPBN)}
+    return [
+        module
+        for module in network.modules()
+        if (isinstance(module, LIF) and module.mpbn is not None)
+        or (isinstance(module, Norm) and module not in inside and module.track_running_stats)
+    ]
+
+
+def _norm_of(place: Place) -> Norm:
+    return place.mpbn.bn if isinstance(place, LIF) and place.mpbn is not None else place  # type: ignore[return-value]
+
+
+def _in_order(network: SpikingNetwork, sample: Tensor) -> list[Place]:
+    """Return the modules that normalize, in the order in which they run."""
+    order: list[Place] = []
+    handles = [place.register_forward_pre_hook(lambda m, _: order.append(m)) for place in _places(network)]
+    try:
+        network(sample)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return list(dict.fromkeys(order))
+
+
+@contextmanager
+def _observing(place: Place, observe: Callable[[Tensor], None]) -> Iterator[None]:
+    """Call `observe` with all that the norm is given, and end the forward pass there."""
+
+    def reached(*_: object) -> None:
+        raise _ReachedError
+
+    if isinstance(place, LIF):
+        assert place.mpbn is not None
+        place.mpbn.observe = observe
+    else:
+        before = place.register_forward_pre_hook(lambda _, inputs: observe(inputs[0]))
+    after = place.register_forward_hook(reached)
+    try:
+        yield
+    finally:
+        after.remove()
+        if isinstance(place, LIF):
+            assert place.mpbn is not None
+            place.mpbn.observe = None
+        else:
+            before.remove()
+
+
+def _run_until_reached(network: SpikingNetwork, batch: Tensor) -> None:
+    try:
+        network(batch)
+    except _ReachedError:
+        return

@@ -1,0 +1,379 @@
+"""Recipes and their parts: schedules, validation, single steps, precision, recalibration, soundness."""
+
+import argparse
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from networks import input_format
+from torch import nn
+
+from mpbn_deploy.base import OptionError
+from mpbn_deploy.checkpoint import load_model
+from mpbn_deploy.data import POLICY_DRAWS, autoaugmented, hold_out
+from mpbn_deploy.data.autoaugment import CHANGES, POLICY
+from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.quantize import QUANTIZED
+from mpbn_deploy.train import RECIPES, Training, train
+from mpbn_deploy.train.__main__ import COMMAND
+from mpbn_deploy.train.augmentation import CHANGES as AUGMENTATIONS
+from mpbn_deploy.train.command import execute
+from mpbn_deploy.train.health import LARGEST, check_health
+from mpbn_deploy.train.loop import make_optimizer
+from mpbn_deploy.train.precision import fastest_precision
+from mpbn_deploy.train.processes import SINGLE_PROCESS
+from mpbn_deploy.train.recalibration import recalibrate, recalibrate_if_better
+from mpbn_deploy.train.settings import AUGMENTATIONS as AUGMENTATION_NAMES
+
+
+def parse(*words):
+    parser = argparse.ArgumentParser()
+    COMMAND.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def run(tmp_path, *words):
+    return execute(parse(*words, "--out", str(tmp_path / "model.pt"))).data
+
+
+def read_log(path):
+    return [json.loads(line) for line in path.with_suffix(".log.jsonl").read_text().splitlines()]
+
+
+# ---- recipes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_sets_options_that_exist_and_were_not_given(recipe):
+    assert set(RECIPES[recipe]) <= set(vars(parse()))
+
+
+def test_a_recipe_is_printed_in_full_and_given_options_go_before_it(tmp_path, capfd):
+    given = ["--recipe", "fast", "--arch", "digits-mlp", "--epochs", "1", "--augmentation", "none"]
+    found = run(tmp_path, *given, "--precision", "float32", "--batch", "64")
+    printed = capfd.readouterr().err
+    assert (found["schedule"], found["label_smoothing"], found["timesteps"]) == ("one-cycle", 0.1, 2)
+    assert (found["batch"], found["epochs"], found["architecture"]) == (64, 1, "digits-mlp")
+    for part in ("recipe fast", "batch 64", "label-smoothing 0.1", "nesterov True", "learning-rate 0.2"):
+        assert part in printed
+
+
+def test_the_paper_recipe_is_that_of_its_code():
+    recipe = RECIPES["paper"]
+    assert (recipe["epochs"], recipe["batch"], recipe["weight_decay"]) == (400, 128, 1e-4)
+    assert recipe["surrogate"] == "tanh" and Training().learning_rate == 0.1
+    assert Training().schedule == "cosine"
+
+
+def test_parts_of_the_network_reach_its_neurons(tmp_path):
+    found = run(
+        tmp_path, "--arch", "digits-mlp", "--epochs", "1", "--leak", "0.5", "--threshold", "0.75",
+        "--mpbn-epsilon", "0.01",
+    )  # fmt: skip
+    neuron = load_model(tmp_path / "model.pt").body.lif1
+    assert (neuron.leak, neuron.threshold, neuron.mpbn.bn.eps) == (0.5, 0.75, 0.01)
+    assert found["leak"] == 0.5
+
+
+def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
+    with pytest.raises(OptionError, match=r"'digits-mlp'.*width"):
+        run(tmp_path, "--arch", "digits-mlp", "--width", "4")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"schedule": "linear"}, "schedule linear; cosine or one-cycle is needed"),
+        ({"warmup": 1.0}, "warmup 1.0; a fraction between 0 and 1"),
+        ({"momentum": 1.0}, "momentum 1.0; a number from 0 to below 1"),
+        ({"nesterov": True, "momentum": 0.0}, "a positive momentum is needed"),
+        ({"label_smoothing": 1.0}, "label smoothing 1.0; 0 to below 1"),
+        ({"clip_gradient": 0.0}, "clip gradient 0.0; a positive number"),
+        ({"single_step": 1.5}, "single step 1.5; a fraction from 0 to 1"),
+        ({"precision": "half"}, "precision half; float32 or bfloat16"),
+        ({"recalibration": "yes"}, "recalibration yes; auto, on or off"),
+        ({"validation": 1.0}, "validation 1.0; a fraction of the training split"),
+        ({"augmentation": "crop"}, "no augmentation named 'crop'"),
+    ],
+)
+def test_impossible_parts_are_named(digits, parts, message):
+    with pytest.raises(OptionError, match=message):
+        train(digits, "digits-mlp", training=Training(epochs=1, **parts))
+
+
+# ---- schedule, gradients ------------------------------------------------------------------------
+
+
+def test_one_cycle_rises_then_falls_to_zero(digits, monkeypatch):
+    rates = []
+    step = torch.optim.SGD.step
+
+    def watched(self, *arguments):
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    settings = Training(epochs=4, batch=256, learning_rate=0.2, schedule="one-cycle", warmup=0.25)
+    train(digits, "digits-mlp", training=settings)
+    count = len(digits.train) // 256
+    expected = [
+        0.2 * min(step / count, (4 - step / count) / 3) for step in range(4 * count)
+    ]  # one epoch up, three down
+    assert rates == pytest.approx(expected)
+
+
+def test_gradients_are_clipped_to_the_norm(digits, monkeypatch):
+    norms = []
+    step = torch.optim.SGD.step
+
+    def watched(self, *arguments):
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
+        norms.append(float(torch.cat([g.flatten() for g in gradients]).norm()))
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    train(digits, "digits-mlp", training=Training(epochs=1, clip_gradient=0.01))
+    assert max(norms) == pytest.approx(0.01, rel=1e-3)
+    train(digits, "digits-mlp", training=Training(epochs=1))
+    assert max(norms) > 0.1
+
+
+def test_nesterov_reaches_the_optimizer(digits):
+    network = train(digits, "digits-mlp", training=Training(epochs=1))
+    assert make_optimizer(network, Training(nesterov=True)).param_groups[0]["nesterov"]
+
+
+# ---- validation, time steps, precision ----------------------------------------------------------
+
+
+def test_held_out_samples_are_a_fixed_part_of_the_training_split(digits):
+    rest, held = hold_out(digits, 0.1)
+    assert len(held) == 144 and len(rest.train) == 1437 - 144 and rest.test is digits.test
+    rows = [row.tobytes() for part in (rest.train, held) for row in part.inputs[:]]
+    assert sorted(rows) == sorted(row.tobytes() for row in digits.train.inputs)
+    again = hold_out(digits, 0.1)[1]
+    assert np.array_equal(again.inputs[:], held.inputs[:]) and held.inputs.shape == (144, 1, 8, 8)
+    assert hold_out(digits, 0.0) == (digits, None)
+
+
+def test_the_test_split_is_used_once_if_there_is_a_validation_split(digits, tmp_path):
+    settings = Training(epochs=3, validation=0.2)
+    network = train(digits, "digits-mlp", training=settings, out=tmp_path / "model.pt")
+    log = read_log(tmp_path / "model.pt")
+    assert [line["test_accuracy"] is None for line in log] == [True, True, False]
+    assert all(0 < line["validation_accuracy"] <= 1 for line in log)
+    best = load_model(tmp_path / "model.best.pt").card.training
+    assert best["validation_accuracy"] == max(line["validation_accuracy"] for line in log)
+    assert network.card.training["test_accuracy"] is not None
+
+
+def test_the_first_epochs_run_one_time_step(digits, tmp_path, monkeypatch):
+    seen = []
+    forward = SpikingNetwork.forward
+
+    def watched(self, inputs):
+        seen.append((self.training, self.timesteps))
+        return forward(self, inputs)
+
+    monkeypatch.setattr(SpikingNetwork, "forward", watched)
+    settings = Training(epochs=4, batch=512, single_step=0.5)
+    network = train(digits, "digits-mlp", timesteps=3, training=settings, out=tmp_path / "model.pt")
+    trained = [timesteps for training, timesteps in seen if training]
+    assert trained == [1] * 4 + [3] * 4 and network.timesteps == 3
+    assert load_model(tmp_path / "model.pt").timesteps == 3
+
+
+def test_recordings_need_all_their_frames(digits):
+    frames = replace(digits, frames=2)
+    with pytest.raises(OptionError, match="has 2 frames, so every epoch needs all time steps"):
+        train(frames, "digits-mlp", training=Training(epochs=2, single_step=0.5))
+
+
+def test_training_goes_on_with_other_time_steps(tmp_path):
+    run(tmp_path, "--arch", "digits-mlp", "--epochs", "1", "--timesteps", "1")
+    first = tmp_path / "model.pt"
+    first.rename(tmp_path / "first.pt")
+    found = run(tmp_path, "--init", str(tmp_path / "first.pt"), "--epochs", "1", "--timesteps", "3")
+    assert found["timesteps"] == 3 and load_model(first).timesteps == 3
+
+
+def test_bfloat16_trains_single_precision_weights(digits):
+    settings = Training(epochs=2, precision="bfloat16", seed=3)
+    network = train(digits, "digits-cnn", timesteps=2, training=settings)
+    assert {p.dtype for p in network.parameters()} == {torch.float32}
+    assert network.card.training["test_accuracy"] > 0.85
+
+
+def test_precision_is_chosen_by_trial():
+    assert fastest_precision(torch.device("cpu")) in ("float32", "bfloat16")
+
+
+def test_integers_are_trained_in_single_precision(tmp_path):
+    run(tmp_path, "--arch", "digits-mlp", "--epochs", "1")
+    words = ["--init", str(tmp_path / "model.pt"), "--quantize", "loihi2", "--epochs", "1"]
+    (tmp_path / "q").mkdir()
+    with pytest.raises(OptionError, match="--precision bfloat16 with --quantize"):
+        run(tmp_path / "q", *words, "--precision", "bfloat16")
+    found = run(tmp_path / "q", *words, "--recipe", "fast", "--augmentation", "none", "--single-step", "0")
+    assert found["architecture"] == QUANTIZED and found["precision"] == "float32"
+
+
+# ---- soundness ----------------------------------------------------------------------------------
+
+
+def test_element_wise_networks_stay_finite(digits):
+    """With epsilon 1e-5, as channel-wise norms have it, this training ended with a variance of 7e23."""
+    network = train(digits, "digits-cnn", mpbn="element", timesteps=8, training=Training(epochs=2))
+    state = network.state_dict()
+    assert network.body.lif1.mpbn.bn.eps == 0.1 == network.card.arguments["mpbn_epsilon"]
+    assert max(float(state[name].abs().max()) for name in state if "running_var" in name) < 1e3
+    assert max(float(state[name].abs().max()) for name in state if name.endswith("weight")) < 1e2
+    assert network.card.training["test_accuracy"] > 0.9
+
+
+def runaway(name, value):
+    body = nn.Sequential(nn.Linear(4, 3), LIF(3), nn.Linear(3, 2))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((4,)))
+    with torch.no_grad():
+        network.body.state_dict()[name][1] = value
+    return network
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("1.mpbn.bn.running_var", float("inf"), r"1\.mpbn\.bn\.running_var: not finite after this epoch"),
+        ("0.bias", float("nan"), r"0\.bias: not finite"),
+        ("1.mpbn.bn.weight", -2e6, r"1\.mpbn\.bn\.weight: the largest magnitude is 2e\+06"),
+        ("1.mpbn.bn.running_var", 1e13, "lower --learning-rate, a larger --mpbn-epsilon, or --clip-gradient"),
+    ],
+)
+def test_runaway_networks_are_named(name, value, message):
+    with pytest.raises(OptionError, match=message):
+        check_health(runaway(name, value))
+
+
+def test_large_but_sound_networks_pass():
+    check_health(runaway("1.mpbn.bn.running_var", 0.9 * LARGEST**2))
+
+
+def test_a_training_that_runs_away_stops_with_a_message(digits):
+    wild = Training(epochs=1, learning_rate=1e9)
+    with pytest.raises(OptionError, match="learning-rate"):
+        train(digits, "digits-mlp", mpbn="none", training=wild)
+
+
+# ---- recalibration ------------------------------------------------------------------------------
+
+
+def normalized_network(timesteps, mpbn="channel"):
+    torch.manual_seed(1)
+    body = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), LIF((3, 6, 6), mpbn=mpbn), nn.Flatten(), nn.Linear(108, 5),
+        nn.BatchNorm1d(5), LIF(5, mpbn=mpbn), nn.Linear(5, 2),
+    )  # fmt: skip
+    return SpikingNetwork(body, timesteps=timesteps, input_format=input_format((1, 8, 8)))
+
+
+def moments(x, per_element=False):
+    rows = (x.flatten(1) if per_element else x.movedim(1, -1).flatten(0, -2)).double()
+    return rows.mean(0), rows.var(0)
+
+
+def assert_statistics(norm, expected):
+    torch.testing.assert_close(norm.running_mean.double(), expected[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_var.double(), expected[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mpbn", ["channel", "element"])
+def test_recalibrated_statistics_are_those_of_the_layers_inputs(mpbn):
+    """One time step: what a norm is given is written out here layer by layer."""
+    network = normalized_network(1, mpbn)
+    samples = torch.randint(0, 9, (700, 1, 8, 8))
+    recalibrate(network, samples)
+    conv, norm, lif, _, dense, second_norm, second_lif, _ = network.body
+    with torch.no_grad():
+        current = conv(network.normalize(samples.float()))
+        assert_statistics(norm, moments(current))
+        membrane = norm(current)
+        assert_statistics(lif.mpbn.bn, moments(membrane, per_element=mpbn == "element"))
+        hidden = dense(lif(membrane).flatten(1))
+        assert_statistics(second_norm, moments(hidden))
+        assert_statistics(second_lif.mpbn.bn, moments(second_norm(hidden)))
+
+
+def test_membranes_of_all_time_steps_count():
+    """Two steps by hand, with the neuron's final statistics: they reproduce themselves closely."""
+    network = normalized_network(2)
+    samples = torch.randint(0, 9, (700, 1, 8, 8))
+    recalibrate(network, samples)
+    conv, norm, lif = network.body[:3]
+    with torch.no_grad():
+        current = norm(conv(network.normalize(samples.float())))
+        fires = lif.mpbn.bn(current.movedim(1, -1).reshape(-1, 3)).view(700, 6, 6, 3).movedim(-1, 1) > 0.5
+        second = current + 0.25 * current * ~fires
+    mean, variance = moments(torch.cat([current, second]))
+    assert lif.mpbn.bn.running_mean.tolist() == pytest.approx(mean.tolist(), abs=0.02)
+    assert lif.mpbn.bn.running_var.tolist() == pytest.approx(variance.tolist(), rel=0.05)
+
+
+def test_statistics_that_do_not_help_are_put_back(digits, monkeypatch):
+    network = train(digits, "digits-mlp", training=Training(epochs=1, recalibration="off"))
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    scores = iter([(0.0, 0.9), (0.0, 0.9)])
+    monkeypatch.setattr("mpbn_deploy.train.recalibration.evaluate", lambda *_: next(scores))
+    assert not recalibrate_if_better(network, digits, None, Training(), SINGLE_PROCESS)
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_recalibration_on_changes_the_network_and_its_card(digits):
+    settings = {"epochs": 1, "seed": 2}
+    off, on = (
+        train(digits, "digits-mlp", training=Training(**settings, recalibration=choice))
+        for choice in ("off", "on")
+    )
+    assert (off.card.training["recalibrated"], on.card.training["recalibrated"]) == (False, True)
+    assert not torch.equal(off.body.norm1.running_mean, on.body.norm1.running_mean)
+    assert torch.equal(off.body.dense1.weight, on.body.dense1.weight)
+
+
+# ---- AutoAugment --------------------------------------------------------------------------------
+
+
+def picture():
+    return np.random.default_rng(0).integers(0, 256, (3, 32, 32), dtype=np.uint8)
+
+
+def draws_of(pair, *rest):
+    return np.array([(pair + 0.5) / len(POLICY), *rest])
+
+
+def test_every_change_of_the_policy_exists_and_changes_pictures():
+    assert len(POLICY) == 25 and len(draws_of(0, 0, 0, 0, 0)) == POLICY_DRAWS
+    assert {name for pair in POLICY for _, name, _ in pair} <= set(CHANGES)
+    for pair in range(len(POLICY)):
+        changed = autoaugmented(picture(), draws_of(pair, 0.0, 0.0, 1.0, 0.0))
+        assert changed.shape == (3, 32, 32) and changed.dtype == np.uint8
+
+
+def test_changes_are_those_they_are_named_after():
+    given = picture()
+    inverted = autoaugmented(given, draws_of(0, 0.05, 0.0, 0.9, 0.0))
+    assert np.array_equal(inverted, 255 - given)
+    shifted = autoaugmented(given, draws_of(21, 0.0, 1.0, 0.9, 0.0))  # by 14.5 rows, upward
+    assert np.array_equal(shifted[:, :17], given[:, 15:]) or np.array_equal(shifted[:, :18], given[:, 14:])
+    assert (shifted[:, -14:] == 128).all()
+    assert np.array_equal(autoaugmented(given, draws_of(0, 0.5, 0.0, 0.5, 0.0)), given)  # neither is drawn
+
+
+def test_augmentations_have_the_names_of_the_option():
+    assert tuple(AUGMENTATIONS) == AUGMENTATION_NAMES
+
+
+def test_autoaugment_needs_color_pictures(digits):
+    settings = Training(epochs=1, augmentation="crop-flip-autoaugment-cutout")
+    with pytest.raises(OptionError, match=r"AutoAugment changes color pictures.*\(1, 8, 8\)"):
+        train(digits, "digits-mlp", training=settings)
