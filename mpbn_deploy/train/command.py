@@ -50,6 +50,8 @@ def execute(options: argparse.Namespace) -> Outcome:
     training = _training(options, device)
     dataset = load_dataset(options.data, options.data_dir)
     init = _initial_network(options, dataset)
+    if is_first_process():
+        announce(f"recipe {options.recipe}: {_described(options, training)}")
     with join_process_group(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
@@ -106,7 +108,6 @@ def _training(options: argparse.Namespace, device: torch.device) -> Training:
             f"--precision {training.precision} with --quantize: integers are trained in float32, in which "
             "they are exact; drop --precision."
         )
-    announce(f"recipe {options.recipe}: {_described(options, training)}")
     return training
 
 
