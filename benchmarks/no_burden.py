@@ -3,9 +3,9 @@
     python benchmarks/no_burden.py                             trains both; prints a table of docs/RESULTS.md
     python benchmarks/no_burden.py WITHOUT.pt WITH.pt          of your own checkpoints
 
-MPBN folds into thresholds that the chip stores anyway. So what is stored must be equal, and exit code 1 says
-that it is not. What the networks do differs, because they learned different weights: other weights round to
-zero, other neurons fire, and energy and time follow the spikes.
+MPBN folds into thresholds that the chip stores anyway, so what is stored must be equal. What the networks do
+differs, because they learned different weights: other weights round to zero, other neurons fire, and energy
+and time follow the spikes. Exit code 1 if what is stored differs, or if an export fails its verification.
 """
 
 import argparse
@@ -149,7 +149,10 @@ def print_pair(label, paths, options, folder):
         verdict = ("equal" if row.good else "DIFFERENT") if row.stored else "may differ"
         print(f"| {label} | {row.name} | {shown(row.without)} | {shown(row.with_mpbn)} | {verdict} |")
     sys.stdout.flush()
-    return all(row.good for row in rows)
+    failed = [str(path) for path, result in zip(paths, results, strict=True) if not result.verified.passed]
+    if failed:
+        print(f"verification failed: {', '.join(failed)}", file=sys.stderr)
+    return not failed and all(row.good for row in rows)
 
 
 def shown(value):

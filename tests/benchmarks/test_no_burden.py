@@ -55,6 +55,12 @@ def test_checkpoints_by_path(no_burden, monkeypatch, capsys, pair):
     assert rows(capsys.readouterr().out)["cores"] == ("2", "2", "equal")
 
 
+def test_an_export_that_fails_its_verification_is_caught(no_burden, monkeypatch, capsys, pair):
+    monkeypatch.setattr("mpbn_deploy.verify.VerifyReport.passed", False)
+    assert run(no_burden, monkeypatch, *pair, "--samples", 2) == 1
+    assert f"verification failed: {pair[0]}, {pair[1]}" in capsys.readouterr().err
+
+
 def test_a_network_that_needs_more_is_caught(no_burden, monkeypatch, capsys, pair, model_path):
     monkeypatch.setattr(no_burden, "check_pair", lambda paths: None)  # it would reject another architecture
     assert run(no_burden, monkeypatch, pair[0], model_path, "--samples", 2) == 1
