@@ -195,7 +195,8 @@ def test_doctor_says_what_to_type(monkeypatch, capfd):
     assert "use Python 3.10, 3.11 or 3.12" in out
 
 
-def test_people_get_text(export_folder, capfd):
+def test_people_get_text(export_folder, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     assert call("run", export_folder, "--samples", 2, "--backend", "emulator") == 0
     assert call("fit", export_folder) == 0
     assert call("fit", "--targets") == 0
@@ -327,7 +328,7 @@ def test_unknown_layer_in_a_users_module(refused, tmp_path):
     message = refused(
         "export", tmp_path / "own.pt", "--target", "loihi2", "--arch", "networks:body_with_relu"
     )
-    assert "relu" in message and "class ReLU is not supported. Supported layers:" in message
+    assert "relu (ReLU): this class of layer is not supported. Supported layers:" in message
 
 
 @pytest.mark.parametrize("command", ["train", "export"])
@@ -503,8 +504,8 @@ def test_a_pipe_is_not_left_without_a_line_for_long(monkeypatch, capfd):
     assert capfd.readouterr().err.splitlines() == ["slow: 2/400", "slow: 4/400"]
 
 
-def test_fit_without_a_folder(refused):
-    assert "no folder given" in refused("fit")
+def test_fit_without_a_network(refused):
+    assert "no network given. Name a folder that `export` wrote or a .net file" in refused("fit")
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):

@@ -68,7 +68,12 @@ def test_a_folder_named_like_a_library_is_not_imported(tmp_path):
     (tmp_path / "rich").mkdir()
     (tmp_path / "rich" / "__init__.py").write_text("raise SystemExit('the wrong rich')\n")
     done = subprocess.run(
-        [SCRIPT, "fit", "--targets"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [SCRIPT, "fit", "--targets"],
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0 and "Intel Loihi 2" in done.stdout, done.stderr
 

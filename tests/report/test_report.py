@@ -553,7 +553,7 @@ def test_a_chip_of_which_nothing_is_known(content):
     shown = replace(content, profile=NOTHING_KNOWN, fit=fit(content.network, NOTHING_KNOWN))
     words = words_of(render(shown))
     assert "number of chips unknown" in words
-    assert "not checked: weights fit format" in words
+    assert "not checked: whether weights fit format" in words
     assert "cores per chip unknown" in words
 
 
