@@ -86,7 +86,7 @@ def test_an_unknown_limit_is_none_and_its_value_an_error(tmp_path):
     assert profile.limit("core.neurons") is None
     assert not profile.knows("core.neurons")
     assert not profile.says("formats.leak", 0) and not profile.says("formats.leak", 1)
-    with pytest.raises(ProfileError, match=r"mine: the profile lacks core\.neurons \(neurons of one core\)"):
+    with pytest.raises(ProfileError, match=r"mine: the profile lacks core\.neurons \(neurons on one core\)"):
         profile.value("core.neurons")
 
 
