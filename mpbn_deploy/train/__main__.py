@@ -178,6 +178,12 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         f"--quantize {QUANTIZED_RATE}, and more below {FULL_RATE_BITS} bits)",
     )
     group.add_argument(
+        "--norm-rate",
+        type=float,
+        metavar="FACTOR",
+        help=f"learning rate of norms and biases, relative to that of weights ({_usual('norm_rate')})",
+    )
+    group.add_argument(
         "--schedule",
         choices=SCHEDULES,
         help="cosine: the rate falls to zero along a cosine; one-cycle: it rises from zero during the "

@@ -148,8 +148,9 @@ def _one_epoch(
         taken = track(taken, f"epoch {number}/{training.epochs}", count, quiet_seconds=QUIET_SECONDS)
     device = next(state.network.parameters()).device
     for step, (inputs, labels) in enumerate(taken):
+        rate = _learning_rate(number - 1 + step / count, training)
         for group in state.optimizer.param_groups:
-            group["lr"] = _learning_rate(number - 1 + step / count, training)
+            group["lr"] = rate * group["relative_rate"]
         state.optimizer.zero_grad()
         labels = labels.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
@@ -190,8 +191,16 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
     }
     parameters = list(network.parameters())
     groups = [
-        {"params": [p for p in parameters if id(p) in weights], "weight_decay": training.weight_decay},
-        {"params": [p for p in parameters if id(p) not in weights], "weight_decay": 0.0},
+        {
+            "params": [p for p in parameters if id(p) in weights],
+            "weight_decay": training.weight_decay,
+            "relative_rate": 1.0,
+        },
+        {
+            "params": [p for p in parameters if id(p) not in weights],
+            "weight_decay": 0.0,
+            "relative_rate": training.norm_rate,
+        },
     ]
     return torch.optim.SGD(
         [group for group in groups if group["params"]],

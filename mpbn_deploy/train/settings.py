@@ -31,7 +31,8 @@ class Training:
     """SGD with momentum on the cross entropy; the rate follows a schedule and ends at zero.
 
     `warmup` is the fraction of a one-cycle schedule in which the rate rises. Weight decay applies to the
-    weights of convolutions and dense layers, not to norms and biases. `augmentation` None is the data set's
+    weights of convolutions and dense layers, not to norms and biases, whose learning rate is `norm_rate`
+    times that of the weights. `augmentation` None is the data set's
     own. In the first `single_step` (a fraction) of the epochs the network runs one time step per sample.
     `validation` is the fraction of the training split that is held out: epochs are then judged on it, and
     the test split is used once, at the end.
@@ -40,6 +41,7 @@ class Training:
     epochs: int = 8
     batch: int = 32
     learning_rate: float = 0.1
+    norm_rate: float = 1.0
     schedule: str = "cosine"
     warmup: float = 0.2
     momentum: float = 0.9

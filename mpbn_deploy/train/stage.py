@@ -170,6 +170,12 @@ def _allowed(training: Training) -> list[tuple[str, Any, bool, str]]:
     rate, decay, clip = training.learning_rate, training.weight_decay, training.clip_gradient
     return [
         ("learning rate", rate, isfinite(rate) and rate > 0, "a positive number"),
+        (
+            "norm rate",
+            training.norm_rate,
+            isfinite(training.norm_rate) and training.norm_rate >= 0,
+            "0 or more",
+        ),
         ("weight decay", decay, isfinite(decay) and decay >= 0, "zero or a positive number"),
         ("momentum", training.momentum, 0 <= training.momentum < 1, "a number from 0 to below 1"),
         (

@@ -90,6 +90,7 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
         ({"momentum": 1.0}, "momentum 1.0; a number from 0 to below 1"),
         ({"nesterov": True, "momentum": 0.0}, "a positive momentum is needed"),
         ({"label_smoothing": 1.0}, "label smoothing 1.0; 0 to below 1"),
+        ({"norm_rate": -1.0}, "norm rate -1.0; 0 or more"),
         ({"clip_gradient": 0.0}, "clip gradient 0.0; a positive number"),
         ({"single_step": 1.5}, "single step 1.5; a fraction from 0 to 1"),
         ({"precision": "half"}, "precision half; float32 or bfloat16"),
@@ -138,6 +139,20 @@ def test_gradients_are_clipped_to_the_norm(digits, monkeypatch):
     assert max(norms) == pytest.approx(0.01, rel=1e-3)
     train(digits, "digits-mlp", training=Training(epochs=1))
     assert max(norms) > 0.1
+
+
+def test_norms_and_biases_have_a_rate_of_their_own(digits, monkeypatch):
+    rates = set()
+    step = torch.optim.SGD.step
+
+    def watched(self, *arguments):
+        weights, others = (group["lr"] for group in self.param_groups)
+        rates.add(others / weights)
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    train(digits, "digits-mlp", training=Training(epochs=1, batch=256, norm_rate=4.0))
+    assert rates == {4.0}
 
 
 def test_nesterov_reaches_the_optimizer(digits):
