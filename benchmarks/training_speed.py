@@ -6,7 +6,9 @@ Everyone trains the paper's ResNet20 (its code's res20m): the same batch, time s
 Each step is timed in a process of its own, in turns, so that all see the same machine; the fastest
 round counts. Memory is the highest resident size of that process, less what it had before its first
 step. SpikingJelly (pip install spikingjelly) has our layers with its neurons between them. What is
-not installed or not given is left out.
+not installed or not given is left out. Ours keeps freed memory, as `train` does (train/precision.py).
+The last column is the share of convolutions in a step, by torch's profiler: the rest is what a
+spiking network adds (norms, neurons, optimizer), and the limit of any further speedup of it.
 """
 
 import argparse
@@ -21,13 +23,16 @@ from datetime import date
 import torch
 from paper_code import import_paper_code, paper_folder, spiking_network
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from mpbn_deploy.ir import InputFormat
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.nn.zoo import ARCHITECTURES
+from mpbn_deploy.train.precision import keep_freed_memory
 
 CONTESTANTS = {
     "ours": "with MPBN",
+    "ours-bfloat16": "with MPBN",
     "paper": "with MPBN",
     "spikingjelly-mpbn": "with MPBN",
     "ours-without": "without MPBN",
@@ -40,7 +45,7 @@ YARDSTICK = {"with MPBN": "ours", "without MPBN": "ours-without"}
 
 
 def ours(options, **neuron):
-    body = ARCHITECTURES["resnet20"]((3, 32, 32), 10, surrogate="tanh", **neuron)
+    body = ARCHITECTURES[options.arch]((3, 32, 32), 10, surrogate="tanh", **neuron)
     given = InputFormat(shape=(3, 32, 32), minimum=0, maximum=255, mean=[127.0] * 3, deviation=[64.0] * 3)
     network = SpikingNetwork(body, timesteps=options.timesteps, input_format=given)
     return network.to(memory_format=torch.channels_last)
@@ -100,7 +105,7 @@ class UsualLayout(nn.Module):
 
 def build(options):
     match options.worker:
-        case "ours":
+        case "ours" | "ours-bfloat16":
             return ours(options)
         case "ours-without":
             return ours(options, mpbn="none")
@@ -117,6 +122,8 @@ def build(options):
 
 def measure(options):
     """Seconds per step, and megabytes, of one contestant."""
+    if options.worker.startswith("ours"):
+        keep_freed_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     network = build(options).train()
@@ -125,16 +132,31 @@ def measure(options):
         inputs = (inputs.float() - 127) / 64
     labels = torch.randint(0, 10, (options.batch,))
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.worker.endswith("bfloat16")):
+            logits = network(inputs)
+        nn.functional.cross_entropy(logits.float(), labels).backward()
+        optimizer.step()
+
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
     for _ in range(options.steps + 1):
         started = time.perf_counter()
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(network(inputs), labels).backward()
-        optimizer.step()
+        step()
         seconds.append(time.perf_counter() - started)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"seconds": min(seconds[1:]), "megabytes": (peak - before) / 1024}))
+    found = {"seconds": min(seconds[1:]), "megabytes": (peak - before) / 1024, "share": share(step)}
+    print(json.dumps(found))
+
+
+def share(step):
+    """The fraction of a step's processor time that convolutions take, forward and backward."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        step()
+    times = {event.key: event.self_cpu_time_total for event in profiler.key_averages()}
+    return sum(time for name, time in times.items() if "convolution" in name) / sum(times.values())
 
 
 # ---- all in turns -----------------------------------------------------------------------------
@@ -143,7 +165,7 @@ def measure(options):
 def available(options):
     from importlib.util import find_spec
 
-    missing = {"paper"} if options.paper_code is None else set()
+    missing = {"paper"} if options.paper_code is None or options.arch != "resnet20" else set()
     if find_spec("spikingjelly") is None:
         missing |= {name for name in CONTESTANTS if name.startswith("spikingjelly")}
     return [name for name in CONTESTANTS if name not in missing]
@@ -164,17 +186,18 @@ def in_turns(options):
 
 def print_table(options, best):
     print(
-        f"ResNet20 (res20m), batch {options.batch}, {options.timesteps} time steps, "
+        f"{options.arch}, batch {options.batch}, {options.timesteps} time steps, "
         f"{options.threads} threads, {date.today()}, {platform.machine()}, torch {torch.__version__}\n"
     )
-    print("| network | who | pictures per second | ours is faster by | megabytes | of ours |")
-    print("|---|---|---|---|---|---|")
+    print("| network | who | pictures per second | ours is faster by | megabytes | of ours | convolutions |")
+    print("|---|---|---|---|---|---|---|")
     for name, found in best.items():
         yardstick = best[YARDSTICK[CONTESTANTS[name]]]
         speed, memory = found["seconds"] / yardstick["seconds"], found["megabytes"] / yardstick["megabytes"]
         print(
             f"| {CONTESTANTS[name]} | {name} | {options.batch / found['seconds']:.1f} | {speed:.2f} x "
-            f"| {found['megabytes']:.0f} | {memory:.2f} x |"
+            f"| {found['megabytes']:.0f} | {memory:.2f} x "
+            f"| {found['share']:.0%} |"
         )
 
 
@@ -183,6 +206,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--paper-code", type=paper_folder, help="folder of the paper's code")
+    parser.add_argument("--arch", default="resnet20", choices=tuple(ARCHITECTURES))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--timesteps", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
