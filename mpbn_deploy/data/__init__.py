@@ -8,7 +8,7 @@ they allocate and run no code from the files.
     selection      the samples that commands run: test samples of a data set, or random ones
     digits, mnist, cifar, cifar10_dvs, imagenet    one loader each (mnist and cifar: two)
     reading        what the loaders share: finding folders, bounded reading, checked labels
-    autoaugment    AutoAugment's changes of a picture
+    autoaugment    AutoAugment for color pictures
     plain_pickle   reads the pickles of CIFAR without running them
 """
 
@@ -19,7 +19,13 @@ from ..base import door
 if TYPE_CHECKING:
     from .autoaugment import POLICY_DRAWS as POLICY_DRAWS, autoaugmented as autoaugmented
     from .cifar import CIFAR10_PIXELS as CIFAR10_PIXELS, CIFAR100_PIXELS as CIFAR100_PIXELS
-    from .dataset import DataSet as DataSet, Inputs as Inputs, Split as Split, hold_out as hold_out
+    from .dataset import (
+        DataSet as DataSet,
+        Inputs as Inputs,
+        Split as Split,
+        center_crop as center_crop,
+        hold_out as hold_out,
+    )
     from .reading import byte_format as byte_format
     from .registry import DATASETS as DATASETS, load_dataset as load_dataset
     from .selection import RANDOM as RANDOM, Samples as Samples, choose_samples as choose_samples

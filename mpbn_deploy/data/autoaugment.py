@@ -1,4 +1,4 @@
-"""AutoAugment for CIFAR-10 (Cubuk et al., CVPR 2019): one of 25 pairs of changes of a color picture.
+"""AutoAugment for CIFAR-10 (Cubuk et al., CVPR 2019): one of 25 pairs of image operations.
 
 The pairs, ranges and fill color are those that the paper's code uses. Five numbers in 0..1 determine what
 happens to a picture: which pair; for each change of the pair, whether it is made, and its sign.
@@ -63,10 +63,6 @@ def autoaugmented(picture: Array, draws: Array) -> Array:
     return np.asarray(image).transpose(2, 0, 1)
 
 
-def _shear_x(image: Image, level: float, sign: int) -> Image:
-    return _affine(image, (1, 0.3 * level * sign, 0, 0, 1, 0), smooth=True)
-
-
 def _shear_y(image: Image, level: float, sign: int) -> Image:
     return _affine(image, (1, 0, 0, 0.3 * level * sign, 1, 0), smooth=True)
 
@@ -87,7 +83,7 @@ def _affine(image: Image, matrix: tuple[float, ...], *, smooth: bool = False) ->
 
 
 def _rotate(image: Image, level: float, sign: int) -> Image:
-    return image.rotate(30 * level, fillcolor=GRAY)  # the paper's code turns to one side only
+    return image.rotate(30 * level, fillcolor=GRAY)  # the paper's code rotates in one direction only
 
 
 def _posterize(image: Image, level: float, sign: int) -> Image:
@@ -127,7 +123,6 @@ def _enhance(name: str) -> Callable[[Image, float, int], Image]:
 
 
 CHANGES: dict[str, Callable[[Image, float, int], Image]] = {
-    "shear-x": _shear_x,
     "shear-y": _shear_y,
     "translate-x": _translate_x,
     "translate-y": _translate_y,

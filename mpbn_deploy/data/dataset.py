@@ -75,6 +75,14 @@ class DataSet:
     augmentation: str = "none"
 
 
+def center_crop(samples: Any, shape: tuple[int, ...]) -> Any:
+    """Return the middle of images larger than `shape`, and other samples as they are."""
+    if len(shape) != 3 or tuple(samples.shape[-2:]) == tuple(shape[-2:]):
+        return samples
+    top, left = ((found - asked) // 2 for found, asked in zip(samples.shape[-2:], shape[-2:], strict=True))
+    return samples[..., top : top + shape[-2], left : left + shape[-1]]
+
+
 HOLD_OUT_SEED = 0  # the same samples are held out whatever the seed of a training
 
 

@@ -72,6 +72,7 @@ class SpikingNetwork(nn.Module):
         if self.training and steps.dim() == 4:  # convolutions and norms train fastest in this layout
             steps = steps.contiguous(memory_format=torch.channels_last)
         logits: Tensor = self.body(steps)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # half precision under autocast
         return logits.view(self.timesteps, -1, *logits.shape[1:]).mean(0)
 
     def normalize(self, inputs: Tensor) -> Tensor:

@@ -39,8 +39,8 @@ class LIFParameters:
 
 def scan(x: Tensor, gain: Tensor | None, offset: Tensor | None, lif: LIFParameters) -> Tensor:
     """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
-    if gain is not None and x.dtype != gain.dtype:  # under autocast, convolutions return half precision
-        x = x.to(gain.dtype)
+    # Under autocast, convolutions return half precision; membranes have at least single precision.
+    x = x.to(torch.promote_types(x.dtype, torch.float32) if gain is None else gain.dtype)
     spikes: Tensor = _Scan.apply(x, gain, offset, lif)  # type: ignore[no-untyped-call]
     return spikes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base import Array, OptionError, QuantizeError, SimulationError, announce, record
-from ..data import DataSet, load_dataset
+from ..data import DataSet, center_crop, load_dataset
 from ..ir import FoldedNetwork, as_steps, check_input_values
 
 CALIBRATION_SAMPLES = 256
@@ -34,7 +34,8 @@ def calibration_data(folded: FoldedNetwork, dataset: DataSet) -> CalibrationData
             f"calibration: samples of {name} have shape {dataset.input_format.shape}; "
             f"the network takes {folded.input.shape}. Choose another data set with --calibration."
         )
-    inputs, labels = (values[:CALIBRATION_SAMPLES] for values in (dataset.train.inputs, dataset.train.labels))
+    labels = dataset.train.labels[:CALIBRATION_SAMPLES]
+    inputs = center_crop(dataset.train.inputs[:CALIBRATION_SAMPLES], folded.input.shape)
     if len(np.unique(labels)) > 1:
         return CalibrationData(inputs=inputs)
     note = f"calibration: all {len(inputs)} samples of {name} are of class {labels[0]}; shuffle the data set."

@@ -9,8 +9,8 @@ processes      one training on several processes (torchrun)
 quantized      the integer twin that quantization-aware training starts from
 settings       hyperparameters, their defaults, and recipes
 recalibration  running statistics of the trained network, estimated again
-health         stops a training that has run away
-precision      bfloat16 where it is faster; memory that stays
+health         stops a run that has diverged
+precision      bfloat16 where it is faster; keeps freed memory
 command        what the command does with its options
 """
 

@@ -46,8 +46,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recipe",
         choices=tuple(RECIPES),
         default="standard",
-        help="a set of defaults for the options below: paper, the settings of the paper's code; fast, for an "
-        "hour of two processor cores on CIFAR-10; standard, for small data sets (default %(default)s)",
+        help="a set of defaults for the options below: paper, the settings of the paper's code; fast, for "
+        "CIFAR-10 in about an hour on two CPU cores; standard, for small data sets (default %(default)s)",
     )
     _add_data_arguments(parser.add_argument_group("data"))
     _add_network_arguments(parser.add_argument_group("network"))
@@ -97,7 +97,7 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help=f"network to build: {', '.join(ARCHITECTURES)}; or package.module:factory, a function of "
         "your own code (which is imported and runs), called with input_shape, classes and mpbn, and with "
-        "the other options of this group if you set them "
+        "the other options of this group only if you set them "
         f"(default {DEFAULT_ARCHITECTURE}; paper {RECIPES['paper']['arch']}; fast {RECIPES['fast']['arch']})",
     )
     group.add_argument(
@@ -195,7 +195,9 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="FRACTION",
         help=f"fraction of a one-cycle schedule in which the rate rises ({_usual('warmup')})",
     )
-    group.add_argument("--momentum", type=float, metavar="FACTOR", help=f"of SGD ({_usual('momentum')})")
+    group.add_argument(
+        "--momentum", type=float, metavar="FACTOR", help=f"momentum of SGD ({_usual('momentum')})"
+    )
     group.add_argument(
         "--nesterov",
         action=argparse.BooleanOptionalAction,
@@ -206,7 +208,7 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         "--weight-decay",
         type=float,
         metavar="RATE",
-        help=f"of SGD, for weights only, not for norms and biases ({_usual('weight_decay')})",
+        help=f"weight decay of SGD, for weights only, not for norms and biases ({_usual('weight_decay')})",
     )
     group.add_argument(
         "--label-smoothing",
@@ -222,7 +224,7 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--precision",
-        choices=PRECISIONS,
+        choices=(*PRECISIONS, "auto"),
         help="arithmetic of convolutions in training; auto: bfloat16 if a trial on this machine is clearly "
         f"faster; evaluation and export always use float32 ({_usual('precision')})",
     )

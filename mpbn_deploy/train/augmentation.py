@@ -7,6 +7,7 @@ augmentation: neither the batch nor the process that computes it matters.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..base import OptionError, did_you_mean
-from ..data import POLICY_DRAWS, autoaugmented
+from ..data import POLICY_DRAWS, autoaugmented, center_crop
 
 DRAWS = 5 + POLICY_DRAWS  # two for the crop, one for the flip, two for the cutout, and AutoAugment's
 PADDING = 4  # zeros around an image before it is cropped to its original size
@@ -24,9 +25,11 @@ ROLL = 5  # maximum shift of event frames in pixels
 
 def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
     """Augment samples [batch, ..., channels, *, *] to [batch, ..., channels, height, width]."""
-    if kind not in CHANGES:
-        raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, CHANGES)}")
-    for change in CHANGES[kind]:
+    if kind == "none":
+        return cast(Tensor, center_crop(samples, (1, *size)))
+    if kind not in KINDS:
+        raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, KINDS)}")
+    for change in KINDS[kind]:
         samples = change(samples, draws, *size)
     return samples
 
@@ -74,7 +77,7 @@ def _roll(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
     return _gather(samples, rows, columns)
 
 
-CHANGES: dict[str, tuple[Callable[[Tensor, Tensor, int, int], Tensor], ...]] = {
+KINDS: dict[str, tuple[Callable[[Tensor, Tensor, int, int], Tensor], ...]] = {
     "none": (),
     "crop-flip": (_crop, _flip),
     "crop-flip-cutout": (_crop, _flip, _cutout),

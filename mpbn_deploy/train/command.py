@@ -18,21 +18,26 @@ from ..checkpoint import load_model
 from ..data import DataSet, load_dataset
 from ..hardware import load_profile
 from ..nn import SpikingNetwork
-from .files import files_beside, resume_file
+from ..quantize import QuantizedBody
+from .files import files_beside, resume_file, settings_to_resume
+from .loop import KEPT_NOTES
 from .precision import fastest_precision, keep_freed_memory
 from .processes import is_first_process, join_process_group, select_device
 from .quantized import quantized_rate, quantized_twin
 from .settings import (
     DEFAULT_ARCHITECTURE,
+    DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
     NEURON_DEFAULTS,
     RECIPES,
     Training,
+    mpbn_epsilon,
 )
 from .stage import train
 
 BUILT_IN = ("mpbn", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
 OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "learning_rate", *BUILT_IN)
+OF_STILLS = ("timesteps", "single_step")  # a recording has a time step per frame
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -40,18 +45,15 @@ def execute(options: argparse.Namespace) -> Outcome:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  only the first process prints
     for file in files_beside(options.out):
         check_writable(file)
-    if options.mpbn == "none" and options.mpbn_gain == "positive":
-        raise OptionError(
-            f"--mpbn-gain {options.mpbn_gain} has no effect with --mpbn none; drop one of them."
-        )
+    _check_combinations(options)
     keep_freed_memory()
     device = select_device(options.device)
-    _apply_recipe(options)
-    training = _training(options, device)
     dataset = load_dataset(options.data, options.data_dir)
-    init = _initial_network(options, dataset)
+    _apply_recipe(options, recordings=dataset.frames is not None)
+    training = _training(options, device)
+    init = _initial_network(options, dataset, training)
     if is_first_process():
-        announce(f"recipe {options.recipe}: {_described(options, training)}")
+        announce(f"recipe {options.recipe}: {_described(options, training, dataset)}")
     with join_process_group(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
@@ -80,19 +82,32 @@ def execute(options: argparse.Namespace) -> Outcome:
     return Outcome(data=data, text=text)
 
 
+def _check_combinations(options: argparse.Namespace) -> None:
+    """Reject options that would have no effect beside others."""
+    if options.mpbn == "none" and options.mpbn_gain == "positive":
+        raise OptionError("--mpbn-gain positive has no effect with --mpbn none; drop one of them.")
+    if options.mpbn == "none" and options.mpbn_epsilon is not None:
+        raise OptionError("--mpbn-epsilon has no effect with --mpbn none; drop one of them.")
+    if options.quantize is not None and options.init is None:
+        raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
+    if options.weight_bits is not None and options.quantize is None:
+        raise OptionError("--weight-bits has an effect only with --quantize; add --quantize TARGET.")
+
+
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the options and their recipe set, as it appears on the card of the trained network."""
     options = argparse.Namespace(**vars(options))
-    _apply_recipe(options)
+    _apply_recipe(options, recordings=False)
     names = ("timesteps", "width", *NEURON_DEFAULTS, *asdict(Training()))
     given = {**asdict(Training()), **_given(options, names)}
     return {name: value for name, value in given.items() if value is not None and value != "auto"}
 
 
-def _apply_recipe(options: argparse.Namespace) -> None:
-    """Set options that were not given as the recipe does; those of new networks only without --init."""
+def _apply_recipe(options: argparse.Namespace, *, recordings: bool) -> None:
+    """Set options that were not given as the recipe does, unless --init or the data decide them."""
+    decided = {*(OF_NEW_NETWORKS if options.init is not None else ()), *(OF_STILLS if recordings else ())}
     for name, value in RECIPES[options.recipe].items():
-        if getattr(options, name) is None and (options.init is None or name not in OF_NEW_NETWORKS):
+        if getattr(options, name) is None and name not in decided:
             setattr(options, name, value)
 
 
@@ -101,23 +116,42 @@ def _training(options: argparse.Namespace, device: torch.device) -> Training:
     parts = _given(options, tuple(asdict(Training())))
     parts.setdefault("learning_rate", _default_learning_rate(options))
     if parts.get("precision") == "auto":
-        parts["precision"] = "float32" if options.quantize else fastest_precision(device)
-    training = Training(**parts)
-    if options.quantize and training.precision != "float32":
-        raise OptionError(
-            f"--precision {training.precision} with --quantize: integers are trained in float32, in which "
-            "they are exact; drop --precision."
-        )
-    return training
+        parts["precision"] = _automatic_precision(options, device)
+    return Training(**parts)
 
 
-def _described(options: argparse.Namespace, training: Training) -> str:
-    """Return all settings on one line: "seed 0, arch digits-cnn, mpbn channel, epochs 8, ..."."""
-    names = ("seed", "arch", "timesteps", "mpbn", "width", *NEURON_DEFAULTS)
-    parts = {**{name: getattr(options, name) for name in names}, **asdict(training)}
-    return ", ".join(
-        f"{name.replace('_', '-')} {value}" for name, value in parts.items() if value is not None
-    )
+def _automatic_precision(options: argparse.Namespace, device: torch.device) -> str:
+    """Return that of the run to resume; float32 for networks that may be integers; else the faster one."""
+    resumed = settings_to_resume(options.out) if options.resume else {}
+    if "precision" in resumed:
+        return str(resumed["precision"])
+    return "float32" if options.init is not None else fastest_precision(device)
+
+
+def _described(options: argparse.Namespace, training: Training, dataset: DataSet) -> str:
+    """Return all settings on one line: "arch digits-cnn, timesteps 4, mpbn channel, ..., seed 0"."""
+    usual = {} if options.init is not None else _usual_network(options, dataset)
+    parts = {
+        **usual,
+        **_given(options, ("arch", "timesteps", *BUILT_IN)),
+        **asdict(training),
+        "augmentation": training.augmentation or dataset.augmentation,
+    }
+    seed = f"seed {parts.pop('seed')}"
+    listed = [f"{name.replace('_', '-')} {value}" for name, value in parts.items() if value is not None]
+    return ", ".join([seed, *listed])
+
+
+def _usual_network(options: argparse.Namespace, dataset: DataSet) -> dict[str, Any]:
+    """Return the defaults of a new network."""
+    kind = options.mpbn or "channel"
+    return {
+        "arch": DEFAULT_ARCHITECTURE,
+        "timesteps": DEFAULT_TIMESTEPS if dataset.frames is None else dataset.frames,
+        "mpbn": kind,
+        **NEURON_DEFAULTS,
+        "mpbn_epsilon": mpbn_epsilon(kind),
+    }
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
@@ -136,13 +170,11 @@ def _default_learning_rate(options: argparse.Namespace) -> float:
     return scale * quantized_rate(options.weight_bits or profile.value("formats.weight_bits"))
 
 
-def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNetwork | None:
+def _initial_network(
+    options: argparse.Namespace, dataset: DataSet, training: Training
+) -> SpikingNetwork | None:
     """Load the network of --init and, with --quantize, convert it to its integer twin."""
     if options.init is None:
-        if options.quantize is not None:
-            raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
-        if options.weight_bits is not None:
-            raise OptionError("--weight-bits has an effect only with --quantize; add --quantize TARGET.")
         return None
     own = options.arch is not None and ":" in options.arch  # a file cannot name code to import
     for name in (*BUILT_IN, *(() if own else ("arch",))):
@@ -152,11 +184,20 @@ def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNe
     model = load_model(options.init, arch=options.arch)
     if options.timesteps is not None:
         model.timesteps = options.timesteps
-    notes: dict[str, Any] = {"init": options.init.name}
+    assert model.card is not None
+    notes: dict[str, Any] = {
+        **{name: model.card.training[name] for name in KEPT_NOTES if name in model.card.training},
+        "init": options.init.name,
+    }
     if options.quantize is not None:
         profile = load_profile(options.quantize)
         model = quantized_twin(model, profile, options.weight_bits, dataset)
         notes |= {"quantize": profile.name, "weight_bits": options.weight_bits}
+    if isinstance(model.body, QuantizedBody) and training.precision != "float32":
+        raise OptionError(
+            f"--precision {training.precision}: {options.init} is trained as integers, which are exact in "
+            "float32 only; drop --precision."
+        )
     assert model.card is not None
     model.card = replace(model.card, training=notes)
     return model

@@ -48,7 +48,9 @@ class TrainingFiles:
         """Write all files after an epoch, each atomically."""
         last = state.history[-1]
         save_model(self.model, state.network)
-        if last.accuracy > max((epoch.accuracy for epoch in state.history[:-1]), default=-1.0):
+        # Epochs of one time step come first and are those of another network.
+        before = [epoch.accuracy for epoch in state.history[:-1] if epoch.timesteps == last.timesteps]
+        if last.accuracy > max(before, default=-1.0):
             save_model(beside(self.model, "best.pt"), state.network)
         lines = "".join(json.dumps(asdict(epoch)) + "\n" for epoch in state.history)
         write_atomically(beside(self.model, "log.jsonl"), lines.encode())
@@ -108,6 +110,13 @@ class TrainingFiles:
             )
 
 
+def settings_to_resume(model: Path) -> dict[str, Any]:
+    """Return the settings of an interrupted training run, as far as they can be read."""
+    path = resume_file(model)
+    settings = read_safely(path).get("settings") if path.is_file() else None
+    return settings if isinstance(settings, dict) else {}
+
+
 def beside(model: Path, ending: str) -> Path:
     """Return model.<ending> for model.pt."""
     return model.with_name(f"{model.stem}.{ending}")
@@ -124,10 +133,13 @@ def resume_file(model: Path) -> Path:
 
 
 def _restore_momentum(optimizer: Optimizer, state: dict[int, dict[str, Any]]) -> None:
-    """Restore the momentum of each parameter; hyperparameters come from the options."""
+    """Restore the momentum of each parameter that has one; hyperparameters come from the options."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    momenta = [state[index]["momentum_buffer"] for index in range(len(parameters))]
-    for parameter, momentum in zip(parameters, momenta, strict=True):
+    for index, parameter in enumerate(parameters):
+        needed = parameter.requires_grad and optimizer.param_groups[0]["momentum"] > 0
+        momentum = state[index]["momentum_buffer"] if needed else None
+        if momentum is None:
+            continue
         if momentum.shape != parameter.shape or not momentum.isfinite().all():
             raise ValueError("momentum of the wrong shape, or not finite")
         kept = torch.empty_like(parameter).copy_(momentum)

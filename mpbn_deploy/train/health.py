@@ -1,33 +1,30 @@
-"""Stop a training whose parameters are not finite or have run away, before it reports success.
+"""Stop a training run that has diverged, before it reports success.
 
 Norms hide the damage: a network whose running variance is 1e23 still classifies, but cannot be deployed.
 """
 
 from __future__ import annotations
 
-import torch
+from math import isfinite
 
 from ..base import OptionError
 from ..nn import SpikingNetwork
 
-LARGEST = 1e6  # of weights, gains, offsets and means
-LARGEST_VARIANCE = LARGEST**2
+LARGEST = 1e6
+STATISTICS = {"running_mean": LARGEST, "running_var": LARGEST**2}
 
 
 def check_health(network: SpikingNetwork) -> None:
     """Raise an error that names the first parameter or statistic that is not finite or too large."""
-    state = [*network.body.named_parameters(), *network.body.named_buffers()]
-    for name, tensor in state:
-        if not tensor.is_floating_point() or not tensor.numel():
-            continue
-        largest = float(tensor.detach().abs().max())  # nan if any is
-        allowed = LARGEST_VARIANCE if name.endswith("running_var") else LARGEST
+    statistics = [
+        (name, buffer) for name, buffer in network.body.named_buffers() if name.endswith(tuple(STATISTICS))
+    ]
+    for name, tensor in [*network.body.named_parameters(), *statistics]:
+        largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0  # nan if any is
+        allowed = STATISTICS.get(name.rpartition(".")[2], LARGEST)
         if not largest <= allowed:
+            found = f"the largest magnitude is {largest:.3g}" if isfinite(largest) else "not finite"
             raise OptionError(
-                f"{name}: {_found(largest)} after this epoch; at most {allowed:g} is sound; training stops. "
+                f"{name}: {found} after this epoch; above {allowed:g}, training has diverged. "
                 "Train with a lower --learning-rate, a larger --mpbn-epsilon, or --clip-gradient 1."
             )
-
-
-def _found(largest: float) -> str:
-    return f"the largest magnitude is {largest:.3g}" if torch.tensor(largest).isfinite() else "not finite"

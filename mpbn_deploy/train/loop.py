@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from ..base import OptionError, announce, track
-from ..data import DataSet, Split
+from ..data import DataSet, Split, center_crop
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import batches, read_samples
@@ -46,7 +46,7 @@ def run_epochs(
     with distributed_model(state.network, processes) as model:
         for number in range(len(state.history) + 1, training.epochs + 1):
             with _timesteps_of_epoch(state.network, number, training):
-                epoch = _epoch(model, state, dataset, validation, training, processes, number)
+                epoch = _run_epoch(model, state, dataset, validation, training, processes, number)
                 state.history.append(epoch)
                 note_on_card(state, dataset, training)
                 if processes.first:
@@ -55,7 +55,7 @@ def run_epochs(
                     announce(_line(epoch, training))
 
 
-def _epoch(
+def _run_epoch(
     model: nn.Module,
     state: TrainingState,
     dataset: DataSet,
@@ -66,7 +66,7 @@ def _epoch(
 ) -> Epoch:
     """Train and evaluate one epoch; with a validation split, the test split is kept for the last."""
     started = time.perf_counter()
-    loss, right = _one_epoch(model, state, dataset, training, processes, number)
+    loss, right = _train_steps(model, state, dataset, training, processes, number)
     if isinstance(state.network.body, QuantizedBody):
         state.network.body.prevent_overflow(state.network.timesteps)
     check_health(state.network)
@@ -79,6 +79,7 @@ def _epoch(
         )
     return Epoch(
         epoch=number,
+        timesteps=state.network.timesteps,
         learning_rate=_learning_rate(number - 1, training),
         train_loss=loss,
         train_accuracy=right,
@@ -120,7 +121,7 @@ def note_on_card(state: TrainingState, dataset: DataSet, training: Training) -> 
     state.network.card = replace(card, training=notes)
 
 
-def _one_epoch(
+def _train_steps(
     model: nn.Module,
     state: TrainingState,
     dataset: DataSet,
@@ -155,7 +156,6 @@ def _one_epoch(
         labels = labels.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
             logits = model(inputs.to(device))
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = cross_entropy(logits, labels, label_smoothing=training.label_smoothing)
         if not loss.isfinite():
             raise OptionError("the loss is not finite; train with a lower --learning-rate.")
@@ -190,6 +190,7 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
         if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))
     }
     parameters = list(network.parameters())
+    norm_rate = 1.0 if isinstance(network.body, QuantizedBody) else training.norm_rate  # which has no norms
     groups = [
         {
             "params": [p for p in parameters if id(p) in weights],
@@ -199,7 +200,7 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
         {
             "params": [p for p in parameters if id(p) not in weights],
             "weight_decay": 0.0,
-            "relative_rate": training.norm_rate,
+            "relative_rate": norm_rate,
         },
     ]
     return torch.optim.SGD(
@@ -221,6 +222,7 @@ def evaluate(
     with torch.no_grad():
         for start in starts:
             inputs, labels = read_samples(split, slice(start, start + EVALUATION_BATCH))
+            inputs = center_crop(inputs, network.input_format.shape)
             logits, labels = network(inputs.to(device)).double(), labels.to(device)
             right = (logits.argmax(1) == labels).double().sum()
             sums += torch.stack([cross_entropy(logits, labels, reduction="sum"), right]).cpu()

@@ -7,6 +7,8 @@ and the stored weights stay in single precision. Evaluation and export always us
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 import time
 
 import torch
@@ -19,7 +21,12 @@ LARGEST_BLOCK = 2**30
 
 
 def fastest_precision(device: torch.device) -> str:
-    """Return the faster of bfloat16 and float32, by a trial: processors differ by a factor of five."""
+    """Return the faster of bfloat16 and float32, by a trial: processors differ by a factor of five.
+
+    Several processes must agree, and GPUs run asynchronously: both use float32.
+    """
+    if device.type != "cpu" or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return "float32"
     seconds = {name: _convolution_seconds(name, device) for name in ("float32", "bfloat16")}
     return "bfloat16" if seconds["float32"] > CLEAR_GAIN * seconds["bfloat16"] else "float32"
 
@@ -45,7 +52,7 @@ def keep_freed_memory() -> None:
     By default it returns blocks above 32 MB to the system, and every layer of every step then pays for
     fresh, zeroed pages: at four time steps, half of the time of norms and neurons.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
         mallopt(TRIM_THRESHOLD, 2 * LARGEST_BLOCK - 1)

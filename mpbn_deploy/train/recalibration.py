@@ -17,8 +17,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..base import announce, track
-from ..data import DataSet, Split
+from ..base import Progress, announce, no_progress, progress_bar
+from ..data import DataSet, Split, center_crop
 from ..nn import LIF, MPBN, SpikingNetwork
 from .batching import read_samples
 from .loop import evaluate
@@ -28,17 +28,16 @@ from .settings import Training
 SAMPLES = 2048
 BATCH = 256
 PASSES = 2  # for MPBN over several steps, whose spikes, and so later membranes, depend on its statistics
-QUIET_SECONDS = 10.0
 
-Norm = nn.modules.batchnorm._BatchNorm
-Place = LIF | Norm  # a module that normalizes: neurons with MPBN, or a batch norm outside neurons
+BatchNorm = nn.modules.batchnorm._BatchNorm
+NormSite = LIF | BatchNorm  # a module that normalizes: neurons with MPBN, or a batch norm outside neurons
 
 
 class _ReachedError(Exception):
     """The forward pass has reached the norm that is observed; the layers after it are not needed."""
 
 
-class _Moments:
+class _Sums:
     """Mean and variance over everything added, one per feature of a norm, summed in double precision."""
 
     def __init__(self, features: int) -> None:
@@ -47,14 +46,14 @@ class _Moments:
         self.sums = torch.zeros(2, features, dtype=torch.float64)
 
     def add(self, x: Tensor) -> None:
-        """Add values [batch, channels, ...]; as many features as values of a sample: one for each."""
+        """Add values [batch, channels, ...]: per element if there is a feature for each value of a sample."""
         per_element = x[0].numel() == self.features
         rows = (x.flatten(1) if per_element else x.movedim(1, -1).flatten(0, -2)).double().cpu()
         self.count += len(rows)
         self.sums += torch.stack([rows.sum(0), rows.square().sum(0)])
 
-    def write(self, norm: Norm) -> None:
-        """Make the moments the running statistics; as in torch, the variance is the unbiased one."""
+    def write(self, norm: BatchNorm) -> None:
+        """Make mean and variance the running statistics; as in torch, the variance is the unbiased one."""
         assert norm.running_mean is not None and norm.running_var is not None
         mean, square = self.sums / self.count
         variance = (square - mean.square()).clamp_min(0) * (self.count / max(self.count - 1, 1))
@@ -62,45 +61,48 @@ class _Moments:
         norm.running_var.copy_(variance)
 
 
-def recalibrate(network: SpikingNetwork, samples: Tensor) -> None:
+def recalibrate(network: SpikingNetwork, samples: Tensor, progress: Progress = no_progress) -> None:
     """Replace the running statistics of all norms by those over `samples` in inference mode."""
     network.eval()
     with torch.no_grad():
         order = _in_order(network, samples[:1])
-        for place in track(order, "recalibration", len(order), quiet_seconds=QUIET_SECONDS):
-            norm = _norm_of(place)
-            repeated = isinstance(place, LIF) and network.timesteps > 1
+        for site in (order[number] for number in progress(range(len(order)))):
+            norm = _batch_norm(site)
+            repeated = isinstance(site, LIF) and network.timesteps > 1
             for _ in range(PASSES if repeated else 1):
-                moments = _Moments(norm.num_features)
-                with _observing(place, moments.add):
+                sums = _Sums(norm.num_features)
+                with _observing(site, sums.add):
                     for batch in torch.split(samples, BATCH):
                         _run_until_reached(network, batch)
-                moments.write(norm)
+                sums.write(norm)
 
 
-def recalibrate_if_better(
+def recalibrate_as_asked(
     network: SpikingNetwork,
     dataset: DataSet,
     validation: Split | None,
     training: Training,
     processes: ProcessGroup,
 ) -> bool:
-    """Recalibrate, unless `auto` finds that the accuracy becomes no better; return whether it was done.
+    """Recalibrate as `training.recalibration` says; return whether the network has new statistics.
 
-    `auto` compares on the validation split, or else on training samples that the statistics do not see.
+    `auto` keeps them if the accuracy rises: on the validation split, or else on training samples that the
+    statistics do not see.
     """
-    if training.recalibration == "off" or not _places(network):
+    if training.recalibration == "off" or not _norm_sites(network):
         return False
     count = min(SAMPLES, len(dataset.train) // 2)
-    samples = read_samples(dataset.train, slice(count))[0].to(next(network.parameters()).device)
+    samples = center_crop(read_samples(dataset.train, slice(count))[0], dataset.input_format.shape)
+    samples = samples.to(next(network.parameters()).device)
+    progress = progress_bar("recalibration") if processes.first else no_progress
     if training.recalibration == "on":
-        recalibrate(network, samples)
+        recalibrate(network, samples, progress)
         return True
-    judges = validation or _part(dataset.train, count, 2 * count)
-    before = evaluate(network, judges, processes)[1]
+    judged_on = validation or _part(dataset.train, count, 2 * count)
+    before = evaluate(network, judged_on, processes)[1]
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    recalibrate(network, samples)
-    after = evaluate(network, judges, processes)[1]
+    recalibrate(network, samples, progress)
+    after = evaluate(network, judged_on, processes)[1]
     better = after > before
     if not better:
         for name, buffer in network.named_buffers():
@@ -116,24 +118,24 @@ def _part(split: Split, start: int, stop: int) -> Split:
     return Split(inputs=split.inputs[start:stop], labels=split.labels[start:stop])
 
 
-def _places(network: SpikingNetwork) -> list[Place]:
+def _norm_sites(network: SpikingNetwork) -> list[NormSite]:
     inside = {module.bn for module in network.modules() if isinstance(module, MPBN)}
     return [
         module
         for module in network.modules()
         if (isinstance(module, LIF) and module.mpbn is not None)
-        or (isinstance(module, Norm) and module not in inside and module.track_running_stats)
+        or (isinstance(module, BatchNorm) and module not in inside and module.track_running_stats)
     ]
 
 
-def _norm_of(place: Place) -> Norm:
-    return place.mpbn.bn if isinstance(place, LIF) and place.mpbn is not None else place  # type: ignore[return-value]
+def _batch_norm(site: NormSite) -> BatchNorm:
+    return site.mpbn.bn if isinstance(site, LIF) and site.mpbn is not None else site  # type: ignore[return-value]
 
 
-def _in_order(network: SpikingNetwork, sample: Tensor) -> list[Place]:
+def _in_order(network: SpikingNetwork, sample: Tensor) -> list[NormSite]:
     """Return the modules that normalize, in the order in which they run."""
-    order: list[Place] = []
-    handles = [place.register_forward_pre_hook(lambda m, _: order.append(m)) for place in _places(network)]
+    order: list[NormSite] = []
+    handles = [site.register_forward_pre_hook(lambda m, _: order.append(m)) for site in _norm_sites(network)]
     try:
         network(sample)
     finally:
@@ -143,25 +145,25 @@ def _in_order(network: SpikingNetwork, sample: Tensor) -> list[Place]:
 
 
 @contextmanager
-def _observing(place: Place, observe: Callable[[Tensor], None]) -> Iterator[None]:
+def _observing(site: NormSite, observe: Callable[[Tensor], None]) -> Iterator[None]:
     """Call `observe` with all that the norm is given, and end the forward pass there."""
 
     def reached(*_: object) -> None:
         raise _ReachedError
 
-    if isinstance(place, LIF):
-        assert place.mpbn is not None
-        place.mpbn.observe = observe
+    if isinstance(site, LIF):
+        assert site.mpbn is not None
+        site.mpbn.observe = observe
     else:
-        before = place.register_forward_pre_hook(lambda _, inputs: observe(inputs[0]))
-    after = place.register_forward_hook(reached)
+        before = site.register_forward_pre_hook(lambda _, inputs: observe(inputs[0]))
+    after = site.register_forward_hook(reached)
     try:
         yield
     finally:
         after.remove()
-        if isinstance(place, LIF):
-            assert place.mpbn is not None
-            place.mpbn.observe = None
+        if isinstance(site, LIF):
+            assert site.mpbn is not None
+            site.mpbn.observe = None
         else:
             before.remove()
 

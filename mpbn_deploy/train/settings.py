@@ -13,7 +13,7 @@ FINE_TUNING_RATE = 0.0005  # of a network that is trained already, in batches of
 QUANTIZED_RATE = 0.005  # in batches of 32
 FULL_RATE_BITS = 4
 SCHEDULES = ("cosine", "one-cycle")
-PRECISIONS = ("float32", "bfloat16", "auto")
+PRECISIONS = ("float32", "bfloat16")
 AUGMENTATIONS = ("none", "crop-flip", "crop-flip-cutout", "crop-flip-autoaugment-cutout", "roll-flip")
 RECALIBRATIONS = ("auto", "on", "off")
 ELEMENT_EPSILON = 0.1
@@ -59,7 +59,7 @@ class Training:
     @property
     def single_step_epochs(self) -> int:
         """The number of epochs with one time step."""
-        return round(self.single_step * self.epochs)
+        return int(self.single_step * self.epochs)
 
 
 # What each recipe sets, by the name of the option; the rest is as in Training and NEURON_DEFAULTS.
@@ -101,10 +101,13 @@ def mpbn_epsilon(kind: str) -> float:
 
 @record
 class Epoch:
-    """The results of one epoch: a line of the log. Without a validation split, those of that are None;
-    with one, the test split is None until the last epoch."""
+    """The results of one epoch: a line of the log.
+
+    validation_* are None without a validation split; with one, test_* are None until the last epoch.
+    """
 
     epoch: int
+    timesteps: int
     learning_rate: float
     train_loss: float
     train_accuracy: float
@@ -116,7 +119,7 @@ class Epoch:
 
     @property
     def accuracy(self) -> float:
-        """The accuracy that epochs are compared by: on the validation split, if there is one."""
+        """The accuracy on the validation split, if there is one, or else on the test split."""
         found = self.test_accuracy if self.validation_accuracy is None else self.validation_accuracy
         assert found is not None
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from math import isfinite
 from pathlib import Path
@@ -21,8 +21,9 @@ from .batching import read_samples
 from .files import TrainingFiles, TrainingState
 from .loop import deterministic, evaluate, make_optimizer, note_on_card, run_epochs
 from .processes import SINGLE_PROCESS, ProcessGroup
-from .recalibration import recalibrate_if_better
+from .recalibration import recalibrate_as_asked
 from .settings import (
+    AUGMENTATIONS,
     DEFAULT_TIMESTEPS,
     NEURON_DEFAULTS,
     PRECISIONS,
@@ -58,7 +59,9 @@ def train(
     dataset, validation = hold_out(dataset, training.validation)
     _check_settings(training, dataset, processes)
     if init is None:
-        arguments = {"mpbn": mpbn, **_non_default({"mpbn_epsilon": mpbn_epsilon(mpbn), **(neuron or {})})}
+        # A user's factory is called only with what was asked for.
+        usual = {} if ":" in architecture else {"mpbn_epsilon": mpbn_epsilon(mpbn)}
+        arguments = {"mpbn": mpbn, **_non_default({**usual, **(neuron or {})})}
         network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
     else:
         network = _start_from(init, dataset)
@@ -89,7 +92,7 @@ def _finish(
 ) -> None:
     """Recalibrate the norms of the trained network, and put its final accuracies on the card."""
     network = state.network
-    done = recalibrate_if_better(network, dataset, validation, training, processes)
+    done = recalibrate_as_asked(network, dataset, validation, training, processes)
     assert network.card is not None
     notes = {**network.card.training, "recalibrated": done}
     if done:
@@ -155,48 +158,49 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
         raise OptionError(
             f"batch {training.batch} over {processes.count} processes; each needs an equal share, at least 2."
         )
+    for name, (sound, allowed) in ALLOWED.items():
+        found = getattr(training, name)
+        if not sound(found):
+            raise OptionError(f"{name.replace('_', ' ')} {found}; {allowed} is needed.")
+    if training.nesterov and not training.momentum:
+        raise OptionError("nesterov with momentum 0; Nesterov's form needs a momentum above 0.")
     if dataset.frames is not None and training.single_step_epochs:
         raise OptionError(
-            f"single_step {training.single_step}; a sample of {dataset.name} has {dataset.frames} frames, so "
-            "every epoch needs all time steps. Give 0."
+            f"single step {training.single_step}; a sample of {dataset.name} has {dataset.frames} frames, so "
+            "every epoch needs all time steps. Give --single-step 0."
         )
-    for name, found, sound, allowed in _allowed(training):
-        if not sound:
-            raise OptionError(f"{name} {found}; {allowed} is needed.")
 
 
-def _allowed(training: Training) -> list[tuple[str, Any, bool, str]]:
-    """Return name, value, whether it is sound, and what is allowed, of each hyperparameter."""
-    rate, decay, clip = training.learning_rate, training.weight_decay, training.clip_gradient
-    return [
-        ("learning rate", rate, isfinite(rate) and rate > 0, "a positive number"),
-        (
-            "norm rate",
-            training.norm_rate,
-            isfinite(training.norm_rate) and training.norm_rate >= 0,
-            "0 or more",
-        ),
-        ("weight decay", decay, isfinite(decay) and decay >= 0, "zero or a positive number"),
-        ("momentum", training.momentum, 0 <= training.momentum < 1, "a number from 0 to below 1"),
-        (
-            "nesterov",
-            training.nesterov,
-            training.momentum > 0 or not training.nesterov,
-            "a positive momentum",
-        ),
-        ("warmup", training.warmup, 0 < training.warmup < 1, "a fraction between 0 and 1"),
-        ("label smoothing", training.label_smoothing, 0 <= training.label_smoothing < 1, "0 to below 1"),
-        ("clip gradient", clip, clip is None or (isfinite(clip) and clip > 0), "a positive number"),
-        ("single step", training.single_step, 0 <= training.single_step <= 1, "a fraction from 0 to 1"),
-        ("schedule", training.schedule, training.schedule in SCHEDULES, " or ".join(SCHEDULES)),
-        ("precision", training.precision, training.precision in PRECISIONS[:2], " or ".join(PRECISIONS[:2])),
-        (
-            "recalibration",
-            training.recalibration,
-            training.recalibration in RECALIBRATIONS,
-            "auto, on or off",
-        ),
-    ]
+def _positive(value: float) -> bool:
+    return isfinite(value) and value > 0
+
+
+def _not_negative(value: float) -> bool:
+    return isfinite(value) and value >= 0
+
+
+def _below_one(value: float) -> bool:
+    return 0 <= value < 1
+
+
+ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "epochs": (lambda count: count >= 1, "1 or more"),
+    "learning_rate": (_positive, "a positive number"),
+    "norm_rate": (_not_negative, "zero or a positive number"),
+    "schedule": (SCHEDULES.__contains__, " or ".join(SCHEDULES)),
+    "warmup": (lambda fraction: 0 < fraction < 1, "a fraction between 0 and 1"),
+    "momentum": (_below_one, "a number from 0 to below 1"),
+    "weight_decay": (_not_negative, "zero or a positive number"),
+    "label_smoothing": (_below_one, "a fraction from 0 to below 1"),
+    "clip_gradient": (lambda norm: norm is None or _positive(norm), "a positive number"),
+    "augmentation": (
+        lambda kind: kind is None or kind in AUGMENTATIONS,
+        f"one of {', '.join(AUGMENTATIONS)}",
+    ),
+    "precision": (PRECISIONS.__contains__, " or ".join(PRECISIONS)),
+    "single_step": (_below_one, "a fraction from 0 to below 1"),
+    "recalibration": (RECALIBRATIONS.__contains__, f"one of {', '.join(RECALIBRATIONS)}"),
+}
 
 
 def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> dict[str, Any]:

@@ -260,7 +260,7 @@ def test_training_improves_the_integers():
     model = train(dataset, "digits-cnn", training=Training(epochs=3))
     twin = quantized_twin(model, LOIHI2, 2, dataset)
     before, _ = evaluate(twin, dataset.train)
-    training = Training(epochs=6, learning_rate=0.05, augmentation=False)
+    training = Training(epochs=6, learning_rate=0.05, augmentation="none")
     trained = train(dataset, QUANTIZED, training=training, init=twin)
     after, _ = evaluate(trained, dataset.train)
     assert after < 0.9 * before
@@ -327,7 +327,7 @@ def test_train_and_export_quantization_aware(tmp_path, capsys):
         (["--quantize", "loihi2"], "--init"),
         (["--weight-bits", "4"], "--quantize"),
         (["--init", "model.pt", "--arch", "digits-mlp"], "--arch with --init"),
-        (["--init", "model.pt", "--timesteps", "3"], "--timesteps with --init"),
+        (["--init", "model.pt", "--leak", "0.5"], "--leak with --init"),
         (["--init", "nothing.pt"], "no such file"),
         (["--init", "model.pt", "--quantize", "loihi9"], "loihi9"),
         (["--init", "model.pt", "--quantize", "loihi2", "--weight-bits", "9"], "2..8"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mpbn_deploy.base import OptionError
-from mpbn_deploy.train.augmentation import CHANGES, DRAWS, HOLE, PADDING, ROLL, augment
+from mpbn_deploy.train.augmentation import DRAWS, HOLE, KINDS, PADDING, ROLL, augment
 
 NO_FLIP = 0.9
 
@@ -57,7 +57,7 @@ def test_frames_of_a_recording_roll_together():
     assert torch.equal(found, recording.roll((-ROLL, ROLL), (-2, -1)))
 
 
-@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_sample_does_not_depend_on_its_batch(kind):
     samples, numbers = images(6), torch.rand(6, DRAWS)
     together = augment(kind, samples, numbers, 32, 32)

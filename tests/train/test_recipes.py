@@ -12,19 +12,19 @@ from torch import nn
 
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.data import POLICY_DRAWS, autoaugmented, hold_out
+from mpbn_deploy.data import POLICY_DRAWS, autoaugmented, center_crop, hold_out
 from mpbn_deploy.data.autoaugment import CHANGES, POLICY
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.quantize import QUANTIZED
 from mpbn_deploy.train import RECIPES, Training, train
 from mpbn_deploy.train.__main__ import COMMAND
-from mpbn_deploy.train.augmentation import CHANGES as AUGMENTATIONS
+from mpbn_deploy.train.augmentation import KINDS as AUGMENTATIONS
 from mpbn_deploy.train.command import execute
 from mpbn_deploy.train.health import LARGEST, check_health
 from mpbn_deploy.train.loop import make_optimizer
 from mpbn_deploy.train.precision import fastest_precision
 from mpbn_deploy.train.processes import SINGLE_PROCESS
-from mpbn_deploy.train.recalibration import recalibrate, recalibrate_if_better
+from mpbn_deploy.train.recalibration import recalibrate, recalibrate_as_asked
 from mpbn_deploy.train.settings import AUGMENTATIONS as AUGMENTATION_NAMES
 
 
@@ -88,20 +88,22 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
         ({"schedule": "linear"}, "schedule linear; cosine or one-cycle is needed"),
         ({"warmup": 1.0}, "warmup 1.0; a fraction between 0 and 1"),
         ({"momentum": 1.0}, "momentum 1.0; a number from 0 to below 1"),
-        ({"nesterov": True, "momentum": 0.0}, "a positive momentum is needed"),
-        ({"label_smoothing": 1.0}, "label smoothing 1.0; 0 to below 1"),
-        ({"norm_rate": -1.0}, "norm rate -1.0; 0 or more"),
+        ({"nesterov": True, "momentum": 0.0}, "needs a momentum above 0"),
+        ({"label_smoothing": 1.0}, "label smoothing 1.0; a fraction from 0 to below 1"),
+        ({"norm_rate": -1.0}, "norm rate -1.0; zero or a positive number"),
+        ({"epochs": 0}, "epochs 0; 1 or more"),
+        ({"single_step": float("nan")}, "single step nan"),
         ({"clip_gradient": 0.0}, "clip gradient 0.0; a positive number"),
-        ({"single_step": 1.5}, "single step 1.5; a fraction from 0 to 1"),
+        ({"single_step": 1.0}, "single step 1.0; a fraction from 0 to below 1"),
         ({"precision": "half"}, "precision half; float32 or bfloat16"),
-        ({"recalibration": "yes"}, "recalibration yes; auto, on or off"),
+        ({"recalibration": "yes"}, "recalibration yes; one of auto, on, off"),
         ({"validation": 1.0}, "validation 1.0; a fraction of the training split"),
-        ({"augmentation": "crop"}, "no augmentation named 'crop'"),
+        ({"augmentation": "crop"}, "augmentation crop; one of none, crop-flip"),
     ],
 )
 def test_impossible_parts_are_named(digits, parts, message):
     with pytest.raises(OptionError, match=message):
-        train(digits, "digits-mlp", training=Training(epochs=1, **parts))
+        train(digits, "digits-mlp", training=Training(**{"epochs": 1, **parts}))
 
 
 # ---- schedule, gradients ------------------------------------------------------------------------
@@ -229,7 +231,7 @@ def test_integers_are_trained_in_single_precision(tmp_path):
     run(tmp_path, "--arch", "digits-mlp", "--epochs", "1")
     words = ["--init", str(tmp_path / "model.pt"), "--quantize", "loihi2", "--epochs", "1"]
     (tmp_path / "q").mkdir()
-    with pytest.raises(OptionError, match="--precision bfloat16 with --quantize"):
+    with pytest.raises(OptionError, match=r"--precision bfloat16: .* is trained as integers"):
         run(tmp_path / "q", *words, "--precision", "bfloat16")
     found = run(tmp_path / "q", *words, "--recipe", "fast", "--augmentation", "none", "--single-step", "0")
     assert found["architecture"] == QUANTIZED and found["precision"] == "float32"
@@ -339,7 +341,7 @@ def test_statistics_that_do_not_help_are_put_back(digits, monkeypatch):
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     scores = iter([(0.0, 0.9), (0.0, 0.9)])
     monkeypatch.setattr("mpbn_deploy.train.recalibration.evaluate", lambda *_: next(scores))
-    assert not recalibrate_if_better(network, digits, None, Training(), SINGLE_PROCESS)
+    assert not recalibrate_as_asked(network, digits, None, Training(), SINGLE_PROCESS)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, before[name]), name
 
@@ -392,3 +394,84 @@ def test_autoaugment_needs_color_pictures(digits):
     settings = Training(epochs=1, augmentation="crop-flip-autoaugment-cutout")
     with pytest.raises(OptionError, match=r"AutoAugment changes color pictures.*\(1, 8, 8\)"):
         train(digits, "digits-mlp", training=settings)
+
+
+# ---- samples larger than the input, resuming, integers --------------------------------------------
+
+
+def larger(digits):
+    """Training pictures with a border, as ImageNet's: crops have the size that the network takes."""
+    inputs = np.pad(digits.train.inputs[:256], ((0, 0), (0, 0), (1, 1), (1, 1)))
+    return replace(digits, train=replace(digits.train, inputs=inputs, labels=digits.train.labels[:256]))
+
+
+@pytest.mark.parametrize(
+    "parts", [{"augmentation": "crop-flip"}, {"augmentation": "none", "validation": 0.2}]
+)
+def test_training_pictures_may_be_larger_than_the_input(digits, parts):
+    network = train(larger(digits), "digits-mlp", training=Training(epochs=1, **parts))
+    assert network.card.training["test_accuracy"] > 0.2
+
+
+def test_the_center_is_cropped():
+    image = np.arange(2 * 6 * 5).reshape(2, 1, 6, 5)
+    assert np.array_equal(center_crop(image, (1, 4, 3)), image[:, :, 1:5, 1:4])
+    assert center_crop(image, (1, 6, 5)) is image and center_crop(image, (60,)) is image
+
+
+def test_a_run_without_momentum_resumes(digits, tmp_path, monkeypatch):
+    path, settings = tmp_path / "model.pt", Training(epochs=2, momentum=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("mpbn_deploy.train.stage.recalibrate_as_asked", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(digits, "digits-mlp", training=settings, out=path)
+    resumed = train(digits, "digits-mlp", training=settings, out=path, resume=True)
+    assert resumed.card.training["epoch"] == 2
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_automatic_precision_is_that_of_the_run_to_resume(tmp_path, monkeypatch):
+    words = ["--arch", "digits-mlp", "--epochs", "2", "--precision", "auto"]
+    monkeypatch.setattr("mpbn_deploy.train.command.fastest_precision", lambda device: "bfloat16")
+    with monkeypatch.context() as patch:
+        patch.setattr("mpbn_deploy.train.stage.recalibrate_as_asked", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, *words)
+    monkeypatch.setattr("mpbn_deploy.train.command.fastest_precision", lambda device: "float32")
+    assert run(tmp_path, *words, "--resume")["precision"] == "bfloat16"
+
+
+def test_the_best_network_has_all_time_steps(digits, tmp_path):
+    settings = Training(epochs=3, single_step=0.7, learning_rate=0.3)
+    train(digits, "digits-mlp", timesteps=3, training=settings, out=tmp_path / "model.pt")
+    assert [line["timesteps"] for line in read_log(tmp_path / "model.pt")] == [1, 1, 3]
+    assert load_model(tmp_path / "model.best.pt").timesteps == 3
+
+
+def test_a_factory_of_ones_own_gets_what_was_asked_for(digits):
+    """networks:with_dropout takes no mpbn_epsilon."""
+    network = train(digits, "networks:with_dropout", mpbn="element", training=Training(epochs=1))
+    assert "mpbn_epsilon" not in network.card.arguments
+
+
+def test_half_precision_ends_at_the_neurons():
+    lif = LIF(3, mpbn="none")
+    lif.timesteps = 2
+    x = torch.tensor([[0.50390625, 0.5, 0.2]] * 2).bfloat16()
+    spikes = lif(x)
+    assert spikes.dtype == torch.float32 and spikes[0].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--init", "model.pt", "--weight-bits", "4"], "--weight-bits has an effect only with --quantize"),
+        (["--mpbn", "none", "--mpbn-epsilon", "0.1"], "--mpbn-epsilon has no effect with --mpbn none"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path, words, message):
+    with pytest.raises(OptionError, match=message):
+        run(tmp_path, *words)
