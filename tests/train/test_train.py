@@ -74,7 +74,10 @@ def test_raw_integers_are_inputs_too():
         (lambda: LIF(3, mpbn="layer"), "no MPBN of kind 'layer'"),
         (lambda: LIF(3, surrogate="rectangel"), "Did you mean 'rectangle'"),
         (lambda: LIF(3, leak=1.5), "leak 1.5"),
-        (lambda: LIF(3)(torch.zeros(2, 3)), "the number of time steps is not set"),
+        (
+            lambda: LIF(3)(torch.zeros(2, 3)),
+            "LIF: the number of time steps is not set; wrap the body in a SpikingNetwork, which sets it",
+        ),
         (lambda: SpikingNetwork(nn.Identity(), timesteps=0, input_format=input_format()), "timesteps 0"),
         (lambda: load_dataset("digit"), "Did you mean 'digits'"),
         (lambda: tiny_network()(torch.zeros(2, 5, 4)), "the network takes"),
