@@ -26,4 +26,12 @@ The rooms, in the order of processing (docs/architecture.md has the whole plan):
 Importing this package imports nothing heavy.
 """
 
+import sys
+
 __version__ = "0.2.0.dev0"
+
+# `python -m mpbn_deploy.fit` imports this package first: from here on Ctrl-C ends the command with one word.
+if sys.argv[:1] == ["-m"] and any(word.startswith(__name__) for word in sys.orig_argv):
+    from .base import exit_when_interrupted
+
+    exit_when_interrupted()

@@ -348,6 +348,11 @@ def assert_same_trace(expected, got, *, voltages=True):
     np.testing.assert_array_equal(expected.outputs, got.outputs)
 
 
+def heed_interrupts():
+    """For preexec_fn: a process that a background shell started ignores SIGINT, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def end_of(run, seconds=60):
     """Return the remaining output of a terminated command; if it does not end, kill it and fail the test."""
     try:

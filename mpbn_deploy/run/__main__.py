@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before the imports below, which take a moment
-    from ..base import exit_when_interrupted
-
-    exit_when_interrupted()
-
 import argparse
 import sys
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from networks import end_of
+from networks import end_of, heed_interrupts
 
 HEAVY = {"torch", "lava", "nir", "matplotlib", "sklearn"}
 COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
@@ -81,17 +81,17 @@ def test_a_folder_named_like_a_library_is_not_imported(tmp_path):
 # ---- interrupts -----------------------------------------------------------------------------------
 
 
-def interrupted(arguments, seconds, folder):
+def interrupted(arguments, seconds, folder, after=" argparse"):
     """Interrupt a command so many seconds after its first line; return its exit code and all it said.
 
-    That its first line ran is seen by the import after it, of argparse.
+    That its first line ran is seen by the import of the module `after`.
     """
     with subprocess.Popen(
         [sys.executable, "-X", "importtime", "-m", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell ignores it
+        preexec_fn=heed_interrupts,
     ) as run:  # fmt: skip
-        while not (line := run.stderr.readline()).rstrip().endswith(" argparse"):
+        while not (line := run.stderr.readline()).rstrip().endswith(after):
             assert line, "ended before it was interrupted"
         time.sleep(seconds)
         run.send_signal(signal.SIGINT)
@@ -108,7 +108,97 @@ def test_an_early_interrupt_ends_without_a_traceback(command, seconds, model_pat
         "train": ["mpbn_deploy.train", "--epochs", 1000, "--out", tmp_path / "model.pt"],
     }
     code, said = interrupted(arguments[command], seconds, tmp_path)
-    # A process that is ended by the signal itself, while Python finishes, is 130 to a shell too.
-    assert code in (130, -signal.SIGINT) and "Traceback" not in said
-    assert code != 130 or "interrupted\n" in said
+    assert code == 130 and "interrupted\n" in said and "Traceback" not in said
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("arguments", [["mpbn_deploy.fit", "--targets"], ["mpbn_deploy", "doctor"]])
+def test_an_interrupt_ends_a_command_from_the_first_import_on(arguments, tmp_path):
+    """The import after the handler is installed is that of the room, or of `__main__`."""
+    code, said = interrupted(arguments, 0, tmp_path, after=" mpbn_deploy")
+    assert code == 130 and "interrupted\n" in said and "Traceback" not in said
+
+
+# A command that interrupts itself. It runs as `python -m odd`, because Python ends differently without -m.
+ODD = """
+import builtins, os, signal, sys, time
+from mpbn_deploy.base import Command, Outcome, exit_when_interrupted, main
+
+def interrupt(number=signal.SIGINT, kill=os.kill, own=os.getpid()):
+    kill(own, number)
+
+class Last:
+    def __init__(self, *arguments):
+        self.arguments = arguments
+    def __del__(self, interrupt=interrupt):
+        interrupt(*self.arguments)
+
+def swallow():
+    try:
+        interrupt()
+    except BaseException:
+        pass
+
+def slowly_cleaned_up():
+    try:
+        interrupt()
+    finally:
+        time.sleep(1)
+        print("cleaned up", file=sys.stderr)
+
+def execute(options):
+    {place}
+    return Outcome(data={{}}, text="done")
+
+exit_when_interrupted()
+raise SystemExit(main(Command(
+    name="odd", summary="", details="", add_arguments=lambda parser: None, load=lambda: execute
+), []))
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "out", "err"),
+    [
+        ("interrupt()", 130, "", "interrupted\n"),
+        ("exec('interrupt()')", 130, "", "interrupted\n"),
+        ("Last(); time.sleep(60)", 130, "", "interrupted\n"),
+        ("swallow(); time.sleep(60)", 130, "", "interrupted\n"),
+        ("slowly_cleaned_up()", 130, "", "cleaned up\ninterrupted\n"),
+        (
+            "builtins.last = Last()",
+            0,
+            "done\n",
+            "",
+        ),  # deleted when the command has ended, and its modules are gone
+    ],
+)
+def test_wherever_an_interrupt_arrives_the_exit_code_is_right(tmp_path, place, code, out, err):
+    (tmp_path / "odd.py").write_text(ODD.format(place=place))
+    done = subprocess.run(
+        [sys.executable, "-m", "odd"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=50,
+        preexec_fn=heed_interrupts,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
+
+
+def test_other_errors_of_destructors_are_shown(tmp_path):
+    (tmp_path / "odd.py").write_text(ODD.format(place="Last('no signal')"))
+    done = subprocess.run(
+        [sys.executable, "-m", "odd"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.returncode == 0 and "Exception ignored in" in done.stderr and "TypeError" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["-c", "import theirs"], ["-m", "theirs"]])
+def test_importing_the_package_leaves_interrupts_alone(tmp_path, arguments):
+    """Even if Python imports it while it looks for another package's module."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "__main__.py").touch()
+    (tmp_path / "theirs" / "__init__.py").write_text(
+        "import signal, mpbn_deploy\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+    )
+    subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, check=True,
+        preexec_fn=heed_interrupts,
+    )  # fmt: skip

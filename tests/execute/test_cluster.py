@@ -14,7 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from networks import end_of, group_is_gone, inputs_for, int_chain, needs_lava, spiking_network
+from networks import (
+    end_of,
+    group_is_gone,
+    heed_interrupts,
+    inputs_for,
+    int_chain,
+    needs_lava,
+    spiking_network,
+)
 from properties import examples
 
 from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError, commands as cli
@@ -354,6 +362,7 @@ def command(folder, *arguments):
     return subprocess.Popen(
         line,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

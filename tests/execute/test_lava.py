@@ -484,7 +484,11 @@ def test_a_loop_needs_a_step_of_delay_for_each_of_its_connections():
     network = loop_of_two(delay=2)
     inputs = inputs_for(network, samples=2, steps=True)
     assert_same_trace(simulate(network, inputs), lava_sim.run(network, inputs))
-    with pytest.raises(SimulationError, match="closes a loop with more connections than steps of delay"):
+    message = (
+        "first->last: closes a loop with more connections than steps of delay; every connection takes one "
+        "step in Lava, so it cannot run this loop. Use the emulator"
+    )
+    with pytest.raises(SimulationError, match=message):
         lava_sim.run(loop_of_two(delay=1), inputs)
 
 

@@ -108,7 +108,7 @@ def test_the_command(tmp_path, capfd):
     neuron = open_folder(data["folder"]).folded.populations[1].neuron
     np.testing.assert_allclose(neuron.leak, 0.0)  # tau 2e-4: with a dt as long, all is forgotten
     assert main(COMMAND, arguments[:3]) == 2
-    assert "time steps unknown; give --timesteps" in capfd.readouterr().err
+    assert "time steps unknown; give --timesteps above zero" in capfd.readouterr().err
 
 
 def test_a_network_without_spikes_is_said_to_have_none(tmp_path):

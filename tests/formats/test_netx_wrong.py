@@ -166,7 +166,8 @@ def test_loops_of_a_graph_stand_in_its_list(tmp_path):
     with h5py.File(tmp_path / "a.net", "a") as file:
         put("layer/1/type", "dense_rec")(file)
         put("layer/1/weight_rec", np.ones((5, 5), int))(file)
-    with pytest.raises(FormatError, match="layer 1 is of type 'dense_rec' in a graph, where loops belong in"):
+    message = "layer 1 is of type 'dense_rec' in a graph, where loops belong in the list of connections"
+    with pytest.raises(FormatError, match=message):
         read_netx(tmp_path / "a.net")
 
 

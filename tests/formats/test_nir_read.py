@@ -183,7 +183,7 @@ def test_dt_and_units(tmp_path):
     """v <- v/2 + dt/tau r x against 3: in units of dt/tau r = 2 that is v/2 + x against 1.5."""
     nodes = [nir.Linear(weight=np.eye(2, 3)), lif(2, tau=2e-3, r=4.0, v_threshold=3.0)]
     path = written(tmp_path, graph_of((3,), nodes))
-    with pytest.raises(FormatError, match="time steps unknown; give --timesteps"):
+    with pytest.raises(FormatError, match="time steps unknown; give --timesteps above zero"):
         read_folded(path)
     with pytest.raises(FormatError, match="dt 0; seconds above zero"):
         read_folded(path, timesteps=T, dt=0)
@@ -358,7 +358,7 @@ def test_what_it_cannot_read_is_named(tmp_path, message):
         ([("input", "f"), ("f", "output")], "node 'a': nothing leads to it"),
         (
             [("input", "f"), ("f", "a"), ("a", "w"), ("w", "g"), ("g", "w"), ("g", "output")],
-            "loop without a neuron",
+            "a loop without a neuron in it: (w -> g -> w|g -> w -> g)",
         ),
         ([("input", "x"), ("input", "f"), ("x", "a"), ("f", "a"), ("a", "output")], "do not add up"),
         ([("input", "x"), ("input", "a"), ("x", "w"), ("a", "w"), ("w", "output")], "do not add up|weight"),
@@ -373,7 +373,8 @@ def test_what_it_cannot_read_is_named(tmp_path, message):
                 ("f", "b"),
                 ("b", "output"),
             ],
-            "a loop of a, b is not entered at exactly one node",
+            "a loop of a, b is not entered at exactly one node, so it is ambiguous which of its edges takes "
+            "a time step; add a Delay node to the loop",
         ),
         ([], "node 'a': nothing leads to it"),
     ],

@@ -552,7 +552,7 @@ def test_too_much_is_marked(content):
 def test_a_chip_of_which_nothing_is_known(content):
     shown = replace(content, profile=NOTHING_KNOWN, fit=fit(content.network, NOTHING_KNOWN))
     words = words_of(render(shown))
-    assert "number of chips unknown" in words
+    assert "number of chips unknown, because the profile has no cores per chip" in words
     assert "not checked: whether weights fit format" in words
     assert "cores per chip unknown" in words
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from networks import input_format
+from networks import end_of, heed_interrupts, input_format
 from torch import nn
 
 import mpbn_deploy.train.batching
@@ -74,7 +74,10 @@ def test_raw_integers_are_inputs_too():
         (lambda: LIF(3, mpbn="layer"), "no MPBN of kind 'layer'"),
         (lambda: LIF(3, surrogate="rectangel"), "Did you mean 'rectangle'"),
         (lambda: LIF(3, leak=1.5), "leak 1.5"),
-        (lambda: LIF(3)(torch.zeros(2, 3)), "the number of time steps is not set"),
+        (
+            lambda: LIF(3)(torch.zeros(2, 3)),
+            "LIF: the number of time steps is not set; wrap the body in a SpikingNetwork, which sets it",
+        ),
         (lambda: SpikingNetwork(nn.Identity(), timesteps=0, input_format=input_format()), "timesteps 0"),
         (lambda: load_dataset("digit"), "Did you mean 'digits'"),
         (lambda: tiny_network()(torch.zeros(2, 5, 4)), "the network takes"),
@@ -324,12 +327,16 @@ def test_damaged_states_are_refused(digits, interrupted):
 def test_ctrl_c_loses_at_most_an_epoch_and_says_how_to_go_on(tmp_path):
     model = tmp_path / "model.pt"
     command = [sys.executable, "-m", "mpbn_deploy.train", "--arch", "digits-mlp", "--epochs", "10000"]
-    process = subprocess.Popen([*command, "--out", str(model)], stderr=subprocess.PIPE, text=True)
-    while not model.with_suffix(".resume.pt").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=60)
+    with subprocess.Popen(
+        [*command, "--out", str(model)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=heed_interrupts,
+    ) as process:  # fmt: skip
+        while not model.with_suffix(".resume.pt").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, message = end_of(process)
     assert process.returncode == 130
     assert "the same command with --resume continues" in message and "Traceback" not in message
     assert load_model(model).card.training["epoch"] >= 1
