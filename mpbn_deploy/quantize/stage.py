@@ -73,7 +73,7 @@ def trained_integers(network: IntNetwork, folded: FoldedNetwork, profile: Hardwa
 
 
 def check_overflow(overflow: str, *, calibrated: bool) -> None:
-    """Raise OptionError if this bound on states is unknown, or needs data that there are not."""
+    """Raise OptionError if this bound on states is unknown, or needs calibration data that was not given."""
     if overflow not in get_args(Overflow):
         raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(Overflow))}")
     if overflow == "measured" and not calibrated:
