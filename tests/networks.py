@@ -13,7 +13,19 @@ import torch
 from torch import nn
 
 from mpbn_deploy.hardware import Limit
-from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, InputFormat, IntNetwork, Lif, Population, Readout
+from mpbn_deploy.ir import (
+    Connection,
+    Conv2d,
+    Dense,
+    Input,
+    InputFormat,
+    IntNetwork,
+    Lif,
+    Population,
+    Readout,
+    SoftLif,
+    firing,
+)
 from mpbn_deploy.ir.composition import compose
 from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
 
@@ -336,6 +348,30 @@ def int_loop(seed=0, *, timesteps=5, delays=(0,), loop=True):
         timesteps=timesteps,
         scales={},
     )
+
+
+def softened(network, seed=0, *, share=0.7):
+    """Return the network with a soft reset in some populations, in the first one always.
+
+    A population subtracts its thresholds, or numbers of its own, which may be negative.
+    """
+    generator = np.random.default_rng(seed)
+    populations = list(network.populations)
+    for index, population in enumerate(firing(network)):
+        hard = population.neuron
+        if index and generator.random() > share:
+            continue
+        own = generator.integers(-60, 160, size=hard.threshold.shape)
+        soft = SoftLif(
+            threshold=hard.threshold,
+            subtrahend=hard.threshold if generator.random() < 0.5 else own,
+            bias=hard.bias,
+            bias_exponent=hard.bias_exponent,
+            decay_current=hard.decay_current,
+            decay_voltage=hard.decay_voltage,
+        )
+        populations[network.order[population.name]] = population.with_neuron(soft)
+    return replace(network, populations=tuple(populations))
 
 
 def assert_same_trace(expected, got, *, voltages=True):

@@ -28,6 +28,7 @@ from ..ir import (
     Lif,
     Neuron,
     Readout,
+    SoftLif,
     Synapse,
     apply_synapse,
     count_synapses,
@@ -68,7 +69,7 @@ class CoreLoad:
 def updates(neuron: Neuron) -> int:
     """Return the neuron updates per time step that one neuron takes on a chip, whatever arrives."""
     match neuron:
-        case Lif() | Readout():
+        case Lif() | SoftLif() | Readout():
             return 1
         case _:
             assert_never(neuron)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir import DECAY_ONE, Lif, Readout
+from ...ir import DECAY_ONE, Neuron
 from .design import WHOLE_NETWORK, Design, Rule, Violations, list_some, needs, rule, says
 
 
@@ -15,7 +15,7 @@ def keeps_states(design: Design) -> bool:
     return is_digital(design) and not design.profile.says("formats.membrane", 0)
 
 
-def decays(neuron: Lif | Readout) -> dict[str, int]:
+def decays(neuron: Neuron) -> dict[str, int]:
     """Return the decays by name."""
     return {"decay_current": neuron.decay_current, "decay_voltage": neuron.decay_voltage}
 
