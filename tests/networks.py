@@ -43,7 +43,9 @@ def input_format(shape=(2, 5, 7), maximum=9):
     )
 
 
-def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1, leak=0.25):
+def conv_body(
+    shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1, leak=0.25, resets=("zero", "zero")
+):
     """Convolution, batch norm, LIF, dense, batch norm, LIF, readout; on non-square pictures."""
     channels, height, width = shape
     out = (4, (height + 2 * padding - 3) // stride + 1, (width + 2 * padding - 3) // stride + 1)
@@ -51,11 +53,11 @@ def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1,
         OrderedDict(
             conv1=nn.Conv2d(channels, 4, 3, stride=stride, padding=padding, groups=groups),
             norm1=nn.BatchNorm2d(4),
-            lif1=LIF(out, mpbn=mpbn, leak=leak),
+            lif1=LIF(out, mpbn=mpbn, leak=leak, reset=resets[0]),
             flatten=nn.Flatten(),
             dense2=nn.Linear(int(np.prod(out)), 6),
             norm2=nn.BatchNorm1d(6),
-            lif2=LIF(6, mpbn=mpbn, leak=leak),
+            lif2=LIF(6, mpbn=mpbn, leak=leak, reset=resets[1]),
             readout=nn.Linear(6, 3),
         )
     )
@@ -123,6 +125,10 @@ def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9,
         for _ in range(passes):
             network.train()(torch.randint(0, maximum + 1, (samples, *shape)).double())
     return network.eval()
+
+
+SOFT = ("subtract", "subtract")
+RESETS = [("zero", "zero"), SOFT, ("subtract", "zero"), ("zero", "subtract")]  # of `conv_body`
 
 
 class Residual(nn.Module):

@@ -143,7 +143,7 @@ class QuantizedNeurons(TimedLayer):
         self.bias = nn.Parameter(torch.zeros(neuron.bias.shape))
         threshold = neuron_threshold(neuron)
         self.threshold = None if threshold is None else nn.Parameter(torch.zeros(threshold.shape))
-        subtrahend = neuron_subtrahend(neuron)  # an integer, which is not trained
+        subtrahend = neuron_subtrahend(neuron)  # stays the integer it is: it is not trained
         self.register_buffer("subtrahend", None if subtrahend is None else torch.zeros(subtrahend.shape))
         ones = torch.ones(population.shape[0])
         self.register_buffer("scale", ones)  # as in `IntNetwork.scales`
@@ -159,6 +159,11 @@ class QuantizedNeurons(TimedLayer):
         assert self.threshold is not None
         scale = _spread(self.width / STATE_UNIT, self.threshold.dim())
         return _rounded(self.threshold, scale, self.formats.threshold, torch.floor)
+
+    def integer_subtrahend(self) -> Tensor | None:
+        """round(subtrahend), within the format; None without a soft reset"""
+        most = self.formats.threshold
+        return None if self.subtrahend is None else self.subtrahend.round().clamp(-most, most)
 
     def start(self, population: IntPopulation, scales: Array, width: Tensor) -> None:
         """Set the parameters such that they round to the integers of a population."""
@@ -178,7 +183,8 @@ class QuantizedNeurons(TimedLayer):
         """Return the population with the integers that the parameters round to."""
         bias, fires = _whole(self.integer_bias()), self.threshold is not None
         threshold = _whole(self.integer_threshold()) if fires else None
-        subtrahend = None if self.subtrahend is None else _whole(self.subtrahend)
+        integer = self.integer_subtrahend()
+        subtrahend = None if integer is None else _whole(integer)
         return self.population.with_neuron(with_values(self.neuron, bias, threshold, subtrahend))
 
     def forward(self, current: Tensor) -> Tensor:
@@ -193,7 +199,8 @@ class QuantizedNeurons(TimedLayer):
         return spikes
 
     def _rule(self) -> ScanRule:
-        subtrahend = None if self.subtrahend is None else self.subtrahend * STATE_UNIT
+        integer = self.integer_subtrahend()
+        subtrahend = None if integer is None else integer * STATE_UNIT
         return ScanRule(timesteps=self.timesteps, decay=self.neuron.decay_voltage, subtrahend=subtrahend)
 
     def deviation(self, current: Tensor) -> Tensor:
