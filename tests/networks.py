@@ -13,7 +13,19 @@ import torch
 from torch import nn
 
 from mpbn_deploy.hardware import Limit
-from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, InputFormat, IntNetwork, Lif, Population, Readout
+from mpbn_deploy.ir import (
+    Connection,
+    Conv2d,
+    Dense,
+    Input,
+    InputFormat,
+    IntNetwork,
+    Lif,
+    Population,
+    Readout,
+    SoftLif,
+    firing,
+)
 from mpbn_deploy.ir.composition import compose
 from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
 
@@ -31,7 +43,9 @@ def input_format(shape=(2, 5, 7), maximum=9):
     )
 
 
-def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1, leak=0.25):
+def conv_body(
+    shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1, leak=0.25, resets=("zero", "zero")
+):
     """Convolution, batch norm, LIF, dense, batch norm, LIF, readout; on non-square pictures."""
     channels, height, width = shape
     out = (4, (height + 2 * padding - 3) // stride + 1, (width + 2 * padding - 3) // stride + 1)
@@ -39,11 +53,11 @@ def conv_body(shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1,
         OrderedDict(
             conv1=nn.Conv2d(channels, 4, 3, stride=stride, padding=padding, groups=groups),
             norm1=nn.BatchNorm2d(4),
-            lif1=LIF(out, mpbn=mpbn, leak=leak),
+            lif1=LIF(out, mpbn=mpbn, leak=leak, reset=resets[0]),
             flatten=nn.Flatten(),
             dense2=nn.Linear(int(np.prod(out)), 6),
             norm2=nn.BatchNorm1d(6),
-            lif2=LIF(6, mpbn=mpbn, leak=leak),
+            lif2=LIF(6, mpbn=mpbn, leak=leak, reset=resets[1]),
             readout=nn.Linear(6, 3),
         )
     )
@@ -111,6 +125,10 @@ def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9,
         for _ in range(passes):
             network.train()(torch.randint(0, maximum + 1, (samples, *shape)).double())
     return network.eval()
+
+
+SOFT = ("subtract", "subtract")
+RESETS = [("zero", "zero"), SOFT, ("subtract", "zero"), ("zero", "subtract")]  # of `conv_body`
 
 
 class Residual(nn.Module):
@@ -336,6 +354,30 @@ def int_loop(seed=0, *, timesteps=5, delays=(0,), loop=True):
         timesteps=timesteps,
         scales={},
     )
+
+
+def softened(network, seed=0, *, share=0.7):
+    """Return the network with a soft reset in some populations, in the first one always.
+
+    A population subtracts its thresholds, or numbers of its own, which may be negative.
+    """
+    generator = np.random.default_rng(seed)
+    populations = list(network.populations)
+    for index, population in enumerate(firing(network)):
+        hard = population.neuron
+        if index and generator.random() > share:
+            continue
+        own = generator.integers(-60, 160, size=hard.threshold.shape)
+        soft = SoftLif(
+            threshold=hard.threshold,
+            subtrahend=hard.threshold if generator.random() < 0.5 else own,
+            bias=hard.bias,
+            bias_exponent=hard.bias_exponent,
+            decay_current=hard.decay_current,
+            decay_voltage=hard.decay_voltage,
+        )
+        populations[network.order[population.name]] = population.with_neuron(soft)
+    return replace(network, populations=tuple(populations))
 
 
 def assert_same_trace(expected, got, *, voltages=True):

@@ -141,6 +141,7 @@ class _Layer:
     state_type: torch.dtype
     bias: Tensor
     threshold: Tensor | None
+    subtrahend: Tensor | None
     decay_current: DecayInPlace | None
     decay_voltage: DecayInPlace | None
     divisor: int
@@ -162,6 +163,7 @@ def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtyp
         state_type=kind,
         bias=torch.tensor(rule.bias, dtype=kind),
         threshold=None if rule.threshold is None else torch.tensor(rule.threshold, dtype=kind),
+        subtrahend=None if rule.subtrahend is None else torch.tensor(rule.subtrahend, dtype=kind),
         decay_current=_in_place(rule.decay_current),
         decay_voltage=_in_place(rule.decay_voltage),
         divisor=rule.divisor,
@@ -267,19 +269,22 @@ class _Membranes:
             layer.decay_voltage(self.voltage).add_(synapses)
         if layer.divisor == 1:
             self.voltage.add_(layer.bias)
-        self._record_peak(synapses)
+        self._record_peak(synapses, self.voltage)
         if layer.threshold is None:
             return self.spikes
         torch.gt(self.voltage, layer.threshold, out=self.spikes)
         # voltage <- voltage - voltage * spike: zero after a spike, and faster than a masked fill.
-        self.voltage.addcmul_(self.voltage, self.spikes, value=-1)
+        subtrahend = self.voltage if layer.subtrahend is None else layer.subtrahend
+        self.voltage.addcmul_(subtrahend, self.spikes, value=-1)
+        if layer.subtrahend is not None:
+            self._record_peak(self.voltage)  # a subtraction can overflow too
         return self.spikes
 
-    def _record_peak(self, current: Tensor) -> None:
+    def _record_peak(self, *states: Tensor) -> None:
         """Record the largest magnitude of each channel's states, and raise if it exceeds the limit."""
         if self.peak is None:
             return
-        for state in (current, self.voltage):
+        for state in states:
             largest = state.abs().transpose(0, 1).flatten(1).amax(dim=1).to(self.peak.dtype)
             self.peak = torch.maximum(self.peak, largest)
         if self.peak.max() > self.layer.limit:
@@ -291,7 +296,7 @@ class _Membranes:
 
 
 def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
-    """Return the largest magnitude of current or voltage, before the reset, of each channel on `inputs`."""
+    """Return the largest magnitude of current or voltage of each channel on `inputs`."""
     layers = [replace(layer, records_peaks=True) for layer in Emulator(network).layers]
     found: dict[str, Array] = {}
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):

@@ -61,6 +61,7 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
             charged = rule.integrate(states[name], arriving.astype(steps.dtype))
             _check_width(name, charged, rule.limit)
             states[name], spikes[name][:, step] = rule.fire(charged)
+            _check_width(name, states[name], rule.limit)  # a subtraction can overflow too
             voltages[name][:, step] = states[name][1]
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs_of(network, spikes, voltages))
 

@@ -20,6 +20,8 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ..base import Array, SimulationError, record
+from ..hardware import HardwareProfile
+from ..hardware.place import core_neurons
 from ..ir import (
     Connection,
     Conv2d,
@@ -28,6 +30,7 @@ from ..ir import (
     Lif,
     Neuron,
     Readout,
+    SoftLif,
     Synapse,
     apply_synapse,
     count_synapses,
@@ -65,11 +68,16 @@ class CoreLoad:
     spikes: float
 
 
-def updates(neuron: Neuron) -> int:
-    """Return the neuron updates per time step that one neuron takes on a chip, whatever arrives."""
+def updates(neuron: Neuron, profile: HardwareProfile | None) -> int:
+    """Return the neuron updates per time step that one neuron takes on a chip, whatever arrives.
+
+    Without a profile, it is one.
+    """
     match neuron:
         case Lif() | Readout():
             return 1
+        case SoftLif():
+            return 1 if profile is None else core_neurons(neuron, profile)
         case _:
             assert_never(neuron)
 
@@ -132,11 +140,12 @@ def core_loads(
     cores: Iterable[Iterable[PopulationPart]],
     *,
     zero_weights: bool = False,
+    profile: HardwareProfile | None = None,
 ) -> list[CoreLoad]:
     """Return the load of each core, given the parts of populations that it holds."""
     found = operations_per_neuron(network, activity, zero_weights=zero_weights)
     sent = {population.name: activity.counts(population.name) for population in network.populations}
-    updating = {population.name: updates(population.neuron) for population in network.layers}
+    updating = {population.name: updates(population.neuron, profile) for population in network.layers}
     entering: dict[str, Array] = {name: np.zeros_like(counts) for name, counts in sent.items()}
     for connection in {c.label: c for c in network.connections}.values():
         entering[connection.target] += found[connection.label]

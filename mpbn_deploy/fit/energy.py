@@ -206,7 +206,7 @@ def estimate(
     if cores < 1 or chips < 1:
         raise OptionError(f"{cores} cores on {chips} chips; at least one of each is needed.")
     found = operations(network, activity, zero_weights=zero_weights)
-    neurons = sum(updates(population.neuron) * population.size for population in network.layers)
+    neurons = sum(updates(population.neuron, profile) * population.size for population in network.layers)
     whole = CoreLoad(operations=sum(found.values()), neurons=neurons, spikes=_spikes(network, activity))
     if crossings is None and chips == 1:
         crossings = 0.0

@@ -155,7 +155,7 @@ def _energy(
 ) -> EnergyReport:
     loads = None
     if placement.cores is not None:
-        loads = core_loads(network, activity, parts_of_cores(placement))
+        loads = core_loads(network, activity, parts_of_cores(placement), profile=profile)
     return estimate(
         network,
         profile,

@@ -11,6 +11,9 @@ which for gain > 0 is v > folded, with
 For gain < 0, dividing flips the comparison to v < folded; negating the channel's weights, bias and
 threshold flips it back, exactly, because leak and reset to zero are odd functions of v. For gain = 0, the
 neuron always fires if offset > threshold, and otherwise never.
+
+A soft reset, v <- v - subtrahend, acts on the membrane before normalization: MPBN changes the threshold and
+leaves the subtrahend; negating a channel negates both.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from ..ir import (
     Convolution,
     Dense,
     Flatten,
+    FloatFiringNeuron,
     FloatLif,
     FloatNeuron,
     FloatReadout,
@@ -57,6 +61,7 @@ from ..ir import (
     per_channel,
     scale_channels,
     scaled,
+    soft_reset,
 )
 
 OUTPUT_NAME = "output"
@@ -187,17 +192,20 @@ def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:
 
 def _fold_neuron(
     step: Step, spike: Spike, synapses: dict[str, Synapses], bias: Array
-) -> tuple[FloatLif, dict[str, Synapses]]:
+) -> tuple[FloatFiringNeuron, dict[str, Synapses]]:
     threshold = np.full(step.shape, spike.threshold)
+    subtrahend = np.zeros(step.shape) if spike.subtrahend is None else _spread(spike.subtrahend, step.shape)
     if spike.norm is not None:
         gain = _spread(spike.norm.gain, step.shape)
         signs = _signs(step.name, gain)
         threshold = scale_channels(folded_threshold(spike.threshold, spike.norm, step.shape), signs)
-        bias = scale_channels(bias, signs)
+        bias, subtrahend = scale_channels(bias, signs), scale_channels(subtrahend, signs)
         synapses = {source: _all_scaled(parts, signs) for source, parts in synapses.items()}
         always = _spread(spike.norm.offset, step.shape) > spike.threshold
         synapses, bias, threshold = _express_constants(gain == 0, always, synapses, bias, threshold)
-    return FloatLif(threshold=compact(threshold), bias=compact(bias), leak=spike.leak), synapses
+        subtrahend = np.where(gain == 0, 0.0, subtrahend)  # their voltage does not matter, and stays small
+    neuron = FloatLif(threshold=compact(threshold), bias=compact(bias), leak=spike.leak)
+    return neuron if spike.subtrahend is None else soft_reset(neuron, compact(subtrahend)), synapses
 
 
 def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif, dict[str, Synapses]]:

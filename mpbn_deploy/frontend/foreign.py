@@ -2,14 +2,14 @@
 
 | module                       | conversion                                                          |
 |------------------------------|---------------------------------------------------------------------|
-| snnTorch `Leaky`             | reset to zero; one beta; any thresholds, also per feature           |
-| SpikingJelly `IFNode`,       | hard reset to 0; `decay_input` scales the threshold;                |
+| snnTorch `Leaky`             | any reset mechanism; one beta; any thresholds, also per feature     |
+| SpikingJelly `IFNode`,       | hard reset to 0, or soft reset; `decay_input` scales the threshold; |
 | `LIFNode`, `ParametricLIF..` | `>=` becomes `>` with the next smaller float64                      |
 
-Neurons without an exact equivalent raise FrontendError with the reason: reset by subtraction, inhibition,
-quantized states, and SpikingJelly's MPBN, which carries the normalized membrane to the next step, so that
-no threshold can replace it. The libraries are not imported here: a module of theirs can only exist if the
-caller has imported them.
+Neurons without an exact equivalent raise FrontendError with the reason: inhibition, quantized states, a
+subtraction in snnTorch with reset_delay=False, and SpikingJelly's MPBN, which carries the normalized membrane
+to the next step, so that no threshold can replace it. The libraries are not imported here: a module of theirs
+can only exist if the caller has imported them.
 """
 
 from __future__ import annotations
@@ -44,38 +44,70 @@ def foreign_converters() -> dict[type[nn.Module], Converter]:
 
 
 def leaky(module: Any) -> Spike:
-    """mem <- beta * mem + x; spike = mem > threshold; mem <- 0 where spike"""
+    """mem <- beta * mem + x; spike = mem > threshold; and then, one time step later,
+
+    zero      mem <- 0 where spike
+    subtract  mem <- mem - threshold / beta where spike
+    none      nothing
+
+    snnTorch subtracts the threshold after the leak of the next step: beta * mem + x - threshold * spike.
+    """
     _expect(module.init_hidden and not module.output, "returns its state; create it with init_hidden=True")
-    _expect(
-        module.reset_mechanism == "zero",
-        f"reset by {module.reset_mechanism!r}; only reset_mechanism='zero' is supported",
-    )
     _expect(not module.inhibition and not module.state_quant, "inhibition and state_quant are not supported")
     _expect(
         float(module.graded_spikes_factor) == 1, "graded spikes; only graded_spikes_factor=1 is supported"
     )
     threshold, beta = _numbers(module.threshold), np.clip(_numbers(module.beta), 0, 1)
     _expect(beta.size == 1, f"{beta.size} values of beta; only one for all neurons of a layer is supported")
-    _expect(module.reset_delay or threshold.min() >= 0, "negative thresholds need reset_delay=True")
-    return _spike(float(beta.item()), threshold)
+    leak = float(beta.item())
+    return _spike(leak, threshold, _leaky_subtrahend(module, leak, threshold))
 
 
-def _spike(leak: float, threshold: Array) -> Spike:
+def _leaky_subtrahend(module: Any, beta: float, threshold: Array) -> Array | None:
+    """Return what a spike subtracts before the next leak; None if it resets the membrane to zero."""
+    match module.reset_mechanism:
+        case "zero":
+            _expect(module.reset_delay or threshold.min() >= 0, "negative thresholds need reset_delay=True")
+            return None
+        case "none":
+            return np.zeros(1)
+        case "subtract":
+            _expect(
+                module.reset_delay,
+                "subtracts with reset_delay=False, and then fires at twice the threshold wherever the "
+                "membrane is still above it after the reset; no threshold can replace that. Use "
+                "reset_delay=True",
+            )
+            _expect(
+                beta > 0,
+                "subtracts with a beta of 0, after a leak that leaves nothing to subtract from; use a beta "
+                "above 0, or reset_mechanism='zero'",
+            )
+            _expect(
+                threshold.min() >= 0,
+                "subtracts negative thresholds, already before the first step; only thresholds of at least 0 "
+                "are supported",
+            )
+            return threshold / beta
+        case other:
+            raise FrontendError(f"reset by {other!r}; 'subtract', 'zero' and 'none' are supported.")
+
+
+def _spike(leak: float, threshold: Array, subtrahend: Array | None) -> Spike:
     """Return the neuron; thresholds per feature become the offset of a norm: v - threshold > 0."""
     if threshold.size == 1:
-        return Spike(leak=leak, threshold=float(threshold.item()), norm=None)
+        return Spike(leak=leak, threshold=float(threshold.item()), norm=None, subtrahend=subtrahend)
     ones, zeros = np.ones(threshold.size), np.zeros(threshold.size)
     norm = BatchNorm(gain=ones, offset=-threshold, mean=zeros, variance=ones, epsilon=0.0)
-    return Spike(leak=leak, threshold=0.0, norm=norm)
+    return Spike(leak=leak, threshold=0.0, norm=norm, subtrahend=subtrahend)
 
 
 # ---- SpikingJelly -------------------------------------------------------------------------------
 
 
 def if_node(module: Any) -> Spike:
-    """v <- v + x; spike = v >= threshold; v <- 0 where spike"""
-    _expect_hard_reset(module)
-    return Spike(leak=1.0, threshold=_at_least(module.v_threshold), norm=None)
+    """v <- v + x; spike = v >= threshold; v <- 0, or v - threshold, where spike"""
+    return _node(module, 1.0, module.v_threshold)
 
 
 def lif_node(module: Any) -> Spike:
@@ -97,18 +129,18 @@ def mpbn_node(module: Any) -> Spike:
 
 
 def _leaking(module: Any, tau: float, decay_input: bool) -> Spike:
-    _expect_hard_reset(module)
     threshold = module.v_threshold * tau if decay_input else module.v_threshold
-    return Spike(leak=1 - 1 / tau, threshold=_at_least(threshold), norm=None)
+    return _node(module, 1 - 1 / tau, threshold)
 
 
-def _expect_hard_reset(module: Any) -> None:
+def _node(module: Any, leak: float, threshold: float) -> Spike:
+    """Return the neuron; with v_reset=None, a spike subtracts the threshold."""
     _expect(
-        module.v_reset == 0,
-        "reset by subtraction (v_reset=None); only v_reset=0.0 is supported"
-        if module.v_reset is None
-        else f"resets to {module.v_reset}; only v_reset=0.0 is supported",
+        module.v_reset is None or module.v_reset == 0,
+        f"resets to {module.v_reset}; only v_reset=0.0, and None to subtract, are supported",
     )
+    subtrahend = np.array([float(threshold)]) if module.v_reset is None else None
+    return Spike(leak=leak, threshold=_at_least(threshold), norm=None, subtrahend=subtrahend)
 
 
 def _at_least(threshold: float) -> float:

@@ -1,6 +1,6 @@
 """IntNetwork -> FoldedNetwork: the real numbers that the integers of a network represent,
 
-    weight * 2**exponent,  threshold,  bias * 2**(bias_exponent - 6),  leak = 1 - decay / 4096
+    weight * 2**exponent,  threshold,  subtrahend,  bias * 2**(bias_exponent - 6),  leak = 1 - decay / 4096
 
 divided by the scale of their channel, as before quantization, or in units of one weight.
 """
@@ -16,7 +16,18 @@ from ..base import Array
 from .folded import FoldedNetwork
 from .graph import Connection
 from .integer import IntNetwork
-from .neurons import DECAY_ONE, STATE_EXPONENT, FloatLif, FloatNeuron, FloatReadout, Lif, Neuron, Readout
+from .neurons import (
+    DECAY_ONE,
+    STATE_EXPONENT,
+    FloatLif,
+    FloatNeuron,
+    FloatReadout,
+    FloatSoftLif,
+    Lif,
+    Neuron,
+    Readout,
+    SoftLif,
+)
 from .synapses import scale_channels, scaled
 
 
@@ -49,6 +60,13 @@ def _real_neuron(neuron: Neuron, unit: Array) -> FloatNeuron:
         case Lif():
             threshold = scale_channels(neuron.threshold, unit)
             return FloatLif(threshold=threshold, bias=bias, leak=leak, current_leak=current_leak)
+        case SoftLif():
+            threshold, subtrahend = (
+                scale_channels(values, unit) for values in (neuron.threshold, neuron.subtrahend)
+            )
+            return FloatSoftLif(
+                threshold=threshold, subtrahend=subtrahend, bias=bias, leak=leak, current_leak=current_leak
+            )
         case Readout():
             return FloatReadout(bias=bias, leak=leak, current_leak=current_leak)
         case _:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import NetworkError, record
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
-from .neurons import FloatNeuron, neuron_threshold
+from .neurons import FloatNeuron, neuron_subtrahend, neuron_threshold
 
 FloatPopulation = Population[FloatNeuron]
 
@@ -48,4 +48,8 @@ def _neuron_problems(population: FloatPopulation) -> list[str]:
         problems += broadcast_problems(f"{name}: threshold", threshold, shape)
         if np.isnan(threshold).any():
             problems.append(f"{name}: thresholds hold NaN")
+    if (subtrahend := neuron_subtrahend(neuron)) is not None:
+        problems += broadcast_problems(f"{name}: subtrahend", subtrahend, shape)
+        if not np.isfinite(subtrahend).all():
+            problems.append(f"{name}: subtrahends hold NaN or infinity")
     return problems

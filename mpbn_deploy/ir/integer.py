@@ -21,6 +21,7 @@ from .neurons import (
     THRESHOLD_LIMIT,
     Neuron,
     fires,
+    neuron_subtrahend,
     neuron_threshold,
 )
 from .synapses import Shape
@@ -78,10 +79,12 @@ def _neuron_problems(population: IntPopulation) -> list[str]:
     for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
         if not 0 <= decay <= DECAY_ONE:
             problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
-    if (threshold := neuron_threshold(neuron)) is not None:
-        problems += _parameter_problems(f"{name}: threshold", threshold, shape)
-        if np.abs(threshold).max() > THRESHOLD_LIMIT:
-            problems.append(f"{name}: thresholds exceed {THRESHOLD_LIMIT}, which no voltage reaches")
+    for label, values in (("threshold", neuron_threshold(neuron)), ("subtrahend", neuron_subtrahend(neuron))):
+        if values is None:
+            continue
+        problems += _parameter_problems(f"{name}: {label}", values, shape)
+        if np.abs(values).max() > THRESHOLD_LIMIT:
+            problems.append(f"{name}: {label}s exceed {THRESHOLD_LIMIT}, which no voltage reaches")
     return problems
 
 

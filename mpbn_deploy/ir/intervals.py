@@ -5,8 +5,12 @@ For each neuron, with source values between `low` and `high` and weights w,
     current_high = 2**6 * (sum of w*high over w > 0  +  sum of w*low over w < 0)
     voltage_high = keep * min(voltage_high, threshold) + current_high + bias     (per time step)
 
-because a neuron whose voltage exceeds its threshold is reset to zero; the lower bounds are analogous.
-They hold for every input in range and every time step of a sample.
+because a neuron whose voltage exceeds its threshold is reset to zero; the lower bounds are analogous. A soft
+reset subtracts instead, so that voltages may climb from step to step, and the minimum is replaced by
+
+    max(min(voltage_high, threshold), voltage_high - subtrahend)
+
+The bounds hold for every input in range and every time step of a sample.
 """
 
 from __future__ import annotations
@@ -67,20 +71,33 @@ def _over_time(arriving: Interval, rule: Membrane, timesteps: int) -> tuple[Inte
     """Propagate intervals through time; `arriving` bounds the input of each step."""
     low, high = arriving
     keep_current, keep_voltage = rule.decay_current.kept, rule.decay_voltage.kept
-    ceiling: Array | float = np.inf if rule.threshold is None else rule.threshold
     bias = rule.bias
-    current = voltage = (np.zeros(low.shape), np.zeros(low.shape))
-    all_currents, all_voltages = current, voltage
+    current = left = (np.zeros(low.shape), np.zeros(low.shape))
+    all_currents, all_voltages = current, left
     for _ in range(timesteps):
         current = (
             keep_current * np.minimum(current[0], 0) + low,
             keep_current * np.maximum(current[1], 0) + high,
         )
-        # A voltage after firing is at most the threshold, or zero after a reset.
-        left = np.minimum(voltage[0], 0), np.maximum(np.minimum(voltage[1], ceiling), 0)
         voltage = keep_voltage * left[0] + current[0] + bias, keep_voltage * left[1] + current[1] + bias
+        left = _after_firing(voltage, rule)
         all_currents, all_voltages = _union(all_currents, current), _union(all_voltages, voltage)
+        if rule.subtrahend is not None:  # a subtraction may lead beyond the voltages before it
+            all_voltages = _union(all_voltages, left)
     return all_currents, all_voltages
+
+
+def _after_firing(voltage: Interval, rule: Membrane) -> Interval:
+    """Return an interval that contains zero, which truncation leads to, and all voltages after the reset."""
+    low, high = voltage
+    if rule.threshold is None:
+        return np.minimum(low, 0), np.maximum(high, 0)
+    quiet = np.minimum(low, 0), np.maximum(np.minimum(high, rule.threshold), 0)
+    if rule.subtrahend is None:
+        return quiet
+    fired = np.maximum(low, rule.threshold) - rule.subtrahend, high - rule.subtrahend
+    least, most = (np.where(high > rule.threshold, edge, 0) for edge in fired)
+    return _union(quiet, (least, most))
 
 
 def synapse_interval(network: AnyNetwork, target: str) -> Interval:

@@ -6,7 +6,7 @@ with them. The emulator, Lava's layers and the torch network have faster version
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import overload
@@ -18,7 +18,22 @@ from ..base import Array, record
 from .folded import FloatPopulation, FoldedNetwork
 from .graph import Population
 from .integer import IntNetwork, IntPopulation
-from .neurons import DECAY_ONE, STATE_EXPONENT, STATE_LIMIT, AnyNeuron, FloatLif, FloatReadout, Lif, Readout
+from .neurons import (
+    DECAY_ONE,
+    STATE_EXPONENT,
+    STATE_LIMIT,
+    AnyNeuron,
+    FiringNeuron,
+    FloatFiringNeuron,
+    FloatLif,
+    FloatNeuron,
+    FloatReadout,
+    FloatSoftLif,
+    Lif,
+    Neuron,
+    Readout,
+    SoftLif,
+)
 
 AnyNetwork = IntNetwork | FoldedNetwork  # the networks that can be executed
 AnyPopulation = IntPopulation | FloatPopulation
@@ -63,7 +78,7 @@ class Membrane:
         current <- decay_current(current) + unit * sum of synapses
         voltage <- decay_voltage(voltage) + (current + bias) / divisor
         spike    = voltage > threshold
-        voltage <- 0 where spike
+        voltage <- 0 where spike; with a subtrahend, voltage - subtrahend
 
     The state is zero before the first step of each sample. Without a threshold, the neuron never fires.
     """
@@ -73,6 +88,7 @@ class Membrane:
     threshold: Array | None
     decay_current: Decay
     decay_voltage: Decay
+    subtrahend: Array | None = None  # of a soft reset
     divisor: int = 1
     limit: float = inf  # the largest magnitude of a state
 
@@ -93,15 +109,21 @@ class Membrane:
 
     def reset(self, voltage: Array, spikes: Array) -> Array:
         """Return the voltage after the reset of the neurons that fired."""
-        return np.where(spikes, 0, voltage)
+        return np.where(spikes, 0 if self.subtrahend is None else voltage - self.subtrahend, voltage)
 
     def scaled(self, factor: Array | int) -> Membrane:
         """Return the membrane whose states are `factor` times as large, given inputs `factor` times as large.
 
         It fires the same spikes, provided that no factor is negative.
         """
-        threshold = None if self.threshold is None else factor * self.threshold
-        return replace(self, bias=factor * self.bias, threshold=threshold)
+        return self.mapped(lambda values: factor * values)
+
+    def mapped(self, function: Callable[[Array], Array]) -> Membrane:
+        """Return the membrane with a function applied to its bias, threshold and subtrahend."""
+        threshold, subtrahend = (
+            None if values is None else function(values) for values in (self.threshold, self.subtrahend)
+        )
+        return replace(self, bias=function(self.bias), threshold=threshold, subtrahend=subtrahend)
 
 
 def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:
@@ -112,17 +134,22 @@ def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:
     match neuron:
         case Lif():
             return _integer_membrane(neuron, _shifted(neuron.threshold, STATE_EXPONENT))
+        case SoftLif():
+            rule = _integer_membrane(neuron, _shifted(neuron.threshold, STATE_EXPONENT))
+            return replace(rule, subtrahend=_shifted(neuron.subtrahend, STATE_EXPONENT))
         case Readout():
             return _integer_membrane(neuron, None)
         case FloatLif():
             return _real_membrane(neuron, neuron.threshold, 1)
+        case FloatSoftLif():
+            return replace(_real_membrane(neuron, neuron.threshold, 1), subtrahend=neuron.subtrahend)
         case FloatReadout():
             return _real_membrane(neuron, None, timesteps)
         case _:
             assert_never(neuron)
 
 
-def _integer_membrane(neuron: Lif | Readout, threshold: Array | None) -> Membrane:
+def _integer_membrane(neuron: Neuron, threshold: Array | None) -> Membrane:
     return Membrane(
         unit=2**STATE_EXPONENT,
         bias=_shifted(neuron.bias, neuron.bias_exponent),
@@ -133,7 +160,7 @@ def _integer_membrane(neuron: Lif | Readout, threshold: Array | None) -> Membran
     )
 
 
-def _real_membrane(neuron: FloatLif | FloatReadout, threshold: Array | None, divisor: int) -> Membrane:
+def _real_membrane(neuron: FloatNeuron, threshold: Array | None, divisor: int) -> Membrane:
     return Membrane(
         unit=1,
         bias=neuron.bias,
@@ -152,15 +179,15 @@ def _shifted(values: Array, exponent: int) -> Array:
 
 
 @overload
-def spiking(population: IntPopulation) -> Population[Lif] | None: ...
+def spiking(population: IntPopulation) -> Population[FiringNeuron] | None: ...
 @overload
-def spiking(population: FloatPopulation) -> Population[FloatLif] | None: ...
-def spiking(population: AnyPopulation) -> Population[Lif] | Population[FloatLif] | None:
-    """Return the population, typed as one of LIF neurons; None if it never fires."""
+def spiking(population: FloatPopulation) -> Population[FloatFiringNeuron] | None: ...
+def spiking(population: AnyPopulation) -> Population[FiringNeuron] | Population[FloatFiringNeuron] | None:
+    """Return the population, typed as one of neurons with a threshold; None if it never fires."""
     match neuron := population.neuron:
-        case Lif():
+        case Lif() | SoftLif():
             return population.with_neuron(neuron)
-        case FloatLif():
+        case FloatLif() | FloatSoftLif():
             return population.with_neuron(neuron)
         case Readout() | FloatReadout():
             return None
@@ -169,10 +196,10 @@ def spiking(population: AnyPopulation) -> Population[Lif] | Population[FloatLif]
 
 
 @overload
-def firing(network: IntNetwork) -> Iterator[Population[Lif]]: ...
+def firing(network: IntNetwork) -> Iterator[Population[FiringNeuron]]: ...
 @overload
-def firing(network: FoldedNetwork) -> Iterator[Population[FloatLif]]: ...
-def firing(network: AnyNetwork) -> Iterator[Population[Lif] | Population[FloatLif]]:
+def firing(network: FoldedNetwork) -> Iterator[Population[FloatFiringNeuron]]: ...
+def firing(network: AnyNetwork) -> Iterator[Population[FiringNeuron] | Population[FloatFiringNeuron]]:
     """Yield the populations that fire."""
     for population in network.layers:
         if (found := spiking(population)) is not None:

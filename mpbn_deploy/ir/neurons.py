@@ -7,7 +7,7 @@ extend for a new kind. The functions at the end of the file take neurons of any 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, overload
 
 from typing_extensions import assert_never
@@ -53,6 +53,24 @@ class Lif:
 
 
 @array_record
+class SoftLif:
+    """A leaky integrate-and-fire neuron with a soft reset: `Lif`, except for the last line,
+
+        voltage <- voltage - subtrahend * 2**6 where spike
+
+    so that a voltage far above the threshold fires in several steps. `subtrahend` may be negative, and is
+    shaped like the threshold.
+    """
+
+    threshold: Array
+    subtrahend: Array
+    bias: Array
+    bias_exponent: int = STATE_EXPONENT
+    decay_current: int = DECAY_ONE
+    decay_voltage: int = DECAY_ONE
+
+
+@array_record
 class Readout:
     """Integrates and never fires; current and voltage are updated as in `Lif`.
 
@@ -65,7 +83,8 @@ class Readout:
     decay_voltage: int = 0
 
 
-Neuron = Lif | Readout
+FiringNeuron = Lif | SoftLif
+Neuron = Lif | SoftLif | Readout
 
 # ---- in real numbers --------------------------------------------------------------------------
 
@@ -90,6 +109,20 @@ class FloatLif:
 
 
 @array_record
+class FloatSoftLif:
+    """A leaky integrate-and-fire neuron with a soft reset: `FloatLif`, except for the last line,
+
+    voltage <- voltage - subtrahend where spike
+    """
+
+    threshold: Array
+    subtrahend: Array
+    bias: Array
+    leak: float
+    current_leak: float = 0.0
+
+
+@array_record
 class FloatReadout:
     """Integrates and never fires. In each time step, in this order:
 
@@ -105,7 +138,8 @@ class FloatReadout:
     current_leak: float = 0.0
 
 
-FloatNeuron = FloatLif | FloatReadout
+FloatFiringNeuron = FloatLif | FloatSoftLif
+FloatNeuron = FloatLif | FloatSoftLif | FloatReadout
 
 # ---- functions of any kind --------------------------------------------------------------------
 
@@ -119,6 +153,8 @@ def neuron_kind(neuron: Input | AnyNeuron) -> str:
             return "input"
         case Lif() | FloatLif():
             return "lif"
+        case SoftLif() | FloatSoftLif():
+            return "soft lif"
         case Readout() | FloatReadout():
             return "readout"
         case _:
@@ -128,7 +164,7 @@ def neuron_kind(neuron: Input | AnyNeuron) -> str:
 def fires(neuron: Input | AnyNeuron) -> bool:
     """Whether a neuron sends spikes; inputs present values, and readouts output their voltage."""
     match neuron:
-        case Lif() | FloatLif():
+        case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return True
         case Input() | Readout() | FloatReadout():
             return False
@@ -139,9 +175,20 @@ def fires(neuron: Input | AnyNeuron) -> bool:
 def neuron_threshold(neuron: AnyNeuron) -> Array | None:
     """Return the threshold, in units of a weight; None for a neuron that never fires."""
     match neuron:
-        case Lif() | FloatLif():
+        case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return neuron.threshold
         case Readout() | FloatReadout():
+            return None
+        case _:
+            assert_never(neuron)
+
+
+def neuron_subtrahend(neuron: AnyNeuron) -> Array | None:
+    """Return what a spike subtracts from the voltage, in units of a weight; None without a soft reset."""
+    match neuron:
+        case SoftLif() | FloatSoftLif():
+            return neuron.subtrahend
+        case Lif() | FloatLif() | Readout() | FloatReadout():
             return None
         case _:
             assert_never(neuron)
@@ -153,26 +200,54 @@ def neuron_bias(neuron: AnyNeuron) -> Array:
 
 
 @overload
-def with_values(neuron: Neuron, bias: Array, threshold: Array | None) -> Neuron: ...
+def with_values(
+    neuron: Neuron, bias: Array, threshold: Array | None, subtrahend: Array | None = None
+) -> Neuron: ...
 @overload
-def with_values(neuron: FloatNeuron, bias: Array, threshold: Array | None) -> FloatNeuron: ...
-def with_values(neuron: AnyNeuron, bias: Array, threshold: Array | None) -> AnyNeuron:
-    """Return a neuron with another bias and, if it fires and `threshold` is not None, another threshold."""
+def with_values(
+    neuron: FloatNeuron, bias: Array, threshold: Array | None, subtrahend: Array | None = None
+) -> FloatNeuron: ...
+def with_values(
+    neuron: AnyNeuron, bias: Array, threshold: Array | None, subtrahend: Array | None = None
+) -> AnyNeuron:
+    """Return a neuron with another bias and, if it has them and they are not None, the other numbers."""
     match neuron:
         case Lif() | FloatLif():
-            return replace(neuron, bias=bias, threshold=neuron.threshold if threshold is None else threshold)
+            return replace(neuron, bias=bias, threshold=_or(threshold, neuron.threshold))
+        case SoftLif() | FloatSoftLif():
+            return replace(
+                neuron,
+                bias=bias,
+                threshold=_or(threshold, neuron.threshold),
+                subtrahend=_or(subtrahend, neuron.subtrahend),
+            )
         case Readout() | FloatReadout():
             return replace(neuron, bias=bias)
         case _:
             assert_never(neuron)
 
 
-def integer_neuron(kind: FloatNeuron, threshold: Array | None, **numbers: Any) -> Neuron:
+def _or(values: Array | None, otherwise: Array) -> Array:
+    return otherwise if values is None else values
+
+
+def soft_reset(neuron: FloatLif, subtrahend: Array) -> FloatSoftLif:
+    """Return the neuron with a soft reset in place of the reset to zero."""
+    numbers = {field.name: getattr(neuron, field.name) for field in fields(neuron)}
+    return FloatSoftLif(subtrahend=subtrahend, **numbers)
+
+
+def integer_neuron(
+    kind: FloatNeuron, threshold: Array | None, subtrahend: Array | None, **numbers: Any
+) -> Neuron:
     """Return the integer version of a kind of neuron; `numbers` are the fields that all kinds have."""
     match kind:
         case FloatLif():
             assert threshold is not None, "a neuron that fires has a threshold"
             return Lif(threshold=threshold, **numbers)
+        case FloatSoftLif():
+            assert threshold is not None and subtrahend is not None, "a soft reset needs both numbers"
+            return SoftLif(threshold=threshold, subtrahend=subtrahend, **numbers)
         case FloatReadout():
             return Readout(**numbers)
         case _:
@@ -184,7 +259,7 @@ def value_range(neuron: Input | AnyNeuron) -> tuple[int, int]:
     match neuron:
         case Input(minimum=minimum, maximum=maximum):
             return minimum, maximum
-        case Lif() | FloatLif():
+        case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return 0, 1
         case Readout() | FloatReadout():
             return 0, 0

@@ -132,18 +132,21 @@ class Add:
     """y = sum of all sources"""
 
 
-@record
+@array_record
 class Spike:
-    """The paper's neuron, Eq. 1, 2 and 7: leak, integrate, normalize a copy, fire, reset to zero.
+    """The paper's neuron, Eq. 1, 2 and 7: leak, integrate, normalize a copy, fire, reset.
 
-    membrane <- leak * membrane + x
-    spike     = norm(membrane) > threshold
-    membrane <- 0 where spike
+        membrane <- leak * membrane + x
+        spike     = norm(membrane) > threshold
+        membrane <- 0 where spike; with a subtrahend, membrane - subtrahend
+
+    The subtrahend has shape (1,) or (channels,).
     """
 
     leak: float
     threshold: float
     norm: BatchNorm | None
+    subtrahend: Array | None = None
 
 
 Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | Spike

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .kinds import MPBN_GAINS as MPBN_GAINS, MPBN_KINDS as MPBN_KINDS, SURROGATE_NAMES as SURROGATE_NAMES
+    from .kinds import (
+        MPBN_GAINS as MPBN_GAINS,
+        MPBN_KINDS as MPBN_KINDS,
+        RESETS as RESETS,
+        SURROGATE_NAMES as SURROGATE_NAMES,
+    )
     from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
     from .neuron import LIF as LIF, MPBN as MPBN
     from .norm import synchronized_batch_norm as synchronized_batch_norm

@@ -5,3 +5,4 @@ from __future__ import annotations
 MPBN_KINDS = ("channel", "element", "none")
 MPBN_GAINS = ("free", "positive")
 SURROGATE_NAMES = ("rectangle", "tanh")
+RESETS = ("zero", "subtract")

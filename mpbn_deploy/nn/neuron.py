@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..base import OptionError, did_you_mean
-from .kinds import MPBN_GAINS, MPBN_KINDS, SURROGATE_NAMES
+from .kinds import MPBN_GAINS, MPBN_KINDS, RESETS, SURROGATE_NAMES
 from .norm import Norm, Observer, norm_of
 from .scan import LIFParameters, scan
 from .surrogate import SURROGATES
@@ -76,6 +76,8 @@ class LIF(TimedLayer):
         spike     = MPBN(membrane) > threshold          (strictly)
         membrane <- membrane * (1 - spike)              (resets the membrane before normalization)
 
+    With `reset="subtract"`, the last line is membrane <- membrane - spike * threshold.
+
     `shape` is the number of channels or features or, for `mpbn="element"`, the shape of a sample. Input
     and output are [timesteps * batch, ...]; SpikingNetwork sets `timesteps`.
     """
@@ -90,11 +92,13 @@ class LIF(TimedLayer):
         leak: float = 0.25,
         threshold: float = 0.5,
         surrogate: str = "rectangle",
+        reset: str = "zero",
     ) -> None:
         super().__init__()
         _expect("MPBN of kind", mpbn, MPBN_KINDS)
         _expect("MPBN gain", mpbn_gain, MPBN_GAINS)
         _expect("surrogate", surrogate, SURROGATE_NAMES)
+        _expect("reset", reset, RESETS)
         if not 0 <= leak <= 1:
             raise OptionError(f"LIF: leak {leak}; allowed are 0 (no memory) to 1 (no decay).")
         if not (isfinite(mpbn_epsilon) and mpbn_epsilon > 0):
@@ -104,8 +108,14 @@ class LIF(TimedLayer):
         self.leak = leak
         self.threshold = threshold
         self.surrogate = surrogate
+        self.reset = reset
         sizes = (shape,) if isinstance(shape, int) else shape
         self.mpbn: MPBN | None = MPBN(sizes, mpbn, mpbn_gain, mpbn_epsilon) if mpbn != "none" else None
+
+    @property
+    def subtrahend(self) -> float | None:
+        """What a spike subtracts from the membrane; None if it resets the membrane to zero."""
+        return self.threshold if self.reset == "subtract" else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
@@ -121,6 +131,7 @@ class LIF(TimedLayer):
             timesteps=self.timesteps,
             leak=self.leak,
             threshold=self.threshold,
+            subtrahend=self.subtrahend,
             surrogate=SURROGATES[self.surrogate],
             norm=None if self.mpbn is None else self.mpbn.norm(tuple(x.shape[1:])),
         )
@@ -131,7 +142,8 @@ class LIF(TimedLayer):
         return scan(x, self.mpbn.gain, self.mpbn.bn.bias, neuron)
 
     def extra_repr(self) -> str:
-        return f"leak={self.leak}, threshold={self.threshold}, surrogate={self.surrogate!r}"
+        reset = f", reset={self.reset!r}" if self.reset != "zero" else ""
+        return f"leak={self.leak}, threshold={self.threshold}, surrogate={self.surrogate!r}{reset}"
 
 
 def _expect(what: str, found: str, allowed: tuple[str, ...]) -> None:

@@ -11,6 +11,10 @@ network is bound by memory bandwidth, so each step makes as few passes over memo
     (from the   grad_normalized = surrogate(grad_spike, MPBN(membrane))
     last step)  grad_membrane   = dMPBN(grad_normalized) + leak * grad_next * (1 - spike)
                 dL/dx           = grad_membrane, the grad_next of the previous step
+
+    soft reset  reset           = membrane - spike * subtrahend
+                grad_spike      = dL/dspike - leak * grad_next * subtrahend
+                grad_membrane   = dMPBN(grad_normalized) + leak * grad_next
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ class LIFParameters:
     timesteps: int
     leak: float
     threshold: float
+    subtrahend: float | None  # of a soft reset
     surrogate: Surrogate
     norm: Norm | None
 
@@ -70,7 +75,7 @@ class _Scan(torch.autograd.Function):
             moments.append(moment)
             torch.gt(normalized, lif.threshold, out=spike)
             if step + 1 < lif.timesteps:
-                reset = torch.addcmul(membrane, membrane, spike, value=-1)
+                reset = _reset(membrane, spike, lif.subtrahend)
         if keep:
             ctx.save_for_backward(membranes, spikes, gain, offset)
             ctx.moments, ctx.lif = moments, lif
@@ -90,8 +95,12 @@ class _Scan(torch.autograd.Function):
         grad_next: Tensor | None = None
         for step in reversed(range(lif.timesteps)):
             grad_spike, membrane, spike, grad_membrane = (values[step] for values in steps)
-            if grad_next is not None:
+            if grad_next is None:
+                pass
+            elif lif.subtrahend is None:
                 grad_spike = torch.addcmul(grad_spike, grad_next, membrane, value=-lif.leak)
+            else:
+                grad_spike = torch.add(grad_spike, grad_next, alpha=-lif.leak * lif.subtrahend)
             if lif.norm is None:
                 through_spike = lif.surrogate(grad_spike, membrane)
             else:
@@ -104,10 +113,17 @@ class _Scan(torch.autograd.Function):
             if grad_next is None:
                 grad_membrane.copy_(through_spike)
             else:
-                kept = torch.addcmul(grad_next, grad_next, spike, value=-1)
+                kept = grad_next if lif.subtrahend is not None else _reset(grad_next, spike, None)
                 torch.add(through_spike, kept, alpha=lif.leak, out=grad_membrane)
             grad_next = grad_membrane
         return grad_x, *(grad_parameters or (None, None)), None
+
+
+def _reset(membrane: Tensor, spike: Tensor, subtrahend: float | None) -> Tensor:
+    """Return membrane * (1 - spike), or membrane - spike * subtrahend."""
+    if subtrahend is None:
+        return torch.addcmul(membrane, membrane, spike, value=-1)
+    return torch.add(membrane, spike, alpha=-subtrahend)
 
 
 def _normalize(

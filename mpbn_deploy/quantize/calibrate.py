@@ -42,7 +42,7 @@ from ..execute.emulator import emulate, respond
 from ..ir import (
     STATE_EXPONENT,
     Connection,
-    FloatLif,
+    FloatFiringNeuron,
     FloatPopulation,
     FoldedNetwork,
     IntNetwork,
@@ -51,6 +51,7 @@ from ..ir import (
     fires,
     largest_per_channel,
     neuron_bias,
+    neuron_subtrahend,
     neuron_threshold,
     per_channel,
     scale_channels,
@@ -227,7 +228,7 @@ def _fit_weights(
 
 
 def _fit_thresholds(
-    population: Population[FloatLif], grid: Grid, currents: Tensor, spikes: Array, places: Places
+    population: Population[FloatFiringNeuron], grid: Grid, currents: Tensor, spikes: Array, places: Places
 ) -> tuple[Tensor, Tensor]:
     """Return, as [trials, channels], the best shift of the thresholds, and how many spikes flip with it.
 
@@ -236,12 +237,10 @@ def _fit_thresholds(
     neuron = with_fixed_threshold(population.neuron, grid)
     labels = at_places(spikes, places)
     timed = currents.reshape(len(currents), *labels.shape)
-    bias, threshold = (
-        neurons_at(values, population.shape, places) for values in (neuron.bias, neuron.threshold)
-    )
-    margins = voltages(timed, bias, labels, neuron.leak, neuron.current_leak) - threshold[:, None]
+    threshold = neurons_at(neuron.threshold, population.shape, places)
+    margins = voltages(timed, labels, population.with_neuron(neuron), places) - threshold[:, None]
     if grid.fixed is not None:
-        margins = margins / growth(labels, neuron.leak)
+        margins = margins / growth(labels, neuron)
     return best_cut(margins.flatten(1, 2), labels.flatten(0, 1))
 
 
@@ -348,9 +347,13 @@ def _mixed(network: IntNetwork, trial: IntNetwork, name: str, better: Array) -> 
         if old.name != name:
             return old
         bias = pick(neuron_bias(new.neuron), neuron_bias(old.neuron))
-        after, before = neuron_threshold(new.neuron), neuron_threshold(old.neuron)
-        threshold = None if after is None or before is None else pick(after, before)
-        return old.with_neuron(with_values(new.neuron, bias, threshold))
+        threshold, subtrahend = (
+            None
+            if (after := values(new.neuron)) is None or (before := values(old.neuron)) is None
+            else pick(after, before)
+            for values in (neuron_threshold, neuron_subtrahend)
+        )
+        return old.with_neuron(with_values(new.neuron, bias, threshold, subtrahend))
 
     def connection(old: Connection, new: Connection) -> Connection:
         if old.target != name:

@@ -11,7 +11,7 @@ import numpy as np
 from ..base import layer_name, record
 from ..ir import (
     AnyPopulation,
-    FloatLif,
+    FloatFiringNeuron,
     FloatPopulation,
     FoldedNetwork,
     IntNetwork,
@@ -169,13 +169,16 @@ def _lost_channels(folded: FoldedNetwork, network: IntNetwork, population: Float
     return int(np.sum((np.asarray(real) > 0) & (np.asarray(integer) == 0)))
 
 
-def _beyond_reach(folded: FoldedNetwork, population: Population[FloatLif]) -> int:
+def _beyond_reach(folded: FoldedNetwork, population: Population[FloatFiringNeuron]) -> int:
     """Count the neurons that never, or always, fire."""
     return int(np.sum(np.logical_or(*constant_neurons(folded, population))))
 
 
 def _threshold_cost(
-    folded: FoldedNetwork, network: IntNetwork, population: Population[FloatLif], limits: ThresholdLimits
+    folded: FoldedNetwork,
+    network: IntNetwork,
+    population: Population[FloatFiringNeuron],
+    limits: ThresholdLimits,
 ) -> ThresholdCost:
     integers = neuron_threshold(network.layer(population.name).neuron)
     assert integers is not None, "quantization keeps the kind of neurons"

@@ -13,7 +13,17 @@ import torch
 from torch import Tensor
 
 from ..base import Array, record
-from ..ir import Connection, Conv2d, Dense, Shape, patches, window
+from ..ir import (
+    Connection,
+    Conv2d,
+    Dense,
+    FloatFiringNeuron,
+    Population,
+    Shape,
+    neuron_subtrahend,
+    patches,
+    window,
+)
 
 ROWS, ROWS_PER_INPUT = 16_384, 4  # currents compared per channel: the minimum, and the minimum per weight
 LARGEST_COVARIANCE = 6_144  # weights per neuron; beyond, each is rounded to the nearest
@@ -178,28 +188,42 @@ def _nearest(weight: Tensor, quanta: Tensor, most: int) -> Tensor:
 # ---- thresholds -------------------------------------------------------------------------------
 
 
-def voltages(currents: Tensor, bias: Tensor, spikes: Tensor, leak: float, current_leak: float) -> Tensor:
+def voltages(
+    currents: Tensor, spikes: Tensor, population: Population[FloatFiringNeuron], places: Places
+) -> Tensor:
     """Return the voltages of neurons with currents [trials, places, timesteps, channels], reset by `spikes`.
 
     charge_t  = current_leak * charge_(t-1) + current_t
-    voltage_t = leak * voltage_(t-1) * (1 - spike_(t-1)) + charge_t + bias
+    voltage_t = leak * reset(voltage_(t-1), spike_(t-1)) + charge_t + bias
 
     This is `ir.Membrane` in torch, for all trials at once; a test compares the two.
     """
+    neuron, subtrahend = population.neuron, neuron_subtrahend(population.neuron)
+    bias = neurons_at(neuron.bias, population.shape, places)
+    subtracted = None if subtrahend is None else neurons_at(subtrahend, population.shape, places)
     found = torch.empty_like(currents)
-    charge = voltage = torch.zeros_like(currents[:, :, 0])
+    charge = reset = torch.zeros_like(currents[:, :, 0])
     for step in range(currents.shape[2]):
-        charge = current_leak * charge + currents[:, :, step]
-        voltage = leak * voltage + charge + bias
+        charge = neuron.current_leak * charge + currents[:, :, step]
+        voltage = neuron.leak * reset + charge + bias
         found[:, :, step] = voltage
-        voltage = voltage.masked_fill(spikes[:, step], 0.0)
+        fires = spikes[:, step]
+        reset = voltage.masked_fill(fires, 0.0) if subtracted is None else voltage - fires * subtracted
     return found
 
 
-def growth(spikes: Tensor, leak: float) -> Tensor:
-    """Return what a bias of one adds to a voltage: 1 + leak + leak**2 + ..., a term per step since reset."""
-    ones = torch.ones(1, *spikes.shape, dtype=torch.float64)
-    return voltages(ones, torch.zeros(()), spikes, leak, 0.0)[0]
+def growth(spikes: Tensor, neuron: FloatFiringNeuron) -> Tensor:
+    """Return what a bias of one adds to a voltage: 1 + leak + leak**2 + ..., a term per step since reset.
+
+    A soft reset subtracts a constant, so it ends no sum.
+    """
+    found, added = torch.empty(spikes.shape, dtype=torch.float64), torch.zeros(())
+    for step in range(spikes.shape[1]):
+        found[:, step] = neuron.leak * added + 1
+        added = found[:, step]
+        if neuron_subtrahend(neuron) is None:
+            added = added.masked_fill(spikes[:, step], 0.0)
+    return found
 
 
 def best_cut(margins: Tensor, spikes: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """Round to integers such that no state can overflow: FoldedNetwork + grids -> IntNetwork.
 
-Weights and biases are rounded to the nearest integer, thresholds down. Right after a reset, voltages are
-whole numbers, for which v > floor(threshold) and v > threshold are equivalent; later, a leaking voltage has a
-fraction, and the threshold is off by less than one unit of weight.
+Weights, biases and subtrahends are rounded to the nearest integer, thresholds down. Right after a reset to
+zero, voltages are whole numbers, for which v > floor(threshold) and v > threshold are equivalent; later, a
+leaking voltage has a fraction, and the threshold is off by less than one unit of weight.
 
 Rounding errors can accumulate, so overflow is ruled out for the rounded network (`ir.state_intervals`):
 scales of channels that could overflow are lowered until none can.
@@ -19,7 +19,8 @@ from ..base import Array, QuantizeError, layer_name
 from ..ir import (
     DECAY_ONE,
     Connection,
-    FloatLif,
+    FloatFiringNeuron,
+    FloatNeuron,
     FloatPopulation,
     FoldedNetwork,
     IntNetwork,
@@ -29,6 +30,8 @@ from ..ir import (
     fires,
     integer_neuron,
     largest_per_channel,
+    neuron_subtrahend,
+    neuron_threshold,
     scale_channels,
     scaled,
     spiking,
@@ -115,13 +118,14 @@ def round_connection(connection: Connection, scales: Array, exponent: int, forma
 def round_population(
     folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: Formats
 ) -> IntPopulation:
-    """Round bias, threshold and leaks of a population."""
+    """Round all numbers of a population's neurons."""
     neuron, fixed, threshold = population.neuron, grid.fixed, None
     if (lif := spiking(population)) is not None:
         threshold = fixed.thresholds if fixed else round_thresholds(folded, lif, grid.scales, formats)
     rounded = integer_neuron(
         neuron,
         threshold,
+        round_subtrahends(neuron, threshold, grid.scales, formats),
         bias=round_biases(neuron.bias, grid.scales, formats, 0.0 if fixed is None else fixed.offset),
         # The register stores this decay less one, so it is at least one: a current always leaks a little.
         decay_current=max(1, round((1 - neuron.current_leak) * DECAY_ONE)),
@@ -131,7 +135,7 @@ def round_population(
 
 
 def round_thresholds(
-    folded: FoldedNetwork, population: Population[FloatLif], scales: Array, formats: Formats
+    folded: FoldedNetwork, population: Population[FloatFiringNeuron], scales: Array, formats: Formats
 ) -> Array:
     """Round thresholds down.
 
@@ -148,6 +152,23 @@ def round_thresholds(
     return compact(threshold) if neuron.threshold.shape != population.shape else threshold
 
 
+def round_subtrahends(
+    neuron: FloatNeuron, integers: Array | None, scales: Array, formats: Formats
+) -> Array | None:
+    """Round what soft resets subtract to the nearest integers; None for other neurons.
+
+    A neuron that subtracts its threshold keeps doing so, because some chips can do nothing else: its
+    subtrahend is rounded like its threshold, to `integers`, unless they had to move by more.
+    """
+    threshold, subtrahend = neuron_threshold(neuron), neuron_subtrahend(neuron)
+    if threshold is None or subtrahend is None or integers is None:
+        return None
+    exact = scale_channels(subtrahend, scales)
+    own = (threshold == subtrahend) & (np.abs(integers - exact) < 1)
+    rounded = np.where(own, integers, np.clip(np.rint(exact), -formats.threshold, formats.threshold))
+    return rounded.astype(np.int32)
+
+
 def round_biases(values: Array, scales: Array, formats: Formats, offset: Array | float = 0.0) -> Array:
     """bias = round(scale * value + offset), within the format"""
     rounded = np.rint(scale_channels(values, scales) + offset)
@@ -155,7 +176,7 @@ def round_biases(values: Array, scales: Array, formats: Formats, offset: Array |
     return biases
 
 
-def with_fixed_threshold(neuron: FloatLif, grid: Grid) -> FloatLif:
+def with_fixed_threshold(neuron: FloatFiringNeuron, grid: Grid) -> FloatFiringNeuron:
     """Return the neuron with the fixed thresholds and bias offsets of a grid, if any, as real numbers."""
     if grid.fixed is None:
         return neuron

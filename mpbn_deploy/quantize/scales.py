@@ -1,8 +1,8 @@
 """Choose the grid of each population's integers: FoldedNetwork + number formats -> Grid.
 
-Each channel has a free scale, because a hard-reset neuron fires the same spikes when its weights, bias and
-threshold are multiplied by the same factor (`ir.scale_channels`). Each connection has an exponent. All
-connections into a population share its scales:
+Each channel has a free scale, because a neuron fires the same spikes when its weights, bias, threshold and
+what its reset subtracts are multiplied by the same factor (`ir.scale_channels`). Each connection has an
+exponent. All connections into a population share its scales:
 
     scale[channel] * weight  ~  integer * step * 2**exponent[connection]
 
@@ -27,13 +27,14 @@ from ..ir import (
     STATE_LIMIT,
     THRESHOLD_LIMIT,
     Connection,
-    FloatLif,
+    FloatFiringNeuron,
     FloatPopulation,
     FoldedNetwork,
     Population,
     fires,
     largest_per_channel,
     neuron_bias,
+    neuron_subtrahend,
     per_channel,
     spiking,
     state_intervals,
@@ -146,7 +147,7 @@ def reachable(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Inter
 
 
 def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> dict[str, Array]:
-    """Return the largest scales per channel for which bias, state and threshold fit; infinity for any."""
+    """Return the largest scales per channel for which all numbers of neurons fit; infinity for any."""
     (low, high), (lowest, highest) = reachable(folded, population)
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
     limits = {
@@ -159,6 +160,8 @@ def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Fo
         never, always = constant_neurons(folded, lif)
         within = np.where(never | always, 0.0, threshold)
         limits["threshold"] = _ratio(formats.threshold, largest_per_channel(within))
+    if (subtrahend := neuron_subtrahend(population.neuron)) is not None:
+        limits["subtrahend"] = _ratio(formats.threshold, largest_per_channel(subtrahend))
     return limits
 
 
@@ -171,17 +174,16 @@ def weight_limits(
     return limits
 
 
-def constant_neurons(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
+def constant_neurons(folded: FoldedNetwork, population: Population[FloatFiringNeuron]) -> tuple[Array, Array]:
     """Return masks of the neurons that never fire, and of those that fire in every step, for any input.
 
-    In a channel with one threshold for all neurons, either all neurons count as constant or none.
+    In a channel with one threshold for all neurons, either all neurons count as constant or none. A neuron
+    that a spike does not return to zero fires in every step only for a threshold of -infinity.
     """
     neuron = population.neuron
     (low, _), (_, highest) = reachable(folded, population)
     threshold = np.broadcast_to(neuron.threshold, population.shape)
-    # A neuron that fires in every step starts each step from a voltage of zero. If its current leaks, it
-    # counts as constant only for a threshold of -infinity.
-    least = low + neuron.bias if neuron.current_leak == 0 else np.full(population.shape, -np.inf)
+    least = low + neuron.bias if forgets(neuron) else np.full(population.shape, -np.inf)
     constant = highest <= threshold, (least > threshold) | (threshold == -np.inf)
     if neuron.threshold.shape == population.shape:
         return constant
@@ -190,6 +192,11 @@ def constant_neurons(folded: FoldedNetwork, population: Population[FloatLif]) ->
     return np.broadcast_to(per_channel(never, shape), shape), np.broadcast_to(
         per_channel(always, shape), shape
     )
+
+
+def forgets(neuron: FloatFiringNeuron) -> bool:
+    """Whether a spike returns the whole state to zero, so that the next step starts afresh."""
+    return neuron.current_leak == 0 and neuron_subtrahend(neuron) is None
 
 
 def _scales(

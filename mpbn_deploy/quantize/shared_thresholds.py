@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..base import Array, record
-from ..ir import Connection, FloatLif, FoldedNetwork, Population, per_channel
+from ..ir import Connection, FloatFiringNeuron, FoldedNetwork, Population, per_channel
 from .scales import (
     FixedThresholds,
     Formats,
@@ -33,7 +33,7 @@ class ScaleChoices:
     state: Array  # the largest scale for which states, and biases without offset, fit their formats
     weight: Array  # the largest scale that clips no weight
     grid: Grid
-    population: Population[FloatLif]
+    population: Population[FloatFiringNeuron]
     entering: list[Connection]
     powers: list[float]  # per connection: mean square of its inputs, accumulated over the time steps
     formats: Formats
@@ -65,7 +65,11 @@ class ScaleChoices:
 
 
 def scale_choices(
-    folded: FoldedNetwork, population: Population[FloatLif], grid: Grid, most: Array, formats: Formats
+    folded: FoldedNetwork,
+    population: Population[FloatFiringNeuron],
+    grid: Grid,
+    most: Array,
+    formats: Formats,
 ) -> ScaleChoices:
     neuron = population.neuron
     entering = folded.entering(population.name)

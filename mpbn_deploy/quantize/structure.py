@@ -22,12 +22,15 @@ from ..ir import (
     IntNetwork,
     IntPopulation,
     Lif,
+    Neuron,
     Pair,
     Population,
     Readout,
+    SoftLif,
     Synapse,
     fires,
     membrane,
+    neuron_subtrahend,
     neuron_threshold,
 )
 from .scales import Formats
@@ -74,7 +77,8 @@ def _check_trainable(network: IntNetwork) -> None:
 
 
 def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
-    neuron, threshold = population.neuron, neuron_threshold(population.neuron)
+    neuron = population.neuron
+    threshold, subtrahend = neuron_threshold(neuron), neuron_subtrahend(neuron)
     return {
         "name": population.name,
         "shape": population.shape,
@@ -82,6 +86,7 @@ def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
         "bias_exponent": neuron.bias_exponent,
         "decay_voltage": neuron.decay_voltage,
         "threshold": None if threshold is None else threshold.shape,
+        "subtrahend": None if subtrahend is None else subtrahend.shape,
     }
 
 
@@ -126,9 +131,18 @@ def _read_neurons(stored: Mapping[str, Any]) -> IntPopulation:
         "bias_exponent": int(stored["bias_exponent"]),
         "decay_voltage": int(stored["decay_voltage"]),
     }
-    fires = stored["threshold"] is not None
-    neuron = Lif(threshold=_zeros(stored["threshold"]), **arguments) if fires else Readout(**arguments)
-    return Population(name=str(stored["name"]), shape=_sizes(stored["shape"]), neuron=neuron)
+    return Population(
+        name=str(stored["name"]), shape=_sizes(stored["shape"]), neuron=_read_neuron(stored, arguments)
+    )
+
+
+def _read_neuron(stored: Mapping[str, Any], arguments: dict[str, Any]) -> Neuron:
+    if stored["threshold"] is None:
+        return Readout(**arguments)
+    threshold = _zeros(stored["threshold"])
+    if (subtrahend := stored.get("subtrahend")) is None:  # older files do not have it
+        return Lif(threshold=threshold, **arguments)
+    return SoftLif(threshold=threshold, subtrahend=_zeros(subtrahend), **arguments)
 
 
 def _read_connection(stored: Mapping[str, Any]) -> Connection:

@@ -13,7 +13,7 @@ import numpy as np
 from ..base import Array, OptionError, record
 from ..formats.options import Thresholds
 from ..hardware import HardwareProfile
-from ..ir import FloatLif, FloatPopulation, FoldedNetwork, Population, compact, per_channel
+from ..ir import FloatFiringNeuron, FloatPopulation, FoldedNetwork, Population, compact, per_channel
 from .scales import Formats
 from .voltage_samples import VoltageSamples, threshold_range
 
@@ -53,7 +53,7 @@ class ThresholdLimits:
         return f"own, at least {self.lowest}" if self.bind else "own"
 
 
-def is_memoryless(folded: FoldedNetwork, neuron: FloatLif) -> bool:
+def is_memoryless(folded: FoldedNetwork, neuron: FloatFiringNeuron) -> bool:
     """Whether no voltage is kept from one time step to the next."""
     return neuron.leak == 0 or folded.timesteps == 1
 
@@ -110,7 +110,7 @@ class ThresholdRanges:
 
 
 def threshold_ranges(
-    folded: FoldedNetwork, population: Population[FloatLif], samples: VoltageSamples
+    folded: FoldedNetwork, population: Population[FloatFiringNeuron], samples: VoltageSamples
 ) -> ThresholdRanges:
     neuron, shape = population.neuron, population.shape
     lowest, highest = threshold_range(folded, population)

@@ -1,11 +1,12 @@
 """Choose thresholds within the limits of a chip: one per population, few per core, or none below one.
 
-In each time step, a hard-reset neuron computes  v <- leak * v + I + b,  fires if v > t, and then  v <- 0.
-For any s > 0 and any d, these changes keep its spikes exactly:
+In each time step, a neuron computes  v <- leak * v + I + b,  fires if v > t, and then  v <- 0  or, with a
+soft reset,  v <- v - r.  For any s > 0 and any d, these changes keep its spikes exactly:
 
-    scale       s*I, s*b, s*t               always: the voltage becomes s*v
+    scale       s*I, s*b, s*t, s*r          always: the voltage becomes s*v
     move        b + d, t + d                if no voltage is kept from one step to the next: leak 0, a
-                                            single time step, or a neuron that fires in every step
+                                            single time step, or a neuron that fires in every step and
+                                            resets to zero
     silence     I = 0, b = 0, t = infinity  if the voltage never exceeds the threshold
                 I = 0, b = 0, t < 0         if the current alone exceeds it in every step
 
@@ -14,7 +15,8 @@ weights become coarser, or are clipped, if s is not the best scale for them. A m
 exactly if T - s*t is added to its bias. In all other channels (t <= 0, or thresholds that differ within a
 channel, in neurons with memory), a bias approximates the threshold:
 
-    v + d * growth > T/s    for    v > t,    growth = 1 + leak + leak**2 + ..., a term per step since reset
+    v + d * growth > T/s    for    v > t,    growth = 1 + leak + leak**2 + ..., a term per step since the
+                                             reset to zero; a soft reset ends no sum
     d = share * (T/s - t),  share = sum of growth / sum of growth**2     (least squares)
 
 T and s of a channel are chosen by the expected share of flips on sampled voltages (`voltage_samples`): a
@@ -33,7 +35,17 @@ import numpy as np
 from ..base import Array
 from ..hardware import HardwareProfile
 from ..hardware.place import place
-from ..ir import FloatLif, FoldedNetwork, IntNetwork, Population, firing, per_channel, spiking
+from ..ir import (
+    FloatFiringNeuron,
+    FoldedNetwork,
+    IntNetwork,
+    Population,
+    firing,
+    neuron_subtrahend,
+    per_channel,
+    spiking,
+    with_values,
+)
 from .rounding import lowered, round_without_overflow
 from .scales import FixedThresholds, Formats, Grid, constant_neurons
 from .shared_thresholds import scale_choices, share_thresholds
@@ -43,7 +55,9 @@ from .voltage_samples import VoltageSamples
 # ---- constant neurons -------------------------------------------------------------------------
 
 
-def constant_channels(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
+def constant_channels(
+    folded: FoldedNetwork, population: Population[FloatFiringNeuron]
+) -> tuple[Array, Array]:
     """Return masks of the channels whose neurons all never fire, and of those that all fire in every step."""
     never, always = (
         neurons.reshape(population.shape[0], -1).all(axis=1)
@@ -53,17 +67,19 @@ def constant_channels(folded: FoldedNetwork, population: Population[FloatLif]) -
 
 
 def silence_constants(folded: FoldedNetwork) -> FoldedNetwork:
-    """Remove weights and biases of channels that never, or always, fire; no spike changes."""
+    """Remove weights, biases and subtrahends of channels that never, or always, fire; no spike changes."""
     silenced, constant = {}, {}
     for population in firing(folded):
         never, always = constant_channels(folded, population)
         constant[population.name] = never | always
         ends, neuron = np.where(never, np.inf, -np.inf), population.neuron
+        subtrahend = neuron_subtrahend(neuron)
         silenced[population.name] = population.with_neuron(
-            replace(
+            with_values(
                 neuron,
-                threshold=_where_channel(never | always, ends, neuron.threshold),
                 bias=_where_channel(never | always, 0.0, neuron.bias),
+                threshold=_where_channel(never | always, ends, neuron.threshold),
+                subtrahend=None if subtrahend is None else _where_channel(never | always, 0.0, subtrahend),
             )
         )
     if not any(channels.any() for channels in constant.values()):
@@ -154,7 +170,7 @@ def fix_thresholds(
 
 def raise_thresholds(
     folded: FoldedNetwork,
-    population: Population[FloatLif],
+    population: Population[FloatFiringNeuron],
     grid: Grid,
     samples: VoltageSamples,
     limits: ThresholdLimits,

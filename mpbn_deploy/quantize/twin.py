@@ -1,9 +1,9 @@
 """The quantization-aware twin: an integer network that can be trained.
 
 The parameters are real weights, biases and thresholds. The forward pass computes with the integers that they
-round to, in the arithmetic of `ir.Lif`: integer weights, integer thresholds and a truncating leak. All
-integers stay below 2**24, where float32 is exact, so the trained network is the deployed network, spike by
-spike.
+round to, in the arithmetic of `ir.Lif` and `ir.SoftLif`: integer weights, integer thresholds and a truncating
+leak. All integers stay below 2**24, where float32 is exact, so the trained network is the deployed network,
+spike by spike.
 
 In the backward pass, rounding is a straight-through estimator, and a spike has the rectangular surrogate
 gradient of the paper (Eq. 12), as wide as the standard deviation of its channel's voltages:
@@ -35,6 +35,7 @@ from ..ir import (
     IntNetwork,
     IntPopulation,
     as_steps,
+    neuron_subtrahend,
     neuron_threshold,
     with_values,
 )
@@ -132,6 +133,7 @@ class QuantizedNeurons(TimedLayer):
 
     scale: Tensor
     width: Tensor
+    subtrahend: Tensor | None
 
     def __init__(self, population: IntPopulation, formats: Formats) -> None:
         super().__init__()
@@ -141,6 +143,8 @@ class QuantizedNeurons(TimedLayer):
         self.bias = nn.Parameter(torch.zeros(neuron.bias.shape))
         threshold = neuron_threshold(neuron)
         self.threshold = None if threshold is None else nn.Parameter(torch.zeros(threshold.shape))
+        subtrahend = neuron_subtrahend(neuron)  # stays the integer it is: it is not trained
+        self.register_buffer("subtrahend", None if subtrahend is None else torch.zeros(subtrahend.shape))
         ones = torch.ones(population.shape[0])
         self.register_buffer("scale", ones)  # as in `IntNetwork.scales`
         self.register_buffer("width", ones.clone())  # a voltage of one, in units of the state
@@ -156,9 +160,15 @@ class QuantizedNeurons(TimedLayer):
         scale = _spread(self.width / STATE_UNIT, self.threshold.dim())
         return _rounded(self.threshold, scale, self.formats.threshold, torch.floor)
 
+    def integer_subtrahend(self) -> Tensor | None:
+        """round(subtrahend), within the format; None without a soft reset"""
+        most = self.formats.threshold
+        return None if self.subtrahend is None else self.subtrahend.round().clamp(-most, most)
+
     def start(self, population: IntPopulation, scales: Array, width: Tensor) -> None:
         """Set the parameters such that they round to the integers of a population."""
         neuron, threshold = population.neuron, neuron_threshold(population.neuron)
+        subtrahend = neuron_subtrahend(neuron)
         self.scale.copy_(torch.tensor(scales))
         self.width.copy_(width)
         bias = torch.tensor(neuron.bias * 2.0**neuron.bias_exponent)
@@ -166,29 +176,37 @@ class QuantizedNeurons(TimedLayer):
         if threshold is not None and self.threshold is not None:
             between = torch.tensor(threshold + 0.5) * STATE_UNIT  # halfway to the next, as floor is applied
             self.threshold.copy_(between / _spread(self.width.double(), between.dim()))
+        if subtrahend is not None and self.subtrahend is not None:
+            self.subtrahend.copy_(torch.tensor(subtrahend))
 
     def integers(self) -> IntPopulation:
         """Return the population with the integers that the parameters round to."""
         bias, fires = _whole(self.integer_bias()), self.threshold is not None
         threshold = _whole(self.integer_threshold()) if fires else None
-        return self.population.with_neuron(with_values(self.neuron, bias, threshold))
+        integer = self.integer_subtrahend()
+        subtrahend = None if integer is None else _whole(integer)
+        return self.population.with_neuron(with_values(self.neuron, bias, threshold, subtrahend))
 
     def forward(self, current: Tensor) -> Tensor:
         bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
         if self.threshold is None:
             return current + bias
         width = _spread(self.width, current.dim() - 1)
-        spec = _Spec(timesteps=self.timesteps, decay=self.neuron.decay_voltage, width=width)
         threshold = self.integer_threshold() * STATE_UNIT
-        spikes: Tensor = _Scan.apply(current, bias, threshold, spec)  # type: ignore[no-untyped-call]
+        spikes: Tensor = _Scan.apply(  # type: ignore[no-untyped-call]
+            current, bias, threshold, self._rule(), width
+        )
         return spikes
+
+    def _rule(self) -> ScanRule:
+        integer = self.integer_subtrahend()
+        subtrahend = None if integer is None else integer * STATE_UNIT
+        return ScanRule(timesteps=self.timesteps, decay=self.neuron.decay_voltage, subtrahend=subtrahend)
 
     def deviation(self, current: Tensor) -> Tensor:
         """Return the standard deviation of each channel's voltages before the reset."""
         bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
-        _, voltages = scan_integers(
-            current, bias, self.integer_threshold() * STATE_UNIT, self.timesteps, self.neuron.decay_voltage
-        )
+        _, voltages = scan_integers(current, bias, self.integer_threshold() * STATE_UNIT, self._rule())
         deviation = voltages.transpose(0, 1).flatten(1).double().std(dim=1)
         return torch.where(deviation > 0, deviation, self.scale.double() * STATE_UNIT)
 
@@ -197,35 +215,34 @@ class QuantizedNeurons(TimedLayer):
 
 
 @record
-class _Spec:
-    """Settings of a scan over time steps."""
+class ScanRule:
+    """The constants of neurons over all time steps; `subtrahend` is that of a soft reset."""
 
     timesteps: int
     decay: int
-    width: Tensor
+    subtrahend: Tensor | None = None
 
 
-def scan_integers(
-    current: Tensor, bias: Tensor, threshold: Tensor, timesteps: int, decay: int
-) -> tuple[Tensor, Tensor]:
+def scan_integers(current: Tensor, bias: Tensor, threshold: Tensor, rule: ScanRule) -> tuple[Tensor, Tensor]:
     """Return spikes, and voltages before the reset, for currents [timesteps * batch, *shape].
 
     This is `ir.Membrane` in torch, for speed; a test compares the two.
     """
     voltages, spikes = torch.empty_like(current), torch.empty_like(current)
-    keep, reset = truncated_decay(decay), None
-    steps = zip(*(values.chunk(timesteps) for values in (current, voltages, spikes)), strict=True)
+    keep, reset = truncated_decay(rule.decay), None
+    steps = zip(*(values.chunk(rule.timesteps) for values in (current, voltages, spikes)), strict=True)
     for now, voltage, spike in steps:
         torch.add(now, bias, out=voltage)
         if reset is not None and keep is not None:
             voltage += keep(reset)
         torch.gt(voltage, threshold, out=spike)
-        reset = torch.addcmul(voltage, voltage, spike, value=-1)
+        subtrahend = voltage if rule.subtrahend is None else rule.subtrahend
+        reset = torch.addcmul(voltage, subtrahend, spike, value=-1)
     return spikes, voltages
 
 
 class _Scan(torch.autograd.Function):
-    """The scan of `nn` in integers, with the neuron of `ir.Lif`.
+    """The scan of `nn` in integers, with the neurons of `ir.Lif` and `ir.SoftLif`.
 
     forward     voltage    = trunc(keep * reset) + current + bias
                 spike      = voltage > threshold
@@ -234,38 +251,45 @@ class _Scan(torch.autograd.Function):
     backward    by_spike   = dL/dspike - keep * by_next * voltage
                 through    = by_spike / width  where |voltage - threshold| < width / 2
                 by_voltage = through + keep * by_next * (1 - spike)
+
+    soft reset  reset      = voltage - spike * subtrahend
+                by_spike   = dL/dspike - keep * by_next * subtrahend
+                by_voltage = through + keep * by_next
     """
 
     @staticmethod
-    def forward(ctx: Any, current: Tensor, bias: Tensor, threshold: Tensor, spec: _Spec) -> Tensor:
-        spikes, voltages = scan_integers(current, bias, threshold, spec.timesteps, spec.decay)
-        ctx.save_for_backward(voltages, spikes, threshold)
-        ctx.spec, ctx.bias_shape = spec, bias.shape
+    def forward(
+        ctx: Any, current: Tensor, bias: Tensor, threshold: Tensor, rule: ScanRule, width: Tensor
+    ) -> Tensor:
+        spikes, voltages = scan_integers(current, bias, threshold, rule)
+        ctx.save_for_backward(voltages, spikes, threshold, width)
+        ctx.rule, ctx.bias_shape = rule, bias.shape
         return spikes
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        voltages, spikes, threshold = ctx.saved_tensors
-        spec: _Spec = ctx.spec
-        keep = 1 - spec.decay / DECAY_ONE
+        voltages, spikes, threshold, width = ctx.saved_tensors
+        rule: ScanRule = ctx.rule
+        keep = 1 - rule.decay / DECAY_ONE
         by_current = torch.empty_like(voltages)
         by_threshold = torch.zeros_like(threshold)
         by_next: Tensor | None = None
         tensors = (gradients[0].contiguous(), voltages, spikes, by_current)
         for by_spike, voltage, spike, by_voltage in reversed(
-            list(zip(*(t.chunk(spec.timesteps) for t in tensors), strict=True))
+            list(zip(*(t.chunk(rule.timesteps) for t in tensors), strict=True))
         ):
             if by_next is not None:
-                by_spike = torch.addcmul(by_spike, by_next, voltage, value=-keep)
-            near = (voltage - threshold).abs_() < spec.width / 2
-            through = by_spike * near / spec.width
+                subtrahend = voltage if rule.subtrahend is None else rule.subtrahend
+                by_spike = torch.addcmul(by_spike, by_next, subtrahend, value=-keep)
+            near = (voltage - threshold).abs_() < width / 2
+            through = by_spike * near / width
             by_threshold -= through.sum(0).sum_to_size(threshold.shape)
             by_voltage.copy_(through)
             if by_next is not None:
-                by_voltage += keep * (by_next - by_next * spike)
+                by_voltage += keep * (by_next - by_next * spike if rule.subtrahend is None else by_next)
             by_next = by_voltage
-        return by_current, by_current.sum(0).sum_to_size(ctx.bias_shape), by_threshold, None
+        return by_current, by_current.sum(0).sum_to_size(ctx.bias_shape), by_threshold, None, None
 
 
 # ---- the network ------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ currents are drawn from normal distributions with the mean and variance that ind
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,7 +14,16 @@ from torch import Tensor
 
 from ..base import Array, record
 from ..execute.emulator import respond
-from ..ir import FloatLif, FloatPopulation, FoldedNetwork, Population, firing, membrane, spiking, value_range
+from ..ir import (
+    FloatFiringNeuron,
+    FloatPopulation,
+    FoldedNetwork,
+    Population,
+    firing,
+    membrane,
+    spiking,
+    value_range,
+)
 from .calibrate import drop_unused, recurrent_spikes
 from .joint_rounding import (
     at_places,
@@ -27,7 +35,7 @@ from .joint_rounding import (
     neurons_at,
     voltages,
 )
-from .scales import SPIKE_POWER, constant_neurons, reachable
+from .scales import SPIKE_POWER, constant_neurons, forgets, reachable
 
 ROWS = 1024  # voltages per channel
 SAMPLES = 64  # calibration samples used
@@ -55,7 +63,7 @@ def sample_voltages(folded: FoldedNetwork, inputs: Array | None) -> dict[str, Vo
     return _measure(folded, np.asarray(inputs)[:SAMPLES])
 
 
-def threshold_range(folded: FoldedNetwork, population: Population[FloatLif]) -> tuple[Array, Array]:
+def threshold_range(folded: FoldedNetwork, population: Population[FloatFiringNeuron]) -> tuple[Array, Array]:
     """Return, per neuron, the lowest and the highest threshold with which it fires the same spikes.
 
     Both are its own threshold, with two exceptions. A neuron that never fires may have any threshold from
@@ -66,7 +74,7 @@ def threshold_range(folded: FoldedNetwork, population: Population[FloatLif]) -> 
     own = np.broadcast_to(neuron.threshold, population.shape)
     never, always = constant_neurons(folded, population)
     (low, _), (lowest, reached) = reachable(folded, population)
-    least = low + neuron.bias if neuron.current_leak == 0 else lowest
+    least = low + neuron.bias if forgets(neuron) else lowest
     below = np.nextafter(least, -np.inf)  # strictly below, because a voltage at the threshold does not fire
     return (
         np.where(never, reached, np.where(always, -np.inf, own)),
@@ -91,7 +99,7 @@ def _measure(folded: FoldedNetwork, inputs: Array) -> dict[str, VoltageSamples]:
 
 
 def _measure_population(
-    folded: FoldedNetwork, population: Population[FloatLif], sent: dict[str, Array], spikes: Array
+    folded: FoldedNetwork, population: Population[FloatFiringNeuron], sent: dict[str, Array], spikes: Array
 ) -> VoltageSamples:
     entering, neuron = folded.entering(population.name), population.neuron
     if not has_places(population.shape, entering):
@@ -102,20 +110,19 @@ def _measure_population(
     for c in entering:
         arriving = inputs_at(c, sent[c.source], folded.shapes[c.source], places, folded.timesteps)
         currents += current(torch.tensor(c.synapse.weight).flatten(1), arriving)
-    bias, *ends = (
-        neurons_at(values, population.shape, places)
-        for values in (neuron.bias, *threshold_range(folded, population))
+    lowest, highest = (
+        neurons_at(end, population.shape, places) for end in threshold_range(folded, population)
     )
-    timed = currents.reshape(1, *fires.shape)
-    return _as_rows(neuron, voltages(timed, bias, fires, neuron.leak, neuron.current_leak)[0], fires, ends)
+    voltage = voltages(currents.reshape(1, *fires.shape), fires, population, places)[0]
+    return _as_rows(neuron, voltage, fires, [lowest, highest])
 
 
-def _as_rows(neuron: FloatLif, voltage: Tensor, fires: Tensor, ends: list[Tensor]) -> VoltageSamples:
+def _as_rows(neuron: FloatFiringNeuron, voltage: Tensor, fires: Tensor, ends: list[Tensor]) -> VoltageSamples:
     """Flatten voltages and spikes [places, timesteps, channels], with threshold ranges [places, channels]."""
     lowest, highest = (end[:, None].expand(voltage.shape).flatten(0, 1) for end in ends)
     return VoltageSamples(
         voltage=voltage.flatten(0, 1),
-        growth=growth(fires, neuron.leak).flatten(0, 1),
+        growth=growth(fires, neuron).flatten(0, 1),
         fires=fires.flatten(0, 1),
         lowest=lowest,
         highest=highest,
@@ -125,23 +132,24 @@ def _as_rows(neuron: FloatLif, voltage: Tensor, fires: Tensor, ends: list[Tensor
 # ---- simulated --------------------------------------------------------------------------------
 
 
-def simulated_voltages(folded: FoldedNetwork, population: Population[FloatLif]) -> VoltageSamples:
+def simulated_voltages(folded: FoldedNetwork, population: Population[FloatFiringNeuron]) -> VoltageSamples:
     """Run neurons of each channel on normally distributed currents, drawn with a fixed seed."""
     neuron = population.neuron
     generator, channels = np.random.default_rng(0), population.shape[0]
     places, timesteps = max(1, ROWS // folded.timesteps), folded.timesteps
     pixels = generator.integers(population.size // channels, size=places)
-    bias, threshold, *ends = (
-        np.broadcast_to(values, population.shape).reshape(channels, -1)[:, pixels].T.copy()
-        for values in (neuron.bias, neuron.threshold, *threshold_range(folded, population))
-    )
+
+    def at_pixels(values: Array) -> Array:
+        return np.broadcast_to(values, population.shape).reshape(channels, -1)[:, pixels].T.copy()
+
+    ends = map(at_pixels, threshold_range(folded, population))
     currents = np.zeros((places, timesteps, channels))
     for still, mean, deviation in _currents(folded, population):
         drawn = generator.standard_normal((places, 1 if still else timesteps, channels))
         currents += mean + deviation * drawn
-    rule = replace(membrane(neuron, timesteps), bias=bias, threshold=threshold)
+    rule = membrane(neuron, timesteps).mapped(at_pixels)
     voltage, fires = np.empty(currents.shape), np.empty(currents.shape, bool)
-    state = np.zeros(bias.shape), np.zeros(bias.shape)
+    state = np.zeros_like(rule.bias), np.zeros_like(rule.bias)
     for step in range(timesteps):
         state = rule.integrate(state, currents[:, step])
         voltage[:, step] = state[1]

@@ -9,7 +9,7 @@ from typing import Any
 from ..base import record
 from ..fit import FitReport
 from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, IntNetwork, Lif, Population, Trace, firing
+from ..ir import FiringNeuron, FoldedNetwork, IntNetwork, Population, Trace, firing
 from ..verify import VerifyReport
 from .svg import population_colors
 
@@ -41,7 +41,7 @@ class ReportContent:
         """The color of each population, the same in all figures."""
         return population_colors([population.name for population in self.network.layers])
 
-    def spiking(self) -> list[Population[Lif]]:
+    def spiking(self) -> list[Population[FiringNeuron]]:
         """Return the spiking populations."""
         return list(firing(self.network))
 

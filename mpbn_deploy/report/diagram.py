@@ -23,6 +23,7 @@ from ..ir import (
     Neuron,
     Population,
     Readout,
+    SoftLif,
     Synapse,
     fires,
 )
@@ -151,6 +152,9 @@ def _kind(population: AnyBox) -> str:
         case Lif():
             per = "neuron" if neuron.threshold.shape == population.shape else "channel"
             return f"spiking, one threshold per {per}"
+        case SoftLif():
+            per = "neuron" if neuron.threshold.shape == population.shape else "channel"
+            return f"spiking, one threshold per {per}, soft reset"
         case Readout():
             return f"{'leaky ' if neuron.decay_voltage else ''}readout, never fires"
         case _:

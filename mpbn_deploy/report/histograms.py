@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ..base import Array
-from ..ir import Connection, FoldedNetwork, IntNetwork, Lif, Population, firing, per_channel
+from ..ir import Connection, FiringNeuron, FoldedNetwork, IntNetwork, Population, firing, per_channel
 from .content import ReportContent
 from .diagram import bundles, connection_text
 from .formatting import integer, number, percent, plural
@@ -34,7 +34,7 @@ def thresholds(content: ReportContent) -> list[Panel]:
     return [_threshold_panel(content, population) for population in content.spiking()]
 
 
-def _threshold_panel(content: ReportContent, population: Population[Lif]) -> Panel:
+def _threshold_panel(content: ReportContent, population: Population[FiringNeuron]) -> Panel:
     after = real_thresholds(content.network, population)
     before = None if content.folded is None else folded_thresholds(content.folded, population.name)
     if before is not None:
@@ -59,7 +59,7 @@ def _threshold_panel(content: ReportContent, population: Population[Lif]) -> Pan
 
 
 def _threshold_notes(
-    content: ReportContent, population: Population[Lif], before: Array | None, after: Array
+    content: ReportContent, population: Population[FiringNeuron], before: Array | None, after: Array
 ) -> Iterator[str]:
     per = "neuron" if after.size == population.size else "channel"
     distinct = len(np.unique(population.neuron.threshold))
@@ -72,7 +72,7 @@ def _threshold_notes(
         yield f"rounding error at most {farthest:.2g}"
 
 
-def real_thresholds(network: IntNetwork, population: Population[Lif]) -> Array:
+def real_thresholds(network: IntNetwork, population: Population[FiringNeuron]) -> Array:
     """Return the integer thresholds in the unit of the float network: threshold / scale."""
     values = population.neuron.threshold.astype(np.float64)
     scales = network.scales.get(population.name)

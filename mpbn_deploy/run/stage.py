@@ -36,7 +36,8 @@ def run(
     """
     executor = _executor(backend, stock)
     if (obstacle := executor.obstacle(network)) is not None:
-        raise OptionError(f"--backend {backend} cannot run this network: {obstacle}.")
+        option = "--stock" if stock else f"--backend {backend}"
+        raise OptionError(f"{option} cannot run this network: {obstacle}.")
     file = netx if executor.reads_file else None
     options = ExecutionOptions(keep_trace=False, netx=file, patience=patience)
     started = time.perf_counter()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..base import Command, Execute, main, whole_number
 from ..data import DATASETS
-from ..nn import MPBN_GAINS, MPBN_KINDS, SURROGATE_NAMES
+from ..nn import MPBN_GAINS, MPBN_KINDS, RESETS, SURROGATE_NAMES
 from ..nn.zoo import ARCHITECTURES
 from .settings import (
     AUGMENTATIONS,
@@ -133,6 +133,12 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         choices=SURROGATE_NAMES,
         help="surrogate gradient of a spike: rectangle, as printed in the paper, or tanh, as in the paper's "
         f"code ({_usual('surrogate')})",
+    )
+    group.add_argument(
+        "--reset",
+        choices=RESETS,
+        help="what a spike does to the membrane: set it to zero, as in the paper, or subtract the threshold "
+        f"({_usual('reset')})",
     )
     group.add_argument(
         "--leak",

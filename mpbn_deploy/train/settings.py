@@ -21,6 +21,7 @@ NEURON_DEFAULTS: dict[str, Any] = {
     "mpbn_gain": "free",
     "mpbn_epsilon": 1e-5,
     "surrogate": "rectangle",
+    "reset": "zero",
     "leak": 0.25,
     "threshold": 0.5,
 }

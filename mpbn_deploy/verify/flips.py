@@ -38,7 +38,7 @@ from ..ir import (
 CAUSES = {  # a kind of rounding, and the parts of a `DrivenPopulation` that it changes
     "weight": ("synapses",),
     "bias": ("bias",),
-    "threshold": ("threshold",),
+    "threshold": ("threshold", "subtrahend"),
     "leak": ("decay_current", "decay_voltage"),  # rounding of the register, and truncation in every step
 }
 DIGITS = (6, 18)  # of a printed voltage; 17 digits tell any two floats apart
@@ -128,11 +128,10 @@ class DrivenPopulation:
     def at(self, places: Places) -> DrivenPopulation:
         """Select some neurons, with all their time steps: [places, timesteps]."""
         shape, index = self.synapses.shape[2:], places[2:]
-        values = (self.membrane.bias, self.threshold)
-        bias, threshold = (np.broadcast_to(value, shape)[index] for value in values)
+        whole = replace(self.membrane, threshold=self.threshold)
         return DrivenPopulation(
             synapses=in_all_steps(self.synapses, places),
-            membrane=replace(self.membrane, bias=bias, threshold=threshold),
+            membrane=whole.mapped(lambda values: np.broadcast_to(values, shape)[index]),
         )
 
     def exchanged(self, other: DrivenPopulation, parts: Sequence[str]) -> DrivenPopulation:

@@ -12,8 +12,10 @@ from networks import (
     assert_same_trace,
     inputs_for,
     int_chain,
+    int_loop,
     int_residual,
     int_windows,
+    softened,
     spiking_network,
 )
 from properties import examples
@@ -30,10 +32,12 @@ from mpbn_deploy.ir import (
     STATE_LIMIT,
     Connection,
     Conv2d,
+    Dense,
     Input,
     IntNetwork,
     Lif,
     Population,
+    SoftLif,
     apply_synapse,
     bounds,
 )
@@ -66,6 +70,66 @@ def test_equals_the_reference_where_windows_have_kernels_of_their_own(seed, step
     network = int_windows(seed)
     inputs = inputs_for(network, seed=seed, steps=steps)
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+BUILDERS = st.sampled_from([int_chain, int_residual, int_windows, int_loop])
+
+
+@examples(60)
+@given(seed=st.integers(0, 2**32), build=BUILDERS, steps=st.booleans())
+def test_equals_the_reference_where_some_populations_have_soft_resets(seed, build, steps):
+    network = softened(build(seed), seed)
+    inputs = inputs_for(network, seed=seed, steps=steps)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@examples(40)
+@given(seed=st.integers(0, 2**32), build=BUILDERS)
+def test_voltages_of_soft_resets_stay_within_their_bounds(seed, build):
+    """After the reset in the trace, before it in the peaks."""
+    network = softened(build(seed, timesteps=8), seed)
+    inputs = inputs_for(network, samples=8, seed=seed, steps=True)
+    trace_, largest = simulate(network, inputs), peaks(network, inputs)
+    for name, bound in bounds(network).items():
+        low, high = bound.voltage
+        assert low <= trace_.voltages[name].min() and trace_.voltages[name].max() <= high
+        assert largest[name].max() <= bound.magnitude
+
+
+def climbing(timesteps, *, weight=100, subtrahend=50):
+    """One neuron without a leak that gains more per step than a spike subtracts."""
+    neuron = SoftLif(
+        threshold=np.array([50]), subtrahend=np.array([subtrahend]), bias=np.array([0]), decay_voltage=0
+    )
+    return IntNetwork(
+        populations=(
+            Population(name="input", shape=(1,), neuron=Input(minimum=0, maximum=1)),
+            Population(name="n", shape=(1,), neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="n", synapse=Dense(weight=np.array([[weight]]))),),
+        timesteps=timesteps,
+        scales={},
+    )
+
+
+def test_the_bound_of_a_neuron_that_climbs_grows_with_the_time_steps():
+    """50 * 64 per step: it fires in every step, and the last voltage before the reset is the bound."""
+    for timesteps in (1, 10, 1000):
+        network = climbing(timesteps)
+        reached = peaks(network, np.ones((1, 1), int))["n"].item()
+        assert bounds(network)["n"].voltage[1] == reached == (50 * timesteps + 50) * 64
+        assert simulate(network, np.ones((1, 1), int)).spikes["n"].all()
+
+
+@pytest.mark.parametrize(
+    "network", [climbing(4000), climbing(200, weight=60, subtrahend=-1000)], ids=["input", "subtraction"]
+)
+def test_a_neuron_that_climbs_out_of_its_state_is_noticed(network):
+    """A negative subtrahend adds: then the voltage after the reset is the largest."""
+    assert not bounds(network)["n"].fits
+    for execute in (simulate, emulate):
+        with pytest.raises(SimulationError, match=r"n: a .* overflows the 24-bit state"):
+            execute(network, np.ones((1, 1), int))
 
 
 @pytest.mark.parametrize("leaks", [{}, {"leak": 0.75}, {"leak": 0.5, "current_leak": 0.25}])

@@ -19,13 +19,14 @@ from networks import (
     int_residual,
     int_windows,
     needs_lava,
+    softened,
     spiking_network,
 )
 from torch import nn
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError
-from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.execute import EXECUTORS, lava as lava_sim
 from mpbn_deploy.execute.lava import compat
 from mpbn_deploy.execute.lava.plans import pipeline_depths
 from mpbn_deploy.execute.reference import close_calls, simulate
@@ -93,6 +94,38 @@ def test_our_models_and_lavas_own_fire_the_same_spikes(structure):
     stock = lava_sim.run(network, inputs, stock=True)
     assert_same_trace(expected, stock)
     assert_same_trace(stock, lava_sim.run(network, inputs, lanes=2))
+
+
+SOFT = {
+    "chain": lambda: softened(int_chain(1), 1),
+    "skips": lambda: softened(int_residual(3, delay=1), 3),
+    "windows": lambda: softened(int_windows(2), 2),
+    "a loop": lambda: softened(int_loop(1, delays=(1, 3)), 5),
+    "a state that may overflow": lambda: softened(wide_chain(), 1),
+}
+
+
+def wide_chain():
+    """A chain whose first layer could overflow, but does not on small inputs."""
+    network = int_chain(1)
+    first, *rest = network.connections
+    return replace(network, connections=(replace(first, synapse=replace(first.synapse, exponent=7)), *rest))
+
+
+@pytest.mark.parametrize("structure", SOFT)
+def test_soft_resets_run_in_our_models_and_are_an_obstacle_for_lavas_own(structure):
+    network = SOFT[structure]()
+    inputs = inputs_for(network, samples=5, steps=True)
+    if not all(bound.fits for bound in bounds(network).values()):
+        inputs = np.minimum(inputs, 1)
+    expected = simulate(network, inputs)
+    assert any(spikes.any() for spikes in expected.spikes.values())
+    assert_same_trace(expected, lava_sim.run(network, inputs, lanes=2))
+    name = network.layers[0].name
+    with pytest.raises(SimulationError, match=f"{name}: neurons with a soft reset; Lava's own LIF resets"):
+        lava_sim.run(network, inputs, stock=True)
+    assert EXECUTORS["lava-stock"].obstacle(network) == lava_sim.stock_obstacle(network)
+    assert "soft reset; those of netx reset to zero" in EXECUTORS["netx"].obstacle(network)
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 5, 9])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from networks import assert_same_trace, inputs_for, int_chain, int_residual
 
-from mpbn_deploy.base import SimulationError
+from mpbn_deploy.base import NetworkError, SimulationError
 from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.ir import (
     Connection,
@@ -16,6 +16,7 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     Readout,
+    SoftLif,
     Truncation,
 )
 
@@ -50,6 +51,29 @@ def test_leaks_toward_zero_integrates_and_fires_strictly_above():
     assert trace.spikes["n"].ravel().tolist() == [False, True, False]
     assert trace.voltages["n"].ravel().tolist() == [256, 0, 256]
     assert trace.outputs.ravel().tolist() == [1]
+
+
+def test_a_soft_reset_subtracts_and_fires_again():
+    neuron = SoftLif(
+        threshold=np.array([4]), subtrahend=np.array([5]), bias=np.array([0]), decay_voltage=2048
+    )
+    trace = simulate(one_neuron(neuron, timesteps=4), np.array([[[5], [0], [0], [0]]]))
+    # 15*64 = 960 fires, 640 remain; half of them fire again, none remain; zero does not
+    assert trace.spikes["n"].ravel().tolist() == [True, True, False, False]
+    assert trace.voltages["n"].ravel().tolist() == [640, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"subtrahend": np.array([2**17 + 1])}, "subtrahends exceed 131072"),
+        ({"subtrahend": np.array([1, 2])}, "subtrahend has shape"),
+        ({"subtrahend": np.array([0.5])}, "subtrahend is float64; an integer type is needed"),
+    ],
+)
+def test_wrong_subtrahends_are_rejected(numbers, message):
+    with pytest.raises(NetworkError, match=message):
+        one_neuron(SoftLif(threshold=np.array([1]), bias=np.array([0]), **numbers))
 
 
 def test_decay_truncates_toward_zero():

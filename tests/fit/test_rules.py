@@ -10,6 +10,7 @@ from properties import examples
 
 from mpbn_deploy.base import ProfileError
 from mpbn_deploy.fit import fit
+from mpbn_deploy.fit.activity import updates
 from mpbn_deploy.fit.rules import RULES, Design
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
@@ -24,10 +25,12 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     Readout,
+    SoftLif,
     connection_fan_in,
     connection_fan_out,
     fan_in,
     fan_out,
+    firing,
     output_shape,
 )
 from mpbn_deploy.quantize import quantize
@@ -93,6 +96,18 @@ def features(sizes=(3, 4, 2), *, timesteps=2, maximum=1, connections=(), weight=
         timesteps=timesteps,
         scales={},
     )
+
+
+def soft(network, subtrahend=5):
+    """The network with soft resets that subtract the same number everywhere."""
+
+    def softened(population):
+        hard = population.neuron
+        numbers = {name: getattr(hard, name) for name in ("threshold", "bias", "decay_voltage")}
+        return population.with_neuron(SoftLif(subtrahend=np.full_like(hard.threshold, subtrahend), **numbers))
+
+    populations = {population.name: softened(population) for population in firing(network)}
+    return replace(network, populations=tuple(populations.get(p.name, p) for p in network.populations))
 
 
 def maps(shape=(2, 6, 6), channels=4, kernel=(3, 3), *, dense=0, **convolution):
@@ -199,6 +214,8 @@ CASES = [
         features(),
     ),
     ({"formats__reset_to_zero": 0}, "reset_to_zero_is_supported", "network", features(), features((3, 2))),
+    ({"formats__soft_reset": 0}, "soft_resets_are_supported", "network", soft(features()), features()),
+    ({"formats__subtrahend": 0}, "subtrahends_are_thresholds", "p1", soft(features(), 7), soft(features())),
     ({"layer__dense": 0}, "dense_layers_are_supported", "p0->p1", features((3, 2)), maps()),
     ({"layer__convolution": 0}, "convolutions_are_supported", "in->maps", maps(), features()),
     (
@@ -549,6 +566,33 @@ def test_xylo_subtracts_and_shifts():
     assert {"reset_to_zero_is_supported", "decays_are_shifts"} <= rules_of(LEAKY, "xylo-a3")
     assert warned(LEAKY, load_profile("xylo-a3")) == ["decay_rounding_matches"]
     assert "inputs_are_few_enough" in rules_of(features((17, 4, 2)), "xylo-a3")
+
+
+def test_soft_resets_are_for_the_chips_that_have_them():
+    """Xylo has nothing else; what nobody says of the others is not checked."""
+    own, other = soft(LEAKY), soft(LEAKY, -3)
+    assert not {"reset_to_zero_is_supported", "subtrahends_are_thresholds"} & rules_of(own, "xylo-a3")
+    assert "subtrahends_are_thresholds" in rules_of(other, "xylo-a3")
+    for name in ("loihi2", "unbounded"):
+        assert rules_of(other, name) == rules_of(LEAKY, name)
+    unknown = [f.rule for f in findings(other, load_profile("tianjic")) if f.severity == "not checked"]
+    assert {"soft_resets_are_supported", "subtrahends_are_thresholds"} <= set(unknown)
+    silent = [f.rule for f in findings(LEAKY, load_profile("tianjic")) if f.severity == "not checked"]
+    assert not {"soft_resets_are_supported", "subtrahends_are_thresholds"} & set(silent)
+
+
+def test_a_soft_reset_takes_two_compartments_of_loihi1_and_one_neuron_of_loihi2():
+    hard = features((4, 600, 2))
+    for name, expected in (("loihi1", (1, 2)), ("loihi2", (1, 1))):
+        profile = load_profile(name)
+        placements = [place(network, profile).layers[0] for network in (hard, soft(hard))]
+        assert tuple(layer.cores for layer in placements) == expected
+    profile = load_profile("loihi1")
+    one, two = (place(network, profile).layers[0].use for network in (features(), soft(features())))
+    assert (one["neurons"], two["neurons"]) == (4, 8)
+    assert two["input_axons"] == one["input_axons"] + 4
+    assert two["synapse_words"] == one["synapse_words"] + 4
+    assert [updates(soft(hard).layers[0].neuron, load_profile(n)) for n in ("loihi1", "loihi2")] == [2, 1]
 
 
 def test_akida_has_no_membrane_and_wider_weights_in_its_first_layer():

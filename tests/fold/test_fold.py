@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import event, given, strategies as st
-from networks import SHORTCUTS, Residual, enlivened, inputs_for, lively, spiking_network
+from networks import RESETS, SHORTCUTS, SOFT, Residual, enlivened, inputs_for, lively, spiking_network
 from properties import examples
 from torch import nn
 
@@ -15,7 +15,7 @@ from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.fold.stage import folded_threshold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.ir import BatchNorm, Dense, FloatLif, MaxPool, scale_channels, scaled
+from mpbn_deploy.ir import BatchNorm, Dense, FloatLif, MaxPool, firing, scale_channels, scaled
 from mpbn_deploy.nn import LIF
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.verify import trained_spikes
@@ -40,7 +40,7 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lamb
     spikes, logits = trained_spikes(network, inputs)
     got = simulate(folded, inputs)
     pools = {step.name for step in trained.steps if isinstance(step.operation, MaxPool)}
-    assert set(spikes) | pools == {p.name for p in folded.populations if isinstance(p.neuron, FloatLif)}
+    assert set(spikes) | pools == {p.name for p in firing(folded)}
     different, close = count_differences(folded, inputs, spikes, got)
     say(f"close calls: {close}, decided otherwise: {different}")
     for name in spikes:
@@ -59,16 +59,28 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lamb
     padding=st.integers(0, 2),
     groups=st.sampled_from([1, 2]),
     leak=st.sampled_from([0.0, 0.25, 0.9, 1.0]),
+    resets=st.sampled_from(RESETS),
 )
-def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak):
-    network = spiking_network(seed, mpbn=mpbn, stride=stride, padding=padding, groups=groups, leak=leak)
+def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak, resets):
+    options = {"stride": stride, "padding": padding, "groups": groups, "leak": leak, "resets": resets}
+    network = spiking_network(seed, mpbn=mpbn, **options)
     assert_folds_exactly(network, seed=seed, say=event)
 
 
+def test_mpbn_moves_the_threshold_of_a_soft_reset_and_signs_move_both_numbers():
+    network = spiking_network(resets=SOFT)
+    gain = network.body.lif1.mpbn.gain.detach().numpy()
+    hard, soft = (fold(trace(each)).populations[1].neuron for each in (spiking_network(), network))
+    assert gain.min() < 0 < gain.max()
+    assert soft.subtrahend.shape == (4, 1, 1)
+    np.testing.assert_array_equal(soft.subtrahend.ravel(), 0.5 * np.sign(gain))
+    assert isinstance(hard, FloatLif) and not np.isin(0.5, np.abs(soft.threshold))
+
+
 @examples(10)
-@given(seed=st.integers(0, 2**31))
-def test_element_wise_gains_fold_when_channels_agree_in_sign(seed):
-    network = spiking_network(seed, mpbn="element", gains="positive")
+@given(seed=st.integers(0, 2**31), resets=st.sampled_from(RESETS))
+def test_element_wise_gains_fold_when_channels_agree_in_sign(seed, resets):
+    network = spiking_network(seed, mpbn="element", gains="positive", resets=resets)
     folded = assert_folds_exactly(network, seed=seed, say=event)
     assert folded.populations[1].neuron.threshold.shape == folded.populations[1].shape
 
@@ -78,9 +90,10 @@ def test_element_wise_gains_of_both_signs_in_a_channel_are_refused():
         fold(trace(spiking_network(mpbn="element")))
 
 
+@pytest.mark.parametrize("resets", RESETS[:2])
 @pytest.mark.parametrize("offset", [-1.0, 2.0])
-def test_channels_of_gain_zero_fire_never_or_always_with_finite_positive_thresholds(offset):
-    network = spiking_network()
+def test_channels_of_gain_zero_fire_never_or_always_with_finite_positive_thresholds(offset, resets):
+    network = spiking_network(resets=resets)
     norm = network.body.lif1.mpbn.bn
     norm.weight.data[1], norm.bias.data[1] = 0.0, offset
     folded = assert_folds_exactly(network)
@@ -89,10 +102,11 @@ def test_channels_of_gain_zero_fire_never_or_always_with_finite_positive_thresho
     assert spikes.all() if offset > 0.5 else not spikes.any()
 
 
+@pytest.mark.parametrize("resets", RESETS[:2])
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_single_neurons_of_gain_zero_keep_their_kernel(sign):
+def test_single_neurons_of_gain_zero_keep_their_kernel(sign, resets):
     """Also in a channel that is negated: there the constant must not flip."""
-    network = spiking_network(mpbn="element", gains="positive")
+    network = spiking_network(mpbn="element", gains="positive", resets=resets)
     norm = network.body.lif1.mpbn.bn
     norm.weight.data *= sign
     norm.weight.data[3:5] = 0.0

@@ -20,6 +20,7 @@ from networks import (
     int_windows,
     needs_lava,
     residual_body,
+    softened,
 )
 from properties import examples
 
@@ -171,10 +172,22 @@ def graphs(draw):
 
 
 @examples(80, **QUICK)
-@given(network=graphs())
-def test_every_graph_is_read_back_bit_by_bit(tmp_path, network):
+@given(network=graphs(), soft=st.booleans(), seed=st.integers(0, 10**6))
+def test_every_graph_is_read_back_bit_by_bit(tmp_path, network, soft, seed):
+    network = softened(network, seed) if soft else network
     write_netx(network, tmp_path / "a.net")
     assert same_records(network, read_netx(tmp_path / "a.net"))
+
+
+@pytest.mark.parametrize("per_neuron", [False, True])
+def test_soft_resets_are_an_extension_that_lava_dl_cannot_mistake_for_its_own(tmp_path, per_neuron):
+    network = softened(int_chain(5, per_neuron=per_neuron), 5)
+    write_netx(network, tmp_path / "a.net")
+    assert same_records(network, read_netx(tmp_path / "a.net"))
+    assert not stock_reader_loads(network)
+    with h5py.File(tmp_path / "a.net") as file:
+        assert file["layer/1/type"][()].decode() == "concat"  # which lava-dl's reader rejects
+        assert file["layer/1/neuron/type"][()].decode() == "CUBA_SUBTRACT"
 
 
 @pytest.mark.parametrize("network", [int_chain(), int_residual()])

@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given, strategies as st
 from networks import (
     LEAKING,
+    RESETS,
+    SOFT,
     inputs_for,
     int_chain,
     int_residual,
     int_windows,
+    softened,
     spiking_network,
 )
 from nir_euler import euler
@@ -26,7 +29,7 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.nir import DT, constants, read_folded, read_nir, to_nir, write_nir
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.ir import Conv2d, Dense, FloatLif, FloatReadout, as_steps
+from mpbn_deploy.ir import Conv2d, Dense, FloatLif, FloatReadout, as_steps, neuron_subtrahend
 
 
 def folded_network(seed=0, **options):
@@ -152,6 +155,9 @@ def test_a_portable_network_reads_back_with_thresholds_of_one(tmp_path):
         int_windows(),
         int_chain(**LEAKING),
         int_chain(decay_voltage=4096),
+        softened(int_chain(1), 1),
+        softened(int_residual(3, delay=2), 3),
+        softened(int_chain(per_neuron=False), 2),
     ],
 )
 def test_integer_networks_come_back_bit_by_bit(network, tmp_path):
@@ -171,6 +177,43 @@ def test_round_trip_of_a_trained_network(path, tmp_path):
         if isinstance(before.neuron, FloatLif):
             assert before.neuron.leak == after.neuron.leak
             np.testing.assert_allclose(before.neuron.threshold, after.neuron.threshold, rtol=1e-6)
+
+
+@pytest.mark.parametrize("leak", [0.25, 1.0])
+@pytest.mark.parametrize("resets", RESETS[1:])
+def test_soft_resets_are_in_our_metadata_and_come_back(resets, leak, tmp_path):
+    """NIR's nodes do not say how a neuron resets; a version of their own keeps older readers away."""
+    folded = folded_network(1, resets=resets, leak=leak)
+    write_nir(folded, tmp_path / "a.nir")
+    once = read_nir(tmp_path / "a.nir")
+    for before, after in zip(folded.layers, once.layers, strict=True):
+        assert type(before.neuron) is type(after.neuron)
+        expected, found = neuron_subtrahend(before.neuron), neuron_subtrahend(after.neuron)
+        assert (expected is None) == (found is None)
+        assert expected is None or np.array_equal(expected, found)
+    write_nir(once, tmp_path / "b.nir")
+    assert same_records(once, read_nir(tmp_path / "b.nir"))
+    with h5py.File(tmp_path / "a.nir") as file:
+        stored = json.loads(file["node/metadata/mpbn_deploy"][()])
+    assert stored["version"] == 3 and len(stored["subtrahends"]) == resets.count("subtract")
+    with pytest.raises(FormatError, match=r"lif\d: a soft reset; most readers reset to zero"):
+        write_nir(folded, tmp_path / "c.nir", dialect="portable")
+
+
+@pytest.mark.parametrize(
+    ("subtrahends", "message"),
+    [
+        ({"lif1": [1.0, 2.0]}, "lif1: subtrahend has shape"),
+        ({"lif1": "much"}, "'mpbn_deploy' is damaged"),
+        ({"lif1": [[[1.0]], [[1.0, 2.0]]]}, "'mpbn_deploy' is damaged"),
+        ({"lif2": [float("nan")] * 6}, "lif2: subtrahends hold NaN"),
+        (5, "'mpbn_deploy' is damaged"),
+    ],
+)
+def test_damaged_subtrahends(subtrahends, message, tmp_path):
+    write_nir(folded_network(resets=SOFT), tmp_path / "a.nir")
+    with pytest.raises(FormatError, match=message):
+        read_nir(with_metadata(tmp_path / "a.nir", lambda told: told.update(subtrahends=subtrahends)))
 
 
 def test_same_network_same_bytes(path, tmp_path):
@@ -380,7 +423,7 @@ def with_metadata(path, change):
     [
         (lambda told: told.pop("kernels"), "'mpbn_deploy' is damaged"),
         (lambda told: told.update(dt=-1), "'mpbn_deploy' is damaged"),
-        (lambda told: told.update(version=1), "has version 1; version 2 is allowed"),
+        (lambda told: told.update(version=1), "has version 1; versions 2 and 3 are allowed"),
         (
             lambda told: told.update(constants=["nobody"]),
             "node 'nobody': the metadata lists it as a neuron",

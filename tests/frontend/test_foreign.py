@@ -93,11 +93,26 @@ def test_snntorch_leaky(snntorch, threshold, reset_delay):
 
 
 @pytest.mark.interop
-def test_snntorch_thresholds_per_feature(snntorch):
+@pytest.mark.parametrize("mechanism", ["subtract", "none"])
+@pytest.mark.parametrize("threshold", [0.5, 0.75])
+@pytest.mark.parametrize("beta", [0.25, 0.5, 1.0])
+def test_snntorch_leaky_that_subtracts_or_never_resets(snntorch, mechanism, threshold, beta):
+    """subtract is its default: one step later and without the leak"""
+    from snntorch import utils
+
+    options = {"init_hidden": True, "reset_mechanism": mechanism}
+    assert_fires_alike(
+        body_of(lambda: snntorch.Leaky(beta=beta, threshold=threshold, **options)), utils.reset
+    )
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("mechanism", ["zero", "subtract"])
+def test_snntorch_thresholds_per_feature(snntorch, mechanism):
     from snntorch import utils
 
     thresholds = torch.tensor([0.5, 1.0, 1.5, 2.0, 0.75])
-    options = {"init_hidden": True, "reset_mechanism": "zero"}
+    options = {"init_hidden": True, "reset_mechanism": mechanism}
     body = body_of(lambda: snntorch.Leaky(beta=0.5, threshold=1.0, **options))
     body[5] = snntorch.Leaky(beta=0.5, threshold=thresholds, **options).double()
     assert_fires_alike(body, utils.reset)
@@ -110,16 +125,22 @@ def spikingjelly_reset(body):
 
 
 @pytest.mark.interop
+@pytest.mark.parametrize("v_reset", [0.0, None])
 @pytest.mark.parametrize("decay_input", [True, False])
-def test_spikingjelly_lif(neuron, decay_input):
-    make = lambda: neuron.LIFNode(tau=2.0, decay_input=decay_input, v_threshold=0.75)  # noqa: E731
+def test_spikingjelly_lif(neuron, decay_input, v_reset):
+    """v_reset=None subtracts the threshold."""
+
+    def make():
+        return neuron.LIFNode(tau=2.0, decay_input=decay_input, v_threshold=0.75, v_reset=v_reset)
+
     assert_fires_alike(body_of(make), spikingjelly_reset)
 
 
 @pytest.mark.interop
-def test_spikingjelly_if_and_parametric(neuron):
-    assert_fires_alike(body_of(lambda: neuron.IFNode(v_threshold=1.5)), spikingjelly_reset)
-    parametric = body_of(lambda: neuron.ParametricLIFNode(init_tau=2.0, v_threshold=0.75))
+@pytest.mark.parametrize("v_reset", [0.0, None])
+def test_spikingjelly_if_and_parametric(neuron, v_reset):
+    assert_fires_alike(body_of(lambda: neuron.IFNode(v_threshold=1.5, v_reset=v_reset)), spikingjelly_reset)
+    parametric = body_of(lambda: neuron.ParametricLIFNode(init_tau=2.0, v_threshold=0.75, v_reset=v_reset))
     assert_fires_alike(parametric, spikingjelly_reset)
 
 
@@ -128,7 +149,9 @@ def test_spikingjelly_if_and_parametric(neuron):
     ("options", "message"),
     [
         ({"init_hidden": False}, r'^layer "1" \(Leaky\): returns its state'),
-        ({"reset_mechanism": "subtract"}, "reset by 'subtract'"),
+        ({"reset_mechanism": "subtract", "reset_delay": False}, "fires at twice the threshold"),
+        ({"reset_mechanism": "subtract", "beta": 0.0}, "subtracts with a beta of 0"),
+        ({"reset_mechanism": "subtract", "threshold": -0.1}, "subtracts negative thresholds"),
         ({"graded_spikes_factor": 2.0}, "graded spikes"),
         ({"beta": torch.tensor([0.1, 0.2])}, "2 values of beta"),
         ({"threshold": -0.1, "reset_delay": False}, "negative thresholds"),
@@ -144,8 +167,7 @@ def test_snntorch_neurons_without_an_exact_translation(snntorch, options, messag
 @pytest.mark.interop
 def test_spikingjelly_neurons_without_an_exact_translation(neuron):
     for made, message in (
-        (neuron.LIFNode(v_reset=None), r'^layer "1" \(LIFNode\): reset by subtraction'),
-        (neuron.IFNode(v_reset=0.1), "resets to 0.1"),
+        (neuron.IFNode(v_reset=0.1), r'^layer "1" \(IFNode\): resets to 0.1'),
         (neuron.MPBNLIFNode(out_features=2), "carries the normalized membrane"),
     ):
         with pytest.raises(FrontendError, match=message):

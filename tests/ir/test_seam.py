@@ -16,9 +16,12 @@ import pytest
 import mpbn_deploy
 
 PACKAGE = Path(mpbn_deploy.__file__).parent
-KINDS = {"Lif", "Readout", "FloatLif", "FloatReadout"}
+KINDS = {"Lif", "SoftLif", "Readout", "FloatLif", "FloatSoftLif", "FloatReadout"}
 UNIONS = {
-    "ir/neurons.py": (("Neuron = Lif | Readout", "Odd"), ("FloatNeuron = FloatLif | FloatReadout", "Odd")),
+    "ir/neurons.py": (
+        ("Neuron = Lif | SoftLif | Readout", "Odd"),
+        ("FloatNeuron = FloatLif | FloatSoftLif | FloatReadout", "Odd"),
+    ),
     "ir/trained.py": (("MaxPool | Add | Spike", "Strange"),),
 }
 

@@ -24,6 +24,13 @@ def test_the_neuron_is_that_of_the_paper():
     assert run_lif(LIF(1, mpbn="none"), [0.5, 0.376, 0.5]) == [0, 1, 0]
 
 
+def test_a_soft_reset_subtracts_the_threshold():
+    """1.5 fires and leaves 1; a quarter of it, with 0.5, fires and leaves 0.25"""
+    assert run_lif(LIF(1, mpbn="none", reset="subtract"), [1.5, 0.5, 0.43]) == [1, 1, 0]
+    assert run_lif(LIF(1, mpbn="none", reset="subtract"), [1.5, 0.5, 0.44]) == [1, 1, 1]
+    assert "reset='subtract'" in repr(LIF(1, reset="subtract"))
+
+
 def test_mpbn_normalizes_a_copy_of_the_membrane():
     lif = LIF(1).eval()
     norm = lif.mpbn.bn
@@ -80,7 +87,7 @@ def plain_loop(lif, x):
         normalized = plain_norm(lif.mpbn, membrane) if lif.mpbn else membrane
         soft = soft_spike(normalized, lif.surrogate)
         spike = ((normalized > lif.threshold).to(x.dtype) - soft).detach() + soft
-        membrane = membrane * (1 - spike)
+        membrane = membrane - spike * lif.threshold if lif.reset == "subtract" else membrane * (1 - spike)
         spikes.append(spike)
     return torch.cat(spikes)
 
@@ -120,11 +127,12 @@ def outcome(lif, function, x, weights):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("surrogate", ["rectangle", "tanh"])
+@pytest.mark.parametrize("reset", ["zero", "subtract"])
 @pytest.mark.parametrize("kind", ["channel", "element", "none"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_the_scan_is_the_plain_loop(shape, kind, surrogate, layout, training):
+def test_the_scan_is_the_plain_loop(shape, kind, reset, surrogate, layout, training):
     torch.manual_seed(0)
-    lif = make_lif(shape, mpbn=kind, surrogate=surrogate).train(training)
+    lif = make_lif(shape, mpbn=kind, surrogate=surrogate, reset=reset).train(training)
     x, weights = torch.randn(2, 3 * 7, *shape, dtype=torch.float64)
     if len(shape) == 3:
         x = x.contiguous(memory_format=layout)
@@ -197,7 +205,7 @@ def test_a_sample_of_another_shape_is_refused(kind):
         lif(torch.zeros(2, 2, 4, 4))
 
 
-@pytest.mark.parametrize("option", ["mpbn", "mpbn_gain", "surrogate"])
+@pytest.mark.parametrize("option", ["mpbn", "mpbn_gain", "surrogate", "reset"])
 def test_unknown_words_are_refused(option):
     with pytest.raises(OptionError, match=r"no .* 'wrong'"):
         LIF(1, **{option: "wrong"})

@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from networks import (
+    RESETS,
+    SOFT,
     Residual,
     assert_same_trace,
     enlivened,
@@ -18,7 +20,7 @@ from properties import examples
 from torch import nn
 
 from mpbn_deploy.base import OptionError, QuantizeError
-from mpbn_deploy.execute.emulator import emulate
+from mpbn_deploy.execute.emulator import emulate, peaks
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
@@ -32,10 +34,12 @@ from mpbn_deploy.ir import (
     FloatLif,
     FoldedNetwork,
     Input,
-    Lif,
     Population,
     apply_synapse,
     bounds,
+    neuron_subtrahend,
+    neuron_threshold,
+    soft_reset,
 )
 from mpbn_deploy.ir.intervals import synapse_interval
 from mpbn_deploy.quantize import quantize
@@ -63,17 +67,17 @@ def layer(weight, threshold, bias=None, maximum=1, timesteps=2, leak=0.25, curre
 
 
 @examples(30)
-@given(seed=st.integers(0, 2**31), bits=st.integers(2, 8))
-def test_everything_is_in_format_and_no_state_can_overflow(seed, bits):
-    network = quantize(folded_network(seed), LOIHI2, weight_bits=bits).network
+@given(seed=st.integers(0, 2**31), bits=st.integers(2, 8), resets=st.sampled_from(RESETS))
+def test_everything_is_in_format_and_no_state_can_overflow(seed, bits, resets):
+    network = quantize(folded_network(seed, resets=resets), LOIHI2, weight_bits=bits).network
     assert all(bound.magnitude <= STATE_LIMIT for bound in bounds(network).values())
     for connection in network.connections:
         assert weight_bits(connection.synapse.weight) <= bits
         assert np.abs(connection.synapse.weight).max() <= 127
     for population in network.populations[1:]:
         assert np.abs(population.neuron.bias).max() <= 4095
-        if isinstance(population.neuron, Lif):
-            assert np.abs(population.neuron.threshold).max() <= 131071
+        for values in (neuron_threshold(population.neuron), neuron_subtrahend(population.neuron)):
+            assert values is None or np.abs(values).max() <= 131071
 
 
 def test_integers_are_the_rounded_reals_and_thresholds_round_down():
@@ -279,9 +283,9 @@ def test_bounds_count_each_window_for_its_own_neurons():
 
 
 @examples(20)
-@given(seed=st.integers(0, 2**31))
-def test_no_voltage_is_ever_outside_its_bound(seed):
-    network = quantize(folded_network(seed, timesteps=5), LOIHI2).network
+@given(seed=st.integers(0, 2**31), resets=st.sampled_from(RESETS), leak=st.sampled_from([0.25, 1.0]))
+def test_no_voltage_is_ever_outside_its_bound(seed, resets, leak):
+    network = quantize(folded_network(seed, timesteps=5, resets=resets, leak=leak), LOIHI2).network
     result = simulate(network, inputs_for(network, samples=10, seed=seed, steps=True))
     for name, bound in bounds(network).items():
         low, high = bound.voltage
@@ -334,6 +338,106 @@ def test_currents_that_leak_fit_and_fire_as_in_float(seed, current_leak):
     assert_same_trace(simulate(folded, inputs), emulate(folded, inputs))
     agreement = np.mean(simulate(folded, inputs).spikes["layer"] == simulate(network, inputs).spikes["layer"])
     assert agreement > 0.95
+
+
+# ---- soft resets --------------------------------------------------------------------------------
+
+
+def soft_layer(weight, threshold, subtrahend, **options):
+    """One dense layer of float neurons with a soft reset."""
+    folded = layer(weight, threshold, **options)
+    hard = folded.layers[0]
+    soft = hard.with_neuron(soft_reset(hard.neuron, np.atleast_1d(subtrahend).astype(float)))
+    return replace(folded, populations=(folded.input, soft))
+
+
+@examples(25)
+@given(seed=st.integers(0, 10**6), leak=st.sampled_from((0.0, 0.5, 1.0)))
+def test_soft_resets_that_need_no_rounding_fire_as_in_float(seed, leak):
+    """Whole weights and subtrahends; the largest weight makes every scale one."""
+    generator = np.random.default_rng(seed)
+    weight = generator.integers(-127, 128, size=(6, 4))
+    weight[:, 0] = 127
+    threshold, subtrahend = generator.integers(-50, 120, size=6) + 0.4, generator.integers(-90, 200, size=6)
+    folded = soft_layer(weight, threshold, subtrahend, timesteps=5, leak=leak)
+    network = quantize(folded, LOIHI2).network
+    np.testing.assert_array_equal(network.scales["layer"], 1)
+    np.testing.assert_array_equal(network.layers[0].neuron.subtrahend, subtrahend)
+    assert all(bound.fits for bound in bounds(network).values())
+    inputs = generator.integers(0, 2, size=(8, 5, 4))
+    real, integer = (simulate(each, inputs).spikes["layer"] for each in (folded, network))
+    if leak != 0.5:  # a half is truncated
+        np.testing.assert_array_equal(real, integer)
+    assert np.mean(real == integer) > 0.95
+
+
+def test_neurons_that_subtract_their_threshold_still_do_as_integers():
+    """Some chips can subtract nothing else; other subtrahends are rounded to the nearest."""
+    folded = soft_layer(np.array([[1.0], [1.0], [1.0]]), [0.77, 0.77, 0.77], [0.77, 0.7701, -0.77])
+    neuron = quantize(folded, LOIHI2).network.layers[0].neuron
+    assert (127 * 0.77 - 97) > 0.5  # so that rounding down and rounding to the nearest differ
+    assert neuron.threshold.tolist() == [97, 97, 97]
+    assert neuron.subtrahend.tolist() == [97, 98, -98]
+
+
+def test_more_time_steps_lower_the_scale_of_a_neuron_that_climbs():
+    """Without a leak, it gains more in each step than a spike subtracts."""
+    scales = []
+    for timesteps in (4, 400):
+        folded = soft_layer(np.full((1, 9), 20.0), 50.0, 50.0, maximum=9, timesteps=timesteps, leak=1.0)
+        quantized = quantize(folded, LOIHI2)
+        scales.append(quantized.network.scales["layer"].item())
+        bound = bounds(quantized.network)["layer"]
+        reached = peaks(quantized.network, np.full((1, 9), 9))["layer"].item()
+        assert bound.fits and bound.voltage[1] >= reached > 0.9 * bound.voltage[1]
+    assert scales[1] < 0.1 * scales[0]
+    assert quantized.costs[0].to_json()["channels_limited_by"]["state"] == 1
+
+
+def test_a_subtrahend_beyond_the_format_lowers_the_scale():
+    quantized = quantize(soft_layer([[1.0]], 0.5, 5000.0, timesteps=1), LOIHI2)
+    assert quantized.network.layers[0].neuron.subtrahend.item() <= 131071
+    limited = quantized.costs[0].to_json()["channels_limited_by"]
+    assert limited["subtrahend"] + limited["state"] == 1
+
+
+@pytest.mark.parametrize("leak", [0.25, 1.0])
+@pytest.mark.parametrize("threshold", [-np.inf, np.inf, 1e9])
+def test_soft_neurons_that_are_constant_stay_constant(threshold, leak):
+    folded = soft_layer([[3.0, -2.0]], threshold, 5.0, timesteps=60, leak=leak)
+    network = quantize(folded, LOIHI2).network
+    assert bounds(network)["layer"].fits
+    spikes = simulate(network, np.array([[1, 0], [0, 1], [0, 0]])).spikes["layer"]
+    assert spikes.all() if threshold < 0 else not spikes.any()
+
+
+def test_a_soft_neuron_that_fires_once_from_zero_is_not_constant():
+    """A bias above the threshold fires in every step after a reset to zero, but not after a subtraction."""
+    folded = soft_layer([[0.25]], 1.0, 8.0, bias=2.0, timesteps=4, leak=1.0)
+    network = quantize(folded, LOIHI2).network
+    inputs = np.array([[0], [1]])
+    real, integer = (simulate(each, inputs).spikes["layer"] for each in (folded, network))
+    assert 0 < real.mean() < 1
+    np.testing.assert_array_equal(real, integer)
+
+
+@pytest.mark.parametrize("target", ["loihi2", "loihi1"])
+def test_calibration_of_soft_resets(target):
+    """Loihi 1 has positive thresholds, few per core: biases take over the rest."""
+    profile = load_profile(target)
+    folded = folded_network(2, resets=SOFT, timesteps=4)
+    inputs = inputs_for(folded, samples=48)
+    wanted = simulate(folded, inputs).spikes
+    flips = []
+    for network in (
+        quantize(folded, profile, weight_bits=4).network,
+        quantize(folded, profile, inputs, weight_bits=4).network,
+    ):
+        found = simulate(network, inputs)
+        assert_same_trace(found, emulate(network, inputs))
+        assert all(bound.fits for bound in bounds(network).values())
+        flips.append(sum(int((found.spikes[name] != wanted[name]).sum()) for name in ("lif1", "lif2")))
+    assert flips[1] < flips[0]
 
 
 def test_calibration_counts_what_a_current_keeps():

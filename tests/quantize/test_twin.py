@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from networks import Residual, conv_body, enlivened, inputs_for, needs_lava, spiking_network
+from networks import RESETS, Residual, conv_body, enlivened, inputs_for, needs_lava, spiking_network
 from properties import examples
 from torch import nn
 
@@ -23,11 +23,11 @@ from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import weight_bits
-from mpbn_deploy.ir import InputFormat, Lif, Readout, bounds, real_network, scaled
+from mpbn_deploy.ir import InputFormat, Lif, Readout, bounds, fires, real_network, scaled
 from mpbn_deploy.nn import ModelCard, SpikingNetwork
 from mpbn_deploy.quantize import QUANTIZED, Formats, QuantizedBody, QuantizedNeurons, quantize
 from mpbn_deploy.quantize.structure import describe_structure, read_structure
-from mpbn_deploy.quantize.twin import _Scan, _Spec
+from mpbn_deploy.quantize.twin import ScanRule, _Scan
 from mpbn_deploy.train import Training, evaluate, quantized_twin, train
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 
@@ -57,7 +57,7 @@ def spikes_of(model, inputs):
     found = {}
 
     def keep(module, given, sent):
-        if isinstance(module.neuron, Lif):
+        if fires(module.neuron):
             steps = sent.detach().view(model.timesteps, -1, *sent.shape[1:]).transpose(0, 1)
             found[module.population.name] = steps.numpy().astype(bool)
 
@@ -77,9 +77,14 @@ def stir(model, seed=0, amount=0.05):
 
 
 @examples(15)
-@given(seed=st.integers(0, 10**6), bits=st.integers(2, 8), steps=st.integers(1, 5))
-def test_the_forward_pass_is_the_integer_network(seed, bits, steps):
-    folded = fold(trace(spiking_network(seed, timesteps=steps)))
+@given(
+    seed=st.integers(0, 10**6),
+    bits=st.integers(2, 8),
+    steps=st.integers(1, 5),
+    resets=st.sampled_from(RESETS),
+)
+def test_the_forward_pass_is_the_integer_network(seed, bits, steps, resets):
+    folded = fold(trace(spiking_network(seed, timesteps=steps, resets=resets)))
     _, model, inputs = twin_of(folded, bits)
     stir(model, seed)
     model.body.prevent_overflow(steps)
@@ -121,8 +126,9 @@ def test_lava_fires_what_was_trained():
         np.testing.assert_array_equal(found, got.spikes[name])
 
 
-def test_the_twin_begins_as_the_quantized_network():
-    folded = fold(trace(spiking_network(1)))
+@pytest.mark.parametrize("resets", RESETS)
+def test_the_twin_begins_as_the_quantized_network(resets):
+    folded = fold(trace(spiking_network(1, resets=resets)))
     network, model, _ = twin_of(folded, 4)
     begun = model.body.to_integers(network.timesteps)
     for ours, theirs in zip(begun.connections, network.connections, strict=True):
@@ -142,7 +148,8 @@ def test_truncated_decay_is_that_of_the_reference(decay):
     np.testing.assert_array_equal(found, Truncation(amount=decay)(states))
 
 
-def test_gradients_of_the_scan_are_those_that_its_docstring_says():
+@pytest.mark.parametrize("soft", [False, True])
+def test_gradients_of_the_scan_are_those_that_its_docstring_says(soft):
     """Against autograd through the same equations, with the slope as a straight-through function."""
     torch.manual_seed(0)
     steps, decay = 3, 3072
@@ -151,8 +158,9 @@ def test_gradients_of_the_scan_are_those_that_its_docstring_says():
     threshold = torch.randint(0, 200, (5,)).double().requires_grad_()
     width = torch.full((5,), 300.0, dtype=torch.float64)
     weights = torch.randn(steps * 4, 5, dtype=torch.float64)
-    spec = _Spec(timesteps=steps, decay=decay, width=width)
-    spikes = _Scan.apply(current, bias, threshold, spec)
+    subtrahend = 120 * torch.randn(5, dtype=torch.float64) if soft else None
+    rule = ScanRule(timesteps=steps, decay=decay, subtrahend=subtrahend)
+    spikes = _Scan.apply(current, bias, threshold, rule, width)
     found = torch.autograd.grad((spikes * weights).sum(), (current, bias, threshold))
     reset, all_spikes = torch.zeros(4, 5, dtype=torch.float64), []
     for now in current.chunk(steps):
@@ -161,14 +169,14 @@ def test_gradients_of_the_scan_are_those_that_its_docstring_says():
         voltage = kept + now + bias
         slope = (voltage - threshold) / width
         near = slope.detach().abs() < 0.5
-        soft = torch.where(near, slope, slope.detach())
-        spike = soft + ((voltage > threshold).double() - soft).detach()
-        reset = voltage * (1 - spike)
+        ramp = torch.where(near, slope, slope.detach())
+        spike = ramp + ((voltage > threshold).double() - ramp).detach()
+        reset = voltage - spike * subtrahend if soft else voltage * (1 - spike)
         all_spikes.append(spike)
     expected = torch.autograd.grad((torch.cat(all_spikes) * weights).sum(), (current, bias, threshold))
     assert all(gradient.abs().sum() > 0 for gradient in expected)
     for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
 def test_settling_brings_states_back_under_their_bound():
@@ -185,8 +193,9 @@ def test_settling_brings_states_back_under_their_bound():
     assert all(bound.fits for bound in bounds(model.body.to_integers(folded.timesteps)).values())
 
 
-def test_checkpoints_keep_every_integer(tmp_path):
-    folded = fold(trace(spiking_network(5)))
+@pytest.mark.parametrize("resets", RESETS)
+def test_checkpoints_keep_every_integer(tmp_path, resets):
+    folded = fold(trace(spiking_network(5, resets=resets)))
     _, model, _ = twin_of(folded, 4)
     stir(model)
     save_model(tmp_path / "model.pt", model)
@@ -195,8 +204,18 @@ def test_checkpoints_keep_every_integer(tmp_path):
     assert same_records(read.body.to_integers(steps), model.body.to_integers(steps))
 
 
-def test_structures_are_read_as_they_were_written():
+def test_structures_without_soft_resets_are_read_as_before():
     network, _, _ = twin_of(fold(trace(spiking_network(0))), 4)
+    stored = json.loads(describe_structure(network, Formats.of(LOIHI2, 4)))
+    for population in stored["populations"]:
+        assert population.pop("subtrahend") is None
+    read, _ = read_structure(json.dumps(stored))
+    assert all(isinstance(population.neuron, Lif) for population in read.layers[:-1])
+
+
+@pytest.mark.parametrize("resets", RESETS)
+def test_structures_are_read_as_they_were_written(resets):
+    network, _, _ = twin_of(fold(trace(spiking_network(0, resets=resets))), 4)
     formats = Formats.of(LOIHI2, 4)
     read, found = read_structure(describe_structure(network, formats))
     assert same_records(found, formats)

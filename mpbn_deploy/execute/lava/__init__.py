@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     )
     from .fast_layers import Current as Current
     from .neurons import Neurons as Neurons
-    from .plans import pipeline_depths as pipeline_depths, plan_layer as plan_layer
+    from .plans import (
+        pipeline_depths as pipeline_depths,
+        plan_layer as plan_layer,
+        stock_obstacle as stock_obstacle,
+    )
     from .session import MOST_LANES as MOST_LANES, Session as Session, best_lanes as best_lanes, run as run
     from .stock_netx import run_stock_netx as run_stock_netx
 else:

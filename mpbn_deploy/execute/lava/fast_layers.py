@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from ...base import Array
-from ...ir import STATE_EXPONENT, Conv2d, Shape
+from ...ir import STATE_EXPONENT, STATE_LIMIT, Conv2d, Shape
 from .models import DelayBuffer
 from .neurons import Neurons
 from .plans import Arrival, Plan, lava_shape
@@ -135,6 +135,8 @@ class WrappingNeurons(AbstractPyLifModelFixed):  # type: ignore[misc]
         self.bias_mant, self.bias_exp = parameters["bias_mant"], np.int32(parameters["bias_exp"])
         self.scale_bias()
         self.effective_vth = np.left_shift(parameters["vth"], self.vth_shift)
+        subtrahend = plan.membrane.subtrahend
+        self.subtrahend = None if subtrahend is None else subtrahend.T
         self.act_shift = STATE_EXPONENT + plan.lowest_exponent
         self.u: Array = np.zeros(shape, np.int32)
         self.v: Array = np.zeros(shape, np.int32)
@@ -150,5 +152,9 @@ class WrappingNeurons(AbstractPyLifModelFixed):  # type: ignore[misc]
     def step(self, synapses: Array) -> Array:
         self.subthr_dynamics(activation_in=synapses)
         spikes: Array = self.v > self.effective_vth
-        self.reset_voltage(spike_vector=spikes)
+        if self.subtrahend is None:
+            self.reset_voltage(spike_vector=spikes)
+        else:
+            subtracted: Array = self.v - spikes * self.subtrahend
+            self.v[:] = np.clip(subtracted, -STATE_LIMIT, STATE_LIMIT)
         return spikes

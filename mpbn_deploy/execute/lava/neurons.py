@@ -28,11 +28,13 @@ class Neurons:
         self.voltage: Array = np.zeros(shape, kind)
         self.decay_current, self.decay_voltage = map(_in_place, (rule.decay_current, rule.decay_voltage))
         self.current: Array | None = None if self.decay_current is None else np.zeros(shape, kind)
-        self.bias: Array = np.ascontiguousarray(rule.bias.T, kind)  # per neuron, or per channel
-        threshold = rule.threshold
-        self.threshold: Array | None = None if threshold is None else np.ascontiguousarray(threshold.T, kind)
+        self.bias = _laid_out(rule.bias, kind)
+        self.threshold, self.subtrahend = (
+            None if values is None else _laid_out(values, kind)
+            for values in (rule.threshold, rule.subtrahend)
+        )
         self.divisor = rule.divisor
-        self.silence: Array | None = np.zeros(shape, np.bool_) if threshold is None else None
+        self.silence: Array | None = np.zeros(shape, np.bool_) if rule.threshold is None else None
 
     def reset(self) -> None:
         self.voltage.fill(0)
@@ -57,8 +59,16 @@ class Neurons:
         if self.silence is not None:
             return self.silence
         spikes: Array = self.voltage > self.threshold
-        self.voltage *= ~spikes  # many times faster than a masked assignment
+        if self.subtrahend is None:
+            self.voltage *= ~spikes  # many times faster than a masked assignment
+        else:
+            self.voltage -= spikes * self.subtrahend
         return spikes
+
+
+def _laid_out(values: Array, kind: type) -> Array:
+    """Return numbers per neuron, or per channel, in Lava's axes."""
+    return np.ascontiguousarray(values.T, kind)
 
 
 def _state_type(rule: Membrane) -> type:

@@ -26,6 +26,7 @@ from ...ir import (
     Decay,
     FloatLif,
     FloatReadout,
+    FloatSoftLif,
     FoldedNetwork,
     Input,
     Lif,
@@ -33,6 +34,7 @@ from ...ir import (
     Population,
     Readout,
     Shape,
+    SoftLif,
     exact_float,
     largest_sum,
     membrane,
@@ -138,7 +140,8 @@ def _proven(
 ) -> bool:
     """Return whether it is proved that no sum and no state of an integer population overflows 24 bits.
 
-    The sum of all |weight * input| and |bias| is usually small enough; if not, use `state_intervals`.
+    The sum of all |weight * input|, |bias| and |subtrahend| is usually small enough; if not, use
+    `state_intervals`.
     """
     rule = membrane(population.neuron, network.timesteps)
     lowest = min(connection.synapse.exponent for connection in entering)
@@ -152,8 +155,8 @@ def _proven(
     if max(shifted) > STATE_LIMIT:
         return False
     current = sum(shifted) * rule.unit * 2.0**lowest * _accumulated(rule.decay_current, network.timesteps)
-    bias = float(np.abs(rule.bias).max())
-    if (current + bias) * _accumulated(rule.decay_voltage, network.timesteps) <= STATE_LIMIT:
+    constant = sum(float(np.abs(v).max()) for v in (rule.bias, rule.subtrahend) if v is not None)
+    if (current + constant) * _accumulated(rule.decay_voltage, network.timesteps) <= STATE_LIMIT:
         return True
     intervals = state_intervals(network, population)
     return max(float(np.abs(side).max()) for interval in intervals for side in interval) <= STATE_LIMIT
@@ -193,12 +196,25 @@ def probed_names(network: AnyNetwork, probe: Iterable[str] | None) -> list[str]:
     return [name for name in names if name in wanted]
 
 
+def stock_obstacle(network: AnyNetwork) -> str | None:
+    """Return a feature of the network that Lava's own process models do not have; None if there is none."""
+    for population in network.layers:
+        match neuron := population.neuron:
+            case SoftLif() | FloatSoftLif():
+                return f"{population.name}: neurons with a soft reset; Lava's own LIF resets to zero"
+            case Lif() | Readout() | FloatLif() | FloatReadout():
+                pass
+            case _:
+                assert_never(neuron)
+    return None
+
+
 def message_bits(source: Source) -> int:
     """Return the bits of a graded spike; 0 for a binary one."""
     match source.neuron:
         case Input(minimum=minimum, maximum=maximum):
             return max(1, max(abs(minimum), maximum).bit_length())
-        case Lif() | Readout() | FloatLif() | FloatReadout():
+        case Lif() | SoftLif() | Readout() | FloatLif() | FloatSoftLif() | FloatReadout():
             return 0
         case _:
             assert_never(source.neuron)

@@ -18,7 +18,7 @@ from ...base import HANG_SECONDS, Array, OptionError, Progress, SimulationError,
 from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
 from ..traces import outputs_of
 from .compat import load_lava, quiet
-from .plans import pipeline_depths, probed_names
+from .plans import pipeline_depths, probed_names, stock_obstacle
 from .tapes import Tape
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ class Session:
             raise OptionError(
                 f"lanes={lanes}; give at least 1, and leave it out with stock=True, which has no lanes."
             )
+        if stock and (obstacle := stock_obstacle(network)) is not None:
+            raise SimulationError(f"{obstacle}. Run our process models, without stock.")
         self.network = network
         self.probed = probed_names(network, probe)
         self.depths = pipeline_depths(network)

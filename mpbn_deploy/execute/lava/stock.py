@@ -13,3 +13,7 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     return lava.run(
         network, inputs, probe=probe, stock=True, patience=options.patience, progress=options.progress
     )
+
+
+def obstacle(network: IntNetwork) -> str | None:
+    return lava.stock_obstacle(network)

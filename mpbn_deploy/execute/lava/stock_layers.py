@@ -22,9 +22,11 @@ from ...ir import (
     Dense,
     FloatLif,
     FloatReadout,
+    FloatSoftLif,
     Lif,
     Pair,
     Readout,
+    SoftLif,
     regroup,
     window,
 )
@@ -188,12 +190,12 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
     """Return the parameters of a population, in Lava's names and axes; Lava adds one to `du`."""
     neuron, shape = plan.population.neuron, plan.population.shape
     match neuron:
-        case Lif(threshold=threshold):
+        case Lif(threshold=threshold) | SoftLif(threshold=threshold):
             vth = to_lava(threshold, shape)
         case Readout():
             vth = np.full(lava_shape(shape), THRESHOLD_LIMIT)
-        case FloatLif() | FloatReadout():
-            raise TypeError("fixed-point models need an integer neuron, not FloatLif or FloatReadout")
+        case FloatLif() | FloatSoftLif() | FloatReadout():
+            raise TypeError(f"fixed-point models need an integer neuron, not {type(neuron).__name__}")
         case _:
             assert_never(neuron)
     bias = {"bias_mant": to_lava(neuron.bias, shape), "bias_exp": neuron.bias_exponent}

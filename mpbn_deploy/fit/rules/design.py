@@ -10,7 +10,7 @@ import numpy as np
 from ...base import Array, layer_name, record
 from ...hardware import KEYS, Allowed, HardwareProfile, Limit
 from ...hardware.place import Placement
-from ...ir import IntNetwork, IntPopulation, Lif, Population, Readout, firing
+from ...ir import FiringNeuron, IntNetwork, IntPopulation, Neuron, Population, firing
 
 Severity = Literal["error", "warning", "not checked"]
 WHOLE_NETWORK = "network"
@@ -55,13 +55,13 @@ class Design:
         """Return 'loihi1 holds at most 62 (its source)'."""
         return self.limit_text(f"at most {limit.value}", limit)
 
-    def neurons(self) -> Iterator[tuple[IntPopulation, Lif | Readout]]:
+    def neurons(self) -> Iterator[tuple[IntPopulation, Neuron]]:
         """Yield every population but the input with its neuron, of a kind that the rules know."""
         for population in self.network.layers:
             yield population, population.neuron
 
-    def spiking(self) -> Iterator[Population[Lif]]:
-        """Yield every population whose neurons have a threshold and a reset to zero."""
+    def spiking(self) -> Iterator[Population[FiringNeuron]]:
+        """Yield every population whose neurons have a threshold and a reset."""
         return firing(self.network)
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir import DECAY_ONE, Lif, Readout
+import numpy as np
+
+from ...ir import DECAY_ONE, Neuron, neuron_subtrahend
 from .design import WHOLE_NETWORK, Design, Rule, Violations, list_some, needs, rule, says
 
 
@@ -15,7 +17,7 @@ def keeps_states(design: Design) -> bool:
     return is_digital(design) and not design.profile.says("formats.membrane", 0)
 
 
-def decays(neuron: Lif | Readout) -> dict[str, int]:
+def decays(neuron: Neuron) -> dict[str, int]:
     """Return the decays by name."""
     return {"decay_current": neuron.decay_current, "decay_voltage": neuron.decay_voltage}
 
@@ -56,14 +58,51 @@ def synaptic_currents_are_supported(design: Design) -> Violations:
         yield WHOLE_NETWORK, f"{found}; {allowed}. Use neurons without synaptic currents."
 
 
+def soft_resets(design: Design) -> list[str]:
+    """Return the populations whose spikes subtract from the voltage."""
+    return [p.name for p in design.spiking() if neuron_subtrahend(p.neuron) is not None]
+
+
+def has_soft_resets(design: Design) -> bool:
+    return bool(soft_resets(design))
+
+
 @needs(applies=says("formats.reset_to_zero", 0))
 def reset_to_zero_is_supported(design: Design) -> Violations:
-    """No population spikes if the chip cannot reset to zero, as all our spiking neurons do."""
-    spiking = [population.name for population in design.spiking()]
-    if spiking:
-        found = f"spikes of {list_some(spiking)} reset the voltage to zero"
+    """No population resets to zero if the chip cannot."""
+    soft = soft_resets(design)
+    hard = [population.name for population in design.spiking() if population.name not in soft]
+    if hard:
+        found = f"spikes of {list_some(hard)} reset the voltage to zero"
         allowed = f"{design.profile.name} cannot ({design.limit('formats.reset_to_zero').source})"
-        yield WHOLE_NETWORK, f"{found}; {allowed}. Choose another target, such as loihi2."
+        advice = "Train with --reset subtract, or choose another target, such as loihi2."
+        yield WHOLE_NETWORK, f"{found}; {allowed}. {advice}"
+
+
+@needs("formats.soft_reset", applies=has_soft_resets)
+def soft_resets_are_supported(design: Design) -> Violations:
+    """No population has a soft reset if the chip has none."""
+    limit = design.limit("formats.soft_reset")
+    if limit.value == 0:
+        found = f"spikes of {list_some(soft_resets(design))} subtract from the voltage"
+        allowed = f"{design.profile.name} has no soft reset ({limit.source})"
+        yield WHOLE_NETWORK, f"{found}; {allowed}. Train with --reset zero, or choose another target."
+
+
+@needs("formats.subtrahend", applies=has_soft_resets)
+def subtrahends_are_thresholds(design: Design) -> Violations:
+    """|subtrahend - threshold| <= 1 if the chip subtracts the threshold; 1, because it may fire at v >= t"""
+    limit = design.limit("formats.subtrahend")
+    for population in design.spiking() if limit.value == 0 else ():
+        subtrahend, threshold = neuron_subtrahend(population.neuron), population.neuron.threshold
+        if subtrahend is None:
+            continue
+        other = np.abs(np.broadcast_to(subtrahend - threshold, population.shape)) > 1
+        if other.any():
+            found = f"{int(other.sum())} of {other.size} neurons subtract another number than their threshold"
+            allowed = f"{design.profile.name} subtracts the threshold ({limit.source})"
+            advice = "Train with --mpbn none, because MPBN moves the threshold only."
+            yield population.name, f"{found}; {allowed}. {advice}"
 
 
 @needs(applies=says("formats.time_steps", 0), severity="warning")
@@ -100,6 +139,8 @@ NEURON_RULES: tuple[Rule, ...] = (
     rule(leaks_are_supported),
     rule(synaptic_currents_are_supported),
     rule(reset_to_zero_is_supported),
+    rule(soft_resets_are_supported),
+    rule(subtrahends_are_thresholds),
     rule(time_steps_are_supported),
     rule(states_are_integers),
     rule(decay_rounding_matches),

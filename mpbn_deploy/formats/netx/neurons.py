@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...base import Array
-from ...ir import DECAY_ONE, STATE_EXPONENT, THRESHOLD_LIMIT, Lif, Neuron, Readout, Shape, compact
+from ...ir import (
+    DECAY_ONE,
+    STATE_EXPONENT,
+    THRESHOLD_LIMIT,
+    FiringNeuron,
+    Lif,
+    Neuron,
+    Readout,
+    Shape,
+    SoftLif,
+    compact,
+)
 from .node import Node
 
+SOFT = "CUBA_SUBTRACT"  # the type of neurons with a soft reset, in our extension
 NEVER_FIRES = THRESHOLD_LIMIT - 1  # the largest threshold of the format
 KINDS = {
     "SDNN": "sigma-delta",
@@ -35,13 +49,13 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
     return _undeclared_readout(neuron) if never_fires and kind != "dense_rec" else neuron
 
 
-def _undeclared_readout(neuron: Lif) -> Readout:
+def _undeclared_readout(neuron: FiringNeuron) -> Readout:
     """Return the readout of a file by lava-dl, whose dense layers without neurons sum in the current."""
     by_current = (neuron.decay_current, neuron.decay_voltage) == (0, DECAY_ONE) and not neuron.bias.any()
     return _readout(neuron, *((DECAY_ONE, 0) if by_current else (neuron.decay_current, neuron.decay_voltage)))
 
 
-def _readout(neuron: Lif, decay_current: int, decay_voltage: int) -> Readout:
+def _readout(neuron: FiringNeuron, decay_current: int, decay_voltage: int) -> Readout:
     return Readout(
         bias=neuron.bias,
         bias_exponent=neuron.bias_exponent,
@@ -50,12 +64,12 @@ def _readout(neuron: Lif, decay_current: int, decay_voltage: int) -> Readout:
     )
 
 
-def _lif(layer: Node, shape: Shape) -> Lif:
+def _lif(layer: Node, shape: Shape) -> FiringNeuron:
     kind = layer.text("type")
     if "neuron" not in layer and kind in ("dense", "dense_rec"):
         layer = _with_default_neuron(layer)
     rule = layer.group("neuron")
-    if (word := rule.text("type")) not in ("CUBA", "LOIHI"):
+    if (word := rule.text("type")) not in ("CUBA", "LOIHI", SOFT):
         named = f" ({KINDS[word]})" if word in KINDS else ""
         layer.fail(f"has neurons of type {word!r}{named}; CUBA and LOIHI are supported")
     if rule.number_or("refDelay", 1) != 1:
@@ -65,13 +79,16 @@ def _lif(layer: Node, shape: Shape) -> Lif:
             layer.fail(f"has {key} {rule.number(key)}; lava-dl's reader ignores it, so only 0 is supported")
     if kind == "input":
         return _input_lif(layer, rule, shape)
-    return Lif(
-        threshold=_threshold(rule, shape),
-        bias=_bias(layer, shape),
-        bias_exponent=layer.number_or("biasExponent", STATE_EXPONENT),
-        decay_current=rule.number("iDecay"),
-        decay_voltage=rule.number("vDecay"),
-    )
+    numbers: dict[str, Any] = {
+        "threshold": _threshold(rule, shape),
+        "bias": _bias(layer, shape),
+        "bias_exponent": layer.number_or("biasExponent", STATE_EXPONENT),
+        "decay_current": rule.number("iDecay"),
+        "decay_voltage": rule.number("vDecay"),
+    }
+    if word == SOFT:
+        return SoftLif(subtrahend=rule.per_neuron("subtrahend", shape), **numbers)
+    return Lif(**numbers)
 
 
 def _input_lif(layer: Node, rule: Node, shape: Shape) -> Lif:

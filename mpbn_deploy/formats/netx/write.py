@@ -26,10 +26,11 @@ from ...ir import (
     Synapse,
     fires,
     neuron_bias,
+    neuron_subtrahend,
     neuron_threshold,
     state_intervals,
 )
-from .neurons import NEVER_FIRES
+from .neurons import NEVER_FIRES, SOFT
 from .read import CHAIN_VERSION, GRAPH_VERSION
 
 LARGEST_STOCK_DELAY = 62  # lava-dl's reader clamps larger delays
@@ -70,6 +71,8 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
     others = sorted({c.source for c in entering} - {before.name, population.name})
     if others:
         return f"a graph with skip connections (from {', '.join(others)}); netx is a chain of layers"
+    if neuron_subtrahend(population.neuron) is not None:
+        return "neurons with a soft reset; those of netx reset to zero"
     if any(c.synapse.exponent for c in entering):
         return "weights with exponents, for which netx has no key"
     if not _neurons_fit(network, population):
@@ -155,8 +158,9 @@ def _delayed_dense(parts: Sequence[tuple[Synapse, int]]) -> Tree | None:
 
 
 def _neurons_fit(network: IntNetwork, population: IntPopulation) -> bool:
-    """Whether netx can express the neurons: it has no exponents of biases and no neurons that never fire."""
-    if population.neuron.bias_exponent != STATE_EXPONENT:
+    """Whether netx has the neurons: they reset to zero, can fire, and have no exponents of biases."""
+    neuron = population.neuron
+    if neuron.bias_exponent != STATE_EXPONENT or neuron_subtrahend(neuron) is not None:
         return False
     if fires(population.neuron):
         return True
@@ -199,8 +203,12 @@ def _population_tree(population: IntPopulation) -> Tree:
 def _neuron_tree(neuron: Neuron) -> Tree:
     own = neuron_threshold(neuron)
     threshold = NEVER_FIRES if own is None else _to_netx(own)
-    fixed = {"type": "CUBA", "refDelay": np.int32(1), "gradedSpike": np.int32(0)}
+    subtrahend = neuron_subtrahend(neuron)
+    kind = "CUBA" if subtrahend is None else SOFT
+    fixed = {"type": kind, "refDelay": np.int32(1), "gradedSpike": np.int32(0)}
     rule = {"iDecay": neuron.decay_current, "vDecay": neuron.decay_voltage, "vThMant": threshold}
+    if subtrahend is not None:
+        rule["subtrahend"] = _to_netx(subtrahend)
     return fixed | {key: np.asarray(value, np.int32) for key, value in rule.items()}
 
 

@@ -30,6 +30,7 @@ from ...ir import (
     fires,
     integer_neuron,
     neuron_bias,
+    neuron_subtrahend,
     neuron_threshold,
     per_channel,
 )
@@ -38,7 +39,7 @@ from ..options import Dialect
 DT = 1e-4  # seconds per time step; snntorch supports no other
 NO_LEAK = 2.0**80  # time constant, in steps, of a neuron without a leak whose biases need v_leak
 KEY = "mpbn_deploy"
-VERSION = 2
+VERSION, SOFT_VERSION = 2, 3  # without and with soft resets, which older readers would take for hard ones
 FAITHFUL, PORTABLE = DIALECTS = get_args(Dialect)
 PORTABLE_THRESHOLD = 1.0
 
@@ -59,6 +60,7 @@ class Metadata:
     leaks: Mapping[str, tuple[float, float]]
     kernels: Mapping[str, tuple[int, int, int]]  # groups, height, width
     per_neuron: Mapping[str, tuple[bool, bool]]  # threshold, bias
+    subtrahends: Mapping[str, Array]  # of populations with a soft reset
     constants: frozenset[str] = frozenset()  # populations that replace biases
     integers: Mapping[str, Any] | None = None
 
@@ -68,16 +70,18 @@ def metadata_text(
 ) -> str:
     """Return the metadata of a network as JSON; `constants` are populations that replace biases."""
     leaking = {p.name: p.neuron for p in network.layers if not is_average(p.neuron)}
+    soft = {p.name: s.tolist() for p in network.layers if (s := neuron_subtrahend(p.neuron)) is not None}
     allowed = network.input_range
     return json.dumps(
         {
-            "version": VERSION,
+            "version": SOFT_VERSION if soft else VERSION,
             "dialect": dialect,
             "dt": DT,
             "timesteps": network.timesteps,
             "input_range": [allowed.minimum, allowed.maximum],
             "comparison": "v > v_threshold",
-            "reset": "to zero",
+            "reset": "to zero; by subtraction in the populations of `subtrahends`" if soft else "to zero",
+            **({"subtrahends": soft} if soft else {}),
             "output": _output(network.output.neuron),
             "populations": [population.name for population in network.populations],
             "connections": [list(_without_default(connection_key(c))) for c in network.connections],
@@ -157,12 +161,13 @@ def _read_key(source: Any, target: Any, delay: Any, border: Any = NO_BORDER) -> 
 def read_metadata(path: Path, metadata: Tree) -> Metadata:
     text = metadata.get(KEY)
     if text is None:
-        return Metadata(leaks={}, kernels={}, per_neuron={}, dt=_plain_dt(path, metadata))
+        return Metadata(leaks={}, kernels={}, per_neuron={}, subtrahends={}, dt=_plain_dt(path, metadata))
     try:
         entries = json.loads(text)
-        if entries["version"] != VERSION:
+        if entries["version"] not in (VERSION, SOFT_VERSION):
             raise FormatError(
-                f"{path}: metadata {KEY!r} has version {entries['version']!r}; version {VERSION} is allowed."
+                f"{path}: metadata {KEY!r} has version {entries['version']!r}; versions {VERSION} and "
+                f"{SOFT_VERSION} are allowed."
             )
         lowest, highest = map(int, entries["input_range"])
         return Metadata(
@@ -175,6 +180,10 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
             leaks={str(name): (float(a), float(b)) for name, (a, b) in entries["leaks"].items()},
             kernels={str(key): (int(a), int(b), int(c)) for key, (a, b, c) in entries["kernels"].items()},
             per_neuron={str(name): (bool(a), bool(b)) for name, (a, b) in entries["per_neuron"].items()},
+            subtrahends={
+                str(name): np.array(values, np.float64)
+                for name, values in entries.get("subtrahends", {}).items()
+            },
             constants=frozenset(map(str, entries["constants"])),
             integers=entries["integers"],
         )
@@ -225,10 +234,18 @@ def as_integers(path: Path, real: FoldedNetwork, entries: Mapping[str, Any]) -> 
 
 def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[str, Any]) -> IntPopulation:
     name, neuron, rule = population.name, population.neuron, rules[population.name]
-    threshold, exponent = neuron_threshold(neuron), int(rule["bias_exponent"])
+    exponent = int(rule["bias_exponent"])
+    threshold, subtrahend = (
+        None if values is None else _whole(path, f"{name}: {label}", values)
+        for label, values in (
+            ("threshold", neuron_threshold(neuron)),
+            ("subtrahend", neuron_subtrahend(neuron)),
+        )
+    )
     integer = integer_neuron(
         neuron,
-        threshold=None if threshold is None else _whole(path, f"{name}: threshold", threshold),
+        threshold,
+        subtrahend,
         bias=_whole(path, f"{name}: bias", neuron.bias * 2.0 ** (STATE_EXPONENT - exponent)),
         bias_exponent=exponent,
         decay_current=int(rule["decay_current"]),

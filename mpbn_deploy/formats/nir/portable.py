@@ -18,13 +18,14 @@ from ...ir import (
     Connection,
     Conv2d,
     Dense,
-    FloatLif,
+    FloatFiringNeuron,
     FloatPopulation,
     FoldedNetwork,
     Population,
     Synapse,
     compact,
     firing,
+    neuron_subtrahend,
     real_weight,
     scale_channels,
     spiking,
@@ -71,6 +72,8 @@ def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
     if (lif := spiking(population)) is not None:
         shared = any(isinstance(synapse, Conv2d) for synapse in entering)
         problems += _threshold_problems(name, middle_thresholds(network, lif), shared)
+        if neuron_subtrahend(lif.neuron) is not None:
+            problems.append(f"{name}: a soft reset; most readers reset to zero, and no node says otherwise")
         if lif.neuron.current_leak and lif.neuron.bias.any():
             problems.append(f"{name}: biases of a neuron whose current leaks; readers do not support them")
     elif not is_average(population.neuron):
@@ -121,7 +124,7 @@ def _divided(synapse: Synapse, factor: Array) -> Synapse:
 # ---- thresholds between voltages ------------------------------------------------------------------
 
 
-def middle_thresholds(network: FoldedNetwork, population: Population[FloatLif]) -> Array:
+def middle_thresholds(network: FoldedNetwork, population: Population[FloatFiringNeuron]) -> Array:
     """Return the thresholds of all neurons, midway between two grid points if voltages have a grid."""
     neuron = population.neuron
     threshold = np.broadcast_to(neuron.threshold, population.shape)
@@ -132,7 +135,7 @@ def middle_thresholds(network: FoldedNetwork, population: Population[FloatLif]) 
     return np.where(np.isfinite(threshold), (np.floor(finite / grid) + 0.5) * grid, threshold)
 
 
-def voltage_grid(network: FoldedNetwork, population: Population[FloatLif]) -> float | None:
+def voltage_grid(network: FoldedNetwork, population: Population[FloatFiringNeuron]) -> float | None:
     """grid = unit of the weights * unit of the leak ** (steps - 1), of which all voltages are multiples"""
     neuron = population.neuron
     weights = [real_weight(c.synapse) for c in network.entering(population.name)]

@@ -25,6 +25,7 @@ from ...ir import (
     Algebra,
     Connection,
     Dense,
+    FloatFiringNeuron,
     FloatLif,
     FloatNeuron,
     FloatReadout,
@@ -36,6 +37,7 @@ from ...ir import (
     Value,
     compact,
     fires,
+    soft_reset,
 )
 from .constants import always_fires, without_constants
 from .file import NirFile, Node, read_file
@@ -236,19 +238,20 @@ class _Building:
         if builds_up and constant is not None:
             self._add_constant_source(name, constant)
 
-    def _with_metadata(self, name: str, neuron: FloatLif, shape: Shape) -> FloatLif:
+    def _with_metadata(self, name: str, neuron: FloatLif, shape: Shape) -> FloatFiringNeuron:
         """Restore the properties of a neuron that only our metadata has exactly."""
         metadata = self.reading.metadata
         if metadata.dialect == PORTABLE:
             neuron = replace(neuron, threshold=np.full_like(neuron.threshold, PORTABLE_THRESHOLD))
-        if name not in metadata.per_neuron:
-            return neuron
-        threshold, bias = metadata.per_neuron[name]
-        return replace(
-            neuron,
-            threshold=spread(neuron.threshold, shape, threshold),
-            bias=spread(neuron.bias, shape, bias),
-        )
+        if name in metadata.per_neuron:
+            threshold, bias = metadata.per_neuron[name]
+            neuron = replace(
+                neuron,
+                threshold=spread(neuron.threshold, shape, threshold),
+                bias=spread(neuron.bias, shape, bias),
+            )
+        subtrahend = metadata.subtrahends.get(name)
+        return neuron if subtrahend is None else soft_reset(neuron, subtrahend)
 
     def _arriving(self, node: Node) -> Value:
         """Return the sum of the values that enter a node of neurons, in the shape of the neurons."""

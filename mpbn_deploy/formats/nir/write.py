@@ -25,9 +25,12 @@ from ...ir import (
     Connection,
     Conv2d,
     Dense,
+    FloatFiringNeuron,
     FloatLif,
+    FloatNeuron,
     FloatPopulation,
     FloatReadout,
+    FloatSoftLif,
     FoldedNetwork,
     IntNetwork,
     Shape,
@@ -216,20 +219,23 @@ def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> An
                     f"{population.name}: biases of the output differ within a channel; NIR has no such node."
                 )
             return nir.Output({"output": np.array(shape)})
-        case FloatLif(current_leak=current_leak) if current_leak > 0:
-            return _cuba_node(population.name, neuron, shape, left)
-        case FloatLif(leak=leak, threshold=threshold) if leak < 1:
-            return nir.LIF(
-                **_filled(shape, tau=DT / (1 - leak), r=1.0, v_leak=left, v_reset=0.0),
-                v_threshold=_filled(shape, v=(1 - leak) * threshold)["v"],
-            )
-        case FloatLif(threshold=threshold) if left.any():
-            scaled = {"tau": DT * NO_LEAK, "r": NO_LEAK, "v_leak": left * NO_LEAK}
-            return nir.LIF(**_filled(shape, **scaled, v_threshold=threshold, v_reset=0.0))
-        case FloatLif(threshold=threshold):
-            return nir.IF(**_filled(shape, r=1 / DT, v_threshold=threshold, v_reset=0.0))
+        case FloatLif() | FloatSoftLif():  # NIR does not say how a neuron resets: our metadata does
+            return _spiking_node(population.name, neuron, shape, left)
         case _:
             assert_never(neuron)
+
+
+def _spiking_node(name: str, neuron: FloatFiringNeuron, shape: Shape, left: Array) -> Any:
+    leak, threshold = neuron.leak, neuron.threshold
+    if neuron.current_leak > 0:
+        return _cuba_node(name, neuron, shape, left)
+    if leak < 1:
+        values = {"tau": DT / (1 - leak), "r": 1.0, "v_leak": left, "v_threshold": (1 - leak) * threshold}
+        return nir.LIF(**_filled(shape, **values, v_reset=0.0))
+    if left.any():
+        values = {"tau": DT * NO_LEAK, "r": NO_LEAK, "v_leak": left * NO_LEAK, "v_threshold": threshold}
+        return nir.LIF(**_filled(shape, **values, v_reset=0.0))
+    return nir.IF(**_filled(shape, r=1 / DT, v_threshold=threshold, v_reset=0.0))
 
 
 def _readout_node(name: str, neuron: FloatReadout, shape: Shape, left: Array, timesteps: int) -> Any:
@@ -245,12 +251,12 @@ def _divided(values: dict[str, Any], timesteps: int) -> dict[str, Any]:
     return {**values, "r": values["r"] / timesteps, "v_leak": values["v_leak"] / timesteps}
 
 
-def _cuba_node(name: str, neuron: FloatLif, shape: Shape, left: Array) -> Any:
+def _cuba_node(name: str, neuron: FloatFiringNeuron, shape: Shape, left: Array) -> Any:
     values = _cuba_values(name, neuron, left)
     return nir.CubaLIF(**_filled(shape, **values, v_threshold=neuron.threshold, v_reset=0.0))
 
 
-def _cuba_values(name: str, neuron: FloatLif | FloatReadout, left: Array) -> dict[str, Any]:
+def _cuba_values(name: str, neuron: FloatNeuron, left: Array) -> dict[str, Any]:
     if neuron.leak == 1 or neuron.current_leak == 1:
         raise FormatError(
             f"{name}: a neuron with a leaking current and no leak of its voltage, or a current that never "

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         weight_bits as weight_bits,
     )
     from .capacities import capacity as capacity
+    from .layer import core_neurons as core_neurons
     from .layer_per_core import (
         as_map as as_map,
         competing_layers as competing_layers,

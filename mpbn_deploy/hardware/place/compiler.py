@@ -48,7 +48,7 @@ def compiler_tile(cost: TileCost) -> tuple[Shape, bool]:
 
 def _divide_features(cost: TileCost) -> Shape:
     layer = cost.layer
-    size = max(layer.limits.get("neurons", layer.size), 1)
+    size = max(layer.most_neurons(layer.size), 1)
     while size > 1 and (ratio := worst_ratio(layer, cost.peak_use((min(size, layer.size),)))) > 1:
         size = max(size // ratio, 1)
     return (min(size, layer.size),)
@@ -69,7 +69,7 @@ def _tile_by_neurons(layer: Layer) -> Shape:
     """Return the largest tile within the neuron limit; columns beyond the edge of the map count, too."""
     channels, height, width = layer.shape
     widest = 2 ** (width - 1).bit_length()
-    most = layer.limits.get("neurons", channels * height * widest) // channels
+    most = layer.most_neurons(channels * height * widest) // channels
     wide = min(_power_of_two(most // height), widest)
     if wide >= min(FEWEST_COLUMNS, widest):
         return channels, height, wide
@@ -97,7 +97,7 @@ def _shrink(layer: Layer, tile: Shape, use: Use) -> Shape:
 def _widen(layer: Layer, channels: int, height: int, width: int) -> Shape:
     """Double the width, then the height, as long as the neuron limit allows."""
     _, rows, columns = layer.shape
-    most = layer.limits.get("neurons", prod(layer.shape))
+    most = layer.most_neurons(layer.size)
     while 2 * width <= 2 ** (columns - 1).bit_length() and channels * height * 2 * width <= most:
         width *= 2
     while 2 * height <= rows and channels * 2 * height * width <= most:

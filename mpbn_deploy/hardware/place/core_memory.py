@@ -19,24 +19,31 @@ from . import loihi1_kernels as loihi1, loihi2_kernels as loihi2
 from .layer import Inlet, Layer, Tiles
 from .records import WORD_RESOURCES, Tile, Use, extents
 
+INHIBITION_BITS = 8  # of the weight that subtracts, times a power of two
 MEMORY = (*WORD_RESOURCES, "axon_memory_words")  # resources that add up to total_words
 
 
 def core_use(layer: Layer, part: Tile, tiles: Tiles) -> dict[str, int]:
     """Return the use of each resource on one core, as far as the profile defines them."""
     shared = layer.shares_kernels
+    neurons = prod(extents(part))
+    # Where a soft reset takes a second neuron of the core, it inhibits the first by an axon and a synapse.
+    inhibited = neurons * (layer.core_neurons - 1)
     use = {
-        "input_axons": sum(_axons(layer, inlet, part) for inlet in layer.inlets),
+        "input_axons": sum(_axons(layer, inlet, part) for inlet in layer.inlets) + inhibited,
         "neuron_groups": len(loihi2.blocks(layer, part)) if shared else 1,
-        "neurons": prod(extents(part)),
+        "neurons": layer.core_neurons * neurons,
         "axon_map_entries": (
             loihi2.axon_map_entries(layer, part) if shared else loihi1.axon_map_entries(layer, part, tiles)
-        ),
+        )
+        + inhibited,
     }
     if "axon_memory_targets" in layer.limits:
         use["axon_memory_words"] = loihi2.axon_memory_words(layer, part, tiles)
     if layer.knows_rows:
         use["synapse_words"] = sum(_words(layer, inlet, part) for inlet in layer.inlets)
+        if inhibited:
+            use["synapse_words"] += inhibited * layer.row_words(1, INHIBITION_BITS)
         use["input_words"] = use["input_axons"] + use["synapse_words"]
         use["total_words"] = sum(use.get(resource, 0) for resource in MEMORY)
     return use

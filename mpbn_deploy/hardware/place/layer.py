@@ -6,9 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ...base import Array, record
-from ...ir import NO_BORDER, Axis, Connection, Conv2d, Dense, IntNetwork, Shape, Synapse, axes
+from ...ir import (
+    NO_BORDER,
+    Axis,
+    Connection,
+    Conv2d,
+    Dense,
+    IntNetwork,
+    Lif,
+    Neuron,
+    Readout,
+    Shape,
+    SoftLif,
+    Synapse,
+    axes,
+)
 from ..profile import HardwareProfile
 from .bits import stored_bits, words_of_row
 from .records import ROW_KEYS
@@ -51,12 +66,17 @@ class Layer:
     shape: Shape
     inlets: tuple[Inlet, ...]
     outlets: tuple[Outlet, ...]
+    core_neurons: int  # that one neuron takes
     limits: Mapping[str, int]  # of a core; keys without the prefix "core."
     index_widths: tuple[int, ...]  # supported widths of the index stored with a convolution weight
 
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    def most_neurons(self, otherwise: int) -> int:
+        """Return how many neurons of the layer a core holds; `otherwise` if there is no limit."""
+        return self.limits.get("neurons", self.core_neurons * otherwise) // self.core_neurons
 
     @property
     def shares_kernels(self) -> bool:
@@ -115,11 +135,24 @@ def build_layers(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
                 for c in joined
                 if c.source == population.name
             ),
+            core_neurons=core_neurons(population.neuron, profile),
             limits=limits,
             index_widths=widths.values if widths else (),
         )
         for population in network.layers
     ]
+
+
+def core_neurons(neuron: Neuron, profile: HardwareProfile) -> int:
+    """Return how many neurons of a core one neuron takes: more than one for soft resets on some chips."""
+    match neuron:
+        case Lif() | Readout():
+            return 1
+        case SoftLif():
+            limit = profile.limit("formats.soft_reset")
+            return 1 if limit is None else max(1, limit.value)
+        case _:
+            assert_never(neuron)
 
 
 def _axes(connection: Connection, shapes: Mapping[str, Shape]) -> tuple[Axis, ...]:

@@ -44,7 +44,7 @@ def _best_size(cost: TileCost) -> Shape:
 def _map_tiles(layer: Layer) -> Iterator[Shape]:
     """Yield the tiles of a map that satisfy the neuron limit and the lower bound."""
     least, extents = lower_bound(layer), [_equal_extents(size) for size in layer.shape]
-    most = layer.limits.get("neurons", prod(layer.shape))
+    most = layer.most_neurons(layer.size)
     if layer.shares_kernels:
         # The compiler uses powers of two even if that takes more cores; the hardware probably requires it.
         widest = (layer.shape[2] - 1).bit_length()
@@ -75,7 +75,7 @@ def lower_bound(layer: Layer) -> int:
     """
     synapses, entries, axons = _synapse_words(layer), _entries(layer), _axons_of_each_core(layer)
     needs = {
-        "neurons": (layer.size, 0),
+        "neurons": (layer.core_neurons * layer.size, 0),
         "axon_map_entries": (entries, 0),
         "input_axons": (_pixel_axons(layer), 0),
         "synapse_words": (synapses, 0),

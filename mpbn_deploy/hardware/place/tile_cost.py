@@ -44,7 +44,7 @@ class TileCost:
 
     def fits(self, tile: Shape) -> bool:
         """Return whether every core satisfies all limits."""
-        most = self.layer.limits.get("neurons", prod(tile))
+        most = self.layer.most_neurons(prod(tile))
         return prod(tile) <= most and all(worst_ratio(self.layer, use) <= 1 for use, _ in self._uses(tile))
 
     def use_of(self, part: Tile) -> Use:
