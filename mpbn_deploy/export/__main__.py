@@ -80,8 +80,8 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         "--calibration",
         metavar="NAME",
         help=f"choose the integers that change the fewest spikes on {CALIBRATION_SAMPLES} training "
-        f"samples of this data set: {', '.join(DATASETS)} (default: round to the nearest integers, "
-        "without data)",
+        f"samples of this data set: {', '.join(DATASETS)}, or your own as for --data (default: round to the "
+        "nearest integers, without data)",
     )
     group.add_argument(
         "--thresholds",

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ..base import OptionError, announce, record
 from ..checkpoint import load_model
-from ..data import DATASETS
 from ..fold import fold
 from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import in_dialect, read_folded
@@ -33,9 +32,9 @@ class ExportedModel:
 
     @property
     def trained_on(self) -> str | None:
-        """The data set named by the model's card, if it is one of DATASETS."""
+        """The data set named by the model's card."""
         name = None if self.card is None else self.card.training.get("data")
-        return name if isinstance(name, str) and name in DATASETS else None
+        return name if isinstance(name, str) else None
 
     @property
     def trained_thresholds(self) -> dict[str, float]:

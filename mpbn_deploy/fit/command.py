@@ -74,6 +74,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
             tiling=options.tiling,
             first_layer=options.first_layer,
             samples=samples,
+            data=options.data,
             data_dir=options.data_dir,
             file_options=_file_options(options),
         )

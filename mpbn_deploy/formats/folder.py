@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import FormatError, OptionError, json_text, record
-from ..data import Samples, choose_samples
+from ..data import RANDOM, Samples, choose_samples, data_named_by_file
 from ..ir import FoldedNetwork, IntNetwork
 from .netx import read_netx
 from .nir import read_folded
@@ -71,7 +71,10 @@ class ExportFolder:
 
     def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
         """Return `count` test samples (None: all) of a data set, by default the one used in training."""
-        return choose_samples(self.network, count, data or self.manifest["data"], data_dir)
+        recorded = self.manifest["data"]
+        if data is None and recorded != RANDOM:
+            data = data_named_by_file(recorded, None)
+        return choose_samples(self.network, count, data or RANDOM, data_dir)
 
 
 @record
