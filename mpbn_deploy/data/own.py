@@ -13,6 +13,7 @@ inputs_train; x, images, frames and data mean inputs; labels, y and targets mean
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os.path import exists  # of a name too long for a file, it is False
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class OwnData:
     parts: Mapping[str, Part]
     facts: Facts
 
-    def part(self, wanted: str) -> Part:
+    def part(self, wanted: str, *, quiet: bool = False) -> Part:
         """Return the samples to train or to test with; samples with labels that are not divided are split."""
         if wanted in self.parts:
             return self.parts[wanted]
@@ -77,20 +78,27 @@ class OwnData:
         whole = self.parts[""]
         if whole.labels is None:
             return whole
+        if len(whole.inputs) < 2:
+            raise DataError(f"{self.name}: one sample cannot be split into training and test samples.")
         order = np.random.default_rng(SPLIT_SEED).permutation(len(whole.inputs))
         count = max(1, round(TEST_FRACTION * len(order)))
-        announce(
-            f"note: {self.name} has no test part; {len(order) - count} samples are for training, {count} for "
-            f"tests (seed {SPLIT_SEED}). For a split of your own, save train_inputs, train_labels, "
-            "test_inputs and test_labels."
-        )
+        if not quiet:
+            announce(_split_note(self.name, len(order) - count, count))
         chosen = order[:count] if wanted == "test" else order[count:]
         return Part(inputs=whole.inputs[chosen], labels=whole.labels[chosen])
 
 
+def _split_note(name: str, train: int, test: int) -> str:
+    return (
+        f"note: {name} has no test part; {train} samples are for training, {test} for tests "
+        f"(seed {SPLIT_SEED}). For a split of your own, save train_inputs, train_labels, test_inputs and "
+        "test_labels."
+    )
+
+
 def is_own(name: str) -> bool:
     """Return whether a name of --data means a file, a folder or a function of the user."""
-    return ":" in name or "/" in name or Path(name).suffix in FILES or Path(name).exists()
+    return ":" in name or "/" in name or Path(name).suffix in FILES or exists(name)
 
 
 def dataset_name(name: str) -> str:
@@ -126,7 +134,7 @@ def read_own(name: str, folder: Path | None = None) -> OwnData:
 
 def _named_arrays(name: str, folder: Path | None) -> Mapping[str, Any]:
     path = Path(name)
-    if ":" in name and not path.exists():
+    if ":" in name and not exists(name):
         return call_function(name, folder)
     if folder is not None:
         raise OptionError(f"{name}: your own file or folder; drop --data-dir.")
@@ -136,7 +144,7 @@ def _named_arrays(name: str, folder: Path | None) -> Mapping[str, Any]:
         return read_npz(path)
     if path.suffix == ".npy":
         return {"inputs": read_npy(path)}
-    if not path.exists():
+    if not exists(name):
         raise DataError(f"{name}: no such file or folder. Your own data can be {OWN_DATA}.")
     raise DataError(f"{name}: not a file of data that is read here. Your own data can be {OWN_DATA}.")
 
@@ -247,7 +255,7 @@ def _facts(name: str, found: Mapping[str, Any]) -> Facts:
 
 def as_dataset(own: OwnData) -> DataSet:
     """Return own data as a data set to train with: ordered axes, labels, classes, range, normalization."""
-    parts = {"train": own.part("train"), "test": own.part("test")}
+    parts = {"train": own.part("train"), "test": own.part("test", quiet=True)}
     for part, found in parts.items():
         if found.labels is None:
             raise DataError(

@@ -26,6 +26,10 @@ class Samples:
     labels: Array | None
     test: Split | None
 
+    @property
+    def random(self) -> bool:
+        return self.name == RANDOM
+
 
 def choose_samples(
     network: IntNetwork | FoldedNetwork, count: int | None, data: str | None, data_dir: Path | None

@@ -94,7 +94,7 @@ def export(
         _write_networks(staging, exported, quantized, options)
         verified = _verify(staging, exported, quantized, samples)
         announce(f"fit: on {profile.title}")
-        activity = measure(network, samples.inputs, trace=verified.trace)
+        activity = measure(network, samples.inputs, trace=verified.trace, random=samples.random)
         fitted = fit(network, profile, activity, chips=options.chips)
         result = ExportResult(
             folder=folder,
