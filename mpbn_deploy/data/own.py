@@ -13,7 +13,6 @@ inputs_train; x, images, frames and data mean inputs; labels, y and targets mean
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os.path import exists  # of a name too long for a file, it is False
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +97,7 @@ def _split_note(name: str, train: int, test: int) -> str:
 
 def is_own(name: str) -> bool:
     """Return whether a name of --data means a file, a folder or a function of the user."""
-    return ":" in name or "/" in name or Path(name).suffix in FILES or exists(name)
+    return ":" in name or "/" in name or Path(name).suffix in FILES or _exists(name)
 
 
 def dataset_name(name: str) -> str:
@@ -133,20 +132,27 @@ def read_own(name: str, folder: Path | None = None) -> OwnData:
 
 
 def _named_arrays(name: str, folder: Path | None) -> Mapping[str, Any]:
-    path = Path(name)
-    if ":" in name and not exists(name):
+    if ":" in name and not _exists(name):
         return call_function(name, folder)
     if folder is not None:
         raise OptionError(f"{name}: your own file or folder; drop --data-dir.")
+    if not _exists(name):
+        raise DataError(f"{name}: no such file or folder. Your own data can be {OWN_DATA}.")
+    path = Path(name)
     if path.is_dir():
         return read_class_folders(path)
     if path.suffix == ".npz":
         return read_npz(path)
     if path.suffix == ".npy":
         return {"inputs": read_npy(path)}
-    if not exists(name):
-        raise DataError(f"{name}: no such file or folder. Your own data can be {OWN_DATA}.")
     raise DataError(f"{name}: not a file of data that is read here. Your own data can be {OWN_DATA}.")
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # a name too long for a file
+        return False
 
 
 def _role(key: str) -> tuple[str, str] | None:
