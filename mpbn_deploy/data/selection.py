@@ -9,7 +9,7 @@ import numpy as np
 from ..base import Array, DataError, announce, record
 from ..ir import FoldedNetwork, IntNetwork
 from .dataset import Inputs, Part, Split
-from .layout import arranged
+from .layout import Arranged, arranged
 from .own import dataset_name
 from .registry import load_part
 
@@ -44,6 +44,7 @@ def choose_samples(
         return _random_samples(network, count or 1)
     name = dataset_name(data)
     part = fitting_part(network, data, data_dir, "test")
+    _check_values(network, name, part.inputs)
     available = len(part.inputs)
     if count is not None and count > available:
         announce(
@@ -62,13 +63,14 @@ def fitting_part(network: IntNetwork | FoldedNetwork, data: str, data_dir: Path 
     """Return the samples to "train" or to "test" with, as the network takes them."""
     (found, axes), name = load_part(data, data_dir, part), dataset_name(data)
     inputs = arranged(name, found.inputs, network.input.shape, network.timesteps, axes)
-    _check_values(network, name, found.inputs)
     _check_labels(network, name, found.labels)
     return Part(inputs=inputs, labels=found.labels)
 
 
 def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs) -> None:
     """Raise if an array has values beyond the network's range; images on disk are checked when they run."""
+    if isinstance(inputs, Arranged):
+        inputs = inputs.inputs
     if not isinstance(inputs, np.ndarray):
         return
     minimum, maximum = network.input_range.minimum, network.input_range.maximum
