@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..base import OWN_DATA, DataError, OptionError, did_you_mean
@@ -45,9 +45,15 @@ def _load(name: str, folder: Path | None) -> DataSet | OwnData:
     if name in DATASETS:
         return DATASETS[name](folder)
     if not is_own(name):
-        known = did_you_mean(name, DATASETS)
-        raise OptionError(f"no data set named {name!r}. {known} Your own data can be {OWN_DATA}.")
+        raise unknown_data(name, DATASETS)
     return read_own(name, folder)
+
+
+def unknown_data(name: str, known: Iterable[str]) -> OptionError:
+    """Build the error for a name that stands for no data."""
+    return OptionError(
+        f"no data set named {name!r}. {did_you_mean(name, known)} Your own data can be {OWN_DATA}."
+    )
 
 
 def data_named_by_file(name: str, typed: str | None, option: str = "--data") -> str:

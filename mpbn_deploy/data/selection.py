@@ -10,8 +10,8 @@ from ..base import Array, DataError, announce, record
 from ..ir import FoldedNetwork, IntNetwork
 from .dataset import Inputs, Part, Split
 from .layout import Arranged, arranged
-from .own import dataset_name
-from .registry import load_part
+from .own import dataset_name, is_own
+from .registry import DATASETS, load_part, unknown_data
 
 RANDOM = "random"
 SAMPLE_SEED = 0
@@ -42,9 +42,12 @@ def choose_samples(
         )
     if data is None or data == RANDOM:
         return _random_samples(network, count or 1)
+    if data not in DATASETS and not is_own(data):
+        raise unknown_data(data, (*DATASETS, RANDOM))
     name = dataset_name(data)
     part = fitting_part(network, data, data_dir, "test")
     _check_values(network, name, part.inputs)
+    _check_labels(network, name, part.labels)
     available = len(part.inputs)
     if count is not None and count > available:
         announce(
@@ -63,7 +66,6 @@ def fitting_part(network: IntNetwork | FoldedNetwork, data: str, data_dir: Path 
     """Return the samples to "train" or to "test" with, as the network takes them."""
     (found, axes), name = load_part(data, data_dir, part), dataset_name(data)
     inputs = arranged(name, found.inputs, network.input.shape, network.timesteps, axes)
-    _check_labels(network, name, found.labels)
     return Part(inputs=inputs, labels=found.labels)
 
 
