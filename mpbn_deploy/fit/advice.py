@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Array, DataError, DeployError, announce, record
-from ..data import data_named_by_file
+from ..data import data_named_by_file, dataset_name
 from ..execute.emulator import emulate
 from ..formats.folder import NIR_SUFFIX, ExportFolder
 from ..formats.options import ExportOptions
@@ -249,9 +249,9 @@ class _Search:
         from_nir = model.suffix == NIR_SUFFIX
         allowed = self.opened.network.input_range
         values = (allowed.minimum, allowed.maximum)
-        calibration = options.calibration
-        if calibration is not None:
-            calibration = data_named_by_file(calibration, self.question.data)
+        calibration, typed = options.calibration, self.question.data
+        if typed is not None and dataset_name(typed) == calibration:
+            calibration = typed
         return replace(
             options,
             calibration=calibration,

@@ -90,7 +90,7 @@ def test_a_file_cannot_name_own_data(typed):
     """Names in a model or an export are not opened: only the user names files and code."""
     code, _, err = typed("run m.loihi2 --backend emulator")
     assert code == 2 and "mine.npz is data of your own, which only you can name; add --data mine.npz" in err
-    code, out, err = typed("fit m.loihi2")
+    code, _, err = typed("fit m.loihi2")
     assert code == 0 and "energy and time are not estimated, because" in err and "--data mine.npz" in err
     code, _, err = typed("export m.pt --target loihi2 --samples 2 --out other")
     assert (
@@ -131,7 +131,7 @@ def test_random_inputs_are_announced_and_marked(typed, home):
 def test_flat_data_train_on_from_a_network_of_pictures(typed, home):
     with np.load(home / "mine.npz") as mine:
         np.savez(home / "flat.npz", inputs=mine["inputs"].reshape(400, 64), labels=mine["labels"])
-    code, out, err = typed("train --init m.pt --data flat.npz --epochs 1 --out again.pt")
+    code, _, err = typed("train --init m.pt --data flat.npz --epochs 1 --out again.pt")
     assert code == 0 and err.count("have shape (64,); reshaped to (1, 8, 8)") == 1
     np.savez(home / "wide.npz", inputs=np.full((64, 1, 8, 8), 99), labels=np.arange(64) % 10)
     code, _, err = typed("train --init m.pt --data wide.npz --epochs 1 --out none.pt")
