@@ -34,7 +34,13 @@ NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.jso
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE)
 NIR_SUFFIX, NETX_SUFFIX = ".nir", ".net"
-TO_EXPORT = {NIR_SUFFIX: "a NIR file", ".pt": "a checkpoint", ".pth": "a checkpoint", ".ckpt": "a checkpoint"}
+TO_EXPORT = {
+    NIR_SUFFIX: "a NIR file",
+    ".pt": "a checkpoint",
+    ".pth": "a checkpoint",
+    ".ckpt": "a checkpoint",
+    ".safetensors": "a checkpoint",
+}
 
 
 @record
