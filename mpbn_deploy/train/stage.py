@@ -138,6 +138,8 @@ def _start_from(init: SpikingNetwork, dataset: DataSet) -> SpikingNetwork:
 def _arranged(dataset: DataSet, network: SpikingNetwork) -> DataSet:
     """Return the data set whose samples have the shape that a network takes."""
     given, steps = network.input_format, dataset.frames or network.timesteps
+    if given.shape == dataset.input_format.shape:
+        return dataset  # its training pictures may be larger, to be cropped
     train, test = (
         replace(split, inputs=arranged(dataset.name, split.inputs, given.shape, steps, quiet=quiet))
         for split, quiet in ((dataset.train, False), (dataset.test, True))
