@@ -22,6 +22,7 @@ import torch
 
 from mpbn_deploy.base import Command, OptionError, Outcome, announce, main, whole_number, write_atomically
 from mpbn_deploy.checkpoint import load_model
+from mpbn_deploy.data import dataset_name
 from mpbn_deploy.nn import MPBN_KINDS
 from mpbn_deploy.train import Epoch, resume_file, training_curves
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
@@ -45,7 +46,7 @@ def is_finished(path, options):
         return False
     network = load_model(path)
     found = {**network.card.arguments, **network.card.training, "timesteps": network.timesteps}
-    asked = {"data": options.data, "mpbn": options.mpbn, **settings_of(options)}
+    asked = {"data": dataset_name(options.data), "mpbn": options.mpbn, **settings_of(options)}
     other = [
         f"{name} {found[name]} (now {value})"
         for name, value in asked.items()

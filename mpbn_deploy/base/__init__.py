@@ -7,6 +7,7 @@ hdf5           HDF5 files as plain trees, with bounds on what is read
 pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
+imports        functions that the user names as package.module:function
 interrupts     Ctrl-C, while a command starts and while it runs
 arguments      options that several commands share
 doors          lazy `__init__.py` files: each public name is imported on first use
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from .arguments import (
         HANG_SECONDS as HANG_SECONDS,
         LOCAL as LOCAL,
+        OWN_DATA as OWN_DATA,
         USUAL_SAMPLES as USUAL_SAMPLES,
+        WIDEST_INPUT as WIDEST_INPUT,
         add_chips_argument as add_chips_argument,
         add_execution_arguments as add_execution_arguments,
         add_network_arguments as add_network_arguments,
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
         write_atomically as write_atomically,
     )
     from .hdf5 import Tree as Tree, as_text as as_text, read_tree as read_tree, write_tree as write_tree
+    from .imports import import_function as import_function
     from .interrupts import exit_when_interrupted as exit_when_interrupted
     from .pickle_check import (
         ForbiddenNameError as ForbiddenNameError,

@@ -16,6 +16,7 @@ MOST_WORKERS = 1024  # on one machine; a larger number is probably a typing erro
 HANG_SECONDS = 1800.0  # after which a block of Lava's time steps counts as hanging
 WIDEST_INPUT = 2**23  # larger values overflow every state
 USUAL_SAMPLES = 16
+OWN_DATA = "a .npz or .npy file, a folder with one sub-folder per class, or package.module:function"
 
 
 def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -105,8 +106,8 @@ def add_sample_arguments(
     group.add_argument(
         "--data",
         metavar="NAME",
-        help=f"data set of these samples: {', '.join(datasets)} (default: the one the model was trained "
-        f"on{otherwise})",
+        help=f"data set of these samples: {', '.join(datasets)}; or your own, {OWN_DATA} (default: the data "
+        f"set the model was trained on{otherwise})",
     )
     group.add_argument(
         "--data-dir",

@@ -5,6 +5,8 @@ paper's own code are read as well.
 
     model           the file format; `load_model` and `save_model`
     safe_reading    reads torch.save files that hold only tensors and plain values
+    safetensors_file    reads and writes model.safetensors
+    bare            state_dicts of other tools, whose network the user names
     architectures   an architecture's name -> the module it stands for
     state           builds a network and checks the file's tensors against it
     paper           names and settings of the networks in the paper's code
@@ -16,6 +18,7 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .architectures import build_body as build_body
+    from .bare import InputFacts as InputFacts
     from .model import load_model as load_model, save_model as save_model
     from .paper import PAPER_ARCHITECTURES as PAPER_ARCHITECTURES, PAPER_DATASETS as PAPER_DATASETS
     from .safe_reading import read_safely as read_safely

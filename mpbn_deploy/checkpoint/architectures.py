@@ -6,14 +6,12 @@ A name is a network of the zoo, "quantized", or "package.module:factory" for a u
 from __future__ import annotations
 
 import inspect
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from ..base import CheckpointError, OptionError, did_you_mean
+from ..base import CheckpointError, OptionError, did_you_mean, import_function
 from ..nn.zoo import ARCHITECTURES, Architecture
 from ..quantize import QUANTIZED, QuantizedBody
 from . import paper
@@ -57,25 +55,12 @@ def _import_factory(name: str) -> Architecture:
         raise OptionError(
             f"architecture {name!r} only reads checkpoints of the paper's code; train with --arch {ours}."
         )
-    module_name, separator, attribute = name.partition(":")
-    if not separator:
+    if ":" not in name:
         known = did_you_mean(name, ARCHITECTURES)
         raise OptionError(
             f"no architecture named {name!r}. {known} For your own, give package.module:factory."
         )
-    if not {"", str(Path.cwd())} & set(sys.path):
-        sys.path.insert(0, "")  # as `python -m` has it; only here, so that no library is shadowed elsewhere
-    try:
-        factory = getattr(import_module(module_name), attribute)
-    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
-        reason = f"{type(error).__name__}: {error}"
-        raise OptionError(
-            f"architecture {name!r} cannot be imported ({reason}). Run the command "
-            "in the folder that holds the module, or set PYTHONPATH."
-        ) from error
-    if not callable(factory):
-        raise OptionError(f"architecture {name!r} is not a function, but a {type(factory).__name__}.")
-    return factory  # type: ignore[no-any-return]
+    return import_function(name, "architecture")
 
 
 def allowed_architecture(path: str | Path, in_file: str, arch: str | None) -> str:

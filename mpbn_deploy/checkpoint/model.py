@@ -11,7 +11,9 @@ The file holds a dictionary, written by torch.save and read without running code
     training            a record of how it was trained
     state_dict          the parameters and buffers of the body
 
-Checkpoints of the paper's own code, which hold only tensors, are read as well (paper.py).
+model.safetensors holds the same: the state_dict as its tensors, the rest as JSON in its metadata.
+Bare state_dicts of other tools (bare.py) and checkpoints of the paper's own code, which hold only tensors
+(paper.py), are read as well.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, write_atomically
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
 from . import paper
 from .architectures import allowed_architecture, own_factory
+from .bare import InputFacts, find_state, load_bare
 from .safe_reading import read_safely
+from .safetensors_file import SUFFIX, read_safetensors, safetensors_bytes
 from .state import build_with_state
 
 FORMAT = "mpbn_deploy.model"
@@ -52,7 +55,7 @@ INPUT_KEYS = {"shape": list, "minimum": int, "maximum": int, "mean": list, "devi
 
 
 def save_model(path: str | Path, network: SpikingNetwork) -> None:
-    """Write a network to model.pt; its card says how to build the body again."""
+    """Write a network to model.pt or model.safetensors; its card says how to build the body again."""
     if network.card is None:
         raise OptionError("save_model: the network has no ModelCard, so its body could not be built again.")
     card, given = network.card, network.input_format
@@ -79,6 +82,9 @@ def save_model(path: str | Path, network: SpikingNetwork) -> None:
         "training": _unshared(dict(card.training)),
         "state_dict": {name: tensor.cpu().contiguous() for name, tensor in network.body.state_dict().items()},
     }
+    if Path(path).suffix == SUFFIX:
+        write_atomically(Path(path), safetensors_bytes(content))
+        return
     # To a buffer first, because torch stores the name of the file it writes.
     buffer = io.BytesIO()
     torch.save(content, buffer)
@@ -97,8 +103,14 @@ def _unshared(value: Any) -> Any:
 # ---- reading ----------------------------------------------------------------------------------
 
 
-def load_model(path: str | Path, arch: str | None = None, timesteps: int | None = None) -> SpikingNetwork:
-    """Read model.pt into a network in evaluation mode.
+def load_model(
+    path: str | Path,
+    arch: str | None = None,
+    timesteps: int | None = None,
+    *,
+    inputs: InputFacts | None = None,
+) -> SpikingNetwork:
+    """Read model.pt or model.safetensors into a network in evaluation mode.
 
     `arch` overrides the architecture in the file; it is the only way to import code from outside this
     package. `timesteps` overrides the number of time steps.
@@ -106,10 +118,20 @@ def load_model(path: str | Path, arch: str | None = None, timesteps: int | None 
     With `arch="paper:res20m"` (or res19, res20, VGG16) and `timesteps`, the file is a checkpoint of the
     paper's own code. The network then takes raw pixels: it includes the normalization
     (pixels / 255 - mean) / deviation of the paper's data loader.
+
+    A bare state_dict of any tool is read with `arch`, `timesteps` and `inputs`.
     """
-    content = read_safely(Path(path))
+    content = _read(Path(path))
+    state = None if "format" in content else find_state(content)
     if arch is not None and arch.startswith(paper.PREFIX):
         return _load_paper(path, content, arch, timesteps)
+    if state is not None and not (arch is None and paper.looks_like_paper(content)):
+        return load_bare(path, content, state, arch, timesteps, inputs or InputFacts())
+    if inputs is not None and inputs.given:
+        raise OptionError(
+            f"{path}: {inputs.given[0]} applies to NIR files and bare state_dicts only; a checkpoint states "
+            "it itself."
+        )
     _check_content(path, content)
     name = allowed_architecture(path, content["architecture"], arch)
     card = ModelCard(
@@ -125,6 +147,10 @@ def load_model(path: str | Path, arch: str | None = None, timesteps: int | None 
         card=card,
     )
     return network.eval()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_safetensors(path) if path.suffix == SUFFIX else read_safely(path)
 
 
 def _load_paper(
@@ -170,10 +196,6 @@ def _check_content(path: str | Path, content: dict[str, Any]) -> None:
         raise CheckpointError(
             f"{path}: looks like a checkpoint of the paper's code; name its network with --arch "
             f"{paper.either(paper.PAPER_ARCHITECTURES)}, and add --timesteps."
-        )
-    if content and all(isinstance(value, Tensor) for value in content.values()):
-        raise CheckpointError(
-            f"{path}: a bare state_dict; save the network with mpbn_deploy.checkpoint.save_model."
         )
     if problems := _key_problems(content, KEYS):
         raise CheckpointError(f"{path}: not a checkpoint of mpbn_deploy:\n  - " + "\n  - ".join(problems))

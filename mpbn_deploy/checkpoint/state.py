@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,24 @@ def build_with_state(
 
     `names` maps the body's tensor names to those in the file; messages use the names in the file.
     """
+    check_tensors(path, state)
+    body = _build_on_meta_device(path, card)
+    in_file = names(body)
+    expected = {in_file[name]: value for name, value in body.state_dict().items()}
+    if problems := structure_problems(expected, state):
+        raise CheckpointError(f"{path}: does not match the network {card.architecture!r}:{_listed(problems)}")
+    if problems := value_problems(state):
+        raise CheckpointError(
+            f"{path}: tensors of the network {card.architecture!r} hold invalid values:{_listed(problems)}\n"
+            "The training has diverged, or the file is damaged. Train again, with a lower --learning-rate if "
+            "it diverges."
+        )
+    body.load_state_dict({name: state[found] for name, found in in_file.items()}, assign=True)
+    return body
+
+
+def check_tensors(path: str | Path, state: dict[str, Any]) -> None:
+    """Raise if an entry is not a tensor, or claims more numbers than the file holds."""
     not_tensors = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if not_tensors:
         raise CheckpointError(f"{path}: state_dict entries {not_tensors[:5]} are not tensors.")
@@ -39,19 +58,6 @@ def build_with_state(
         raise CheckpointError(
             f"{path}: state_dict entries {hollow[:5]} claim more numbers than the file holds."
         )
-    body = _build_on_meta_device(path, card)
-    in_file = names(body)
-    expected = {in_file[name]: value for name, value in body.state_dict().items()}
-    if problems := _structure_problems(expected, state):
-        raise CheckpointError(f"{path}: does not match the network {card.architecture!r}:{_listed(problems)}")
-    if problems := _value_problems(state):
-        raise CheckpointError(
-            f"{path}: tensors of the network {card.architecture!r} hold invalid values:{_listed(problems)}\n"
-            "The training has diverged, or the file is damaged. Train again, with a lower --learning-rate if "
-            "it diverges."
-        )
-    body.load_state_dict({name: state[found] for name, found in in_file.items()}, assign=True)
-    return body
 
 
 def _build_on_meta_device(path: str | Path, card: ModelCard) -> nn.Module:
@@ -94,9 +100,12 @@ def _listed(problems: list[str]) -> str:
     return "".join(f"\n  - {problem}" for problem in [*problems[:MOST_PROBLEMS], *more])
 
 
-def _structure_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -> list[str]:
-    problems = [f"missing {name}" for name in expected if name not in state]
-    problems += [f"unknown {name}" for name in state if name not in expected]
+def structure_problems(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
+    """List the tensors that are missing, unknown or of another shape or type, with the nearest names."""
+    missing = [name for name in expected if name not in state]
+    unknown = [name for name in state if name not in expected]
+    problems = [f"missing {name}{_nearest(name, unknown, 'file')}" for name in missing]
+    problems += [f"unknown {name}{_nearest(name, missing, 'network')}" for name in unknown]
     for name in expected.keys() & state.keys():
         found, wanted = state[name], expected[name]
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
@@ -106,7 +115,12 @@ def _structure_problems(expected: dict[str, Tensor], state: dict[str, Tensor]) -
     return sorted(problems)
 
 
-def _value_problems(state: dict[str, Tensor]) -> list[str]:
+def _nearest(name: str, others: list[str], where: str) -> str:
+    close = get_close_matches(name, others, n=1)
+    return f" (nearest in the {where}: {close[0]})" if close else ""
+
+
+def value_problems(state: Mapping[str, Tensor]) -> list[str]:
     problems = []
     for name, found in state.items():
         if bad := int((~torch.isfinite(found)).sum()):

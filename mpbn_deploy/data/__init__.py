@@ -6,6 +6,9 @@ they allocate and run no code from the files.
     dataset        DataSet and Split; `hold_out` takes a validation split from the training split
     registry       the loaders by name, and `load_dataset`
     selection      the samples that commands run: test samples of a data set, or random ones
+    own            the user's own data: named arrays from a file, a folder or a function
+    arrays, pictures, code    read .npz and .npy files, folders by classes, functions
+    layout         the axes of samples, and samples as a network takes them
     digits, mnist, cifar, cifar10_dvs, imagenet    one loader each (mnist and cifar: two)
     reading        what the loaders share: finding folders, bounded reading, checked labels
     autoaugment    AutoAugment for color pictures
@@ -22,12 +25,24 @@ if TYPE_CHECKING:
     from .dataset import (
         DataSet as DataSet,
         Inputs as Inputs,
+        Part as Part,
         Split as Split,
         center_crop as center_crop,
         hold_out as hold_out,
     )
+    from .layout import arranged as arranged, cropped as cropped
+    from .own import dataset_name as dataset_name
     from .reading import byte_format as byte_format
-    from .registry import DATASETS as DATASETS, load_dataset as load_dataset
-    from .selection import RANDOM as RANDOM, Samples as Samples, choose_samples as choose_samples
+    from .registry import (
+        DATASETS as DATASETS,
+        data_named_by_file as data_named_by_file,
+        load_dataset as load_dataset,
+    )
+    from .selection import (
+        RANDOM as RANDOM,
+        Samples as Samples,
+        choose_samples as choose_samples,
+        fitting_part as fitting_part,
+    )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

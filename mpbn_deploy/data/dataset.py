@@ -40,6 +40,14 @@ class Split:
 
 
 @record
+class Part:
+    """Samples as in a Split, whose labels may be unknown."""
+
+    inputs: Inputs
+    labels: Array | None
+
+
+@record
 class Subset:
     """Some of the samples of other inputs, read when they are indexed."""
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..base import OptionError, did_you_mean
+from ..base import OWN_DATA, DataError, OptionError, did_you_mean
 from .cifar import load_cifar10, load_cifar100
 from .cifar10_dvs import load_cifar10_dvs
-from .dataset import DataSet
+from .dataset import DataSet, Part
 from .digits import load_digits
 from .imagenet import load_imagenet
+from .layout import cropped
 from .mnist import load_fashion_mnist, load_mnist
+from .own import OwnData, as_dataset, dataset_name, is_own, read_own
 
 DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": load_digits,
@@ -25,7 +27,39 @@ DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
 
 
 def load_dataset(name: str, folder: Path | None = None) -> DataSet:
-    """Load a data set by name; most need the folder of their files."""
+    """Load a data set by name, most of which need the folder of their files, or the user's own data."""
+    found = _load(name, folder)
+    return as_dataset(found) if isinstance(found, OwnData) else found
+
+
+def load_part(name: str, folder: Path | None, part: str) -> tuple[Part, str | None]:
+    """Load samples to "train" or to "test" with, whose labels may be unknown, and their axes if known."""
+    found = _load(name, folder)
+    if isinstance(found, OwnData):
+        return found.part(part), found.facts.axes
+    split = found.train if part == "train" else found.test
+    return Part(inputs=cropped(split.inputs, found.input_format.shape), labels=split.labels), None
+
+
+def _load(name: str, folder: Path | None) -> DataSet | OwnData:
+    if name in DATASETS:
+        return DATASETS[name](folder)
+    if not is_own(name):
+        raise unknown_data(name, DATASETS)
+    return read_own(name, folder)
+
+
+def unknown_data(name: str, known: Iterable[str]) -> OptionError:
+    """Build the error for a name that stands for no data."""
+    return OptionError(
+        f"no data set named {name!r}. {did_you_mean(name, known)} Your own data can be {OWN_DATA}."
+    )
+
+
+def data_named_by_file(name: str, typed: str | None, option: str = "--data") -> str:
+    """Return the data set that a model or an export names; only the user can name own files and code."""
+    if typed is not None and dataset_name(typed) == name:
+        return typed
     if name not in DATASETS:
-        raise OptionError(f"no data set named {name!r}. {did_you_mean(name, DATASETS)}")
-    return DATASETS[name](folder)
+        raise DataError(f"{name} is data of your own, which only you can name; add {option} {name}")
+    return name

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base import Array, DataError, OptionError, announce, did_you_mean, record
+from ..base import Array, DataError, announce, record
 from ..ir import FoldedNetwork, IntNetwork
-from . import DATASETS, Split, load_dataset
+from .dataset import Inputs, Part, Split
+from .layout import Arranged, arranged
+from .own import dataset_name, is_own
+from .registry import DATASETS, load_part, unknown_data
 
 RANDOM = "random"
 SAMPLE_SEED = 0
@@ -16,36 +19,78 @@ SAMPLE_SEED = 0
 
 @record
 class Samples:
-    """Inputs to run, with labels and the whole test split unless the inputs are random."""
+    """Inputs to run, with their labels and the whole test split if they are known."""
 
     name: str
     inputs: Array
     labels: Array | None
     test: Split | None
 
+    @property
+    def random(self) -> bool:
+        return self.name == RANDOM
+
 
 def choose_samples(
     network: IntNetwork | FoldedNetwork, count: int | None, data: str | None, data_dir: Path | None
 ) -> Samples:
     """Return the first `count` test samples of a data set (None: all), or random inputs without one."""
-    shape = network.input.shape
     if data is None:
-        announce("note: the model names no data set, so inputs are random; choose one with --data")
+        announce(
+            "note: no data set is known, so inputs are random, and so are firing rates, energy and time; "
+            "choose data with --data"
+        )
     if data is None or data == RANDOM:
         return _random_samples(network, count or 1)
-    if data not in DATASETS:
-        raise OptionError(f"no data set named {data!r}. {did_you_mean(data, [*DATASETS, RANDOM])}")
-    dataset = load_dataset(data, data_dir)
-    if dataset.input_format.shape != shape:
-        found = dataset.input_format.shape
-        raise DataError(f"{data}: samples have shape {found}; the network takes {shape}.")
+    if data not in DATASETS and not is_own(data):
+        raise unknown_data(data, (*DATASETS, RANDOM))
+    name = dataset_name(data)
+    part = fitting_part(network, data, data_dir, "test")
+    _check_values(network, name, part.inputs)
+    _check_labels(network, name, part.labels)
+    available = len(part.inputs)
+    if count is not None and count > available:
+        announce(
+            f"note: --samples {count}, but {name} has {available} test samples; all {available} are used"
+        )
     chosen = slice(None, count)
     return Samples(
-        name=data,
-        inputs=dataset.test.inputs[chosen],
-        labels=dataset.test.labels[chosen],
-        test=dataset.test,
+        name=name,
+        inputs=part.inputs[chosen],
+        labels=None if part.labels is None else part.labels[chosen],
+        test=None if part.labels is None else Split(inputs=part.inputs, labels=part.labels),
     )
+
+
+def fitting_part(network: IntNetwork | FoldedNetwork, data: str, data_dir: Path | None, part: str) -> Part:
+    """Return the samples to "train" or to "test" with, as the network takes them."""
+    (found, axes), name = load_part(data, data_dir, part), dataset_name(data)
+    inputs = arranged(name, found.inputs, network.input.shape, network.timesteps, axes)
+    return Part(inputs=inputs, labels=found.labels)
+
+
+def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs) -> None:
+    """Raise if an array has values beyond the network's range; images on disk are checked when they run."""
+    if isinstance(inputs, Arranged):
+        inputs = inputs.inputs
+    if not isinstance(inputs, np.ndarray):
+        return
+    minimum, maximum = network.input_range.minimum, network.input_range.maximum
+    lowest, highest = inputs.min(), inputs.max()
+    if lowest < minimum or highest > maximum:
+        raise DataError(
+            f"{name}: inputs from {lowest} to {highest}; the network takes {minimum}..{maximum}. "
+            "Give raw values of that range, not normalized ones; for a NIR or netx file, --input-range sets "
+            "another range."
+        )
+
+
+def _check_labels(network: IntNetwork | FoldedNetwork, name: str, labels: Array | None) -> None:
+    outputs = network.layers[-1].size
+    if labels is not None and labels.max() >= outputs:
+        raise DataError(
+            f"{name}: label {labels.max()}; the network has {outputs} outputs, for labels 0..{outputs - 1}."
+        )
 
 
 def _random_samples(network: IntNetwork | FoldedNetwork, count: int) -> Samples:

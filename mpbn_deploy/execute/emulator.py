@@ -90,8 +90,7 @@ class Emulator:
         """Run the network; arguments as for `emulate`."""
         network = self.network
         as_steps(np.asarray(inputs)[:1], network.input.shape, network.timesteps)
-        if isinstance(network, IntNetwork):
-            check_input_values(network, np.asarray(inputs))
+        check_input_values(network, np.asarray(inputs), fractions=not isinstance(network, IntNetwork))
         starts = range(0, len(inputs), CHUNK)
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             parts = (inputs[start : start + CHUNK] for start in progress(starts))

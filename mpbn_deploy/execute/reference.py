@@ -36,9 +36,9 @@ ROUNDING = 64 * np.finfo(np.float64).eps  # relative rounding error of a sum of 
 def simulate(network: AnyNetwork, inputs: Array) -> Trace:
     """Run a network on inputs [samples, timesteps, *shape], or [samples, *shape] repeated in every step."""
     steps = as_steps(inputs, network.input.shape, network.timesteps)
+    check_input_values(network, np.asarray(inputs), fractions=isinstance(network, FoldedNetwork))
     match network:
         case IntNetwork():
-            check_input_values(network, steps)
             return _run(network, steps.astype(np.int64))
         case FoldedNetwork():
             return _run(network, steps.astype(np.float64))

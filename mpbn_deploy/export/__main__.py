@@ -32,8 +32,8 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "model",
         type=Path,
-        help="the trained network: a checkpoint written by `train` (model.pt), or a NIR file (.nir) from "
-        "any tool",
+        help="the trained network: a checkpoint written by `train` (model.pt, model.safetensors), a "
+        "state_dict of your own network, or a NIR file (.nir) from any tool",
     )
     group.add_argument(
         "--arch",
@@ -53,7 +53,23 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
         type=input_value,
         nargs=2,
         metavar=("LOWEST", "HIGHEST"),
-        help="range of the integer input values, if a .nir file does not state it (default: 0 1, spikes)",
+        help="range of the integer input values, if the file does not state it (default for .nir files: 0 1, "
+        "spikes)",
+    )
+    group.add_argument(
+        "--input-shape",
+        type=whole_number(1),
+        nargs="+",
+        metavar="SIZE",
+        help="shape of the input of a bare state_dict: channels height width, or features",
+    )
+    group.add_argument(
+        "--normalize",
+        type=float,
+        nargs=2,
+        metavar=("MEAN", "DEVIATION"),
+        help="how the inputs of a bare state_dict were normalized in training: (x - mean) / deviation, where "
+        "x is in --input-range (default: not at all)",
     )
     group.add_argument(
         "--dt",
@@ -75,8 +91,8 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         "--calibration",
         metavar="NAME",
         help=f"choose the integers that change the fewest spikes on {CALIBRATION_SAMPLES} training "
-        f"samples of this data set: {', '.join(DATASETS)} (default: round to the nearest integers, "
-        "without data)",
+        f"samples of this data set: {', '.join(DATASETS)}, or your own as for --data (default: round to the "
+        "nearest integers, without data)",
     )
     group.add_argument(
         "--thresholds",

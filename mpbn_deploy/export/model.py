@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..base import OptionError, announce, record
-from ..checkpoint import load_model
-from ..data import DATASETS
+from ..checkpoint import InputFacts, load_model
 from ..fold import fold
 from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import in_dialect, read_folded
 from ..formats.options import ExportOptions
-from ..frontend import trace
+from ..frontend import foreign_converters, trace
 from ..hardware import HardwareProfile
 from ..ir import FoldedNetwork, IntNetwork, fires, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
@@ -33,9 +32,16 @@ class ExportedModel:
 
     @property
     def trained_on(self) -> str | None:
-        """The data set named by the model's card, if it is one of DATASETS."""
+        """The data set named by the model's card."""
         name = None if self.card is None else self.card.training.get("data")
-        return name if isinstance(name, str) and name in DATASETS else None
+        return name if isinstance(name, str) else None
+
+    @property
+    def runnable(self) -> SpikingNetwork | None:
+        """The module, if it runs all time steps at once; neurons of other libraries take one per call."""
+        kinds = tuple(foreign_converters())
+        foreign = self.module is None or any(isinstance(part, kinds) for part in self.module.modules())
+        return None if foreign else self.module
 
     @property
     def trained_thresholds(self) -> dict[str, float]:
@@ -54,10 +60,10 @@ def load_and_fold(path: Path, options: ExportOptions) -> ExportedModel:
         )
     if path.suffix == NIR_SUFFIX:
         return _load_nir(path, options)
-    for option, value in (("--input-range", options.input_range), ("--dt", options.dt)):
-        if value is not None:
-            raise OptionError(f"{path}: {option} applies to NIR files only; a checkpoint states it itself.")
-    module = load_model(path, arch=options.arch, timesteps=options.timesteps)
+    if options.dt is not None:
+        raise OptionError(f"{path}: --dt applies to NIR files only; drop it.")
+    inputs = InputFacts(shape=options.input_shape, range=options.input_range, normalization=options.normalize)
+    module = load_model(path, arch=options.arch, timesteps=options.timesteps, inputs=inputs)
     if isinstance(module.body, QuantizedBody):
         return _load_integers(path, module, module.body, options)
     announce(f"fold: normalization layers of {path}")
@@ -71,6 +77,9 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
         raise OptionError(
             f"{path}: --arch applies to checkpoints only; a NIR file describes its own network. Drop --arch."
         )
+    for option, value in (("--input-shape", options.input_shape), ("--normalize", options.normalize)):
+        if value is not None:
+            raise OptionError(f"{path}: {option} applies to bare state_dicts only; drop it.")
     announce(f"read: {path}")
     folded = read_folded(path, timesteps=options.timesteps, input_range=options.input_range, dt=options.dt)
     return ExportedModel(path=path, folded=in_dialect(folded, options.nir_dialect))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import Array, FormatError, OptionError, announce, json_text, record, same_records
-from ..data import Samples, choose_samples
+from ..data import DATASETS, Samples, choose_samples, dataset_name
 from ..fit import FitReport, fit, measure
 from ..formats.folder import (
     FILES,
@@ -86,13 +86,15 @@ def export(
     exported = load_and_fold(model_path, options)
     quantized, notes = _quantize(exported, profile, options)
     network = quantized.network
-    samples = choose_samples(network, options.samples, options.data or exported.trained_on, options.data_dir)
-    facts = facts_of(exported, profile, samples.name, replace(options, timesteps=network.timesteps))
+    samples = choose_samples(network, options.samples, _data(exported, options), options.data_dir)
+    calibration = options.calibration and dataset_name(options.calibration)
+    used = replace(options, timesteps=network.timesteps, calibration=calibration)
+    facts = facts_of(exported, profile, samples.name, used)
     with new_folder(folder) as staging:
         _write_networks(staging, exported, quantized, options)
         verified = _verify(staging, exported, quantized, samples)
         announce(f"fit: on {profile.title}")
-        activity = measure(network, samples.inputs, trace=verified.trace)
+        activity = measure(network, samples.inputs, trace=verified.trace, random=samples.random)
         fitted = fit(network, profile, activity, chips=options.chips)
         result = ExportResult(
             folder=folder,
@@ -120,6 +122,18 @@ def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> No
     check_replaceable(folder)
     Formats.of(profile, options.weight_bits)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
+
+
+def _data(exported: ExportedModel, options: ExportOptions) -> str | None:
+    """Return the data set to verify with: the one given, or else the one that the model was trained on."""
+    trained_on = exported.trained_on
+    if options.data is not None or trained_on is None or trained_on in DATASETS:
+        return options.data or trained_on
+    announce(
+        f"note: the model was trained on {trained_on}, data of your own; to verify with it, add "
+        f"--data {trained_on}"
+    )
+    return None
 
 
 # ---- the stages ---------------------------------------------------------------------------------
@@ -169,7 +183,7 @@ def _verify(staging: Path, exported: ExportedModel, quantized: Quantized, sample
         labels=samples.labels,
         test=samples.test,
         data_name=samples.name,
-        model=exported.module,
+        model=exported.runnable,
     )
 
 

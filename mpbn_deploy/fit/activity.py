@@ -46,12 +46,14 @@ class Activity:
     """Mean activity of a network on some samples.
 
     `spikes` has the events per neuron and sample for each population, in its shape. Events of the input are
-    its nonzero values; an image that is presented in all time steps is sent in each of them.
+    its nonzero values; an image that is presented in all time steps is sent in each of them. `random` marks
+    the activity on random inputs, which says little about that on real ones.
     """
 
     samples: int
     timesteps: int
     spikes: Mapping[str, Array]
+    random: bool = False
 
     def counts(self, name: str) -> Array:
         """Return the total events over all samples, as integers."""

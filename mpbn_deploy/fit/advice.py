@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Array, DataError, DeployError, announce, record
+from ..data import data_named_by_file, dataset_name
 from ..execute.emulator import emulate
 from ..formats.folder import NIR_SUFFIX, ExportFolder
 from ..formats.options import ExportOptions
@@ -211,7 +212,8 @@ class _Search:
         calibration, name = None, options.calibration
         if name is not None:
             try:
-                calibration = load_calibration(self.opened.folded, name, self.question.data_dir).inputs
+                data = data_named_by_file(name, self.question.data)
+                calibration = load_calibration(self.opened.folded, data, self.question.data_dir).inputs
             except DataError as error:
                 raise DataError(f"calibrated on {name}, which cannot be read: {error}") from error
         return quantize(
@@ -247,8 +249,12 @@ class _Search:
         from_nir = model.suffix == NIR_SUFFIX
         allowed = self.opened.network.input_range
         values = (allowed.minimum, allowed.maximum)
+        calibration, typed = options.calibration, self.question.data
+        if typed is not None and dataset_name(typed) == calibration:
+            calibration = typed
         return replace(
             options,
+            calibration=calibration,
             arch=architecture if own_code else None,
             timesteps=options.timesteps if from_nir else None,
             input_range=values if from_nir and values != PLAIN_SPIKES else None,

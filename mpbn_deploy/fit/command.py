@@ -74,6 +74,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
             tiling=options.tiling,
             first_layer=options.first_layer,
             samples=samples,
+            data=options.data,
             data_dir=options.data_dir,
             file_options=_file_options(options),
         )
@@ -136,7 +137,8 @@ def _ask(questions: Sequence[Question]) -> list[FitReport]:
         from .measurement import measure
 
         progress = progress_bar("activity, chunks of samples")
-        activity = measure(first.opened.network, first.samples.inputs, progress=progress)
+        network, samples = first.opened.network, first.samples
+        activity = measure(network, samples.inputs, progress, random=samples.random)
     return [question.ask(question.opened.network, activity) for question in questions]
 
 

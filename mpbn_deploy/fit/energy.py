@@ -111,7 +111,8 @@ class EnergyReport:
     """Energy and time per sample, in picojoules and nanoseconds.
 
     `step` is the time per step of the core that `step_of` describes. `operations` are the synaptic operations
-    per sample of each connection. `ordinary` is the energy of an equivalent ordinary network.
+    per sample of each connection. `ordinary` is the energy of an equivalent ordinary network. `random`
+    marks costs of random inputs.
     """
 
     target: str
@@ -126,6 +127,7 @@ class EnergyReport:
     step: CostSum
     step_of: str
     ordinary: tuple[CostItem, ...]
+    random: bool = False
 
     @property
     def energy(self) -> Range | None:
@@ -159,6 +161,7 @@ class EnergyReport:
         return {
             "target": self.target,
             "samples": self.samples,
+            "random_inputs": self.random,
             "timesteps": self.timesteps,
             "chips": self.chips,
             "cores": self.cores,
@@ -214,6 +217,7 @@ def estimate(
     return EnergyReport(
         target=profile.name,
         samples=activity.samples,
+        random=activity.random,
         timesteps=network.timesteps,
         chips=chips,
         cores=cores,

@@ -36,7 +36,7 @@ def energy_table(report: EnergyReport) -> RenderableType:
 
 def _headline(report: EnergyReport) -> str:
     incomplete = "; incomplete, see below" if report.missing else ""
-    size = f"cores: {report.cores}, chips: {report.chips}, samples: {report.samples}"
+    size = f"cores: {report.cores}, chips: {report.chips}, {sample_kind(report)}: {report.samples}"
     energy, time = spread(report.energy, *JOULES), spread(report.time, *SECONDS)
     return (
         f"{report.target}: estimate ({size})\n"
@@ -66,6 +66,11 @@ def _notes(report: EnergyReport) -> list[str]:
         "ordinary network: estimate for one 8-bit pass through the same layers, without time steps",
         *(f"{', '.join(names)}: {source}" for source, names in report.sources.items()),
     ]
+
+
+def sample_kind(report: EnergyReport) -> str:
+    """Return "samples", or "random inputs", whose costs say little about those of real ones."""
+    return "random inputs" if report.random else "samples"
 
 
 def sample_costs(report: EnergyReport) -> list[tuple[Range | None, bool, tuple[str, float]]]:

@@ -16,12 +16,18 @@ BYTES_PER_STATE = 15  # per neuron and step: a spike, and a voltage in two types
 
 
 def measure(
-    network: IntNetwork, inputs: Array, progress: Progress = no_progress, trace: Trace | None = None
+    network: IntNetwork,
+    inputs: Array,
+    progress: Progress = no_progress,
+    trace: Trace | None = None,
+    *,
+    random: bool = False,
 ) -> Activity:
     """Count the spikes of a network on inputs [samples, timesteps, *shape], or [samples, *shape].
 
     `trace` is an earlier execution on the same inputs. Without one, samples run in chunks of at least one
     sample, whose traces take at most `TRACE_BYTES`, and only sums are kept; `progress` counts the chunks.
+    `random` says that the inputs are random.
     """
     inputs = np.asarray(inputs)
     as_steps(inputs[:1], network.input.shape, network.timesteps)
@@ -35,6 +41,7 @@ def measure(
         samples=len(inputs),
         timesteps=network.timesteps,
         spikes={name: total / len(inputs) for name, total in counts.items()},
+        random=random,
     )
 
 

@@ -28,6 +28,7 @@ class Question:
     tiling: Tiling = "compiler"
     first_layer: FirstLayer = "chip"
     samples: Samples | None = None
+    data: str | None = None  # as typed
     data_dir: Path | None = None
     file_options: str = ""  # options that describe a .net file
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..hardware import ProfileSummary
 from ..hardware.place import RESOURCES
-from .energy_text import headline, sample_costs, spread
+from .energy_text import headline, sample_costs, sample_kind, spread
 
 if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
     from .stage import FitReport, LayerFit
@@ -86,7 +86,9 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     legend = (
         'energy and time per sample; ">" marks a lower bound; a single --target lists the unchecked limits'
     )
-    return Group(table, legend, *reasons)
+    random = any(report.energy is not None and report.energy.random for report in reports)
+    notes = ["energy and time are those of random inputs"] if random else []
+    return Group(table, legend, *notes, *reasons)
 
 
 def targets_text(chips: Sequence[ProfileSummary]) -> RenderableType:
@@ -146,7 +148,9 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
             f"{'at least ' if left_out and found else ''}{spread(found, *unit)}"
             for found, left_out, unit in sample_costs(report.energy)
         )
-        details = f"estimated from {report.energy.samples} samples; --energy shows details"
+        details = (
+            f"estimated from {report.energy.samples} {sample_kind(report.energy)}; --energy shows details"
+        )
         yield f"per sample: energy {energy}, time {time} ({details})"
 
 

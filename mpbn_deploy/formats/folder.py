@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import FormatError, OptionError, json_text, record
-from ..data import Samples, choose_samples
+from ..data import RANDOM, Samples, choose_samples, data_named_by_file
 from ..ir import FoldedNetwork, IntNetwork
 from .netx import read_netx
 from .nir import read_folded
@@ -34,7 +34,13 @@ NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.jso
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE)
 NIR_SUFFIX, NETX_SUFFIX = ".nir", ".net"
-TO_EXPORT = {NIR_SUFFIX: "a NIR file", ".pt": "a checkpoint", ".pth": "a checkpoint", ".ckpt": "a checkpoint"}
+TO_EXPORT = {
+    NIR_SUFFIX: "a NIR file",
+    ".pt": "a checkpoint",
+    ".pth": "a checkpoint",
+    ".ckpt": "a checkpoint",
+    ".safetensors": "a checkpoint",
+}
 
 
 @record
@@ -71,7 +77,10 @@ class ExportFolder:
 
     def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
         """Return `count` test samples (None: all) of a data set, by default the one used in training."""
-        return choose_samples(self.network, count, data or self.manifest["data"], data_dir)
+        recorded = self.manifest["data"]
+        if data is None and recorded != RANDOM:
+            data = data_named_by_file(recorded, None)
+        return choose_samples(self.network, count, data or RANDOM, data_dir)
 
 
 @record

@@ -29,9 +29,11 @@ RECORDED = ("weight_bits", "calibration", "timesteps", "nir_dialect", "threshold
 class ExportOptions:
     """The options of an export; those in `RECORDED` determine the bytes of the network files."""
 
-    # How to read the model. Checkpoints need none of these; NIR files may need them.
+    # How to read the model. Our checkpoints need none of these; other files may need them.
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
+    input_shape: tuple[int, ...] | None = None
+    normalize: tuple[float, float] | None = None
     dt: float | None = None
     arch: str | None = None
     # How to choose the integers.
@@ -51,8 +53,9 @@ class ExportOptions:
     def from_arguments(cls, parsed: Mapping[str, Any]) -> ExportOptions:
         """Build the record from parsed arguments, ignoring all others."""
         given: dict[str, Any] = {field.name: parsed[field.name] for field in fields(cls)}
-        if given["input_range"] is not None:
-            given["input_range"] = tuple(given["input_range"])
+        for name in ("input_range", "input_shape", "normalize"):
+            if given[name] is not None:
+                given[name] = tuple(given[name])
         return cls(**given)
 
     @classmethod

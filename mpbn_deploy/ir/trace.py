@@ -46,14 +46,14 @@ def as_steps(inputs: Array, shape: Shape, timesteps: int) -> Array:
     return inputs
 
 
-def check_input_values(network: AnyNetwork, inputs: Array) -> None:
-    """Raise unless inputs are integers in the network's input range."""
+def check_input_values(network: AnyNetwork, inputs: Array, *, fractions: bool = False) -> None:
+    """Raise unless inputs are whole numbers, or `fractions`, in the network's input range."""
     allowed = network.input_range
-    if inputs.dtype.kind not in "iuf":
+    if inputs.dtype.kind not in "biuf":
         raise SimulationError(f"inputs are of type {inputs.dtype}; whole numbers are needed.")
     if not np.isfinite(inputs).all():
         raise SimulationError("inputs hold NaN or infinity; whole numbers are needed.")
-    if not np.array_equal(inputs, np.rint(inputs)):
+    if not fractions and not np.array_equal(inputs, np.rint(inputs)):
         raise SimulationError("inputs hold fractions; an integer network takes whole numbers.")
     if inputs.min() < allowed.minimum or inputs.max() > allowed.maximum:
         raise SimulationError(

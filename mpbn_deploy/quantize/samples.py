@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base import Array, OptionError, QuantizeError, SimulationError, announce, record
-from ..data import DataSet, center_crop, load_dataset
+from ..base import Array, DataError, QuantizeError, SimulationError, announce, record
+from ..data import DataSet, Part, arranged, cropped, dataset_name, fitting_part
 from ..ir import FoldedNetwork, as_steps, check_input_values
 
 CALIBRATION_SAMPLES = 256
@@ -23,20 +23,23 @@ class CalibrationData:
 
 def load_calibration(folded: FoldedNetwork, name: str, data_dir: Path | None) -> CalibrationData:
     """Load the calibration inputs of a data set by its name."""
-    return calibration_data(folded, load_dataset(name, data_dir))
+    try:
+        part = fitting_part(folded, name, data_dir, "train")
+    except DataError as error:
+        raise DataError(f"calibration: {error}") from error
+    return _first_samples(dataset_name(name), part)
 
 
 def calibration_data(folded: FoldedNetwork, dataset: DataSet) -> CalibrationData:
     """Take the first training samples of a data set; add a note if they are all of one class."""
-    name = dataset.name
-    if dataset.input_format.shape != folded.input.shape:
-        raise OptionError(
-            f"calibration: samples of {name} have shape {dataset.input_format.shape}; "
-            f"the network takes {folded.input.shape}. Choose another data set with --calibration."
-        )
-    labels = dataset.train.labels[:CALIBRATION_SAMPLES]
-    inputs = center_crop(dataset.train.inputs[:CALIBRATION_SAMPLES], folded.input.shape)
-    if len(np.unique(labels)) > 1:
+    inputs = cropped(dataset.train.inputs, dataset.input_format.shape)
+    inputs = arranged(dataset.name, inputs, folded.input.shape, folded.timesteps)
+    return _first_samples(dataset.name, Part(inputs=inputs, labels=dataset.train.labels))
+
+
+def _first_samples(name: str, part: Part) -> CalibrationData:
+    inputs = part.inputs[:CALIBRATION_SAMPLES]
+    if part.labels is None or len(np.unique(labels := part.labels[:CALIBRATION_SAMPLES])) > 1:
         return CalibrationData(inputs=inputs)
     note = f"calibration: all {len(inputs)} samples of {name} are of class {labels[0]}; shuffle the data set."
     announce(f"note: {note}")

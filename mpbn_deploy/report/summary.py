@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ..base import record
+from ..data import RANDOM
 from ..fit import headline
 from ..ir import STATE_LIMIT
 from ..verify import VerifyReport
@@ -176,7 +177,7 @@ def _cost_cards(content: ReportContent) -> list[Card]:
     if content.fit.energy is None:
         return []
     energy, time = headline(content.fit.energy)
-    note = "per sample, estimated"
+    note = "per random input, estimated" if content.fit.energy.random else "per sample, estimated"
     return [Card(label="energy", value=energy, note=note), Card(label="time", value=time, note=note)]
 
 
@@ -192,7 +193,9 @@ def _cores_card(content: ReportContent) -> Card:
 
 def _activity_cards(content: ReportContent) -> list[Card]:
     rate = content.firing_rate()
-    return [] if rate is None else [Card(label="firing rate", value=percent(rate), note="mean per time step")]
+    random = content.verify.data == RANDOM
+    note = "mean per time step, on random inputs" if random else "mean per time step"
+    return [] if rate is None else [Card(label="firing rate", value=percent(rate), note=note)]
 
 
 def _overflow_card(report: VerifyReport) -> Card:

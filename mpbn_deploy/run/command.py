@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base import Outcome, network_facts
+from ..data import RANDOM
 from ..execute.cluster import chosen_cluster
 from ..formats.folder import open_network
 from .stage import run
@@ -33,5 +34,10 @@ def _text(result: dict[str, Any], class_names: Sequence[str]) -> str:
     more = " ..." if result["samples"] > len(names) else ""
     accuracy = "" if result["accuracy"] is None else f", accuracy {result['accuracy']:.2%}"
     rate = f"{result['samples_per_second']:.1f} samples per second"
-    head = f"{result['backend']}: {result['samples']} samples of {result['data']}{accuracy}, {rate}"
+    head = f"{result['backend']}: {_inputs(result)}{accuracy}, {rate}"
     return f"{head}\npredictions: {' '.join(names)}{more}"
+
+
+def _inputs(result: dict[str, Any]) -> str:
+    count, data = result["samples"], result["data"]
+    return f"{count} random inputs" if data == RANDOM else f"{count} samples of {data}"

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from ..base import Command, Execute, main, whole_number
+from ..base import OWN_DATA, Command, Execute, main, whole_number
 from ..data import DATASETS
 from ..nn import MPBN_GAINS, MPBN_KINDS, RESETS, SURROGATE_NAMES
 from ..nn.zoo import ARCHITECTURES
@@ -56,7 +56,7 @@ def _add_data_arguments(group: argparse._ArgumentGroup) -> None:
         "--data",
         default="digits",
         metavar="NAME",
-        help=f"data set to train on: {', '.join(DATASETS)} (default %(default)s)",
+        help=f"data set to train on: {', '.join(DATASETS)}; or your own, {OWN_DATA} (default %(default)s)",
     )
     group.add_argument(
         "--data-dir",

@@ -12,7 +12,7 @@ import torch
 
 from ..base import DeployError, OptionError, announce
 from ..checkpoint import build_body
-from ..data import DataSet, Split, hold_out
+from ..data import DataSet, Split, arranged, hold_out
 from ..fold import fold
 from ..frontend import foreign_converters, trace
 from ..nn import ModelCard, SpikingNetwork
@@ -56,6 +56,8 @@ def train(
     network as an uninterrupted training. `init` is a network to start from, which is modified; it replaces
     `architecture`, `mpbn`, `neuron` and `timesteps`.
     """
+    if init is not None:
+        dataset = _arranged(dataset, init)
     dataset, validation = hold_out(dataset, training.validation)
     _check_settings(training, dataset, processes)
     if init is None:
@@ -123,14 +125,28 @@ def _start_from(init: SpikingNetwork, dataset: DataSet) -> SpikingNetwork:
     if init.card is None:
         raise OptionError("the initial network has no ModelCard, so its checkpoints could not be read.")
     given, wanted = init.input_format, dataset.input_format
-    if (given.shape, given.minimum, given.maximum) != (wanted.shape, wanted.minimum, wanted.maximum):
+    if wanted.minimum < given.minimum or wanted.maximum > given.maximum:
         raise OptionError(
-            f"the network takes inputs of shape {given.shape} in {given.minimum}..{given.maximum}; samples "
-            f"of {dataset.name} have shape {wanted.shape} and are in {wanted.minimum}..{wanted.maximum}."
+            f"the network takes inputs in {given.minimum}..{given.maximum}; samples of {dataset.name} are in "
+            f"{wanted.minimum}..{wanted.maximum}."
         )
     _timesteps(dataset, init.timesteps)
     init.card = replace(init.card, class_names=dataset.class_names)
     return init
+
+
+def _arranged(dataset: DataSet, network: SpikingNetwork) -> DataSet:
+    """Return the data set whose samples have the shape that a network takes."""
+    given, steps = network.input_format, dataset.frames or network.timesteps
+    if given.shape == dataset.input_format.shape:
+        return dataset  # its training pictures may be larger, to be cropped
+    train, test = (
+        replace(split, inputs=arranged(dataset.name, split.inputs, given.shape, steps, quiet=quiet))
+        for split, quiet in ((dataset.train, False), (dataset.test, True))
+    )
+    wanted = dataset.input_format
+    same = replace(given, minimum=wanted.minimum, maximum=wanted.maximum)
+    return replace(dataset, train=train, test=test, input_format=same)
 
 
 def _non_default(neuron: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Group
 
 from ..base import OptionError, Outcome, network_facts
+from ..data import dataset_name
 from ..execute.cluster import chosen_cluster
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from .certificate import check_certificate, read_certificate
@@ -52,7 +53,7 @@ def _certificate(opened: ExportFolder | NetworkFile, options: argparse.Namespace
             "Give the folder, or drop --check."
         )
     data = opened.manifest["data"]
-    if options.data not in (None, data):
+    if options.data is not None and dataset_name(options.data) != data:
         raise OptionError(
             f"--check with --data {options.data}: the certificate covers samples of {data}. Drop --data."
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import HANG_SECONDS, Array, announce, progress_bar, record
-from ..data import Split
+from ..data import RANDOM, Split
 from ..execute import ExecutionOptions
 from ..execute.cluster import Cluster
 from ..execute.reference import simulate
@@ -45,6 +45,7 @@ class VerifyReport:
     samples: int
     comparisons: tuple[Comparison, ...]
     bounds: Mapping[str, int]  # by population: the largest magnitude a state can reach
+    data: str = ""  # the name of the data set, or "random"
     failed: tuple[str, ...] = ()  # executors that failed during the run
     stock_reader_obstacle: str | None = None  # why lava-dl's own reader did not run
     drift: Drift | None = None
@@ -81,6 +82,11 @@ class VerifyReport:
             return f"bit-exact in {self.executed} of {wanted} executions, the others not run"
         return "bit-exact"
 
+    @property
+    def sample_kind(self) -> str:
+        """Return "samples", or "random inputs"."""
+        return "random inputs" if self.data == RANDOM else "samples"
+
     def total(self, count: str) -> int:
         return sum(getattr(comparison, count) for comparison in self.comparisons)
 
@@ -92,6 +98,7 @@ class VerifyReport:
             "executions_run": self.executed,
             "executions_failed": list(self.failed),
             "samples": self.samples,
+            "data": self.data or None,
             **{count: self.total(count) for count in COUNTS},
             "first_mismatch": None if first is None else asdict(first),
             "comparisons": [asdict(comparison) for comparison in self.comparisons],
@@ -144,6 +151,7 @@ def verify(
     compared = _compare(executions, inputs, cluster)
     report = VerifyReport(
         samples=len(inputs),
+        data=data_name,
         comparisons=compared.comparisons,
         failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},

@@ -17,8 +17,8 @@ from .stage import VerifyReport
 
 def verify_text(report: VerifyReport) -> RenderableType:
     """Return the printed report."""
-    table = Table("execution", title=f"{report.verdict}, {report.samples} samples", title_justify="left",
-                  box=SIMPLE_HEAD)  # fmt: skip
+    title = f"{report.verdict}, {report.samples} {report.sample_kind}"
+    table = Table("execution", title=title, title_justify="left", box=SIMPLE_HEAD)
     for heading in ("spikes", "different", "voltages", "different", "outputs", "different"):
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:

@@ -396,7 +396,7 @@ def test_a_data_set_of_another_shape(refused, tmp_path):
     save_model(tmp_path / "own.pt", with_card(spiking_network(gains="positive")))
     arguments = (tmp_path / "own.pt", "--target", "loihi2", "--arch", "networks:conv_body")
     assert "samples have shape (1, 8, 8)" in refused("export", *arguments, "--data", "digits")
-    assert "calibration: samples of digits have shape" in refused(
+    assert "calibration: digits: samples have shape (1, 8, 8)" in refused(
         "export", *arguments, "--calibration", "digits"
     )
 

@@ -150,8 +150,14 @@ def test_an_export_that_does_not_fit_names_the_command_that_looks_further(tmp_pa
 def test_what_does_not_go_together(tmp_path, model_path):
     with pytest.raises(OptionError, match="--arch applies to checkpoints only"):
         export(theirs(tmp_path), "loihi2", timesteps=2, arch="networks:conv_body")
-    for options, name in (({"dt": 1e-3}, "--dt"), ({"input_range": (0, 1)}, "--input-range")):
-        with pytest.raises(OptionError, match=f"{name} applies to NIR files only"):
+    with pytest.raises(OptionError, match="--normalize applies to bare state_dicts only"):
+        export(theirs(tmp_path), "loihi2", timesteps=2, normalize=(0.0, 1.0))
+    for options, message in (
+        ({"dt": 1e-3}, "--dt applies to NIR files only"),
+        ({"input_range": (0, 1)}, "--input-range applies to NIR files and bare state_dicts only"),
+        ({"input_shape": (1, 8, 8)}, "--input-shape applies to NIR files and bare state_dicts only"),
+    ):
+        with pytest.raises(OptionError, match=message):
             export(model_path, "loihi2", **options)
     write_nir(int_chain(), tmp_path / "integers.nir")
     with pytest.raises(FormatError, match="an integer network, already quantized"):

@@ -14,6 +14,7 @@ from test_quantize import LOIHI2, folded_network, layer
 from torch import nn
 
 from mpbn_deploy.base import NetworkError, OptionError, QuantizeError
+from mpbn_deploy.data import DATASETS
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
@@ -22,7 +23,7 @@ from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import FloatLif, Lif, bounds
-from mpbn_deploy.quantize import load_calibration, quantize, samples as samples_module
+from mpbn_deploy.quantize import load_calibration, quantize
 from mpbn_deploy.quantize.shared_thresholds import choose_values
 from mpbn_deploy.quantize.thresholds import silence_constants
 from mpbn_deploy.quantize.voltage_samples import sample_voltages, simulated_voltages
@@ -388,13 +389,13 @@ def test_calibration_data_that_the_network_cannot_take(inputs, why):
 
 def test_calibration_on_one_class_is_told(monkeypatch, digits, capsys):
     one = replace(digits, train=replace(digits.train, labels=np.full_like(digits.train.labels, 7)))
-    monkeypatch.setattr(samples_module, "load_dataset", lambda name, folder: one)
+    monkeypatch.setitem(DATASETS, "digits", lambda folder: one)
     folded = fold(trace(spiking_network(shape=digits.input_format.shape)))
     found = load_calibration(folded, "digits", None)
     (note,) = found.notes
     assert len(found.inputs) == 256 and note in capsys.readouterr().err
     assert note == "calibration: all 256 samples of digits are of class 7; shuffle the data set."
-    monkeypatch.setattr(samples_module, "load_dataset", lambda name, folder: digits)
+    monkeypatch.setitem(DATASETS, "digits", lambda folder: digits)
     assert load_calibration(folded, "digits", None).notes == ()
 
 

@@ -1,0 +1,29 @@
+"""Import what a user names as `package.module:function`, which runs that package's code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .errors import OptionError
+
+
+def import_function(name: str, kind: str) -> Callable[..., Any]:
+    """Return the function `package.module:function`; `kind` says in messages what it is for."""
+    module_name, _, attribute = name.partition(":")
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.insert(0, "")  # as `python -m` has it; only here, so that no library is shadowed elsewhere
+    try:
+        found = getattr(import_module(module_name), attribute)
+    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
+        reason = f"{type(error).__name__}: {error}"
+        raise OptionError(
+            f"{kind} {name!r} cannot be imported ({reason}). Run the command "
+            "in the folder that holds the module, or set PYTHONPATH."
+        ) from error
+    if not callable(found):
+        raise OptionError(f"{kind} {name!r} is not a function, but a {type(found).__name__}.")
+    return found  # type: ignore[no-any-return]

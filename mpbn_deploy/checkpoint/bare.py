@@ -1,0 +1,174 @@
+"""Checkpoints as people save them: a state_dict without a word about its network.
+
+    torch.save(model.state_dict(), path)                       bare
+    torch.save({"state_dict": ..., "epoch": 9}, path)          nested
+    {"module.conv.weight": ...}                                of DataParallel; `_orig_mod.` of torch.compile
+
+The user names the function that builds the network, its time steps, and shape and range of its inputs. Half
+and bfloat16 numbers become float32. `num_batches_tracked`, which no inference needs, may be missing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..base import CheckpointError, NetworkError, OptionError, announce, import_function, record
+from ..ir import InputFormat
+from ..nn import ModelCard, SpikingNetwork
+from .architectures import build_body, own_factory
+from .state import check_tensors, structure_problems, value_problems
+
+NESTED = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights")
+PREFIXES = ("module.", "_orig_mod.", "model.")
+NAMES_OF_NETWORKS = ("arch", "architecture", "model_name")
+COUNTER = "num_batches_tracked"
+
+
+@record
+class InputFacts:
+    """What the user says about the inputs of a network; None where nothing is said."""
+
+    shape: tuple[int, ...] | None = None
+    range: tuple[int, int] | None = None
+    normalization: tuple[float, float] | None = None  # mean and deviation
+
+    @property
+    def given(self) -> list[str]:
+        """The options that were given."""
+        options = {
+            "--input-shape": self.shape,
+            "--input-range": self.range,
+            "--normalize": self.normalization,
+        }
+        return [option for option, value in options.items() if value is not None]
+
+
+def find_state(content: Mapping[str, Any]) -> dict[str, Tensor] | None:
+    """Return the state_dict in a file, at the top or nested; None if there is none."""
+    for found in (content, *(content.get(key) for key in NESTED)):
+        if isinstance(found, dict) and found and all(isinstance(value, Tensor) for value in found.values()):
+            return dict(found)
+    return None
+
+
+def how_to_name(path: str | Path, content: Mapping[str, Any]) -> str:
+    """Say what a bare state_dict needs to be read, and what it says about its network."""
+    named = [f"{key} {content[key]!r}" for key in NAMES_OF_NETWORKS if isinstance(content.get(key), str)]
+    trained = f" The file says it was trained with {', '.join(named)}." if named else ""
+    return (
+        f"{path}: a bare state_dict, which does not say how its network is built.{trained} Name the function "
+        "that builds it, and its inputs: --arch package.module:build --timesteps N --input-shape CHANNELS "
+        "HEIGHT WIDTH --input-range LOWEST HIGHEST (docs/bring-your-own.md)"
+    )
+
+
+def load_bare(
+    path: str | Path,
+    content: Mapping[str, Any],
+    state: dict[str, Tensor],
+    arch: str | None,
+    timesteps: int | None,
+    facts: InputFacts,
+) -> SpikingNetwork:
+    """Build the network that the user names, and load a bare state_dict into it."""
+    if arch is None:
+        raise CheckpointError(how_to_name(path, content))
+    needed = {
+        "--timesteps N": timesteps,
+        "--input-shape SIZE ...": facts.shape,
+        "--input-range LOWEST HIGHEST": facts.range,
+    }
+    if missing := [option for option, value in needed.items() if value is None]:
+        raise OptionError(f"{path}: a bare state_dict does not say everything; add {' '.join(missing)}.")
+    assert timesteps is not None and facts.shape is not None
+    check_tensors(path, state)
+    arguments = _arguments(arch, facts.shape, state)
+    body = build_body(arch, arguments)
+    _load(path, arch, body, state)
+    if facts.normalization is None:
+        announce(
+            f"note: the network of {path} gets raw input values; if it was trained on (x - mean) / "
+            "deviation, add --normalize MEAN DEVIATION"
+        )
+    card = ModelCard(architecture=arch, arguments=arguments, training={"source": "state_dict"})
+    given = _input_format(path, facts)
+    return SpikingNetwork(body, timesteps=timesteps, input_format=given, card=card).eval()
+
+
+def _arguments(arch: str, shape: tuple[int, ...], state: dict[str, Tensor]) -> dict[str, Any]:
+    """Return `input_shape`, and `classes` (the rows of the last tensor), if the function takes them."""
+    factory = own_factory(arch) or (import_function(arch, "architecture") if ":" in arch else None)
+    last = next((tensor for tensor in reversed(state.values()) if tensor.dim()), None)
+    offered = {"input_shape": shape, "classes": 0 if last is None else len(last)}
+    try:
+        taken = inspect.signature(factory).parameters if factory is not None else offered
+    except (TypeError, ValueError):  # of built-in functions
+        taken = {}
+    return {name: value for name, value in offered.items() if name in taken}
+
+
+def _load(path: str | Path, arch: str, body: nn.Module, state: dict[str, Tensor]) -> None:
+    expected = body.state_dict()
+    state = _without_prefix(state, expected)
+    for name, wanted in expected.items():
+        if name.endswith(COUNTER) and name not in state:
+            state[name] = torch.zeros_like(wanted)
+    converted = _converted(path, state, expected)
+    if problems := structure_problems(expected, converted):
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise CheckpointError(f"{path}: does not match the network {arch!r}:{listed}")
+    if problems := value_problems(converted):
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise CheckpointError(f"{path}: holds invalid values:{listed}")
+    body.load_state_dict(converted)
+
+
+def _without_prefix(state: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Remove a prefix that all names have and the network does not."""
+    for prefix in PREFIXES:
+        if all(name.startswith(prefix) for name in state) and not any(n.startswith(prefix) for n in expected):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return dict(state)
+
+
+def _converted(
+    path: str | Path, state: dict[str, Tensor], expected: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Convert floats to the network's type, which is announced."""
+    kinds: dict[str, None] = {}
+    converted = dict(state)
+    for name, value in state.items():
+        wanted = expected.get(name)
+        if (
+            wanted is not None
+            and value.dtype != wanted.dtype
+            and value.is_floating_point()
+            and wanted.is_floating_point()
+        ):
+            kinds[str(value.dtype).removeprefix("torch.")] = None
+            converted[name] = value.to(wanted.dtype)
+    if kinds:
+        announce(f"note: {path}: {', '.join(kinds)} numbers are converted to the network's type")
+    return converted
+
+
+def _input_format(path: str | Path, facts: InputFacts) -> InputFormat:
+    assert facts.shape is not None and facts.range is not None
+    mean, deviation = facts.normalization or (0.0, 1.0)
+    try:
+        return InputFormat(
+            shape=facts.shape,
+            minimum=facts.range[0],
+            maximum=facts.range[1],
+            mean=np.array([mean]),
+            deviation=np.array([deviation]),
+        )
+    except NetworkError as error:
+        raise OptionError(f"{path}: {error}") from error

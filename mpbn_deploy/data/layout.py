@@ -1,0 +1,161 @@
+"""The axes of a sample: T time, C channels, H height, W width, F features.
+
+Samples are brought into the order TCHW or TF. A network decides what the axes of samples are, if there is
+one; otherwise the user says it (`axes`), or the number of axes does.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ..base import Array, DataError, announce, record
+from .dataset import Inputs, center_crop
+
+ORDER = "TCHWF"
+LAYOUTS = {1: ("F",), 2: ("HW", "TF"), 3: ("CHW", "HWC", "THW"), 4: ("TCHW", "THWC")}  # the usual one first
+KNOWN = tuple(axes for layouts in LAYOUTS.values() for axes in layouts)
+MEANINGS = {"T": "time", "C": "channels", "H": "height", "W": "width", "F": "features"}
+CHANNELS = (1, 2, 3)  # as the last axis of a picture
+Shape = tuple[int, ...]
+
+
+@record
+class Arranged:
+    """Inputs whose samples get another order of axes and another shape when they are indexed."""
+
+    inputs: Inputs
+    order: tuple[int, ...]
+    sample: Shape
+
+    @property
+    def shape(self) -> Shape:
+        return (len(self.inputs), *self.sample)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, chosen: Any, /) -> Array:
+        values = self.inputs[chosen]
+        leading = values.ndim - len(self.order)
+        ordered = values.transpose(*range(leading), *(leading + axis for axis in self.order))
+        return ordered.reshape(*values.shape[:leading], *self.sample)
+
+
+@record
+class Cropped:
+    """Images larger than a shape, of which indexing returns the middle."""
+
+    inputs: Inputs
+    size: Shape
+
+    @property
+    def shape(self) -> Shape:
+        return (*self.inputs.shape[:-2], *self.size[-2:])
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, chosen: Any, /) -> Array:
+        values: Array = center_crop(self.inputs[chosen], self.size)
+        return values
+
+
+def cropped(inputs: Inputs, shape: Shape) -> Inputs:
+    """Return inputs whose images have the size of `shape`: training images may be larger, to be cropped."""
+    same = len(shape) != 3 or tuple(inputs.shape[-2:]) == shape[-2:]
+    return inputs if same else Cropped(inputs=inputs, size=shape)
+
+
+def layout_without_network(name: str, sample: Shape, axes: str | None) -> str:
+    """Return the axes of a sample: as the user says, or the usual ones, which are announced if in doubt."""
+    if axes is not None:
+        _check_axes(name, sample, axes)
+        return axes
+    if len(sample) not in LAYOUTS:
+        raise DataError(f"{name}: samples have shape {sample}; 1 to 4 axes are allowed: {', '.join(KNOWN)}.")
+    usual = LAYOUTS[len(sample)][0]
+    last = f"{usual.replace('C', '')}C"  # pictures with the channels last
+    if last in KNOWN and sample[-1] in CHANNELS and sample[usual.index("C")] not in CHANNELS:
+        usual = last
+    if len(LAYOUTS[len(sample)]) > 1 and usual not in ("CHW", "TCHW"):
+        others = " or ".join(f"axes={other!r}" for other in LAYOUTS[len(sample)] if other != usual)
+        announce(
+            f"note: {name}: samples of shape {sample} are taken as {described(usual)}; if they are not, save "
+            f"{others} with them"
+        )
+    return usual
+
+
+def _check_axes(name: str, sample: Shape, axes: str) -> None:
+    if axes not in KNOWN:
+        raise DataError(f"{name}: axes {axes!r}; allowed are {', '.join(KNOWN)} (T time, F features).")
+    if len(axes) != len(sample):
+        raise DataError(f"{name}: axes {axes!r}, but samples have shape {sample}.")
+
+
+def described(axes: str) -> str:
+    """Return "height x width" for "HW"."""
+    return " x ".join(MEANINGS[axis] for axis in axes)
+
+
+def in_standard_order(name: str, inputs: Array, axes: str) -> Array:
+    """Return samples in the order TCHW or TF."""
+    if inputs.ndim != 1 + len(axes):
+        raise DataError(f"{name}: samples have shape {inputs.shape[1:]}, but others have {len(axes)} axes.")
+    order, sample = _standard(inputs.shape[1:], axes)
+    return inputs.transpose(0, *(1 + axis for axis in order)).reshape(len(inputs), *sample)
+
+
+def _standard(sample: Shape, axes: str) -> tuple[tuple[int, ...], Shape]:
+    """Return the order of the axes, and the shape in that order; a picture has a channel."""
+    kept = [axis for axis in ORDER if axis in axes]
+    sizes = {axis: sample[axes.index(axis)] for axis in kept}
+    if "H" in axes and "C" not in axes:
+        sizes["C"] = 1
+    return tuple(axes.index(axis) for axis in kept), tuple(sizes[axis] for axis in ORDER if axis in sizes)
+
+
+# ---- for a network ----------------------------------------------------------------------------
+
+
+def arranged(
+    name: str, inputs: Inputs, shape: Shape, timesteps: int, axes: str | None = None, *, quiet: bool = False
+) -> Inputs:
+    """Return inputs as a network takes them, [samples, *shape] or [samples, timesteps, *shape]."""
+    sample = tuple(inputs.shape[1:])
+    if axes is not None:
+        _check_axes(name, sample, axes)
+    elif sample in (shape, (timesteps, *shape)):
+        return inputs
+    layouts = (axes,) if axes is not None else LAYOUTS.get(len(sample), ())
+    standards = [_standard(sample, layout) for layout in layouts]
+    for order, found in standards:
+        if found in (shape, (timesteps, *shape)):
+            return _arranged(name, inputs, order, found, quiet)
+    for (order, found), layout in zip(standards, layouts, strict=True):
+        time, rest = (found[:1], found[1:]) if "T" in layout else ((), found)
+        if time in ((), (timesteps,)) and prod(rest) == prod(shape) and 1 in (len(rest), len(shape)):
+            return _arranged(name, inputs, order, (*time, *shape), quiet)
+    raise DataError(_mismatch(name, sample, shape, timesteps))
+
+
+def _arranged(name: str, inputs: Inputs, order: tuple[int, ...], sample: Shape, quiet: bool) -> Inputs:
+    before = tuple(inputs.shape[1:])
+    if before == sample and order == tuple(range(len(sample))):
+        return inputs
+    verb = "flattened" if len(sample) < len(before) else "reshaped"
+    if order != tuple(range(len(order))):
+        verb = "reordered"
+    if not quiet:
+        announce(f"note: samples of {name} have shape {before}; {verb} to {sample}, which the network takes")
+    return Arranged(inputs=inputs, order=order, sample=sample)
+
+
+def _mismatch(name: str, sample: Shape, shape: Shape, timesteps: int) -> str:
+    if sample[1:] == shape:
+        return (
+            f"{name}: samples have {sample[0]} frames; the network runs {timesteps} time steps. "
+            f"Export it with --timesteps {sample[0]}, or give recordings of {timesteps} frames."
+        )
+    return f"{name}: samples have shape {sample}; the network takes {shape}."
