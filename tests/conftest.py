@@ -17,9 +17,17 @@ settings.register_profile("dev", max_examples=100, deadline=None)
 settings.register_profile("long", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+LONG = ("cluster", "slow", "lava")  # markers, those of the longest files first
+
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite what tests/golden expects")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take long, so that no process is left alone with one at the end."""
+    marked = {name: {item.path for item in items if item.get_closest_marker(name)} for name in LONG}
+    items.sort(key=lambda item: [item.path not in marked[name] for name in LONG])
 
 
 def pytest_runtest_setup(item):

@@ -90,6 +90,17 @@ def with_dropout(input_shape, classes, mpbn):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), LIF(16), nn.Dropout(0.2), nn.Linear(16, 10))
 
 
+def both_kinds(input_shape, classes, mpbn):
+    """Return a network with channel-wise and element-wise MPBN, on pictures and on features."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), LIF((4, 8, 8), mpbn="channel")),
+        *(nn.Conv2d(4, 8, 3, stride=2), nn.BatchNorm2d(8), LIF((8, 3, 3), mpbn="element")),
+        *(nn.Flatten(), nn.Linear(72, 24), nn.BatchNorm1d(24), LIF(24, mpbn="channel")),
+        *(nn.Linear(24, 24), nn.BatchNorm1d(24), LIF(24, mpbn="element")),
+        nn.Linear(24, classes),
+    )
+
+
 def failing():
     """A factory that raises."""
     return 1 / 0
@@ -393,6 +404,19 @@ def assert_same_trace(expected, got, *, voltages=True):
 def heed_interrupts():
     """For preexec_fn: a process that a background shell started ignores SIGINT, and so do its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def wait_for_lava(process, *, in_workers=False, seconds=60):
+    """Wait until a command, or one of its workers, has started Lava's processes, and a moment longer."""
+    import psutil
+
+    for _ in range(20 * seconds):
+        children = psutil.Process(process).children()
+        if any(child.children() for child in children) if in_workers else children:
+            time.sleep(0.5)
+            return
+        time.sleep(0.05)
+    pytest.fail(f"no process of Lava's within {seconds} s")
 
 
 def end_of(run, seconds=60):

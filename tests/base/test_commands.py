@@ -6,14 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from networks import end_of, needs_lava, spiking_network, with_card
+from networks import end_of, needs_lava, spiking_network, wait_for_lava, with_card
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import commands as cli, write_atomically
@@ -280,7 +279,7 @@ def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path):
     ) as run:  # fmt: skip
         while "against Lava" not in run.stderr.readline():
             assert run.poll() is None
-        time.sleep(3)
+        wait_for_lava(run.pid)
         os.killpg(run.pid, signal.SIGTERM)
         out, err = end_of(run)
     assert run.returncode == 143 and "Traceback" not in out + err

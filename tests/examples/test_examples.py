@@ -39,17 +39,31 @@ def run_example(name, *arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
-def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks(tmp_path):
+@pytest.fixture
+def run_here(monkeypatch, capfd):
+    """Run an example in this process, which has imported torch; gives its exit code, and what it printed."""
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(name, ended.value.code, out, err)
+
+    return run
+
+
+def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks(run_here, tmp_path):
     small = ["--arch", "digits-mlp", "--seeds", 2, "--epochs", 2, "--out", tmp_path / "ablation"]
     first = run_example("ablation.py", *small)
     assert first.returncode == 0 and first.stderr.count(", seed ") == 4
     assert "| none | 2 |" in first.stdout and "| channel | 2 |" in first.stdout
     assert (tmp_path / "ablation" / "ablation.png").read_bytes().startswith(b"\x89PNG")
-    again = run_example("ablation.py", *small)
+    again = run_here("ablation.py", *small)
     assert "seed 0" not in again.stderr
     assert (tmp_path / "ablation" / "ablation.md").read_text() in again.stdout
 
-    other = run_example("ablation.py", *small, "--batch", 64)
+    other = run_here("ablation.py", *small, "--batch", 64)
     assert other.returncode == 2 and "none-0.pt: belongs to a study with batch 32 (now 64)" in other.stderr
 
     models = [tmp_path / "ablation" / f"{kind}-0.pt" for kind in ("none", "channel")]
@@ -71,9 +85,9 @@ def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks
         (["landscape.py", "nothing.pt"], "nothing.pt: no such file"),
     ],
 )
-def test_examples_say_what_is_wrong(arguments, message, tmp_path, monkeypatch):
+def test_examples_say_what_is_wrong(run_here, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = run_example(*arguments)
+    found = run_here(*arguments)
     assert found.returncode == 2 and message in found.stderr and "Traceback" not in found.stderr
 
 

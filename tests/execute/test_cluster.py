@@ -22,8 +22,10 @@ from networks import (
     int_chain,
     needs_lava,
     spiking_network,
+    wait_for_lava,
 )
 from properties import examples
+from shard_work import dying, failing, outputs_slowly, rejecting, slowly, summed, too_late
 
 from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError, commands as cli
 from mpbn_deploy.data import Samples, Split
@@ -115,13 +117,6 @@ def workers(dask):
         yield found
 
 
-def outputs_slowly(started, network, inputs):
-    """Leave a file named after the process, wait, and return the outputs with their sample numbers."""
-    (started / f"{os.getpid()}-{time.monotonic_ns()}").touch()
-    time.sleep(0.2)
-    return simulate(network, inputs).outputs, inputs[:, 0, 0, 0]
-
-
 def kill_soon(choose):
     """In a thread, kill the first process that `choose` returns; return the thread and the list of killed."""
     killed = []
@@ -208,24 +203,6 @@ def test_verify_reports_what_one_process_reports_though_a_worker_is_killed(worke
     assert json.dumps(shared.to_json()) == json.dumps(alone.to_json())
 
 
-def failing(network, inputs):
-    if (inputs[:, 0, 0, 0] == 5).any():
-        raise ZeroDivisionError("of sample 5")
-    return len(inputs)
-
-
-def too_late(network, inputs):
-    raise TimeoutError("of its own")
-
-
-def dying(network, inputs):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def rejecting(network, inputs):
-    raise SimulationError("inputs of another kind.")
-
-
 @pytest.mark.parametrize(
     ("work", "message"),
     [
@@ -241,10 +218,6 @@ def test_a_shard_that_always_fails_is_named(workers, work, message):
         workers.share_out(work, network, inputs, "test")
     parts = workers.share_out(summed, network, inputs, "test")  # the cluster can be used again
     assert sum(part for _, part in parts) == inputs.sum()
-
-
-def summed(network, inputs):
-    return int(inputs.sum())
 
 
 def test_wrong_inputs_are_rejected_as_in_one_process(workers):
@@ -322,10 +295,6 @@ def test_a_scheduler_without_workers(dask, monkeypatch, netx_path, capfd):
     )
 
 
-def slowly(network, inputs):
-    time.sleep(0.3)
-
-
 @pytest.mark.parametrize(
     ("leave", "message"),
     [
@@ -370,7 +339,7 @@ def command(folder, *arguments):
     )
 
 
-def test_the_command_prints_nothing_but_json_and_leaves_nothing(dask, export_folder, tmp_path):
+def test_the_command_prints_nothing_but_json_and_leaves_nothing(dask, export_folder, tmp_path, capfd):
     arguments = [export_folder, "--backend", "emulator", "--samples", "all", "--json"]
     with command(tmp_path, "mpbn_deploy.run", *arguments, "--cluster", "local:1") as shared:
         out, err = end_of(shared)
@@ -378,8 +347,8 @@ def test_the_command_prints_nothing_but_json_and_leaves_nothing(dask, export_fol
     found = json.loads(out)
     assert found["samples"] == 360 and "cluster: 1 worker of local:1" in err
     assert list(tmp_path.iterdir()) == [] and group_is_gone(shared.pid)
-    with command(tmp_path, "mpbn_deploy.run", *arguments) as alone:
-        expected = json.loads(end_of(alone)[0])
+    assert cli.main(RUN, list(map(str, arguments))) == 0
+    expected = json.loads(capfd.readouterr().out)
     assert {**found, "samples_per_second": 0} == {**expected, "samples_per_second": 0}
 
 
@@ -392,7 +361,7 @@ def test_an_interrupt_leaves_no_workers(dask, netx_path, short_folder, number, c
     with command(short_folder, "mpbn_deploy.run", *arguments) as shared:
         while "cluster: 2 workers" not in shared.stderr.readline():
             assert shared.poll() is None
-        time.sleep(2)  # Lava runs
+        wait_for_lava(shared.pid, in_workers=True)
         (os.killpg if number == signal.SIGINT else os.kill)(shared.pid, number)
         err = end_of(shared)[1]
     assert shared.returncode == code and "Traceback" not in err, err

@@ -353,18 +353,20 @@ sys.exit(main(COMMAND))
 """
 
 
-@pytest.mark.parametrize("kind", ["channel", "element"])
-def test_two_processes_give_the_losses_of_one(tmp_path, kind):
+@pytest.mark.slow
+def test_two_processes_give_the_losses_of_one(tmp_path):
     """In float64, so that the order of sums does not show: the same batches, the same statistics."""
     script = tmp_path / "float64.py"
     script.write_text(IN_FLOAT64)
-    options = ["--epochs", "2", "--batch", "64", "--mpbn", kind, "--timesteps", "2"]
+    options = ["--arch", "networks:both_kinds", "--epochs", "2", "--batch", "64", "--timesteps", "2"]
     together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     python = [sys.executable, "-W", "error::FutureWarning"]
     outputs = []
     for launcher, name in (([], "one.pt"), (together, "two.pt")):
         command = [*python, *launcher, str(script), *options, "--out", str(tmp_path / name)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        result = subprocess.run(
+            command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=120
+        )
         assert result.returncode == 0, result.stderr
         outputs.append(result.stdout)
     assert [text.count("test accuracy") for text in outputs] == [1, 1]
