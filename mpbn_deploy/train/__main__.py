@@ -42,7 +42,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(RECIPES),
         default="standard",
         help="a set of defaults for the options below: paper, the settings of the paper's code; fast, for "
-        "CIFAR-10 in about an hour on two CPU cores; standard, for small data sets (default %(default)s)",
+        "CIFAR-10 on two CPU cores; standard, for small data sets (default %(default)s)",
     )
     _add_data_arguments(parser.add_argument_group("data"))
     _add_network_arguments(parser.add_argument_group("network"))

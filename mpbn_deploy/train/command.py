@@ -129,7 +129,7 @@ def _automatic_precision(options: argparse.Namespace, device: torch.device) -> s
 
 
 def _described(options: argparse.Namespace, training: Training, dataset: DataSet) -> str:
-    """Return all settings on one line: "arch digits-cnn, timesteps 4, mpbn channel, ..., seed 0"."""
+    """Return all settings on one line: "seed 0, arch digits-cnn, timesteps 4, mpbn channel, ..."."""
     usual = {} if options.init is not None else _usual_network(options, dataset)
     parts = {
         **usual,

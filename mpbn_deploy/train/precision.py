@@ -21,7 +21,7 @@ LARGEST_BLOCK = 2**30
 
 
 def fastest_precision(device: torch.device) -> str:
-    """Return the faster of bfloat16 and float32, by a trial: processors differ by a factor of five.
+    """Return the faster of bfloat16 and float32, by a trial, because processors differ widely.
 
     Several processes must agree, and GPUs run asynchronously: both use float32.
     """
@@ -50,7 +50,7 @@ def keep_freed_memory() -> None:
     """Let glibc keep freed blocks up to 1 GB, where it has mallopt.
 
     By default it returns blocks above 32 MB to the system, and every layer of every step then pays for
-    fresh, zeroed pages: at four time steps, half of the time of norms and neurons.
+    fresh, zeroed pages.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
