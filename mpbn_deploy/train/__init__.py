@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from .files import resume_file as resume_file
     from .loop import accuracy as accuracy, evaluate as evaluate
+    from .precision import keep_freed_memory as keep_freed_memory
     from .quantized import quantized_rate as quantized_rate, quantized_twin as quantized_twin
     from .settings import (
         NEURON_DEFAULTS as NEURON_DEFAULTS,

@@ -3,7 +3,8 @@
 model.pt            the network after the last complete epoch
 model.best.pt       the network with the best accuracy on the validation split; without one, on the test
                     split, whose accuracy is then biased
-model.log.jsonl     one line per epoch: losses, accuracies, learning rate, seconds
+model.log.jsonl     one line per epoch: losses, accuracies, learning rate, seconds by the clock and of
+                    the processor
 model.curves.png    the same as a figure
 model.resume.pt     network and optimizer after the last complete epoch; deleted at the end
 """

@@ -105,6 +105,7 @@ class Epoch:
     """The results of one epoch: a line of the log.
 
     validation_* are None without a validation split; with one, test_* are None until the last epoch.
+    `processor_seconds` are those of all threads of this process, whatever else runs on the machine.
     """
 
     epoch: int
@@ -117,6 +118,7 @@ class Epoch:
     validation_loss: float | None = None
     validation_accuracy: float | None = None
     seconds: float
+    processor_seconds: float
 
     @property
     def accuracy(self) -> float:
