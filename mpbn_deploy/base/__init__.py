@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         FoldError as FoldError,
         FormatError as FormatError,
         FrontendError as FrontendError,
+        MissingDataError as MissingDataError,
         MissingPackageError as MissingPackageError,
         NetworkError as NetworkError,
         OptionError as OptionError,

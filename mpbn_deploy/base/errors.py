@@ -38,6 +38,10 @@ class DataError(DeployError):
     """A data set that is missing, damaged, or does not match the network."""
 
 
+class MissingDataError(DataError):
+    """A data set by name whose files are not on this machine."""
+
+
 class FrontendError(DeployError):
     """A module or operation that cannot be expressed in a TrainedNetwork."""
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..base import Array, DataError, record
+from ..base import Array, DataError, MissingDataError, record
 from ..ir import InputFormat
 
 Item = TypeVar("Item")
@@ -45,9 +45,9 @@ def find_folder(source: DatasetSource, folder: Path | None, holds: Callable[[Pat
     return found[0]
 
 
-def _missing(source: DatasetSource, reason: str) -> DataError:
+def _missing(source: DatasetSource, reason: str) -> MissingDataError:
     """Build the error for missing files: what is missing, where to get it, and what to type."""
-    return DataError(
+    return MissingDataError(
         f"{source.name}: {source.files} not found ({reason}). Get the data set from {source.origin}, "
         f"and give its folder: --data-dir FOLDER"
     )

@@ -15,8 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base import Array, FormatError, OptionError, announce, json_text, record, same_records
-from ..data import DATASETS, Samples, choose_samples, dataset_name
+from ..base import (
+    Array,
+    FormatError,
+    MissingDataError,
+    OptionError,
+    announce,
+    json_text,
+    record,
+    same_records,
+)
+from ..data import DATASETS, RANDOM, Samples, choose_samples, dataset_name
 from ..fit import FitReport, fit, measure
 from ..formats.folder import (
     FILES,
@@ -34,6 +43,7 @@ from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile, load_profile
+from ..ir import IntNetwork
 from ..quantize import Formats, Quantized, check_overflow, load_calibration, quantize, trained_integers
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
@@ -86,7 +96,7 @@ def export(
     exported = load_and_fold(model_path, options)
     quantized, notes = _quantize(exported, profile, options)
     network = quantized.network
-    samples = choose_samples(network, options.samples, _data(exported, options), options.data_dir)
+    samples = _samples(network, exported, options)
     calibration = options.calibration and dataset_name(options.calibration)
     used = replace(options, timesteps=network.timesteps, calibration=calibration)
     facts = facts_of(exported, profile, samples.name, used)
@@ -134,6 +144,21 @@ def _data(exported: ExportedModel, options: ExportOptions) -> str | None:
         f"--data {trained_on}"
     )
     return None
+
+
+def _samples(network: IntNetwork, exported: ExportedModel, options: ExportOptions) -> Samples:
+    """Return the samples to verify with; random ones if nobody asked for a data set that is not here."""
+    data = _data(exported, options)
+    try:
+        return choose_samples(network, options.samples, data, options.data_dir)
+    except MissingDataError:
+        if options.data is not None or options.data_dir is not None:
+            raise
+    announce(
+        f"note: the model was trained on {data}, which is not on this machine, so inputs are random, and so "
+        "are firing rates, energy and time; to verify with its test samples, add --data-dir FOLDER"
+    )
+    return choose_samples(network, options.samples, RANDOM, None)
 
 
 # ---- the stages ---------------------------------------------------------------------------------

@@ -37,17 +37,17 @@ def dvs_cnn(input_shape: Shape, classes: int, *, width: int = 16, **neuron: Any)
 
 
 def cifar_cnn(input_shape: Shape, classes: int, *, width: int = 32, **neuron: Any) -> nn.Module:
-    """Build seven convolutions (32-32-64-64-128-128-128 channels) with two max pools, and a dense layer.
+    """Build seven convolutions (32-32-64-64-128-128-128 channels) with three max pools, and a dense layer.
 
     For two processor cores: a max pool of spikes is a population of its own on a chip, of a quarter of the
-    neurons, and costs no synapses in the next layer.
+    neurons, and costs no synapses in the next layer. The last one leaves the readout as many inputs as a
+    core of Loihi 2 takes.
     """
     chain = ChainBuilder(input_shape, neuron)
-    for number, group in enumerate(SMALL_GROUPS):
-        if number:
-            chain.add_pool(maximum=True)
+    for group in SMALL_GROUPS:
         for factor in group:
             chain.add_convolution(factor * width)
+        chain.add_pool(maximum=True)
     return initialize(chain.add_readout(classes), READOUT_DEVIATION)
 
 
