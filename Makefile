@@ -1,4 +1,5 @@
-# make demo              install everything, train, export, run in Lava, verify, fit, report
+# make demo              install everything, train, export, run in Lava, verify, fit, report;
+#                        MODEL=digits-4bit takes a trained network of examples/models instead
 # make test              the whole test suite
 # make lint              formatting, lint, types, layers of imports
 # make coverage          the suite again, with the lines that it reaches; fails below the floor
@@ -31,7 +32,7 @@ COVERAGE := $(if $(filter 3.12,$(VERSION)),COVERAGE_CORE=sysmon) $(PYTEST) --cov
 .PHONY: demo test lint format coverage update-golden install test-all-pythons clean
 
 demo: $(STAMP)
-	$(BIN)/python examples/demo.py demo
+	$(BIN)/python examples/demo.py demo $(if $(MODEL),--model $(MODEL)) $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
 test: $(STAMP)
 	$(PYTEST)

@@ -1,8 +1,11 @@
 """Train a small network on real digits, export it for Loihi 2, run it in Lava, and say what came out.
 
 python examples/demo.py FOLDER
+python examples/demo.py FOLDER --model digits-4bit    without training: a network of examples/models
 """
 
+import argparse
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -16,27 +19,38 @@ from mpbn_deploy.export import ExportResult, export
 from mpbn_deploy.formats.folder import REPORT_FILE
 from mpbn_deploy.train import Training, train
 
+MODELS = Path(__file__).with_name("models")
 
-def main(folder: Path) -> int:
+
+def main(folder: Path, name: str | None, data_dir: Path | None) -> int:
     started = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
-    digits = load_dataset("digits")
-    model = train(digits, "digits-cnn", mpbn="channel", timesteps=4, training=Training(epochs=8, seed=0))
-    save_model(folder / "model.pt", model)
-    result = export(folder / "model.pt", "loihi2")
-    Console().print(summary(result, time.perf_counter() - started))
+    if name is None:
+        train_digits(folder / "model.pt")
+    else:
+        shutil.copy(MODELS / f"{name}.pt", folder / "model.pt")
+    result = export(folder / "model.pt", "loihi2", data_dir=data_dir)
+    Console().print(summary(name or "digits-cnn", result, time.perf_counter() - started))
     print(f"report: {result.folder / REPORT_FILE}")
     return 0 if result.good else 1
 
 
-def summary(result: ExportResult, seconds: float) -> Table:
+def train_digits(path: Path) -> None:
+    digits = load_dataset("digits")
+    model = train(digits, "digits-cnn", mpbn="channel", timesteps=4, training=Training(epochs=8, seed=0))
+    save_model(path, model)
+
+
+def summary(name: str, result: ExportResult, seconds: float) -> Table:
     """What was done, in numbers."""
     verified, fitted, accuracy = result.verified, result.fitted, result.verified.accuracy
-    assert accuracy is not None  # the demo's data set has labels
-    table = Table(title="digits-cnn on Loihi 2", title_justify="left", show_header=False)
+    known = {} if accuracy is None else {
+        "float accuracy": f"{accuracy.float_network:.2%} of {accuracy.samples} test samples",
+        "integer accuracy": f"{accuracy.integer_network:.2%} of {accuracy.samples} test samples",
+    }  # fmt: skip
+    table = Table(title=f"{name} on Loihi 2", title_justify="left", show_header=False)
     for label, value in {
-        "float accuracy": f"{accuracy.float_network:.2%} of {accuracy.samples} test digits",
-        "integer accuracy": f"{accuracy.integer_network:.2%} of {accuracy.samples} test digits",
+        **known,
         "executions compared": ", ".join(c.execution for c in verified.comparisons if not c.not_run),
         "spikes compared": f"{verified.total('spikes_compared'):,}",
         "spikes mismatched": f"{verified.total('spikes_mismatched'):,}",
@@ -50,4 +64,11 @@ def summary(result: ExportResult, seconds: float) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo")))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("demo"))
+    parser.add_argument("--model", choices=sorted(path.stem for path in MODELS.glob("*.pt")))
+    parser.add_argument("--data-dir", type=Path, help="folder of the data that the model was trained on")
+    options = parser.parse_args()
+    sys.exit(main(options.folder, options.model, options.data_dir))

@@ -100,7 +100,7 @@ def test_demo_meets_its_promise(tmp_path, capfd):
     try:
         import demo
 
-        assert demo.main(tmp_path / "demo") == 0
+        assert demo.main(tmp_path / "demo", None, None) == 0
     finally:
         sys.path.remove(str(ROOT / "examples"))
     out, _ = capfd.readouterr()

@@ -1,0 +1,147 @@
+"""The cards of the networks in examples/models: what each was trained with, reaches and takes on Loihi 2.
+
+    python benchmarks/model_cards.py digits --log digits.log.jsonl    writes digits.json and README.md
+    python benchmarks/model_cards.py cifar10 --data-dir DIR --log cifar10.log.jsonl
+
+Each network is exported, evaluated on the whole test split of its data set, and compared with every executor
+on the first samples of it. `--log`, written by `train`, gives the time that training took. Exit code 1 if an
+export fails its verification or does not fit.
+"""
+
+import argparse
+import hashlib
+import json
+import platform
+import sys
+import tempfile
+from datetime import date
+from pathlib import Path
+
+from mpbn_deploy.api import DeployError, export, load_model
+from mpbn_deploy.fit import JOULES, spread
+from mpbn_deploy.fit.energy import Range
+
+FOLDER = Path(__file__).parents[1] / "examples" / "models"
+TARGET = "loihi2"
+HEAD = """# Networks in the box
+
+Trained checkpoints to export at once, without training and without data:
+
+    python -m mpbn_deploy.export examples/models/cifar10-fast.pt --target loihi2
+
+Accuracies are those of the whole test split. "CIFAR-10 (JPEG)" says that the pictures, to train and to test
+with, went through JPEG. Each `.json` beside a network is its card: settings, seed, time, accuracies,
+cores, energy, and how much each executor compared. This page and the cards are written by
+`benchmarks/model_cards.py`.
+
+"""
+COLUMNS = ("network", "data", "steps", "parameters", "float", "integer", "bits", "cores", "energy per sample",
+           "compared, different")  # fmt: skip
+DATA = {"cifar10": "CIFAR-10 (JPEG)", "fashion-mnist": "Fashion-MNIST"}  # the others as they are
+
+
+def measured(path, options):
+    """Export a network; return its card, and whether it is verified and fits."""
+    network = load_model(path)
+    with tempfile.TemporaryDirectory() as folder:
+        result = export(
+            path, TARGET, Path(folder) / "export", samples=options.samples, data_dir=options.data_dir
+        )
+    training, accuracy = network.card.training, result.verified.accuracy
+    energy = result.fitted.energy.energy
+    card = {
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "date": str(date.today()),
+        "processor": processor(),
+        "architecture": network.card.architecture,
+        "arguments": network.card.arguments,
+        "timesteps": network.timesteps,
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "training": training,
+        "training_processor_seconds": processor_seconds(options.log),
+        "test_samples": accuracy.samples,
+        "float_accuracy": accuracy.float_network,
+        "integer_accuracy": accuracy.integer_network,
+        "weight_bits": training.get("weight_bits") or 8,
+        "target": TARGET,
+        "fits": result.fitted.fits,
+        "cores": result.fitted.cores,
+        "chips": result.fitted.chips,
+        "picojoules_per_sample": [energy.value, energy.low, energy.high],
+        "samples_compared": options.samples,
+        "certificate": {
+            comparison.execution: {
+                "compared": comparison.spikes_compared + comparison.voltages_compared,
+                "different": comparison.spikes_mismatched + comparison.voltages_mismatched,
+            }
+            for comparison in result.verified.comparisons
+            if not comparison.not_run
+        },
+    }
+    return card, result.good
+
+
+def processor_seconds(log):
+    if log is None:
+        return None
+    return round(sum(json.loads(line)["processor_seconds"] for line in log.read_text().splitlines()))
+
+
+def processor():
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def page(cards):
+    """Return README.md of {name: card}."""
+    rows = [COLUMNS, ("---",) * len(COLUMNS), *(row(name, card) for name, card in sorted(cards.items()))]
+    return HEAD + "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+
+
+def row(name, card):
+    value, low, high = card["picojoules_per_sample"]
+    data = card["training"]["data"]
+    compared, different = (
+        sum(counts[key] for counts in card["certificate"].values()) for key in ("compared", "different")
+    )
+    return (
+        f"`{name}.pt`",
+        DATA.get(data, data),
+        str(card["timesteps"]),
+        f"{card['parameters']:,}",
+        f"{card['float_accuracy']:.2%}",
+        f"{card['integer_accuracy']:.2%}",
+        str(card["weight_bits"]),
+        f"{card['cores']}",
+        spread(Range(value=value, low=low, high=high), *JOULES),
+        f"{compared:,}, {different}",
+    )
+
+
+def read_cards():
+    return {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", help="of a network in examples/models, without .pt")
+    parser.add_argument("--data-dir", type=Path, help="folder of its data set")
+    parser.add_argument("--log", type=Path, help="log of its training")
+    parser.add_argument("--samples", type=int, default=16, help="on which executors are compared")
+    options = parser.parse_args()
+    path = FOLDER / f"{options.name}.pt"
+    try:
+        card, good = measured(path, options)
+    except DeployError as error:
+        parser.error(str(error))
+    path.with_suffix(".json").write_text(json.dumps(card, indent=2) + "\n")
+    (FOLDER / "README.md").write_text(page(read_cards()))
+    print("\n".join(page({options.name: card}).splitlines()[-3:]))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
