@@ -1,4 +1,8 @@
 import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
 
 # Before torch is imported: networks this small gain nothing from threads, and threads that wait for
 # each other on a busy machine make the suite many times slower.
@@ -95,3 +99,17 @@ def netx_graph_path(tmp_path):
 
     write_netx(int_residual(delay=2), tmp_path / "graph.net")
     return tmp_path / "graph.net"
+
+
+@pytest.fixture
+def run_here(monkeypatch, capfd):
+    """Run an example in this process, which has imported torch; gives its exit code, and what it printed."""
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(Path(__file__).parents[1] / "examples" / name), run_name="__main__")
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(name, ended.value.code, out, err)
+
+    return run

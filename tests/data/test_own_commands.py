@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -157,12 +155,11 @@ def test_a_pickle_in_data_ends_every_command_with_one_message(typed, home, line)
     assert not list(home.glob("none*")) and not list(home.glob(".none*"))
 
 
-def test_an_ablation_takes_own_data(home):
-    line = [sys.executable, str(ABLATION), "--data", str(home / "mine.npz"), "--arch", "digits-mlp"]
-    line += ["--seeds", "1", "--epochs", "1", "--out", str(home / "study")]
+def test_an_ablation_takes_own_data(run_here, home):
+    line = ["--data", home / "mine.npz", "--arch", "digits-mlp", "--seeds", 1, "--epochs", 1]
     for _ in range(2):  # the second time nothing is trained
-        done = subprocess.run(line, capture_output=True, text=True)
-        assert done.returncode == 0, end_of(done.stderr)
+        done = run_here("ablation.py", *line, "--out", home / "study")
+        assert not done.returncode, end_of(done.stderr)
     assert (
         "epoch 1/1" not in done.stderr and "mine.npz, digits-mlp" in (home / "study/ablation.md").read_text()
     )

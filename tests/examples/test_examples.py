@@ -39,23 +39,9 @@ def run_example(name, *arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
-@pytest.fixture
-def run_here(monkeypatch, capfd):
-    """Run an example in this process, which has imported torch; gives its exit code, and what it printed."""
-
-    def run(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
-        out, err = capfd.readouterr()
-        return subprocess.CompletedProcess(name, ended.value.code, out, err)
-
-    return run
-
-
 def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks(run_here, tmp_path):
     small = ["--arch", "digits-mlp", "--seeds", 2, "--epochs", 2, "--out", tmp_path / "ablation"]
-    first = run_example("ablation.py", *small)
+    first = run_here("ablation.py", *small)
     assert first.returncode == 0 and first.stderr.count(", seed ") == 4
     assert "| none | 2 |" in first.stdout and "| channel | 2 |" in first.stdout
     assert (tmp_path / "ablation" / "ablation.png").read_bytes().startswith(b"\x89PNG")
@@ -68,7 +54,7 @@ def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks
 
     models = [tmp_path / "ablation" / f"{kind}-0.pt" for kind in ("none", "channel")]
     picture = tmp_path / "landscape.png"
-    walk = run_example(
+    walk = run_here(
         "landscape.py", *models, "--samples", 64, "--points", 5, "--directions", 2, "--out", picture
     )
     assert walk.returncode == 0 and picture.read_bytes().startswith(b"\x89PNG")
