@@ -17,8 +17,6 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 
-ABLATION = Path(__file__).parents[2] / "examples" / "ablation.py"
-
 
 def call(line):
     try:
