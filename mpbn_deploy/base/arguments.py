@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ MOST_WORKERS = 1024  # on one machine; a larger number is probably a typing erro
 HANG_SECONDS = 1800.0  # after which a block of Lava's time steps counts as hanging
 WIDEST_INPUT = 2**23  # larger values overflow every state
 USUAL_SAMPLES = 16
+USUAL_BUDGET = 60.0  # seconds for Lava's own process models
 OWN_DATA = "a .npz or .npy file, a folder with one sub-folder per class, or package.module:function"
 
 
@@ -115,6 +117,28 @@ def add_sample_arguments(
         metavar="FOLDER",
         help=f"folder with the files of the data set, if it needs one{also}",
     )
+
+
+def add_budget_argument(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--budget",
+        type=seconds,
+        default=USUAL_BUDGET,
+        metavar="SECONDS",
+        help="time for Lava's own process models, which are slow: they are compared on as many samples and "
+        "populations as they run in about so long; 0: not at all (default %(default)g)",
+    )
+
+
+def seconds(text: str) -> float:
+    """Parse a time that is finite and not negative."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = nan
+    if not 0 <= found < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds; at least 0")
+    return found
 
 
 def add_chips_argument(group: argparse._ArgumentGroup) -> None:

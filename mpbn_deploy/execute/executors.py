@@ -54,7 +54,7 @@ class ListedExecutor:
     parts: str
     module: str
     install: str | None = None  # command that installs its packages; doctor then checks it
-    slow: bool = False  # verify runs it only with --stock
+    slow: bool = False  # verify runs as much of it as its budget allows
     reads_file: bool = False  # verify runs it only if there is a file network.net
 
     def obstacle(self, network: IntNetwork) -> str | None:
@@ -83,10 +83,10 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "reference": ListedExecutor(name="reference", parts="chunks of samples", module=f"{_HERE}.reference"),
     "emulator": ListedExecutor(name="emulator", parts="chunks of samples", module=f"{_HERE}.emulator"),
     "lava": ListedExecutor(
-        name="Lava", parts="blocks of steps", module=f"{_HERE}.lava.ours", install=INSTALL_LAVA
+        name="Lava, our models", parts="blocks of steps", module=f"{_HERE}.lava.ours", install=INSTALL_LAVA
     ),
     "lava-stock": ListedExecutor(
-        name="Lava (stock)", parts="blocks of steps", module=f"{_HERE}.lava.stock", slow=True
+        name="Lava's own models", parts="blocks of steps", module=f"{_HERE}.lava.stock", slow=True
     ),
     "netx": ListedExecutor(
         name="lava-dl netx",

@@ -7,7 +7,16 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from ..base import Command, Execute, add_chips_argument, add_sample_arguments, input_value, main, whole_number
+from ..base import (
+    Command,
+    Execute,
+    add_budget_argument,
+    add_chips_argument,
+    add_sample_arguments,
+    input_value,
+    main,
+    whole_number,
+)
 from ..data import DATASETS, RANDOM
 from ..formats.options import Dialect, ExportOptions, Overflow, Thresholds
 from ..quantize import CALIBRATION_SAMPLES
@@ -18,13 +27,15 @@ USUAL = ExportOptions()
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_input_arguments(parser.add_argument_group("input"))
     _add_quantization_arguments(parser.add_argument_group("quantization"))
+    verification = parser.add_argument_group("verification")
     add_sample_arguments(
-        parser.add_argument_group("verification"),
+        verification,
         (*DATASETS, RANDOM),
         "on which executors are compared bit by bit and energy and time are estimated",
         otherwise=f", else {RANDOM}",
         also="; also for --calibration",
     )
+    add_budget_argument(verification)
     _add_target_arguments(parser.add_argument_group("target and output"))
 
 

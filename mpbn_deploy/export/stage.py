@@ -102,7 +102,7 @@ def export(
     facts = facts_of(exported, profile, samples.name, used)
     with new_folder(folder) as staging:
         _write_networks(staging, exported, quantized, options)
-        verified = _verify(staging, exported, quantized, samples)
+        verified = _verify(staging, exported, quantized, samples, options.budget)
         announce(f"fit: on {profile.title}")
         activity = measure(network, samples.inputs, trace=verified.trace, random=samples.random)
         fitted = fit(network, profile, activity, chips=options.chips)
@@ -199,7 +199,9 @@ def _write_networks(
         )
 
 
-def _verify(staging: Path, exported: ExportedModel, quantized: Quantized, samples: Samples) -> VerifyReport:
+def _verify(
+    staging: Path, exported: ExportedModel, quantized: Quantized, samples: Samples, budget: float
+) -> VerifyReport:
     return verify(
         quantized.network,
         samples.inputs,
@@ -209,6 +211,7 @@ def _verify(staging: Path, exported: ExportedModel, quantized: Quantized, sample
         test=samples.test,
         data_name=samples.name,
         model=exported.runnable,
+        budget=budget,
     )
 
 

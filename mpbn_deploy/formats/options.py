@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ..base import USUAL_SAMPLES, FormatError, record
+from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, record
 
 Thresholds = Literal["own", "shared"]
 Overflow = Literal["proved", "measured"]
@@ -45,6 +45,7 @@ class ExportOptions:
     samples: int | None = USUAL_SAMPLES  # None: all
     data: str | None = None
     data_dir: Path | None = None
+    budget: float = USUAL_BUDGET  # seconds for Lava's own models
     # What to write, and for how many chips.
     nir_dialect: Dialect = "faithful"
     chips: int = 1

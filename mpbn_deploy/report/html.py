@@ -14,7 +14,7 @@ from markupsafe import Markup
 from ..base import write_atomically
 from ..fit import FitReport, LayerFit, column, shown_resources
 from ..ir import STATE_LIMIT
-from ..verify import LAVA_CLAIM, VerifyReport
+from ..verify import VerifyReport
 from .content import ReportContent
 from .core_map import core_map
 from .costs import costs
@@ -27,7 +27,6 @@ from .spikes import agreement, raster, rates
 from .summary import cards, pipeline, verdicts
 
 TEMPLATE, STYLE = "page.html.j2", "page.css"
-LAVA = "Lava"  # the execution that the claim refers to
 
 
 def write_html(path: Path, content: ReportContent) -> None:
@@ -66,7 +65,7 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "weights": arrange(weights(content.network)),
         "raster": arrange(raster(content)),
         "rates": rates(content) if fires else None,
-        "lava_claim": _lava_claim(content.verify),
+        "lava_claim": content.verify.lava_claim,
         "differences": _differences(content.verify),
         "agreement": agreement(content, drift) if drift is not None and drift.spike_agreement else None,
         "drifts": _drifts(content.verify),
@@ -84,12 +83,6 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
 
 
 # ---- the sections -----------------------------------------------------------------------------
-
-
-def _lava_claim(report: VerifyReport) -> str | None:
-    """Return the claim that equality with Lava's simulator supports; it says nothing about a chip."""
-    proved = any(c.execution == LAVA and c.exact and not c.not_run for c in report.comparisons)
-    return LAVA_CLAIM if proved else None
 
 
 def _differences(report: VerifyReport) -> list[tuple[str, str]]:

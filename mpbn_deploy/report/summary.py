@@ -47,9 +47,8 @@ def verdicts(content: ReportContent) -> list[Verdict]:
 def _exactness(report: VerifyReport) -> Verdict:
     if not report.bit_exact:
         return Verdict(text=report.verdict, tone="bad")
-    return Verdict(
-        text=report.verdict, tone="good" if report.executed == len(report.comparisons) else "unknown"
-    )
+    complete = report.lava_claim is not None and report.executed == len(report.comparisons)
+    return Verdict(text=report.verdict, tone="good" if complete else "unknown")
 
 
 def _fitting(content: ReportContent) -> Verdict:
@@ -69,7 +68,8 @@ def _fitting(content: ReportContent) -> Verdict:
 
 def _accuracy(report: VerifyReport) -> list[Verdict]:
     if report.accuracy is None:
-        return []
+        changed = report.drift and report.drift.predictions
+        return [Verdict(text=f"predictions that differ from float: {changed}", tone="")] if changed else []
     before, after = report.accuracy.float_network, report.accuracy.integer_network
     return [Verdict(text=f"accuracy {percent(before)} float → {percent(after)} integer", tone="")]
 

@@ -8,6 +8,7 @@ import sys
 from ..base import (
     Command,
     Execute,
+    add_budget_argument,
     add_execution_arguments,
     add_network_arguments,
     add_sample_arguments,
@@ -21,8 +22,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_arguments(parser)
     add_sample_arguments(parser.add_argument_group("samples"), (*DATASETS, RANDOM), "to compare on")
     comparison = parser.add_argument_group("comparison")
+    add_budget_argument(comparison)
     comparison.add_argument(
-        "--stock", action="store_true", help="also run Lava's own process models, which are slow"
+        "--stock",
+        action="store_true",
+        help="compare Lava's own process models on all samples, however long it takes",
     )
     comparison.add_argument(
         "--check",
@@ -43,8 +47,9 @@ COMMAND = Command(
     name="verify",
     summary="Compare all executors of an exported network bit by bit, and integer with float.",
     details=(
-        "The NumPy reference is the definition; the torch emulator, Lava's CPU simulator and lava-dl's\n"
-        f"stock netx reader must equal it in every spike, voltage and output ({LAVA_CLAIM}).\n"
+        "The NumPy reference is the definition; the torch emulator, Lava's CPU simulator with our process\n"
+        "models and with Lava's own, and lava-dl's stock netx reader must equal it in every spike, voltage\n"
+        f"and output. Where Lava's own models agree, the network is {LAVA_CLAIM}.\n"
         "Exit code 0: bit-exact. 1: not bit-exact (the first difference is printed with its coordinates),\n"
         "or Lava failed during a run.\n\n"
         "example: python -m mpbn_deploy.verify model.loihi2 --samples 16\n"

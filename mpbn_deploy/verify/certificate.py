@@ -70,6 +70,9 @@ def check_certificate(recorded: Mapping[str, Any], found: Mapping[str, Any]) -> 
         now = again.get(name, {"not_run": "the folder lacks what it needs"})
         if why := before.get("not_run") or now.get("not_run"):
             not_checked.append(f"the comparison with {name}, which was not run: {why}")
+        elif before.get("extent") != now.get("extent"):
+            extents = (each.get("extent") or "all samples" for each in (before, now))
+            not_checked.append("the comparison with {}: {} then, {} now".format(name, *extents))
         else:
             pairs.append((name, before, now))
     pairs += [(key, recorded.get(key), found.get(key)) for key in STATEMENTS]

@@ -1,4 +1,4 @@
-"""Compare executors with the reference simulator, in every spike, voltage and output they report.
+"""Compare the trace of an executor with the reference's, in every spike, voltage and output it holds.
 
 Samples are independent, so they can be compared in parts: `join_comparisons` merges the results of the parts
 into the result of one comparison of all samples.
@@ -6,28 +6,15 @@ into the result of one comparison of all samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..base import (
-    Array,
-    MissingPackageError,
-    SimulationError,
-    announce,
-    layer_name,
-    no_progress,
-    progress_bar,
-    record,
-)
-from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
-from ..execute.lava import LavaFailedError
-from ..execute.reference import simulate
+from ..base import Array, layer_name, record
 from ..ir import IntNetwork, Trace
 
-REFERENCE, EMULATOR = "reference", "emulator"
 QUANTITIES = ("spike", "voltage", "output")
 COUNTS = tuple(f"{quantity}s_{count}" for quantity in QUANTITIES for count in ("compared", "mismatched"))
 
@@ -55,9 +42,13 @@ class Mismatch:
 
 @record
 class Comparison:
-    """One executor compared with the reference; `not_run` gives the reason if it did not run."""
+    """One executor compared with the reference; `not_run` gives the reason if it did not run.
+
+    `extent` says what was compared if not all samples of the whole network were: '2 of 16 samples'.
+    """
 
     execution: str
+    extent: str | None = None
     spikes_compared: int = 0
     spikes_mismatched: int = 0
     voltages_compared: int = 0
@@ -82,64 +73,6 @@ class Compared:
     comparisons: tuple[Comparison, ...]
     failed: tuple[str, ...] = ()
     trace: Trace | None = None
-
-
-@record
-class Executions:
-    """The network, the executors to compare with the reference, and the options they run with."""
-
-    network: IntNetwork
-    executors: tuple[Executor, ...]
-    options: ExecutionOptions
-
-    def portable(self) -> Executions:
-        """Return a copy that can be sent to another machine."""
-        return replace(self, options=self.options.portable())
-
-
-def chosen_executors(*, stock: bool, netx: bool) -> tuple[ListedExecutor, ...]:
-    """Return all executors but the reference; slow ones only with `stock`, file readers only with `netx`."""
-    return tuple(
-        executor
-        for key, executor in EXECUTORS.items()
-        if key != REFERENCE and (stock or not executor.slow) and (netx or not executor.reads_file)
-    )
-
-
-def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) -> Compared:
-    """Run the reference and all executors on some samples, and compare them.
-
-    With `shown`, messages and progress bars are printed.
-    """
-    show: Callable[[str], None] = announce if shown else lambda text: None
-    show(f"verify: the reference, {len(inputs)} samples of {given.network.timesteps} steps")
-    reference = simulate(given.network, inputs)
-    comparisons, failed = [], []
-    for executor in given.executors:
-        show(f"verify: reference against {executor.name}, {len(inputs)} samples")
-        try:
-            comparisons.append(compare(executor.name, reference, _run(executor, given, inputs, shown)))
-        except (MissingPackageError, SimulationError) as error:
-            if executor is EXECUTORS[EMULATOR]:  # it runs every network that the reference runs
-                raise
-            comparisons.append(Comparison(execution=executor.name, not_run=str(error)))
-            failed += [executor.name] if isinstance(error, LavaFailedError) else []
-    return Compared(
-        comparisons=tuple(comparisons), failed=tuple(failed), trace=replace(reference, voltages={})
-    )
-
-
-def compare_shard(given: Executions, inputs: Array) -> Compared:
-    """Run `compare_executions` on a worker of a cluster: without output, and without returning the trace."""
-    return replace(compare_executions(given, inputs, shown=False), trace=None)
-
-
-def _run(executor: Executor, given: Executions, inputs: Array, shown: bool) -> Trace:
-    """Run an executor with a progress bar; raise SimulationError if it cannot express the network."""
-    if (obstacle := executor.obstacle(given.network)) is not None:
-        raise SimulationError(obstacle)
-    progress = progress_bar(f"{executor.name}, {executor.parts}") if shown else no_progress
-    return executor.run(given.network, inputs, replace(given.options, progress=progress))
 
 
 # ---- two traces -------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..base import HANG_SECONDS, Array, announce, progress_bar, record
+from ..base import HANG_SECONDS, USUAL_BUDGET, Array, announce, progress_bar, record
 from ..data import RANDOM, Split
-from ..execute import ExecutionOptions
+from ..execute import EXECUTORS, ExecutionOptions
 from ..execute.cluster import Cluster
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
@@ -22,20 +22,21 @@ from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, Trace, as_steps, bounds
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .accuracy import Accuracy, measure_accuracy
-from .comparison import (
-    COUNTS,
-    Compared,
-    Comparison,
+from .certificate import LAVA_CLAIM
+from .comparison import COUNTS, Compared, Comparison, join_comparisons
+from .drift import Drift, measure_drift
+from .executions import (
     Executions,
     chosen_executors,
     compare_executions,
     compare_shard,
-    join_comparisons,
+    compare_stock,
+    joined,
 )
-from .drift import Drift, measure_drift
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
 from .folding import FoldCheck, check_fold
 from .twin import TwinExecutor
+from .witness import LAVA_STOCK
 
 
 @record
@@ -80,7 +81,22 @@ class VerifyReport:
             return f"bit-exact in {self.executed} of {wanted} executions; {', '.join(self.failed)} failed"
         if self.executed < wanted:
             return f"bit-exact in {self.executed} of {wanted} executions, the others not run"
-        return "bit-exact"
+        if self.lavas_own is None:
+            return "bit-exact; Lava's own models not run"
+        return "bit-exact to Lava's own models"
+
+    @property
+    def lavas_own(self) -> Comparison | None:
+        """The comparison with Lava's own process models, if they were asked for."""
+        return next((c for c in self.comparisons if c.execution == LAVA_STOCK.name), None)
+
+    @property
+    def lava_claim(self) -> str | None:
+        """What the comparison with Lava's own models supports; it says nothing about a chip."""
+        own = self.lavas_own
+        if own is None or own.not_run or not own.exact:
+            return None
+        return f"{LAVA_CLAIM}: Lava's own models agree on {own.extent or f'all {self.samples} samples'}"
 
     @property
     def sample_kind(self) -> str:
@@ -121,7 +137,7 @@ def verify(
     test: Split | None = None,
     data_name: str = "",
     model: SpikingNetwork | None = None,
-    stock: bool = False,
+    budget: float | None = USUAL_BUDGET,
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
 ) -> VerifyReport:
@@ -135,18 +151,21 @@ def verify(
         test      accuracy on this whole labelled split; needs `folded`
         model     the PyTorch model that was folded: spikes changed by folding, and its accuracy; or the
                   model of quantization-aware training: its spikes and outputs
-        stock     Lava's own process models, which are slow
 
-    If a block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
-    distributes the samples over its workers; the report is the same.
+    Lava's own process models are slow; they run on as many samples and populations as they can in about
+    `budget` seconds (0: not at all; None: on all samples). If a block of time steps takes Lava longer than
+    `patience` seconds, it counts as hanging. A `cluster` distributes the samples over its workers; the
+    report is the same.
     """
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
-    listed = chosen_executors(stock=stock, netx=netx is not None and obstacle is None)
+    slow = budget is None or (budget > 0 and cluster is None)
+    listed = chosen_executors(slow=slow, netx=netx is not None and obstacle is None)
     executions = Executions(
         network=network,
         executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
         options=ExecutionOptions(netx=netx, patience=patience),
+        budget=budget,
     )
     compared = _compare(executions, inputs, cluster)
     report = VerifyReport(
@@ -180,7 +199,17 @@ def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> 
     as_steps(inputs[:1], network.input.shape, network.timesteps)  # reject wrong shapes before sending samples
     announce(f"verify: reference against all executors, {len(inputs)} samples, on {cluster}")
     parts = cluster.share_out(compare_shard, executions.portable(), inputs, "verify: comparisons, shards")
-    return join_comparisons(network, parts)
+    shared = join_comparisons(network, parts)
+    if not executions.budget:
+        return shared
+    both = joined(
+        [shared, compare_stock(executions, inputs)]
+    )  # not on workers, which would each take so long
+    order = [executor.name for executor in EXECUTORS.values()]
+    listed = {name: place for place, name in enumerate(order)}
+    return replace(
+        both, comparisons=tuple(sorted(both.comparisons, key=lambda c: listed.get(c.execution, len(order))))
+    )
 
 
 def _check_floating_point(

@@ -19,7 +19,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
     """Return the printed report."""
     title = f"{report.verdict}, {report.samples} {report.sample_kind}"
     table = Table("execution", title=title, title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("spikes", "different", "voltages", "different", "outputs", "different"):
+    for heading in ("spikes", "voltages", "outputs", "different"):
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
         table.add_row(comparison.execution, *_cells(comparison))
@@ -28,6 +28,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
         for c in report.comparisons
         if c.not_run
     ]
+    lines += [] if report.lava_claim is None else [report.lava_claim]
     if report.stock_reader_obstacle is not None:
         lines.append(f"stock netx reader: not run, {report.stock_reader_obstacle}")
     lines += [
@@ -49,10 +50,10 @@ def verify_text(report: VerifyReport) -> RenderableType:
 
 
 def _cells(comparison: Comparison) -> Iterator[str]:
-    """Yield how many values were compared and differ; "not shown" if the executor does not report them."""
-    for compared, mismatched in zip(COUNTS[::2], COUNTS[1::2], strict=True):
-        shown = getattr(comparison, compared)
-        yield from (str(shown), str(getattr(comparison, mismatched))) if shown else ("not shown", "")
+    """Yield how many values of each kind were compared, and how many of them differ; "" where none were."""
+    for compared in COUNTS[::2]:
+        yield str(getattr(comparison, compared) or "")
+    yield "" if comparison.not_run else str(sum(getattr(comparison, count) for count in COUNTS[1::2]))
 
 
 def drift_table(drift: Drift) -> Table:

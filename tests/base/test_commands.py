@@ -178,7 +178,16 @@ def test_fit_lists_targets(result):
 def test_doctor(result):
     code, data, _ = result("doctor")
     checks = {check["name"]: check for check in data["checks"]}
-    assert set(checks) == {"Python", "torch", "NIR", "h5py", "data", "report", "Lava", "lava-dl netx"}
+    assert set(checks) == {
+        "Python",
+        "torch",
+        "NIR",
+        "h5py",
+        "data",
+        "report",
+        "Lava, our models",
+        "lava-dl netx",
+    }
     assert all(check["works"] for check in checks.values() if check["needed"])
     assert code == (0 if data["works"] else 1)
 

@@ -484,7 +484,11 @@ def test_commands_run_lavas_own_models_on_request(export_folder, capsys):
     assert predictions[0] == predictions[1]
     assert console_script(["verify", *common, "--json", "--stock"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [c["execution"] for c in found["comparisons"]][:3] == ["emulator", "Lava", "Lava (stock)"]
+    assert [c["execution"] for c in found["comparisons"]][:3] == [
+        "emulator",
+        "Lava, our models",
+        "Lava's own models",
+    ]
     assert all(c["spikes_mismatched"] == 0 < c["spikes_compared"] for c in found["comparisons"])
     floating = found["lava_floating_point"]
     assert floating["spikes_mismatched"] == 0 < floating["spikes_compared"]

@@ -10,7 +10,7 @@ from mpbn_deploy.execute.emulator import Emulator, emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.fit import measure
-from mpbn_deploy.verify import comparison, floating, folding, stage
+from mpbn_deploy.verify import executions, floating, folding, stage, witness
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def executed(monkeypatch):
         return simulate(network, inputs)
 
     monkeypatch.setattr(Emulator, "run", emulated)
-    for module in (comparison, floating, folding, stage):
+    for module in (executions, floating, folding, stage, witness):
         monkeypatch.setattr(module, "simulate", simulated)
     return counts
 
 
 def test_an_export_executes_each_network_once_per_executor(model_path, executed, tmp_path):
-    export(model_path, "loihi2", tmp_path / "out", samples=3)
+    export(model_path, "loihi2", tmp_path / "out", samples=3, budget=60.0)
     both = ("IntNetwork", "FoldedNetwork")
     assert executed == {(executor, kind): 1 for executor in ("emulator", "reference") for kind in both}
 

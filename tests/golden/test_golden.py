@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpbn_deploy.__main__ import commands, console_script
+from mpbn_deploy.base import arguments
 
 HERE = Path(__file__).parent
 COLUMNS = "100"
@@ -125,6 +126,7 @@ def exported(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("COLUMNS", COLUMNS)
+        patch.setattr(arguments, "USUAL_BUDGET", 60.0)
         text = printed(EXPORT)
     return folder, text
 
@@ -133,6 +135,7 @@ def exported(tmp_path_factory):
 def inside(exported, monkeypatch):
     monkeypatch.chdir(exported[0])
     monkeypatch.setenv("COLUMNS", COLUMNS)
+    monkeypatch.setattr(arguments, "USUAL_BUDGET", 60.0)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -315,9 +315,10 @@ def test_every_population_is_named(content):
 
 def test_the_verdict_of_an_exact_network_that_fits(content):
     ran = [c for c in content.verify.comparisons if c.not_run is None]
+    ran.append(Comparison(execution="Lava's own models", spikes_compared=9))
     exact = replace(content, verify=replace(content.verify, comparisons=tuple(ran)))
     words = words_of(render(exact))
-    assert words.startswith("tiny.pt on loihi2 ✓ bit-exact ✓ fits Intel Loihi 2 on 3 cores accuracy ")
+    assert words.startswith("tiny.pt on loihi2 ✓ bit-exact to Lava&#39;s own models ✓ fits Intel Loihi 2 on 3 cores accuracy ")
     assert "model sha256 abc123" in words
 
 
@@ -352,9 +353,10 @@ def test_a_mismatch_of_an_output_has_no_time_step(content):
 @pytest.mark.parametrize(
     ("comparisons", "claimed"),
     [
-        ([Comparison(execution="Lava", spikes_compared=9)], True),
-        ([Comparison(execution="Lava", spikes_compared=9, spikes_mismatched=1)], False),
-        ([Comparison(execution="Lava", not_run="no Lava here")], False),
+        ([Comparison(execution="Lava's own models", spikes_compared=9)], True),
+        ([Comparison(execution="Lava, our models", spikes_compared=9)], False),
+        ([Comparison(execution="Lava's own models", spikes_compared=9, spikes_mismatched=1)], False),
+        ([Comparison(execution="Lava's own models", not_run="no Lava here")], False),
         ([Comparison(execution="emulator", spikes_compared=9)], False),
     ],
 )

@@ -12,6 +12,7 @@ Network + inputs -> Trace. `run` compiles a network and runs it once, a `Session
     fast_layers         a layer as one process model of ours, in NumPy (with neurons, products)
     stock_layers        a layer as a graph of Lava's own processes
     stock_netx          `run_stock_netx`
+    budget              how much Lava's own models can run in a given time
     execute             starts, runs and stops Lava's processes
     compat              imports Lava on Python versions it was not released for
 
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
+    from .budget import StockShare as StockShare, stock_share as stock_share
     from .compat import (
         INSTALL_LAVA as INSTALL_LAVA,
         LavaFailedError as LavaFailedError,
@@ -38,7 +40,14 @@ if TYPE_CHECKING:
         plan_layer as plan_layer,
         stock_obstacle as stock_obstacle,
     )
-    from .session import MOST_LANES as MOST_LANES, Session as Session, best_lanes as best_lanes, run as run
+    from .session import (
+        MOST_LANES as MOST_LANES,
+        Replay as Replay,
+        Session as Session,
+        best_lanes as best_lanes,
+        run as run,
+    )
+    from .stock import run_alone as run_alone
     from .stock_netx import run_stock_netx as run_stock_netx
 else:
     __getattr__, __dir__ = door(__name__, __file__)

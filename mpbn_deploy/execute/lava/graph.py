@@ -1,7 +1,8 @@
 """Network -> connected Lava processes, a run configuration that chooses their models, and tapes.
 
 One process sends the input, and one process per population (`Layer`) computes. The run configuration chooses
-its model: `fast_layers` (one process model of ours) or `stock_layers` (a graph of Lava's own processes).
+its model: `fast_layers` (one process model of ours) or `stock_layers` (a graph of Lava's own processes). A
+population can also be built alone, with one process per source that sends recorded spikes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...base import record
-from ...ir import AnyNetwork, FoldedNetwork, Shape, fires
+from ...ir import AnyNetwork, AnyPopulation, FoldedNetwork, Shape, fires
 from .fast_layers import fast_layer
 from .models import (
     DelayLineModel,
@@ -24,7 +25,7 @@ from .models import (
     WindowModelFixed,
     WindowModelFloat,
 )
-from .plans import Source, lava_shape, pipeline_depths, plan_layer
+from .plans import Source, fed_populations, lava_shape, pipeline_depths, plan_layer
 from .processes import DelayLine, Layer, TapedLif, TapeInput, TapeOutput, Window, port_name
 from .stock_layers import StockLayerFixed, StockLayerFloat
 from .tapes import Tape
@@ -59,29 +60,37 @@ class LavaGraph:
 
     source: TapeInput
     configuration: Loihi2SimCfg
-    input_tape: Tape
+    input_tapes: Mapping[str, Tape]
     spike_tapes: Mapping[str, Tape]
     voltage_tapes: Mapping[str, Tape]
     probed: Collection[str]
     lanes: int | None
 
 
-def build(network: AnyNetwork, probed: Collection[str], lanes: int | None) -> LavaGraph:
-    """Build and connect the input and one process per population; without lanes, with Lava's own models."""
-    depths = pipeline_depths(network)
+def build(
+    network: AnyNetwork, probed: Collection[str], lanes: int | None, alone: str | None = None
+) -> LavaGraph:
+    """Build and connect the input and one process per population; without lanes, with Lava's own models.
+
+    With `alone`, only this population is built, and each of its sources sends what is on its tape.
+    """
+    depths = pipeline_depths(network, alone)
     lane_axis: Shape = () if lanes is None else (lanes,)
-    spikes, voltages = _tapes(network, probed, lane_axis)
-    rows = len(next(iter((*spikes.values(), *voltages.values()))))
-    shape = (*lane_axis, *lava_shape(network.input.shape))
-    input_tape = Tape(rows, shape, np.int32)
-    source = TapeInput(shape=shape, tape=input_tape, name=network.input.name)
+    fed = fed_populations(network, alone)
+    built = [p for p in network.layers if alone in (None, p.name)]
+    inputs, spikes, voltages = _tapes(network, fed, built, probed, lane_axis)
+    senders: dict[str, Any] = {
+        name: TapeInput(shape=tape.values.shape[1:], tape=tape, name=name) for name, tape in inputs.items()
+    }
+    source = senders[fed[0].name]
     layers = {
         p.name: Layer(
             plan=plan_layer(network, p, depths, lane_axis, (spikes.get(p.name), voltages.get(p.name)))
         )
-        for p in network.layers
+        for p in built
     }
-    senders: dict[str, Any] = {network.input.name: source, **layers}
+    if alone is None:
+        senders.update(layers)
     for layer in layers.values():
         for index, sender in enumerate(layer.proc_params["plan"].sources):
             senders[sender.name].s_out.connect(getattr(layer, port_name(index)))
@@ -89,7 +98,7 @@ def build(network: AnyNetwork, probed: Collection[str], lanes: int | None) -> La
     return LavaGraph(
         source=source,
         configuration=configuration(real=real, stock=lanes is None),
-        input_tape=input_tape,
+        input_tapes=inputs,
         spike_tapes=spikes,
         voltage_tapes=voltages,
         probed=probed,
@@ -98,24 +107,28 @@ def build(network: AnyNetwork, probed: Collection[str], lanes: int | None) -> La
 
 
 def _tapes(
-    network: AnyNetwork, probed: Collection[str], lane_axis: Shape
-) -> tuple[dict[str, Tape], dict[str, Tape]]:
-    """Return tapes of spikes and of voltages, for probed populations and for the output."""
+    network: AnyNetwork,
+    fed: Sequence[Source],
+    built: Sequence[AnyPopulation],
+    probed: Collection[str],
+    lane_axis: Shape,
+) -> tuple[dict[str, Tape], dict[str, Tape], dict[str, Tape]]:
+    """Return tapes of what is fed, and of spikes and voltages of probed populations and the output."""
     kind = np.float64 if isinstance(network, FoldedNetwork) else np.int32
     silent = not fires(network.output.neuron)
-    firing = [p for p in network.layers if p.name in probed or (p is network.output and not silent)]
-    charged = [p for p in network.layers if p.name in probed or (p is network.output and silent)]
+    firing = [p for p in built if p.name in probed or (p is network.output and not silent)]
+    charged = [p for p in built if p.name in probed or (p is network.output and silent)]
 
     def sizes(populations: Sequence[Source]) -> int:
         return sum(p.size for p in populations) * prod(lane_axis)
 
-    row = sizes(firing) + sizes(charged) * np.dtype(kind).itemsize + sizes([network.input]) * 4
+    row = sizes(firing) + sizes(charged) * np.dtype(kind).itemsize + sizes(fed) * 4
     rows = int(np.clip(TAPE_BYTES // row, 1, MOST_ROWS))
 
     def made(populations: Sequence[Source], kind: Any) -> dict[str, Tape]:
         return {p.name: Tape(rows, (*lane_axis, *lava_shape(p.shape)), kind) for p in populations}
 
-    return made(firing, np.bool_), made(charged, kind)
+    return made(fed, np.int32), made(firing, np.bool_), made(charged, kind)
 
 
 class ModelChoice(dict[Any, Any]):

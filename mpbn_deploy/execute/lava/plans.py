@@ -167,9 +167,22 @@ def _accumulated(decay: Decay, timesteps: int) -> float:
     return float(np.sum(decay.kept ** np.arange(timesteps)))
 
 
-def pipeline_depths(network: AnyNetwork) -> dict[str, int]:
-    """Return the smallest depths with depth(target) >= depth(source) + 1 - delay for every connection."""
+def fed_populations(network: AnyNetwork, alone: str | None) -> tuple[Source, ...]:
+    """Return the populations that are fed: the input, or the sources of the one that runs alone."""
+    if alone is None:
+        return (network.input,)
+    names = dict.fromkeys(connection.source for connection in network.entering(alone))
+    return tuple(population for population in network.populations if population.name in names)
+
+
+def pipeline_depths(network: AnyNetwork, alone: str | None = None) -> dict[str, int]:
+    """Return the smallest depths with depth(target) >= depth(source) + 1 - delay for every connection.
+
+    If a population runs alone, its sources are fed as if they were inputs.
+    """
     found = dict.fromkeys((population.name for population in network.populations), 0)
+    if alone is not None:
+        return {**found, alone: max(max(0, 1 - c.delay) for c in network.entering(alone))}
     for _ in network.populations:
         late = [c for c in network.connections if found[c.target] < found[c.source] + 1 - c.delay]
         if not late:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base import HANG_SECONDS, Array, OptionError, Progress, SimulationError, no_progress
+from ...base import HANG_SECONDS, Array, OptionError, Progress, SimulationError, no_progress, record
 from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
 from ..traces import outputs_of
 from .compat import load_lava, quiet
@@ -60,8 +60,8 @@ class Session:
 
     `probe` names the populations whose spikes and voltages the trace holds (default: all). `lanes` is the
     number of samples that run in parallel. With `stock`, Lava's own process models run instead of ours, one
-    sample at a time. `patience` is the time limit, in seconds, for a block of time steps; exceeding it ends
-    the session.
+    sample at a time. With `alone`, only this population runs, by `replay`. `patience` is the time limit, in
+    seconds, for a block of time steps; exceeding it ends the session.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Session:
         probe: Iterable[str] | None = None,
         lanes: int | None = None,
         stock: bool = False,
+        alone: str | None = None,
         patience: float = HANG_SECONDS,
     ) -> None:
         if lanes is not None and (stock or lanes < 1):
@@ -80,8 +81,9 @@ class Session:
         if stock and (obstacle := stock_obstacle(network)) is not None:
             raise SimulationError(f"{obstacle}. Run our process models, without stock.")
         self.network = network
-        self.probed = probed_names(network, probe)
-        self.depths = pipeline_depths(network)
+        self.probed = probed_names(network, probe if alone is None else alone)
+        self.alone = alone
+        self.depths = pipeline_depths(network, alone)
         self.lanes = None if stock else lanes or best_lanes(network, TYPICAL_RUN)
         self.patience = patience
         self.done = 0  # time steps
@@ -94,7 +96,7 @@ class Session:
         from .graph import build
 
         with quiet():
-            graph = build(self.network, self.probed, self.lanes)
+            graph = build(self.network, self.probed, self.lanes, self.alone)
         self._started.enter_context(started(graph.source, graph.configuration))
         self._graph = graph
         return self
@@ -113,31 +115,58 @@ class Session:
 
         `progress` counts blocks of time steps.
         """
+        steps = checked_steps(self.network, inputs)
+        streams = self._stream({self.network.input.name: steps}, progress)
+        return Trace(
+            spikes=streams.probed(streams.spikes),
+            voltages=streams.probed(streams.voltages),
+            outputs=outputs_of(
+                self.network, streams.by_sample(streams.spikes), streams.by_sample(streams.voltages)
+            ),
+        )
+
+    def replay(self, recorded: Mapping[str, Array], *, progress: Progress = no_progress) -> Replay:
+        """Run the population that is `alone` on recorded spikes of its sources, [samples, steps, *shape]."""
+        assert self.alone is not None
+        streams = self._stream(recorded, progress)
+        (spikes,), (voltages,) = (
+            streams.probed(values).values() for values in (streams.spikes, streams.voltages)
+        )
+        return Replay(spikes=spikes, voltages=voltages)
+
+    def _stream(self, fed: Mapping[str, Array], progress: Progress) -> Streams:
         if self._graph is None:
             raise SimulationError(
                 "the session is not running; use it as `with Session(network) as session:`."
             )
-        steps = checked_steps(self.network, inputs)
+        streams = Streams(self.network, self._graph, self.depths, fed, self.lanes or 1)
         try:
-            return self._run(self._graph, steps, progress)
+            self._run(self._graph, streams, progress)
         except BaseException:
             self._graph = None  # Lava's processes are in an unknown state after an interrupted run
             raise
+        return streams
 
-    def _run(self, graph: LavaGraph, steps: Array, progress: Progress) -> Trace:
+    def _run(self, graph: LavaGraph, streams: Streams, progress: Progress) -> None:
         from .execute import run_steps
 
-        streams = Streams(self.network, graph, self.depths, steps, self.lanes or 1)
-        size = min(len(graph.input_tape), max(SMALLEST_BLOCK, -(-streams.total // BLOCKS)))
-        starts = range(0, streams.total, size)
-        for start in progress(starts):
+        tape = next(iter(graph.input_tapes.values()))
+        size = min(len(tape), max(SMALLEST_BLOCK, -(-streams.total // BLOCKS)))
+        for start in progress(range(0, streams.total, size)):
             count = min(size, streams.total - start)
-            rows = graph.input_tape.rows(self.done, count)
+            rows = tape.rows(self.done, count)
             streams.feed(start, rows)
             run_steps(graph.source, count, self.patience)
             self.done += count
             streams.collect(start, rows)
-        return streams.trace()
+
+
+@record
+class Replay:
+    """What one population did, [samples, timesteps, *shape]."""
+
+    spikes: Array
+    voltages: Array
 
 
 def checked_steps(network: AnyNetwork, inputs: Array) -> Array:
@@ -154,10 +183,16 @@ class Streams:
     """
 
     def __init__(
-        self, network: AnyNetwork, graph: LavaGraph, depths: Mapping[str, int], steps: Array, lanes: int
+        self,
+        network: AnyNetwork,
+        graph: LavaGraph,
+        depths: Mapping[str, int],
+        fed: Mapping[str, Array],
+        lanes: int,
     ) -> None:
-        self.network, self.graph, self.depths, self.steps, self.lanes = network, graph, depths, steps, lanes
-        self.per_lane = -(-len(steps) // lanes)
+        self.network, self.graph, self.depths, self.fed, self.lanes = network, graph, depths, fed, lanes
+        (self.samples,) = {len(steps) for steps in fed.values()}
+        self.per_lane = -(-self.samples // lanes)
         self.length = self.per_lane * network.timesteps
         # The last sample must pass the deepest population, and the next run must start in phase.
         deepest = max(depths.values())
@@ -174,17 +209,20 @@ class Streams:
         return tape.values.shape[1:] if self.graph.lanes is None else tape.values.shape[2:]
 
     def feed(self, start: int, rows: Array) -> None:
-        """Write the stream, from step `start` on, to rows of the input tape."""
-        tape = self.graph.input_tape.values
-        for step, row in enumerate(rows, start=start):
-            sample, time_step = divmod(step, self.network.timesteps)
-            chosen = np.arange(self.lanes) * self.per_lane + sample
-            tape[row] = 0
-            if step < self.length:
-                present = chosen < len(self.steps)
-                values = self.steps[chosen[present], time_step]
-                fed = values.transpose(0, *range(values.ndim - 1, 0, -1))
-                tape[row].reshape(self.lanes, *self._neurons(self.graph.input_tape))[present] = fed
+        """Write the streams, from step `start` on, to rows of the input tapes."""
+        for name, tape in self.graph.input_tapes.items():
+            for step, row in enumerate(rows, start=start - self.depths[name]):
+                tape.values[row] = 0
+                if 0 <= step < self.length:
+                    self._feed_step(tape, self.fed[name], step, row)
+
+    def _feed_step(self, tape: Tape, steps: Array, step: int, row: int) -> None:
+        sample, time_step = divmod(step, self.network.timesteps)
+        chosen = np.arange(self.lanes) * self.per_lane + sample
+        present = chosen < self.samples
+        values = steps[chosen[present], time_step]
+        fed = values.transpose(0, *range(values.ndim - 1, 0, -1))
+        tape.values[row].reshape(self.lanes, *self._neurons(tape))[present] = fed
 
     def collect(self, start: int, rows: Array) -> None:
         """Read the traces of the stream, from step `start` on, from rows of the tapes."""
@@ -200,20 +238,17 @@ class Streams:
                     values = tape.values[rows[inside]].reshape(-1, self.lanes, *self._neurons(tape))
                     streams[name][:, steps[inside][0] : steps[inside][-1] + 1] = values.swapaxes(0, 1)
 
-    def trace(self) -> Trace:
-        spikes = {name: self._by_sample(stream) for name, stream in self.spikes.items()}
-        voltages = {name: self._by_sample(stream) for name, stream in self.voltages.items()}
-        probed = self.graph.probed
-        return Trace(
-            spikes={name: values for name, values in spikes.items() if name in probed},
-            voltages={name: values for name, values in voltages.items() if name in probed},
-            outputs=outputs_of(self.network, spikes, voltages),
-        )
+    def probed(self, streams: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the streams of probed populations as [samples, timesteps, *our axes]."""
+        return {name: values for name, values in self.by_sample(streams).items() if name in self.graph.probed}
 
-    def _by_sample(self, stream: Array) -> Array:
+    def by_sample(self, streams: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: self._sample_axes(stream) for name, stream in streams.items()}
+
+    def _sample_axes(self, stream: Array) -> Array:
         """[lanes, steps, *Lava's axes] as [samples, timesteps, *our axes]"""
         samples = self.lanes * self.per_lane
-        values = stream.reshape(samples, self.network.timesteps, *stream.shape[2:])[: len(self.steps)]
+        values = stream.reshape(samples, self.network.timesteps, *stream.shape[2:])[: self.samples]
         return values.transpose(0, 1, *range(values.ndim - 1, 1, -1))
 
 
@@ -225,7 +260,7 @@ def best_lanes(network: AnyNetwork, samples: int) -> int:
     The minimum is at l = sqrt(n T * overhead / (d * products)), within a limit on memory.
     """
     depth = max(pipeline_depths(network).values())
-    seconds = sum(_products(network, c) for c in network.connections) / PRODUCTS_PER_SECOND
+    seconds = sum(products(network, c) for c in network.connections) / PRODUCTS_PER_SECOND
     overhead = STEP_SECONDS * len(network.populations)
     best = sqrt(samples * network.timesteps * overhead / (depth * seconds))
     neurons = sum(population.size for population in network.populations)
@@ -233,7 +268,7 @@ def best_lanes(network: AnyNetwork, samples: int) -> int:
     return max(1, min(round(best), most))
 
 
-def _products(network: AnyNetwork, connection: Connection) -> int:
+def products(network: AnyNetwork, connection: Connection) -> int:
     """Return the multiply-accumulates of a connection in one time step."""
     synapse = connection.synapse
     if isinstance(synapse, Dense):

@@ -1,0 +1,60 @@
+"""How much of a verification Lava's own process models can do in a given time.
+
+They take about a thousand times longer than ours. Run as a whole, n samples of T steps take n T + depth steps
+of every population, because samples pass the populations one after the other; alone, a population that is fed
+recorded spikes takes n T + 1 steps, but Lava must be started for each.
+
+The estimate counts work, not the seconds of this machine, so that a verification that is repeated elsewhere
+compares as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...base import record
+from ...ir import IntNetwork
+from .plans import pipeline_depths
+from .session import products
+
+START_SECONDS = 1.0  # to start Lava's processes, and to stop them
+PROCESS_SECONDS = 1e-3  # of a population in a time step, whatever its size
+PRODUCTS_PER_SECOND = 1e8  # of Lava's own synapses
+
+
+@record
+class StockShare:
+    """What fits the budget: some samples, of the whole network or of populations that run alone."""
+
+    samples: int
+    alone: tuple[str, ...] = ()
+
+
+def stock_share(network: IntNetwork, samples: int, seconds: float) -> StockShare:
+    """Return the most samples, at most `samples`, that Lava's own models run in about so many seconds.
+
+    If not even one sample of all populations fits, it is one sample of the cheapest ones.
+    """
+    steps = _step_seconds(network)
+    whole = sum(steps.values())
+    depth = max(pipeline_depths(network).values())
+    together = (seconds - START_SECONDS - depth * whole) / (network.timesteps * whole)
+    one_by_one = (seconds - START_SECONDS * len(steps) - whole) / (network.timesteps * whole)
+    if together >= min(samples, one_by_one) and together >= 1:
+        return StockShare(samples=min(samples, int(together)))
+    if one_by_one >= 1:
+        return StockShare(samples=min(samples, int(one_by_one)), alone=tuple(steps))
+    alone, left = set(), seconds
+    for name in sorted(steps, key=steps.__getitem__):
+        left -= START_SECONDS + (network.timesteps + 1) * steps[name]
+        alone |= {name} if left >= 0 else set()
+    return StockShare(samples=min(1, len(alone)), alone=tuple(name for name in steps if name in alone))
+
+
+def _step_seconds(network: IntNetwork) -> Mapping[str, float]:
+    """Return the seconds of a time step of each population."""
+    return {
+        population.name: PROCESS_SECONDS
+        + sum(products(network, c) for c in network.entering(population.name)) / PRODUCTS_PER_SECOND
+        for population in network.layers
+    }

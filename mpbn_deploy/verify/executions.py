@@ -1,0 +1,118 @@
+"""Run the executors of a network and compare each with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from ..base import (
+    Array,
+    MissingPackageError,
+    SimulationError,
+    announce,
+    no_progress,
+    progress_bar,
+    record,
+)
+from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
+from ..execute.lava import LavaFailedError
+from ..execute.reference import simulate
+from ..ir import IntNetwork, Trace
+from .comparison import Compared, Comparison, compare
+from .witness import LAVA_STOCK, compare_with_lava
+
+REFERENCE, EMULATOR = "reference", "emulator"
+
+
+@record
+class Executions:
+    """The network, the executors to compare with the reference, and the options they run with.
+
+    `budget` is the time for Lava's own models, in seconds; None: all samples, however long it takes.
+    """
+
+    network: IntNetwork
+    executors: tuple[Executor, ...]
+    options: ExecutionOptions
+    budget: float | None
+
+    def portable(self) -> Executions:
+        """Return a copy that can be sent to another machine."""
+        return replace(self, options=self.options.portable())
+
+
+def chosen_executors(*, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
+    """Return all executors but the reference; slow ones only with `slow`, file readers only with `netx`."""
+    return tuple(
+        executor
+        for key, executor in EXECUTORS.items()
+        if key != REFERENCE and (slow or not executor.slow) and (netx or not executor.reads_file)
+    )
+
+
+def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) -> Compared:
+    """Run the reference and all executors on some samples, and compare them.
+
+    With `shown`, messages and progress bars are printed.
+    """
+    show: Callable[[str], None] = announce if shown else lambda text: None
+    show(f"verify: the reference, {len(inputs)} samples of {given.network.timesteps} steps")
+    reference = simulate(given.network, inputs)
+    compared = [_compare_one(executor, given, inputs, reference, shown) for executor in given.executors]
+    return replace(joined(compared), trace=replace(reference, voltages={}))
+
+
+def joined(parts: Iterable[Compared]) -> Compared:
+    """Return the comparisons of several executors as one result."""
+    parts = list(parts)
+    return Compared(
+        comparisons=tuple(comparison for part in parts for comparison in part.comparisons),
+        failed=tuple(name for part in parts for name in part.failed),
+    )
+
+
+def compare_shard(given: Executions, inputs: Array) -> Compared:
+    """Run `compare_executions` on a worker of a cluster: without output, and without returning the trace."""
+    return replace(compare_executions(given, inputs, shown=False), trace=None)
+
+
+def compare_stock(given: Executions, inputs: Array) -> Compared:
+    """Compare Lava's own models within the budget, with the reference run on as many samples."""
+    return _attempt(LAVA_STOCK, partial(_within_budget, given, inputs, None, True))
+
+
+def _compare_one(
+    executor: Executor, given: Executions, inputs: Array, reference: Trace, shown: bool
+) -> Compared:
+    if executor is LAVA_STOCK and given.budget is not None:
+        return _attempt(executor, partial(_within_budget, given, inputs, reference, shown))
+    if shown:
+        announce(f"verify: reference against {executor.name}, {len(inputs)} samples")
+    return _attempt(executor, lambda: compare(executor.name, reference, _run(executor, given, inputs, shown)))
+
+
+def _within_budget(given: Executions, inputs: Array, reference: Trace | None, shown: bool) -> Comparison:
+    assert given.budget is not None
+    return compare_with_lava(given.network, inputs, reference, given.budget, given.options, shown=shown)
+
+
+def _attempt(executor: Executor, compared: Callable[[], Comparison]) -> Compared:
+    """Compare, or say why the executor did not run; the emulator runs every network."""
+    try:
+        return Compared(comparisons=(compared(),))
+    except (MissingPackageError, SimulationError) as error:
+        if executor is EXECUTORS[EMULATOR]:
+            raise
+        return Compared(
+            comparisons=(Comparison(execution=executor.name, not_run=str(error)),),
+            failed=(executor.name,) if isinstance(error, LavaFailedError) else (),
+        )
+
+
+def _run(executor: Executor, given: Executions, inputs: Array, shown: bool) -> Trace:
+    """Run an executor with a progress bar; raise SimulationError if it cannot express the network."""
+    if (obstacle := executor.obstacle(given.network)) is not None:
+        raise SimulationError(obstacle)
+    progress = progress_bar(f"{executor.name}, {executor.parts}") if shown else no_progress
+    return executor.run(given.network, inputs, replace(given.options, progress=progress))

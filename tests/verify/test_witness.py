@@ -1,0 +1,187 @@
+"""Lava's own process models, within a time budget: what they are asked, and what they say."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from networks import inputs_for, int_chain, int_loop, int_residual, int_windows, needs_lava, softened
+from rich.console import Console
+
+from mpbn_deploy.__main__ import console_script
+from mpbn_deploy.base import SimulationError
+from mpbn_deploy.execute import ExecutionOptions
+from mpbn_deploy.execute.lava import StockShare, stock_share
+from mpbn_deploy.execute.lava.compat import load_lava
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.verify import verify, witness
+from mpbn_deploy.verify.certificate import LAVA_CLAIM, check_certificate
+from mpbn_deploy.verify.text import verify_text
+
+pytestmark = pytest.mark.lava
+OWN = "Lava's own models"
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """Let every population run alone, on two samples."""
+
+    def share(network, samples, seconds):
+        return StockShare(samples=2, alone=tuple(population.name for population in network.layers))
+
+    monkeypatch.setattr(witness, "stock_share", share)
+
+
+@pytest.fixture
+def spoiled(monkeypatch):
+    """Let Lava's own LIF add ten units to each voltage."""
+    load_lava()
+    from lava.proc.lif.models import AbstractPyLifModelFixed
+
+    sound = AbstractPyLifModelFixed.subthr_dynamics
+
+    def subthr_dynamics(model, activation_in):
+        sound(model, activation_in)
+        model.v[:] += 10
+
+    monkeypatch.setattr(AbstractPyLifModelFixed, "subthr_dynamics", subthr_dynamics)
+
+
+def own(report):
+    (found,) = [comparison for comparison in report.comparisons if comparison.execution == OWN]
+    return found
+
+
+# ---- what they say ----------------------------------------------------------------------------
+
+
+@needs_lava
+@pytest.mark.parametrize("network", [int_chain(), int_residual(delay=1), int_loop(), int_windows()])
+def test_populations_one_by_one_equal_the_reference(network, one_by_one):
+    inputs = inputs_for(network, samples=3)
+    reference = simulate(network, inputs)
+    found = witness.compare_with_lava(network, inputs, reference, 1.0, ExecutionOptions())
+    neurons = 2 * network.timesteps * sum(population.size for population in network.layers)
+    assert found.exact and found.spikes_compared == found.voltages_compared == neurons
+    assert found.outputs_compared == 2 * network.output.size
+    assert found.extent == "2 of 3 samples, populations, one by one"
+    assert 0 < sum(int(values.sum()) for values in reference.spikes.values()) < neurons
+
+
+@needs_lava
+def test_a_population_is_fed_what_the_reference_recorded(one_by_one):
+    """What is wrong in one population shows there and nowhere else."""
+    network = int_residual()
+    inputs = inputs_for(network)
+    reference = simulate(network, inputs)
+    wrong = {**reference.spikes, "second": ~reference.spikes["second"]}
+    found = witness.compare_with_lava(
+        network, inputs, replace(reference, spikes=wrong), 1.0, ExecutionOptions()
+    )
+    assert found.first_mismatch.population in ("second", "last")
+    assert found.spikes_mismatched >= 2 * reference.spikes["second"][0].size
+
+
+@needs_lava
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_spoiled_lif_of_lava_turns_a_residual_network_red(spoiled, request, alone):
+    if alone:
+        request.getfixturevalue("one_by_one")
+    network = int_residual()
+    report = verify(network, inputs_for(network), budget=60.0)
+    assert not report.passed and report.verdict == "not bit-exact"
+    assert [c.exact for c in report.comparisons] == [True, True, False]  # emulator, our models, Lava's own
+    assert own(report).voltages_mismatched and report.lava_claim is None
+
+
+@needs_lava
+def test_the_claim_is_made_only_where_lavas_own_models_agreed():
+    network = int_residual()
+    inputs = inputs_for(network)
+    agreed, not_asked = verify(network, inputs, budget=60.0), verify(network, inputs, budget=0)
+    assert agreed.verdict == "bit-exact to Lava's own models"
+    assert agreed.lava_claim == f"{LAVA_CLAIM}: Lava's own models agree on all 3 samples"
+    assert not_asked.verdict == "bit-exact; Lava's own models not run" and not_asked.lava_claim is None
+    soft = softened(network)
+    refused = verify(soft, inputs, budget=60.0)
+    assert "soft reset" in own(refused).not_run and refused.lava_claim is None
+
+
+# ---- what fits a budget -----------------------------------------------------------------------
+
+
+def shared(network, seconds):
+    found = stock_share(network, 16, seconds)
+    return found.samples, found.alone
+
+
+def test_a_small_network_runs_as_a_whole_on_all_samples():
+    assert shared(int_chain(), 60.0) == (16, ())
+
+
+def test_fewer_seconds_give_fewer_samples_of_a_whole_network():
+    found = [stock_share(int_chain(), 10**6, seconds).samples for seconds in (2.0, 4.0, 8.0)]
+    assert found == sorted(set(found)) and found[0] > 0
+
+
+def test_what_is_too_deep_runs_one_by_one(monkeypatch):
+    """Samples pass the populations one after the other, which takes a deep network long."""
+    network = int_residual()
+    monkeypatch.setattr("mpbn_deploy.execute.lava.budget.PRODUCTS_PER_SECOND", 1e4)
+    monkeypatch.setattr("mpbn_deploy.execute.lava.budget.START_SECONDS", 0.1)
+    assert shared(network, 4.0) == (1, ("first", "second", "last"))
+    assert shared(network, 8.0) == (2, ())
+
+
+def test_what_fits_nowhere_leaves_the_cheapest_populations(monkeypatch):
+    network = int_residual()
+    monkeypatch.setattr("mpbn_deploy.execute.lava.budget.PRODUCTS_PER_SECOND", 1e4)
+    assert shared(network, 2.0) == (1, ("first",))
+    assert shared(network, 0.5) == (0, ())
+    with pytest.raises(SimulationError, match=r"no population .* fits a budget of 0\.5 s; raise --budget"):
+        witness.compare_with_lava(network, inputs_for(network), None, 0.5, ExecutionOptions())
+
+
+@needs_lava
+def test_some_populations_compare_no_outputs(monkeypatch):
+    network = int_residual()
+    monkeypatch.setattr(witness, "stock_share", lambda *_: StockShare(samples=1, alone=("first",)))
+    found = witness.compare_with_lava(network, inputs_for(network), None, 1.0, ExecutionOptions())
+    assert found.exact and found.outputs_compared == 0 and found.spikes_compared == 3 * 60
+    assert found.extent == "1 of 3 samples, 1 of 3 populations, one by one"
+
+
+# ---- commands ---------------------------------------------------------------------------------
+
+
+@needs_lava
+def test_a_command_runs_them_within_its_budget(export_folder, capsys):
+    assert console_script(["verify", str(export_folder), "--samples", "2", "--budget", "30", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [c["execution"] for c in found["comparisons"]][2] == OWN
+    assert found["comparisons"][2]["spikes_compared"] == found["comparisons"][0]["spikes_compared"]
+
+
+@pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "soon"])
+def test_impossible_budgets(wrong, capsys):
+    with pytest.raises(SystemExit) as ended:
+        console_script(["verify", "folder", f"--budget={wrong}"])
+    assert ended.value.code == 2 and f"{wrong!r} is not a number of seconds" in capsys.readouterr().err
+
+
+def test_a_certificate_of_another_extent_is_not_checked():
+    whole = {"execution": OWN, "spikes_compared": 8, "extent": None}
+    part = {"execution": OWN, "spikes_compared": 4, "extent": "1 of 2 samples"}
+    checked = check_certificate({"comparisons": [whole]}, {"comparisons": [part]})
+    assert checked.holds
+    assert checked.not_checked == (f"the comparison with {OWN}: all samples then, 1 of 2 samples now",)
+
+
+@needs_lava
+def test_the_text_says_what_ran():
+    network = int_chain()
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(verify_text(verify(network, inputs_for(network), budget=60.0)))
+    shown = console.export_text()
+    assert "Lava, our models" in shown and OWN in shown and LAVA_CLAIM in shown
+    assert max(map(len, shown.splitlines())) <= 80
