@@ -83,7 +83,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "reference": ListedExecutor(name="reference", parts="chunks of samples", module=f"{_HERE}.reference"),
     "emulator": ListedExecutor(name="emulator", parts="chunks of samples", module=f"{_HERE}.emulator"),
     "lava": ListedExecutor(
-        name="Lava, our models", parts="blocks of steps", module=f"{_HERE}.lava.ours", install=INSTALL_LAVA
+        name="Lava (our models)", parts="blocks of steps", module=f"{_HERE}.lava.ours", install=INSTALL_LAVA
     ),
     "lava-stock": ListedExecutor(
         name="Lava's own models", parts="blocks of steps", module=f"{_HERE}.lava.stock", slow=True

@@ -185,7 +185,7 @@ def test_doctor(result):
         "h5py",
         "data",
         "report",
-        "Lava, our models",
+        "Lava (our models)",
         "lava-dl netx",
     }
     assert all(check["works"] for check in checks.values() if check["needed"])

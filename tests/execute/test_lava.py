@@ -486,7 +486,7 @@ def test_commands_run_lavas_own_models_on_request(export_folder, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [c["execution"] for c in found["comparisons"]][:3] == [
         "emulator",
-        "Lava, our models",
+        "Lava (our models)",
         "Lava's own models",
     ]
     assert all(c["spikes_mismatched"] == 0 < c["spikes_compared"] for c in found["comparisons"])

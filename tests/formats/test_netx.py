@@ -601,8 +601,8 @@ def test_commands_take_a_file(result, netx_graph_path):
 @needs_lava
 def test_verify_takes_a_file(result, netx_path, netx_graph_path):
     for file, executions in (
-        (netx_path, ["emulator", "Lava, our models", "lava-dl netx"]),
-        (netx_graph_path, ["emulator", "Lava, our models"]),
+        (netx_path, ["emulator", "Lava (our models)", "lava-dl netx"]),
+        (netx_graph_path, ["emulator", "Lava (our models)"]),
     ):
         code, report = result("verify", file, "--samples", 2)
         assert code == 0 and report["bit_exact"] and report["executions_run"] == len(executions)
@@ -646,7 +646,7 @@ def test_a_residual_network_is_exported_as_a_graph(result, tmp_path):
     assert code == 0 and exported["fits"] and exported["bit_exact"]
     code, report = result("verify", tmp_path / "model.loihi2", "--samples", 2, "--data", "random")
     executions = [comparison["execution"] for comparison in report["comparisons"]]
-    assert code == 0 and executions == ["emulator", "Lava, our models"] and report["spikes_mismatched"] == 0
+    assert code == 0 and executions == ["emulator", "Lava (our models)"] and report["spikes_mismatched"] == 0
     network = read_netx(tmp_path / "model.loihi2" / "network.net")
     assert not network.is_chain and len(network.connections) == 5
 

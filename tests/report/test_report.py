@@ -318,7 +318,9 @@ def test_the_verdict_of_an_exact_network_that_fits(content):
     ran.append(Comparison(execution="Lava's own models", spikes_compared=9))
     exact = replace(content, verify=replace(content.verify, comparisons=tuple(ran)))
     words = words_of(render(exact))
-    assert words.startswith("tiny.pt on loihi2 ✓ bit-exact to Lava&#39;s own models ✓ fits Intel Loihi 2 on 3 cores accuracy ")
+    assert words.startswith(
+        "tiny.pt on loihi2 ✓ bit-exact to Lava&#39;s own models ✓ fits Intel Loihi 2 on 3 cores accuracy "
+    )
     assert "model sha256 abc123" in words
 
 
@@ -354,7 +356,7 @@ def test_a_mismatch_of_an_output_has_no_time_step(content):
     ("comparisons", "claimed"),
     [
         ([Comparison(execution="Lava's own models", spikes_compared=9)], True),
-        ([Comparison(execution="Lava, our models", spikes_compared=9)], False),
+        ([Comparison(execution="Lava (our models)", spikes_compared=9)], False),
         ([Comparison(execution="Lava's own models", spikes_compared=9, spikes_mismatched=1)], False),
         ([Comparison(execution="Lava's own models", not_run="no Lava here")], False),
         ([Comparison(execution="emulator", spikes_compared=9)], False),

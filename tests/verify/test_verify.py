@@ -142,7 +142,7 @@ def test_all_executions_agree_and_drift_is_measured(tmp_path):
     )
     data = report.to_json()
     assert data["bit_exact"] and data["first_mismatch"] is None
-    executions = ["emulator", "Lava, our models", "lava-dl netx"]
+    executions = ["emulator", "Lava (our models)", "lava-dl netx"]
     assert [c["execution"] for c in data["comparisons"]] == executions
     if lava_sim.lava_version():
         assert all(c["spikes_compared"] > 0 for c in data["comparisons"])
@@ -163,7 +163,7 @@ def test_a_wrong_execution_is_reported_not_raised(monkeypatch):
     assert not report.bit_exact
     assert report.to_json()["first_mismatch"]["population"] == "lif1"
     text = _render(report)
-    assert "not bit-exact" in text and "Lava, our models: first difference: spike of lif1" in text
+    assert "not bit-exact" in text and "Lava (our models): first difference: spike of lif1" in text
 
 
 def _render(report):
@@ -185,7 +185,9 @@ def test_without_lava_the_rest_is_compared_and_the_gap_is_said(monkeypatch):
     report = verify(network, inputs_for(network))
     assert report.bit_exact and report.comparisons[1].not_run.startswith("lava-nc is not installed")
     text = _render(report)
-    assert "Lava, our models not run" in text and "bit-exact in 1 of 2 executions, the others not run" in text
+    assert (
+        "Lava (our models) not run" in text and "bit-exact in 1 of 2 executions, the others not run" in text
+    )
     assert (report.to_json()["executions_run"], report.to_json()["executions_wanted"]) == (1, 2)
 
 
@@ -227,7 +229,7 @@ def test_why_the_stock_reader_is_not_asked_is_said(monkeypatch, tmp_path, networ
     monkeypatch.setattr(lava_sim, "run", lambda net, given, **options: simulate(net, given))
     write_netx(network, tmp_path / "network.net")
     report = verify(network, inputs_for(network), netx=tmp_path / "network.net")
-    assert [c.execution for c in report.comparisons] == ["emulator", "Lava, our models"]
+    assert [c.execution for c in report.comparisons] == ["emulator", "Lava (our models)"]
     assert report.verdict == "bit-exact; Lava's own models not run"
     assert re.search(f"stock netx reader: not run, .*{reason}", _render(report))
     assert re.search(reason, report.to_json()["stock_reader_obstacle"])
