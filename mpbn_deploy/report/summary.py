@@ -47,9 +47,8 @@ def verdicts(content: ReportContent) -> list[Verdict]:
 def _exactness(report: VerifyReport) -> Verdict:
     if not report.bit_exact:
         return Verdict(text=report.verdict, tone="bad")
-    return Verdict(
-        text=report.verdict, tone="good" if report.executed == len(report.comparisons) else "unknown"
-    )
+    certain = report.executed == len(report.comparisons) and not report.assumptions
+    return Verdict(text=report.verdict, tone="good" if certain else "unknown")
 
 
 def _fitting(content: ReportContent) -> Verdict:

@@ -18,6 +18,7 @@ from ..execute import ExecutionOptions
 from ..execute.cluster import Cluster
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
+from ..formats.nir import Assumption
 from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, Trace, as_steps, bounds
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
@@ -52,6 +53,7 @@ class VerifyReport:
     accuracy: Accuracy | None = None
     fold: FoldCheck | None = None
     floating: FloatingCheck | None = None
+    assumptions: tuple[Assumption, ...] = ()  # under which the verdict holds
     trace: Trace | None = None  # the reference's, without voltages; None if a cluster ran the comparison
 
     @property
@@ -71,6 +73,12 @@ class VerifyReport:
 
     @property
     def verdict(self) -> str:
+        """Whether all executors agree, and under which assumptions."""
+        assumed = " and ".join(assumption.what for assumption in self.assumptions)
+        return f"{self._agreement}, assuming {assumed}" if assumed else self._agreement
+
+    @property
+    def _agreement(self) -> str:
         wanted = len(self.comparisons)
         if not self.bit_exact:
             return "not bit-exact"
@@ -94,6 +102,7 @@ class VerifyReport:
         first = next((c.first_mismatch for c in self.comparisons if c.first_mismatch is not None), None)
         return {
             "bit_exact": self.bit_exact,
+            "assumptions": [asdict(assumption) for assumption in self.assumptions],
             "executions_wanted": len(self.comparisons),
             "executions_run": self.executed,
             "executions_failed": list(self.failed),
@@ -121,6 +130,7 @@ def verify(
     test: Split | None = None,
     data_name: str = "",
     model: SpikingNetwork | None = None,
+    assumptions: tuple[Assumption, ...] = (),
     stock: bool = False,
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
@@ -138,7 +148,8 @@ def verify(
         stock     Lava's own process models, which are slow
 
     If a block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
-    distributes the samples over its workers; the report is the same.
+    distributes the samples over its workers; the report is the same. `assumptions` are those under which the
+    network was read, and become part of the verdict.
     """
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
@@ -156,6 +167,7 @@ def verify(
         failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
         stock_reader_obstacle=obstacle,
+        assumptions=assumptions,
         trace=compared.trace,
     )
     if folded is None:

@@ -23,7 +23,8 @@ def verify_text(report: VerifyReport) -> RenderableType:
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
         table.add_row(comparison.execution, *_cells(comparison))
-    lines: list[RenderableType] = [
+    lines: list[RenderableType] = [str(assumption) for assumption in report.assumptions]
+    lines += [
         f"{c.execution} {'failed' if c.execution in report.failed else 'not run'}: {c.not_run}"
         for c in report.comparisons
         if c.not_run

@@ -304,7 +304,7 @@ OF_NODES = {
     "key 'tau': is 5e-05 with a dt of 0.0001": ((5,), [affine(4, 5), li(4, tau=5e-5)]),
     "integrators are supported only as the one node": ((5,), [nir.I(r=np.ones(5)), affine(4, 5), lif(4)]),
     r"key 'shape': is \[4, 0\]": ((4, 0), [affine(4, 5), lif(4)]),
-    r"key 'shape': is \[1, 2, 3, 4\]": ((1, 2, 3, 4), [affine(4, 5), lif(4)]),
+    r"key 'shape': is \[1, 1, 2, 3, 4\]": ((1, 1, 2, 3, 4), [affine(4, 5), lif(4)]),
     r"key 'shape': gives shape \[1000000000\]; at most": ((10**9,), [affine(4, 5), lif(4)]),
     r"a matrix of \d+ x \d+ weights would be needed": (
         (8, 64, 64),

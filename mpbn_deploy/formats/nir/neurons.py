@@ -9,8 +9,9 @@
 
 Voltages are in units of the factor of the input (a r, a r s w_in, dt r), so weights do not change and
 thresholds are divided by it. Readouts keep their voltages, which are the output, so weights into them are
-multiplied instead. The current of a CubaLIF is updated before its voltage, as in snntorch. A neuron starts
-at zero; one whose v_reset equals v_leak starts there.
+multiplied instead. The current of a CubaLIF is updated before its voltage; a file in which the voltage
+integrates the previous current has connections that take one step longer (`read`). A neuron starts at zero;
+one whose v_reset equals v_leak starts there.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Timing:
 
     dt: float | None
     leaks: Mapping[str, tuple[float, float]]
+    float32: bool = False  # whether leaks were float32 numbers before they became time constants
 
     @property
     def step(self) -> float:
@@ -100,10 +102,16 @@ def _dynamics(node: Node, shape: Shape, timing: Timing) -> _Dynamics:
     exact = timing.leaks.get(node.name, (None, None))
     leak, rate = _decay(node, "tau" if node.kind in ("LIF", "LI") else "tau_mem", timing, exact[0])
     if node.kind in ("LIF", "LI"):
-        return _Dynamics(unit=unit * rate, leak=leak, rate=rate)
+        return _Dynamics(unit=_one(unit * rate), leak=leak, rate=rate)
     current_leak, share = _decay(node, "tau_syn", timing, exact[1])
     weight = _per_neuron(node, "w_in", shape) if "w_in" in node.tree else 1.0
-    return _Dynamics(unit=unit * rate * share * weight, leak=leak, rate=rate, current_leak=current_leak)
+    unit = _one(unit * rate * share * weight)
+    return _Dynamics(unit=unit, leak=leak, rate=rate, current_leak=current_leak)
+
+
+def _one(unit: Array) -> Array:
+    """Return the unit of an input, one if it is one up to rounding: most writers choose r = tau / dt."""
+    return np.where(np.abs(unit - 1) < NEARLY, 1.0, unit)
 
 
 def _rest_and_reset(node: Node, shape: Shape) -> tuple[Array, Array]:
@@ -132,6 +140,9 @@ def _decay(node: Node, key: str, timing: Timing, exact: float | None) -> tuple[f
         node.fail(key, f"{found}. Give the dt that the file was written with")
     if exact is not None:
         return exact, 1 - exact if exact < 1 else 1 / NO_LEAK
+    if timing.float32:
+        leak = float(np.float32(1 - rate))
+        return leak, 1 - leak
     return max(0.0, 1 - rate), min(1.0, rate)
 
 
