@@ -10,7 +10,7 @@ from ..fold import fold
 from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
-from ..frontend import foreign_converters, trace
+from ..frontend import trace
 from ..hardware import HardwareProfile
 from ..ir import FoldedNetwork, IntNetwork, fires, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
@@ -37,13 +37,6 @@ class ExportedModel:
         """The data set named by the model's card."""
         name = None if self.card is None else self.card.training.get("data")
         return name if isinstance(name, str) else None
-
-    @property
-    def runnable(self) -> SpikingNetwork | None:
-        """The module, if it runs all time steps at once; neurons of other libraries take one per call."""
-        kinds = tuple(foreign_converters())
-        foreign = self.module is None or any(isinstance(part, kinds) for part in self.module.modules())
-        return None if foreign else self.module
 
     @property
     def trained_thresholds(self) -> dict[str, float]:

@@ -211,7 +211,7 @@ def _verify(staging: Path, exported: ExportedModel, quantized: Quantized, sample
         labels=samples.labels,
         test=samples.test,
         data_name=samples.name,
-        model=exported.runnable,
+        model=exported.module,
         assumptions=exported.assumptions,
     )
 

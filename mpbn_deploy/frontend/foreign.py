@@ -5,6 +5,8 @@
 | snnTorch `Leaky`             | any reset mechanism; one beta; any thresholds, also per feature     |
 | SpikingJelly `IFNode`,       | hard reset to 0, or soft reset; `decay_input` scales the threshold; |
 | `LIFNode`, `ParametricLIF..` | `>=` becomes `>` with the next smaller float64                      |
+| norse `LIFBoxCell`,          | v_leak and v_reset of 0, or a soft reset; the rate of the input     |
+| `IAFCell`                    | scales the threshold                                                |
 
 Neurons without an exact equivalent raise FrontendError with the reason: inhibition, quantized states, a
 subtraction in snnTorch with reset_delay=False, and SpikingJelly's MPBN, which carries the normalized membrane
@@ -15,17 +17,19 @@ can only exist if the caller has imported them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from math import inf
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from ..base import Array, FrontendError
+from ..base import Array, FrontendError, layer_name
 from ..ir import BatchNorm, Operation, Spike
 
 Converter = Callable[[Any], Operation]
+NEAREST = {"snntorch": "Leaky", "spikingjelly": "LIFNode", "norse": "LIFBoxCell"}  # by library
 
 
 def foreign_converters() -> dict[type[nn.Module], Converter]:
@@ -37,7 +41,45 @@ def foreign_converters() -> dict[type[nn.Module], Converter]:
         found |= {neuron.IFNode: if_node, neuron.LIFNode: lif_node, neuron.ParametricLIFNode: parametric_node}
         if hasattr(neuron, "MPBNLIFNode"):
             found[neuron.MPBNLIFNode] = mpbn_node
+    if (norse := sys.modules.get("norse.torch")) is not None:
+        found |= {norse.LIFBoxCell: lif_box_cell, norse.IAFCell: iaf_cell}
     return found
+
+
+def foreign_layers(ours: tuple[type[nn.Module], ...]) -> dict[type[nn.Module], type[nn.Module]]:
+    """Return SpikingJelly's versions of torch's layers, which differ in their handling of time only."""
+    layer = sys.modules.get("spikingjelly.activation_based.layer")
+    pairs = ((getattr(layer, base.__name__, None), base) for base in ours)
+    return {kind: base for kind, base in pairs if kind is not None}
+
+
+def is_foreign(module: nn.Module) -> bool:
+    """Whether a part of a module is of another library of spiking networks."""
+    return any(_library(part) in NEAREST for part in module.modules())
+
+
+def check_supported(
+    module: nn.Module, is_known: Callable[[nn.Module], bool], known: Iterable[type[nn.Module]], path: str = ""
+) -> None:
+    """Raise FrontendError for a part of another library without a converter, naming the nearest one."""
+    if is_known(module):
+        return
+    library = _library(module)
+    if library in NEAREST and not isinstance(module, nn.Sequential):
+        name = type(module).__name__
+        theirs = [kind.__name__ for kind in known if kind.__module__.startswith(f"{library}.")]
+        nearest = next(iter(get_close_matches(name, theirs, n=1, cutoff=0.4)), NEAREST[library])
+        raise FrontendError(
+            f"{layer_name(path, name)}: {library}'s {name} is not supported. The nearest that is supported: "
+            f"{nearest}. Supported of {library}: {', '.join(sorted(theirs))}. Replace it, or pass a "
+            "converter to trace()."
+        )
+    for child, part in module.named_children():
+        check_supported(part, is_known, known, f"{path}.{child}" if path else child)
+
+
+def _library(module: nn.Module) -> str:
+    return type(module).__module__.partition(".")[0]
 
 
 # ---- snnTorch -----------------------------------------------------------------------------------
@@ -52,13 +94,15 @@ def leaky(module: Any) -> Spike:
 
     snnTorch subtracts the threshold after the leak of the next step: beta * mem + x - threshold * spike.
     """
-    _expect(module.init_hidden and not module.output, "returns its state; create it with init_hidden=True")
     _expect(not module.inhibition and not module.state_quant, "inhibition and state_quant are not supported")
     _expect(
         float(module.graded_spikes_factor) == 1, "graded spikes; only graded_spikes_factor=1 is supported"
     )
-    threshold, beta = _numbers(module.threshold), np.clip(_numbers(module.beta), 0, 1)
-    _expect(beta.size == 1, f"{beta.size} values of beta; only one for all neurons of a layer is supported")
+    threshold, beta = _numbers(module.threshold), np.unique(np.clip(_numbers(module.beta), 0, 1))
+    _expect(
+        beta.size == 1,
+        f"{beta.size} different values of beta; only one for all neurons of a layer is supported",
+    )
     leak = float(beta.item())
     return _spike(leak, threshold, _leaky_subtrahend(module, leak, threshold))
 
@@ -141,6 +185,40 @@ def _node(module: Any, leak: float, threshold: float) -> Spike:
     )
     subtrahend = np.array([float(threshold)]) if module.v_reset is None else None
     return Spike(leak=leak, threshold=_at_least(threshold), norm=None, subtrahend=subtrahend)
+
+
+# ---- norse --------------------------------------------------------------------------------------
+
+
+def lif_box_cell(module: Any) -> Spike:
+    """v <- v + rate (v_leak - v + x), rate = dt / tau_mem; spike = v > v_th; v <- v_reset, or v - v_th"""
+    parameters = module.p
+    rate = _one(parameters.tau_mem_inv, "tau_mem_inv") * float(module.dt)
+    _expect(0 < rate <= 1, f"dt / tau_mem is {rate:g}; above 0 and at most 1 is supported")
+    method = getattr(parameters.reset_method, "__name__", "")
+    return _cell(parameters, 1 - rate, rate, soft=method == "reset_subtract")
+
+
+def iaf_cell(module: Any) -> Spike:
+    """v <- v + x; spike = v > v_th; v <- v_reset where spike"""
+    return _cell(module.p, 1.0, 1.0, soft=False)
+
+
+def _cell(parameters: Any, leak: float, rate: float, soft: bool) -> Spike:
+    """Return a neuron of norse; the threshold is in units of its scaled input."""
+    rest = _one(getattr(parameters, "v_leak", 0.0), "v_leak")
+    reset = _one(parameters.v_reset, "v_reset")
+    _expect(rest == 0 and reset == 0, f"v_leak {rest:g}, v_reset {reset:g}; only 0 is supported")
+    threshold = _numbers(parameters.v_th) / rate
+    return _spike(leak, threshold, threshold if soft else None)
+
+
+def _one(values: Any, name: str) -> float:
+    numbers = np.unique(_numbers(values))
+    _expect(
+        numbers.size == 1, f"{numbers.size} different values of {name}; only one for all neurons is supported"
+    )
+    return float(numbers[0])
 
 
 def _at_least(threshold: float) -> float:

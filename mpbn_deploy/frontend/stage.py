@@ -43,7 +43,9 @@ from ..ir import (
     pooled_shape,
 )
 from ..nn import LIF, SpikingNetwork
-from .foreign import foreign_converters
+from .foreign import check_supported, foreign_converters, foreign_layers, is_foreign
+from .recording import ForwardError, record_step
+from .rehearsal import Player, ready_copy, rehearse, sending
 
 Converter = Callable[[Any], Operation | None]
 
@@ -58,7 +60,8 @@ def trace(
     """Return the operations of a module as a TrainedNetwork.
 
     A SpikingNetwork has its own input shape and time steps. Any other module is treated as the body of one:
-    it maps [timesteps * batch, *input_shape], raw values 0..255, to outputs.
+    it maps [timesteps * batch, *input_shape], raw values 0..255, to outputs. Modules with neurons of
+    snnTorch, SpikingJelly or norse may be written in any of the styles of `recording`.
     """
     if isinstance(module, SpikingNetwork):
         given, body = module.input_format, module.body
@@ -71,8 +74,61 @@ def trace(
         given, body = _format_of_shape(input_shape), module
     if input_shape is not None and tuple(input_shape) != given.shape:
         raise FrontendError(f"input_shape {tuple(input_shape)}; the network was built for {given.shape}.")
-    known = {**CONVERTERS, **foreign_converters(), **(converters or {})}
-    return TrainedNetwork(input=given, steps=_steps(body, given.shape, known), timesteps=timesteps)
+    known = _known(converters)
+    if is_foreign(body):
+        return _followed(body, given, timesteps, known)[1]
+    steps = _steps(_graph(body, known), body, given.shape, known)
+    return TrainedNetwork(input=given, steps=steps, timesteps=timesteps)
+
+
+def foreign_spikes(network: SpikingNetwork, inputs: Array) -> dict[str, Array] | None:
+    """Run a network of another library; return its neurons' spikes [samples, timesteps, *shape] by path.
+
+    None if it loops over a constant input and the inputs change over time.
+    """
+    player, _ = _followed(network.body, network.input_format, network.timesteps, _known())
+    changing = inputs.ndim > 1 + len(network.input_format.shape)
+    if player.style == "loop" and changing:
+        return None
+    values = torch.tensor(np.asarray(inputs, np.float64))
+    steps = values.transpose(0, 1) if changing else values.expand(network.timesteps, *values.shape)
+    sent = player.spikes(network.normalize(steps))
+    return {path: spikes.transpose(0, 1).numpy() for path, spikes in sent.items()}
+
+
+def _followed(
+    body: nn.Module, given: InputFormat, timesteps: int, known: Mapping[type[nn.Module], Converter]
+) -> tuple[Player, TrainedNetwork]:
+    """Trace a module with neurons of other libraries by running it; then run both and compare spikes."""
+
+    def is_known(part: nn.Module) -> bool:
+        return _converter(part, known) is not None
+
+    def attempt(dtype: torch.dtype) -> tuple[Player, TrainedNetwork]:
+        module = ready_copy(body, dtype)
+        with sending(module, dtype, neurons):
+            recorded = record_step(module, given.shape, timesteps, dtype, is_known, neurons)
+        steps = _steps(recorded.graph, body, given.shape, known)
+        player = Player(module=module, style=recorded.style, neurons=neurons, dtype=dtype)
+        trained = TrainedNetwork(input=given, steps=steps, timesteps=timesteps)
+        rehearse(player, trained)
+        return player, trained
+
+    check_supported(body, is_known, known)
+    layers = tuple(CONVERTERS)
+    neurons = tuple(kind for kind in known if not issubclass(kind, layers))
+    try:
+        return attempt(torch.float64)
+    except ForwardError:  # it may hold float32 numbers of its own
+        return attempt(torch.float32)
+
+
+def _known(
+    converters: Mapping[type[nn.Module], Converter] | None = None,
+) -> dict[type[nn.Module], Converter]:
+    """Return all converters; those of the caller take precedence."""
+    layers = {kind: CONVERTERS[base] for kind, base in foreign_layers(tuple(CONVERTERS)).items()}
+    return {**CONVERTERS, **layers, **foreign_converters(), **(converters or {})}
 
 
 def _format_of_shape(shape: Shape) -> InputFormat:
@@ -232,12 +288,14 @@ def _converter(module: nn.Module, known: Mapping[type[nn.Module], Converter]) ->
     return None
 
 
-def _steps(body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Converter]) -> tuple[Step, ...]:
+def _steps(
+    graph: fx.Graph, body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Converter]
+) -> tuple[Step, ...]:
     modules = dict(body.named_modules())
     shapes: dict[str, Shape] = {INPUT_NAME: shape}
     names: dict[fx.Node, str] = {}  # name of each node in the TrainedNetwork
     steps: list[Step] = []
-    for node in _graph(body, known).nodes:
+    for node in graph.nodes:
         if node.op == "placeholder":
             names[node] = INPUT_NAME
         elif node.op == "output":

@@ -19,6 +19,7 @@ from ..execute.cluster import Cluster
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..formats.nir import Assumption
+from ..frontend import is_foreign
 from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, Trace, as_steps, bounds
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
@@ -179,10 +180,15 @@ def verify(
         drift=measure_drift(folded, network, inputs, labels, compared.trace),
         accuracy=None
         if test is None
-        else measure_accuracy(folded, network, test, data_name, trained, cluster),
+        else measure_accuracy(folded, network, test, data_name, _in_one_run(trained), cluster),
         fold=None if trained is None else check_fold(trained, folded, inputs, real),
         floating=_check_floating_point(folded, inputs, patience, cluster, real),
     )
+
+
+def _in_one_run(model: SpikingNetwork | None) -> SpikingNetwork | None:
+    """Return the model if it computes all time steps in one call, which neurons of other libraries do not."""
+    return None if model is None or is_foreign(model.body) else model
 
 
 def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Compared:

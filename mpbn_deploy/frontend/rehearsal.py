@@ -1,0 +1,249 @@
+"""Run a module beside the operations that were traced from it; every spike must be the same.
+
+Tracing sees one run. A branch that depends on data, a state that is not reset, or a neuron whose mode was
+mistaken would give another network; here it gives an error.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.hooks import RemovableHandle
+from typing_extensions import assert_never
+
+from ..base import Array, FrontendError, layer_name, record
+from ..ir import (
+    INPUT_NAME,
+    AdaptivePool,
+    Add,
+    AveragePool,
+    BatchNorm,
+    Convolution,
+    Flatten,
+    Linear,
+    MaxPool,
+    Operation,
+    Spike,
+    TrainedNetwork,
+)
+
+SAMPLES = 12
+
+
+def ready_copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return a copy for inference, with states forgotten and numbers of one type."""
+    forget(module)
+    try:
+        return copy.deepcopy(module).to(dtype).eval()
+    except RuntimeError as error:
+        raise FrontendError(
+            f"{type(module).__name__}: cannot be copied ({error}). Reset its states first, or build it anew."
+        ) from error
+
+
+def forget(module: nn.Module) -> None:
+    """Reset the states of all neurons, as snntorch.utils.reset and SpikingJelly's reset_net do."""
+    for part in module.modules():
+        library = type(part).__module__.partition(".")[0]
+        method = {"snntorch": "reset_mem", "spikingjelly": "reset"}.get(library, "")
+        if callable(reset := getattr(part, method, None)):
+            reset()
+
+
+@record
+class Player:
+    """A copy of a module that can be played: the style of its forward, and the classes of its neurons."""
+
+    module: nn.Module
+    style: str
+    neurons: tuple[type[nn.Module], ...]
+    dtype: torch.dtype
+
+    def spikes(self, steps: Tensor) -> dict[str, Tensor]:
+        """Return the spikes [T, samples, *shape] of each neuron, by its path, for normalized inputs."""
+        forget(self.module)
+        sent: dict[str, list[Tensor]] = {}
+        with torch.no_grad(), sending(self.module, self.dtype, self.neurons), self._listening(sent):
+            self._play(steps.to(self.dtype))
+        return {path: _joined(spikes, steps.shape[:2]).bool() for path, spikes in sent.items()}
+
+    def _play(self, steps: Tensor) -> None:
+        match self.style:
+            case "step":
+                self._play_steps(steps)
+            case "loop":
+                self.module(steps[0])
+            case "time first":
+                self.module(steps)
+            case _:
+                self.module(steps.transpose(0, 1))
+
+    def _play_steps(self, steps: Tensor) -> None:
+        """Call the module once per step; modules of norse return their state, which the next call gets."""
+        returns_state = any(type(part).__module__.startswith("norse.") for part in self.module.modules())
+        state: tuple[Any, ...] = ()
+        for step in steps:
+            output = self.module(step, *state)
+            state = (output[1],) if returns_state and isinstance(output, tuple) else ()
+
+    @contextmanager
+    def _listening(self, sent: dict[str, list[Tensor]]) -> Iterator[None]:
+        """Collect what neurons send."""
+
+        def listener(path: str) -> Callable[..., None]:
+            def listen(part: nn.Module, given: Any, output: Any) -> None:
+                sent.setdefault(path, []).append(output[0] if isinstance(output, tuple) else output)
+
+            return listen
+
+        parts = [(path, part) for path, part in self.module.named_modules() if isinstance(part, self.neurons)]
+        with _hooks([part.register_forward_hook(listener(path)) for path, part in parts]):
+            yield
+
+
+def _joined(spikes: list[Tensor], leading: torch.Size) -> Tensor:
+    """Return the spikes of all steps, which come from one call per step, or from one call for all."""
+    whole = len(spikes) == 1 and spikes[0].shape[:2] == leading
+    return spikes[0] if whole else torch.stack(spikes)
+
+
+@contextmanager
+def sending(module: nn.Module, dtype: torch.dtype, neurons: tuple[type[nn.Module], ...]) -> Iterator[None]:
+    """Let neurons send numbers of one type: snnTorch's spikes are always float32."""
+
+    def convert(part: nn.Module, given: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (output[0].to(dtype), *output[1:])
+        return output.to(dtype)
+
+    parts = [part for part in module.modules() if isinstance(part, neurons)]
+    with _hooks([part.register_forward_hook(convert) for part in parts]):
+        yield
+
+
+@contextmanager
+def _hooks(handles: Sequence[RemovableHandle]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+# ---- both beside each other ---------------------------------------------------------------------
+
+
+def rehearse(player: Player, trained: TrainedNetwork) -> None:
+    """Raise FrontendError if a neuron of the module fires otherwise than in the traced network."""
+    steps = torch.tensor(_inputs(trained))
+    if player.style == "loop":  # the input is constant
+        steps = steps[:1].expand(steps.shape)
+    expected = player.spikes(steps)
+    for name, spikes in network_spikes(trained, steps).items():
+        different = torch.nonzero(spikes != expected[name])
+        if len(different):
+            kind = type(player.module.get_submodule(name)).__name__
+            raise FrontendError(
+                f"{layer_name(name, kind)}: {len(different)} of {spikes.numel()} spikes of the module differ "
+                f"from those of the network traced from it, first in step {int(different[:, 0].min())}. Its "
+                "forward does something that tracing cannot see: a branch that depends on data, or a state "
+                "that is not reset, or not passed on."
+            )
+
+
+def _inputs(trained: TrainedNetwork) -> Array:
+    """Return normalized inputs [T, samples, *shape] within the range, in more and more of it."""
+    given, random = trained.input, np.random.default_rng(0)
+    shape = (trained.timesteps, SAMPLES, *given.shape)
+    width = given.maximum - given.minimum
+    highest = np.maximum(1, width * 2.0 ** -(np.arange(SAMPLES) % 9)).reshape(-1, *[1] * len(given.shape))
+    values = given.minimum + np.floor(random.random(shape) * (np.minimum(highest, width) + 1))
+    mean, deviation = (
+        each.reshape(-1, *[1] * (len(given.shape) - 1)) for each in (given.mean, given.deviation)
+    )
+    steps: Array = (np.minimum(values, given.maximum) - mean) / deviation
+    return steps
+
+
+# ---- the traced network -------------------------------------------------------------------------
+
+
+def network_spikes(trained: TrainedNetwork, steps: Tensor) -> dict[str, Tensor]:
+    """Return the spikes [T, samples, *shape] of a traced network for normalized inputs, in float64."""
+    values = {INPUT_NAME: steps.double()}
+    spikes: dict[str, Tensor] = {}
+    for step in trained.steps:
+        sources = [values[source] for source in step.sources]
+        if isinstance(step.operation, Spike):
+            spikes[step.name] = _fire(step.operation, sources[0])
+            values[step.name] = spikes[step.name].double()
+        else:
+            merged = [source.flatten(0, 1) for source in sources]
+            result = _apply(step.operation, merged)
+            values[step.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
+    return spikes
+
+
+def _apply(operation: Operation, sources: list[Tensor]) -> Tensor:
+    """Compute an operation without time as torch does, on [samples, *shape]."""
+    x = sources[0]
+    match operation:
+        case Linear(weight=weight, bias=bias):
+            return functional.linear(x, _tensor(weight), _tensor(bias))
+        case Convolution(synapse=synapse, bias=bias):
+            geometry = (synapse.stride, synapse.padding, synapse.dilation, synapse.groups)
+            return functional.conv2d(x, _tensor(synapse.weight), _tensor(bias), *geometry)
+        case BatchNorm():
+            return _normalize(operation, x)
+        case Flatten():
+            return x.flatten(1)
+        case AveragePool(kernel=kernel, stride=stride, padding=padding):
+            kind = (operation.round_up, operation.count_padding, operation.divisor)
+            return functional.avg_pool2d(x, kernel, stride, padding, *kind)
+        case AdaptivePool(size=size):
+            return functional.adaptive_avg_pool2d(x, size)
+        case MaxPool(kernel=kernel, stride=stride, padding=padding, dilation=dilation):
+            return functional.max_pool2d(x, kernel, stride, padding, dilation)
+        case Add():
+            return x + sources[1]
+        case Spike():
+            raise AssertionError("neurons are computed over time")
+        case _:
+            assert_never(operation)
+
+
+def _normalize(norm: BatchNorm, x: Tensor) -> Tensor:
+    """Apply a norm per channel, or per element."""
+    ones = [1] * (x.dim() - 2) if len(norm.gain) == x.shape[1] else []
+    shape = (-1, *ones) if ones or x.dim() == 2 else x.shape[1:]
+    gain, offset, mean, variance = (
+        _tensor(each).reshape(shape) for each in (norm.gain, norm.offset, norm.mean, norm.variance)
+    )
+    return gain * (x - mean) / (variance + norm.epsilon).sqrt() + offset
+
+
+def _fire(neuron: Spike, arriving: Tensor) -> Tensor:
+    """Run a neuron over [T, samples, *shape]; see `Spike`."""
+    membrane, spikes = torch.zeros_like(arriving[0]), []
+    subtrahend = None if neuron.subtrahend is None else _tensor(neuron.subtrahend)
+    if subtrahend is not None:
+        subtrahend = subtrahend.reshape(-1, *[1] * (arriving.dim() - 3))
+    for x in arriving:
+        membrane = neuron.leak * membrane + x
+        judged = membrane if neuron.norm is None else _normalize(neuron.norm, membrane)
+        spike = judged > neuron.threshold
+        after = torch.zeros_like(membrane) if subtrahend is None else membrane - subtrahend
+        membrane = torch.where(spike, after, membrane)
+        spikes.append(spike)
+    return torch.stack(spikes)
+
+
+def _tensor(values: Array) -> Tensor:
+    return torch.tensor(np.asarray(values, np.float64))

@@ -1,0 +1,492 @@
+"""Modules in every style of snnTorch, SpikingJelly and norse: folded, they fire the same spikes."""
+
+import numpy as np
+import pytest
+import torch
+from networks import input_format
+from torch import nn
+from torch.nn import functional
+
+from mpbn_deploy.base import FrontendError
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.nn import SpikingNetwork
+
+T, SAMPLES, FEATURES = 6, 30, 12
+PICTURE = (2, 8, 8)
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(autouse=True)
+def libraries():
+    for name in ("snntorch", "spikingjelly", "norse"):
+        pytest.importorskip(name, reason=f"{name} is not installed (pip install {name})")
+
+
+def on_a_grid(module):
+    """Weights are multiples of 1/16, so that float32 sums exactly."""
+    torch.manual_seed(0)
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            part.weight.data = torch.randint(-8, 11, part.weight.shape) / 16
+            part.bias.data = torch.randint(-2, 6, part.bias.shape) / 16
+    return module.eval()
+
+
+# ---- snnTorch -----------------------------------------------------------------------------------
+
+
+class Tutorial(nn.Module):
+    """snnTorch's tutorial 5: a loop over steps with explicit membranes, on a constant input."""
+
+    def __init__(self, **options):
+        import snntorch as snn
+
+        super().__init__()
+        options = {"beta": 0.5, **options}
+        self.fc1 = nn.Linear(FEATURES, 10)
+        self.lif1 = snn.Leaky(**options)
+        self.fc2 = nn.Linear(10, 4)
+        self.lif2 = snn.Leaky(**options)
+
+    def forward(self, x):
+        mem1, mem2 = self.lif1.init_leaky(), self.lif2.init_leaky()
+        spk2_rec, mem2_rec = [], []
+        for _ in range(T):
+            spk1, mem1 = self.lif1(self.fc1(x), mem1)
+            spk2, mem2 = self.lif2(self.fc2(spk1), mem2)
+            spk2_rec.append(spk2)
+            mem2_rec.append(mem2)
+        return torch.stack(spk2_rec, dim=0), torch.stack(mem2_rec, dim=0)
+
+
+class TimeFirst(Tutorial):
+    def forward(self, x):
+        mem1, mem2 = self.lif1.init_leaky(), self.lif2.init_leaky()
+        spk2_rec = []
+        for step in range(x.size(0)):
+            spk1, mem1 = self.lif1(self.fc1(x[step]), mem1)
+            spk2, mem2 = self.lif2(self.fc2(spk1), mem2)
+            spk2_rec.append(spk2)
+        return torch.stack(spk2_rec)
+
+
+class BatchFirst(Tutorial):
+    def forward(self, x):
+        mem1, mem2, total = self.lif1.init_leaky(), self.lif2.init_leaky(), 0
+        for step in range(x.shape[1]):
+            spk1, mem1 = self.lif1(self.fc1(x[:, step, :].float()), mem1)
+            spk2, mem2 = self.lif2(self.fc2(spk1), mem2)
+            total = total + spk2
+        return total / x.shape[1]
+
+
+class Iterated(Tutorial):
+    def forward(self, x):
+        spikes = []
+        for given in x:
+            spikes.append(self.lif2(self.fc2(self.lif1(self.fc1(given))[0]))[0])
+        return sum(spikes)
+
+
+class Readout(Tutorial):
+    """A matrix on the mean of the spikes."""
+
+    def forward(self, x):
+        mem1, spikes = self.lif1.init_leaky(), []
+        for given in x.unbind(0):
+            spk1, mem1 = self.lif1(self.fc1(given), mem1)
+            spikes.append(spk1)
+        return self.fc2(torch.stack(spikes).mean(0))
+
+
+class Convolutions(nn.Module):
+    """As in tutorial 6: pooling by functions, and flattening by view; a residual addition."""
+
+    def __init__(self):
+        import snntorch as snn
+
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.lif1, self.lif2, self.lif3 = (snn.Leaky(beta=0.5, threshold=level) for level in (1.0, 2.0, 6.0))
+        self.fc = nn.Linear(64, 3)
+
+    def forward(self, x):
+        mem1, mem2, mem3 = (lif.init_leaky() for lif in (self.lif1, self.lif2, self.lif3))
+        sent = []
+        for step in range(T):
+            spk1, mem1 = self.lif1(self.conv1(x[step]), mem1)
+            spk1 = functional.max_pool2d(spk1, 2)
+            spk2, mem2 = self.lif2(self.conv2(spk1) + spk1, mem2)
+            spk2 = functional.dropout(spk2, 0.3, self.training)
+            spk3, mem3 = self.lif3(self.fc(spk2.view(x.shape[1], -1)), mem3)
+            sent.append(spk3)
+        return torch.stack(sent), mem3
+
+
+def hidden(output=True):
+    """Neurons that keep their states, the last with output=True: one step per call."""
+    import snntorch as snn
+
+    leaky = {"beta": 0.5, "init_hidden": True}
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3),
+        snn.Leaky(**leaky),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 5),
+        snn.Leaky(output=output, **leaky),
+    )
+
+
+# ---- SpikingJelly -------------------------------------------------------------------------------
+
+
+class StepByStep(nn.Module):
+    """step_mode "s", the loop inside."""
+
+    def __init__(self):
+        from spikingjelly.activation_based import layer, neuron
+
+        super().__init__()
+        lif = {"tau": 2.0, "v_threshold": 0.75}
+        self.net = nn.Sequential(
+            layer.Conv2d(2, 4, 3),
+            neuron.LIFNode(**lif),
+            layer.Flatten(),
+            layer.Linear(144, 5),
+            neuron.LIFNode(**lif),
+        )
+
+    def forward(self, x):
+        total = 0.0
+        for _ in range(T):
+            total += self.net(x)
+        return total / T
+
+
+class AllSteps(StepByStep):
+    """step_mode "m", with a repeated picture."""
+
+    def __init__(self):
+        from spikingjelly.activation_based import functional as theirs
+
+        super().__init__()
+        theirs.set_step_mode(self, "m")
+
+    def forward(self, x):
+        return self.net(x.unsqueeze(0).repeat(T, 1, 1, 1, 1)).mean(0)
+
+
+class Containers(nn.Module):
+    """step_mode "m", with containers that merge time and batch."""
+
+    def __init__(self):
+        from spikingjelly.activation_based import functional as theirs, layer, neuron
+
+        super().__init__()
+        self.conv = layer.SeqToANNContainer(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4))
+        self.first, self.last = neuron.IFNode(v_threshold=1.5), neuron.LIFNode(tau=2.0)
+        self.fc = layer.SeqToANNContainer(nn.Flatten(), nn.Linear(144, 5))
+        theirs.set_step_mode(self, "m")
+
+    def forward(self, x):
+        return self.last(self.fc(self.first(self.conv(x))))
+
+
+def single():
+    """step_mode "s", the loop outside."""
+    from spikingjelly.activation_based import neuron
+
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3),
+        nn.BatchNorm2d(4),
+        neuron.LIFNode(),
+        nn.Flatten(),
+        nn.Linear(144, 5),
+        neuron.IFNode(),
+    )
+
+
+# ---- norse --------------------------------------------------------------------------------------
+
+
+def sequential_state():
+    import norse.torch as norse
+
+    fast = norse.LIFBoxParameters(tau_mem_inv=torch.tensor(500.0), v_th=torch.tensor(0.5))
+    return norse.SequentialState(
+        nn.Linear(FEATURES, 10), norse.LIFBoxCell(fast), nn.Linear(10, 4), norse.IAFCell()
+    )
+
+
+class NorseLoop(nn.Module):
+    def __init__(self):
+        import norse.torch as norse
+        from norse.torch.functional.reset import reset_subtract
+
+        super().__init__()
+        numbers = {"tau_mem_inv": torch.tensor(250.0), "v_th": torch.tensor(0.25)}
+        self.fc1, self.fc2 = nn.Linear(FEATURES, 10), nn.Linear(10, 4)
+        self.lif1 = norse.LIFBoxCell(norse.LIFBoxParameters(reset_method=reset_subtract, **numbers))
+        self.lif2 = norse.LIFBoxCell(norse.LIFBoxParameters(**numbers))
+
+    def forward(self, x):
+        first = second = None
+        sent = []
+        for step in x:
+            z, first = self.lif1(self.fc1(step), first)
+            z, second = self.lif2(self.fc2(z), second)
+            sent.append(z)
+        return torch.stack(sent)
+
+
+MODULES = {  # how the module is made, its input shape, and the axes of its input
+    "snntorch, loop": (Tutorial, (FEATURES,), "B"),
+    "snntorch, loop that resets to zero": (lambda: Tutorial(reset_mechanism="zero"), (FEATURES,), "B"),
+    "snntorch, learned": (lambda: Tutorial(learn_beta=True, learn_threshold=True), (FEATURES,), "B"),
+    "snntorch, hidden states in a loop": (lambda: Iterated(init_hidden=False), (FEATURES,), "TB"),
+    "snntorch, time first": (TimeFirst, (FEATURES,), "TB"),
+    "snntorch, batch first": (BatchFirst, (FEATURES,), "BT"),
+    "snntorch, readout": (Readout, (FEATURES,), "TB"),
+    "snntorch, convolutions": (Convolutions, PICTURE, "TB"),
+    "snntorch, sequential": (hidden, PICTURE, "step"),
+    "snntorch, sequential without output": (lambda: hidden(output=False), PICTURE, "step"),
+    "spikingjelly, s": (single, PICTURE, "step"),
+    "spikingjelly, s in a loop": (StepByStep, PICTURE, "B"),
+    "spikingjelly, m": (AllSteps, PICTURE, "B"),
+    "spikingjelly, containers": (Containers, PICTURE, "TB"),
+    "norse, sequential": (sequential_state, (FEATURES,), "step"),
+    "norse, loop": (NorseLoop, (FEATURES,), "TB"),
+}
+
+
+def reset(module):
+    from snntorch import utils
+    from spikingjelly.activation_based.functional import reset_net
+
+    utils.reset(module)
+    reset_net(module)
+
+
+def their_spikes(module, steps, axes):
+    """Run a module in its own way on [T, samples, *shape]; return the spikes of its neurons by path."""
+    sent = {}
+    hooks = [
+        part.register_forward_hook(
+            lambda _m, _i, out, path=path: sent.setdefault(path, []).append(
+                out[0] if isinstance(out, tuple) else out
+            )
+        )
+        for path, part in module.named_modules()
+        if type(part).__name__ in ("Leaky", "LIFNode", "IFNode", "LIFBoxCell", "IAFCell")
+    ]
+    reset(module)
+    with torch.no_grad():
+        if axes == "step":
+            state = ()
+            for step in steps:
+                output = module(step, *state)
+                state = (output[1],) if "norse" in type(module).__module__ else ()
+        else:
+            module({"B": steps[0], "TB": steps, "BT": steps.transpose(0, 1)}[axes])
+    for hook in hooks:
+        hook.remove()
+    whole = {path: spikes[0] if len(spikes) == 1 else torch.stack(spikes) for path, spikes in sent.items()}
+    return {path: spikes.transpose(0, 1).bool().numpy() for path, spikes in whole.items()}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_style_fires_the_same_spikes(name):
+    make, shape, axes = MODULES[name]
+    module = on_a_grid(make())
+    network = fold(trace(module, shape, T))
+    values = np.random.default_rng(1).integers(0, 3, (SAMPLES, T, *shape))
+    if axes == "B":
+        values = np.repeat(values[:, :1], T, axis=1)
+    theirs = their_spikes(module, torch.from_numpy(values.swapaxes(0, 1)).float(), axes)
+    ours = simulate(network, values)
+    assert {path for path in theirs if theirs[path].any()} <= set(ours.spikes)
+    for path, spikes in theirs.items():
+        if path in ours.spikes:
+            assert 0.01 < spikes.mean() < 0.99, path
+            np.testing.assert_array_equal(spikes, ours.spikes[path], path)
+
+
+def test_a_module_is_left_as_it_was():
+    module = on_a_grid(hidden()).train()
+    weights = {name: value.clone() for name, value in module.state_dict().items()}
+    trace(module, PICTURE, T)
+    assert module.training and module[0].weight.dtype == torch.float32
+    assert all(torch.equal(value, weights[name]) for name, value in module.state_dict().items())
+    assert not module[1]._forward_hooks and not module[1]._forward_pre_hooks
+
+
+def test_the_range_and_normalization_of_a_spiking_network_count():
+    network = SpikingNetwork(on_a_grid(hidden()), timesteps=T, input_format=input_format(PICTURE))
+    trained = trace(network)
+    assert trained.timesteps == T and trained.input is network.input_format
+    assert [step.name for step in trained.steps] == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_one_beta_for_each_neuron_if_they_are_equal():
+    import snntorch as snn
+
+    body = nn.Sequential(nn.Linear(4, 3), snn.Leaky(beta=torch.full((3,), 0.5), init_hidden=True))
+    assert trace(body, (4,), 3).steps[-1].operation.leak == 0.5
+
+
+# ---- what is rejected ---------------------------------------------------------------------------
+
+
+class Feedback(Tutorial):
+    def forward(self, x):
+        spk1, sent = torch.zeros(1), []
+        for step in x:
+            spk1, _ = self.lif1(self.fc1(step) + spk1)
+            sent.append(self.fc2(spk1))
+        return torch.stack(sent)
+
+
+class Membranes(Tutorial):
+    def forward(self, x):
+        return torch.stack([self.lif1(self.fc1(step))[1] for step in x])
+
+
+class LastStep(Tutorial):
+    def forward(self, x):
+        for step in x:
+            spikes, _ = self.lif1(self.fc1(step))
+        return spikes
+
+
+class Branches(Tutorial):
+    def forward(self, x):
+        sent = []
+        for step in x:
+            given = self.fc1(step)
+            sent.append(self.lif1(given if step.sum() < 1e4 else given.detach() + 0)[0])
+        return torch.stack(sent)
+
+
+class Careless(Tutorial):
+    """Forgets the membrane in every step."""
+
+    def forward(self, x):
+        return torch.stack([self.lif1(self.fc1(step), torch.zeros(len(step), 10).to(step))[0] for step in x])
+
+
+class Depends(Tutorial):
+    def forward(self, x):
+        return torch.stack(
+            [self.lif1(self.fc1(step) * 1.0 if x.max() < 2 else self.fc1(-step))[0] for step in x]
+        )
+
+
+class Scales(Tutorial):
+    def forward(self, x):
+        return torch.stack([self.lif1(self.fc1(step / 255))[0] for step in x])
+
+
+class Shares(Tutorial):
+    def forward(self, x):
+        return torch.stack([self.lif1(self.lif1(self.fc1(step))[0])[0] for step in x])
+
+
+class Empty(Tutorial):
+    def forward(self, x):
+        return torch.zeros(3)
+
+
+class Takes(Tutorial):
+    def forward(self, x, mem1, mem2):
+        return self.lif1(self.fc1(x), mem1)
+
+
+REJECTED = {
+    "feedback": (Feedback, T, r"depends on add: operation 'add'|depends on lif1, which in its call"),
+    "membranes": (Membranes, T, r"depends on the state of lif1 \(Leaky\), not its spikes"),
+    "last step": (LastStep, T, "returns the value of one time step; return those of all steps"),
+    "time steps": (
+        Tutorial,
+        T + 1,
+        f"its forward runs {T} time steps, but {T + 1} are given; give --timesteps {T}",
+    ),
+    "forgets": (
+        Careless,
+        T,
+        r"^lif1 \(Leaky\): \d+ of \d+ spikes of the module differ from those of the network",
+    ),
+    "branch": (Depends, T, "operation 'mul'"),
+    "scales": (Scales, T, "depends on div: operation 'div'"),
+    "shares": (Shares, T, r"^lif1 \(Leaky\): gets 2 different inputs|lif1, which in its call"),
+    "empty": (Empty, T, "forward returns nothing that was computed from its input by layers"),
+    "arguments": (
+        Takes,
+        T,
+        r"forward fails for inputs of every kind that was tried, with B = 5 and T = 6:\n  - \[B, 12\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_cannot_be_followed_is_named(name):
+    make, timesteps, message = REJECTED[name]
+    with pytest.raises(FrontendError, match=message):
+        trace(on_a_grid(make()), (FEATURES,), timesteps)
+
+
+class Brightness(nn.Module):
+    """Takes another path for bright inputs, which one run does not show."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = hidden()
+
+    def forward(self, x):
+        return self.net(x if x.max() < 2 else x[:, [1, 0]])
+
+
+def test_a_branch_that_depends_on_data_is_found_by_running_both():
+    message = r"^net\.1 \(Leaky\): \d+ of \d+ spikes .* a branch that depends on data"
+    with pytest.raises(FrontendError, match=message):
+        trace(on_a_grid(Brightness()), PICTURE, T)
+
+
+def test_an_unsupported_neuron_names_its_path_its_class_and_the_nearest():
+    import norse.torch as norse
+    import snntorch as snn
+    from spikingjelly.activation_based import neuron
+
+    for made, message in (
+        (snn.Alpha(alpha=0.9, beta=0.5, init_hidden=True), "snntorch's Alpha .* nearest .* supported: Leaky"),
+        (snn.Lapicque(beta=0.5, init_hidden=True), "snntorch's Lapicque is not supported"),
+        (neuron.QIFNode(), "spikingjelly's QIFNode .* nearest .* supported: IFNode"),
+        (norse.LSNNCell(), "norse's LSNNCell is not supported"),
+    ):
+        body = nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.Identity(), made))
+        with pytest.raises(
+            FrontendError, match=r'^layer "1\.1" \(' + type(made).__name__ + r"\): " + message
+        ):
+            trace(body, (4,), T)
+
+
+def test_norse_neurons_without_an_exact_translation():
+    import norse.torch as norse
+
+    for parameters, message in (
+        (norse.LIFBoxParameters(v_leak=torch.tensor(0.5)), "v_leak 0.5, v_reset 0; only 0 is supported"),
+        (
+            norse.LIFBoxParameters(tau_mem_inv=torch.tensor(2000.0)),
+            "dt / tau_mem is 2; above 0 and at most 1",
+        ),
+        (
+            norse.LIFBoxParameters(tau_mem_inv=torch.tensor([1.0, 2.0, 3.0])),
+            "3 different values of tau_mem_inv",
+        ),
+    ):
+        body = norse.SequentialState(nn.Linear(4, 3), norse.LIFBoxCell(parameters))
+        with pytest.raises(FrontendError, match=message):
+            trace(body, (4,), T)
