@@ -78,7 +78,7 @@ def _build_on_meta_device(path: str | Path, card: ModelCard) -> nn.Module:
         raise CheckpointError(
             f"{path}: {_failing_module(error.__cause__)}, of the network {card.architecture!r}, reads tensor "
             "values in its constructor, so the network must be built in memory; but the file asks for "
-            f"arguments above {LARGEST_ARGUMENT}, and may need more memory than there is. Build the network in "
+            f"arguments above {LARGEST_ARGUMENT}, which may need too much memory. Build the network in "
             "Python, and export what write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir') "
             "writes (docs/folding.md)."
         ) from error

@@ -16,6 +16,7 @@ EXPECTED = {  # what some lines print
     "run mine.loihi2 --backend emulator --data inputs.npy": "16 samples of inputs.npy, ",
     "export theirs.nir": "assuming resets by subtraction, one step later",
     "export weights.pt": "PyTorch model: 0 of ",
+    "export tutorial.pt": "PyTorch model: 0 of 640",
     "fit mine.loihi2": "estimated from 16 samples",
     "train --data recordings": "on recordings",
 }
@@ -71,4 +72,4 @@ def test_every_line_of_the_page_works(tmp_path):
 
 
 def test_the_page_has_blocks():
-    assert [kind for kind, _ in BLOCKS] == ["python", "sh"] * 3
+    assert [kind for kind, _ in BLOCKS] == ["python", "sh"] * 4
