@@ -79,7 +79,7 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
         with _named(step.name):
             folding.take(step)
     with _named(trained.steps[-1].name):
-        folding.finish(trained.steps[-1])
+        folding.finish(trained)
     return FoldedNetwork(
         populations=tuple(folding.populations),
         connections=tuple(folding.connections),
@@ -116,10 +116,16 @@ class _Folding:
                 affine = _affine(step, step.operation, values[0].shape)
                 self.values[step.name] = self.algebra.through(affine, values[0])
 
-    def finish(self, last: Step) -> None:
+    def finish(self, trained: TrainedNetwork) -> None:
         """Add the readout, which integrates the last value and never fires (Eq. 3)."""
-        synapses, bias = self.arriving(last, self.values[last.name])
-        self.populate(OUTPUT_NAME, last.shape, FloatReadout(bias=compact(bias)), synapses)
+        last, leak = trained.steps[-1], trained.readout_leak
+        value = self.values[last.name]
+        if leak is not None:  # a membrane sums, and readouts divide by the time steps
+            times = np.full(last.shape, float(trained.timesteps))
+            value = self.algebra.through(Affine(source=last.shape, shape=last.shape, factor=times), value)
+        synapses, bias = self.arriving(last, value)
+        readout = FloatReadout(bias=compact(bias), leak=1.0 if leak is None else leak)
+        self.populate(OUTPUT_NAME, last.shape, readout, synapses)
 
     def populate(self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[str, Synapses]) -> None:
         self.populations.append(Population(name=name, shape=shape, neuron=neuron))

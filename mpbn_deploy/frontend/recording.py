@@ -15,6 +15,7 @@ Whether the graph says all is then tested by running both (`rehearsal`).
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,9 +40,7 @@ WHOLE = "the input itself"
 
 # Names of functions and methods, as TorchFunctionMode reports them.
 ADDITIONS = frozenset({"add", "add_", "__add__", "__radd__", "__iadd__"})
-SCALINGS = frozenset({"mul", "mul_", "__mul__", "__rmul__", "__imul__"}) | frozenset(
-    {"div", "div_", "true_divide", "__truediv__", "__itruediv__"}
-)
+DIVISIONS = frozenset({"div", "div_", "true_divide", "__truediv__", "__itruediv__"})
 UNCHANGED = frozenset(
     {
         "float",
@@ -65,9 +64,16 @@ POOLINGS = {
 }
 
 
+@dataclass(frozen=True)
+class Membrane:
+    """The membrane of a neuron, by the neuron's path; only an output may depend on it."""
+
+    path: str
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call in the graph of a step: a module's path, or a function; the input has no target."""
+    """One call in the graph of a step: a module's path, a function or a membrane; None for the input."""
 
     target: Any = None
     sources: tuple[Call, ...] = ()
@@ -97,10 +103,16 @@ class Value:
 
 @dataclass(frozen=True)
 class Recording:
-    """The graph of one step, and the style in which the module computes its steps."""
+    """The graph of one step, and the style in which the module computes its steps.
+
+    readout    the neuron whose membrane is the output; the graph then ends with what arrives there
+    output     which of the returned tensors counts, and its form (see `Value`)
+    """
 
     graph: fx.Graph
     style: str
+    readout: str | None
+    output: tuple[int, str]
 
 
 def record_step(
@@ -115,7 +127,7 @@ def record_step(
     failures: dict[str, Exception] = {}
     furthest: list[tuple[int, FrontendError]] = []
     for style in ("step or loop", "time first", "batch first"):
-        recorder = _Recorder(module, shape, timesteps, style, is_known, neurons)
+        recorder = _Recorder(copy.deepcopy(module), shape, timesteps, style, is_known, neurons)
         try:
             with torch.no_grad():
                 return recorder.run(dtype)
@@ -228,7 +240,7 @@ class _Recorder(TorchFunctionMode):
         def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             self.where.pop()
             if leaf and self.depth == 1:
-                self._called(path, part, list(_tensors((args, kwargs))), list(_tensors(output)))
+                self._called(path, part, list(tensors((args, kwargs))), list(tensors(output)))
             self.depth -= leaf
 
         return leave
@@ -238,22 +250,29 @@ class _Recorder(TorchFunctionMode):
         value = self._value(given[0]) if given else None
         if value is None or not sent:
             return
-        source = value.call
-        if source is not None and isinstance(part, self.neurons):
-            value = self._fired(path, value)
-            states = Value(
-                None, problem=f"the state of {layer_name(path, type(part).__name__)}, not its spikes"
-            )
-            for state in sent[1:]:
-                self._keep(state, states)
-        elif source is not None:
-            if value.form in ("stack", "sum") or (value.form == "mean" and not isinstance(part, nn.Linear)):
-                value = Value(
-                    None, problem=f"{layer_name(path)}, called with values of all time steps together"
-                )
-            else:
-                value = Value(self._call(path, (source,)), value.steps, value.form)
+        if isinstance(part, self.neurons):
+            spikes = value if value.call is None else self._fired(path, value)
+            self._keep_states(path, part, value, spikes, sent[1:])
+            value = spikes
+        elif value.form in ("stack", "sum") or (value.form == "mean" and not isinstance(part, nn.Linear)):
+            value = Value(None, problem=f"{layer_name(path)}, called with values of all time steps together")
+        elif value.call is not None:
+            value = Value(self._call(path, (value.call,)), value.steps, value.form)
         self._keep(sent[0], value)
+
+    def _keep_states(
+        self, path: str, part: nn.Module, given: Value, spikes: Value, states: list[Tensor]
+    ) -> None:
+        """Follow the states of a neuron, the last of which is its membrane; some are kept as an attribute."""
+        if isinstance(kept := getattr(part, "mem", None), Tensor):
+            states = [*states, kept]
+        for state in states[:-1]:
+            self._keep(state, Value(None, problem=f"the current of {layer_name(path, type(part).__name__)}"))
+        if states and (given.call is None or spikes.call is None):
+            self._keep(states[-1], spikes)
+        elif states and given.call is not None:
+            membrane = self._call(Membrane(path), (given.call,))
+            self._keep(states[-1], Value(membrane, spikes.steps, spikes.form))
 
     def _fired(self, path: str, value: Value) -> Value:
         """Return the spikes of a neuron: of one step after the other, or of all steps at once."""
@@ -282,18 +301,17 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = function(*args, **kwargs)
-        if getattr(function, "__name__", "") == "__iter__":  # over the first axis
+        name = getattr(function, "__name__", "")
+        if name == "__iter__":  # over the first axis
             result = args[0].unbind(0)
-            for index, tensor in enumerate(result):
-                self._follow(function, list(args), kwargs, tensor, index)
-            return iter(result)
+        changed = args[0] if name == "__setitem__" else result
         if not self.depth:
-            for index, tensor in enumerate(_tensors(result)):
+            for index, tensor in enumerate(tensors(changed)):
                 self._follow(function, list(args), kwargs, tensor, index)
-        return result
+        return iter(result) if name == "__iter__" else result
 
     def _follow(self, function: Any, args: list[Any], kwargs: Any, result: Tensor, index: int) -> None:
-        tracked = [(each, value) for each in _tensors((args, kwargs)) if (value := self._value(each))]
+        tracked = [(each, value) for each in tensors((args, kwargs)) if (value := self._value(each))]
         if not tracked:
             return
         values = [value for _, value in tracked]
@@ -328,7 +346,7 @@ class _Recorder(TorchFunctionMode):
             return self._stacked(args, kwargs, [each for _, each in tracked])
         if name in ("sum", "mean"):
             return self._reduced(name, args, kwargs, value)
-        if name in SCALINGS:
+        if name in DIVISIONS:
             return self._scaled(args, value) if len(tracked) == 1 else None
         if len(tracked) > 1 or value.call is None:
             return None
@@ -376,10 +394,9 @@ class _Recorder(TorchFunctionMode):
         return Value(value.call, value.steps, name)
 
     def _scaled(self, args: list[Any], value: Value) -> Value | None:
-        """Outputs may be scaled: the order of classes stays the same."""
-        if value.form == "sum" and args[-1] == self.timesteps:
-            return Value(value.call, value.steps, "mean")
-        return value if value.form in ("stack", "sum") else None
+        """A sum divided by the time steps is a mean."""
+        mean = value.form == "sum" and args[-1] == self.timesteps
+        return Value(value.call, value.steps, "mean") if mean else None
 
     def _one_step(self, name: str, args: list[Any], value: Value, index: int) -> Value | None:
         """Return one step of a value that holds all of them: x[t], or one of the results of unbind."""
@@ -435,17 +452,28 @@ class _Recorder(TorchFunctionMode):
     # ---- the result -------------------------------------------------------------------------------
 
     def _recording(self, output: Any) -> Recording:
-        values = [value for tensor in _tensors(output) if (value := self._value(tensor))]
-        found = next((value for value in values if value.call is not None), None)
+        returned = [(index, self._value(tensor)) for index, tensor in enumerate(tensors(output))]
+        values = [(index, value) for index, value in returned if value is not None]
+        index, found = next(((n, value) for n, value in values if value.call is not None), (0, None))
         if found is None or found.call is None:
-            raise FrontendError(_not_followed(type(self.module).__name__, values))
-        needed = _reachable(found.call)
+            raise FrontendError(_not_followed(type(self.module).__name__, [value for _, value in values]))
+        last, readout = found.call, None
+        if isinstance(last.target, Membrane):
+            readout, last = last.target.path, last.sources[0]
+        needed = _reachable(last)
         self._check_neurons(needed)
-        style = self._style(found)
-        return Recording(_graph_of(needed, found.call), style)
+        style = self._style(found, readout is not None)
+        return Recording(_graph_of(needed, last), style, readout, (index, found.form))
 
     def _check_neurons(self, needed: Sequence[Call]) -> None:
-        paths = Counter(call.target for call in needed if call.target in self.fired)
+        for call in needed:
+            if isinstance(call.target, Membrane):
+                raise FrontendError(
+                    f"{layer_name(call.target.path)}: its membrane is sent on; only spikes can be sent."
+                )
+        paths = Counter(
+            call.target for call in needed if isinstance(call.target, str) and call.target in self.fired
+        )
         for path, count in paths.items():
             if count > 1:
                 part = self.module.get_submodule(path)
@@ -454,21 +482,23 @@ class _Recorder(TorchFunctionMode):
                     "step or from step to step; give each place in the network a neuron of its own."
                 )
 
-    def _style(self, found: Value) -> str:
-        ran = max(self.fired.values(), default=0)
-        name = type(self.module).__name__
-        if found.form == "B" and self.style == "step or loop" and ran == 1:
+    def _style(self, found: Value, membrane: bool) -> str:
+        name, steps = type(self.module).__name__, self.timesteps
+        if found.form == "B" and self.style == "step or loop" and max(self.fired.values(), default=0) == 1:
             return "step"
-        if found.form == "B":
+        if found.form == "B" and not (membrane and found.steps == (steps - 1,)):
             raise FrontendError(
                 f"{name}: returns the value of one time step; return those of all steps, as torch.stack(...) "
                 "or as their sum, or let forward compute one step and keep the loop outside."
             )
-        wanted = self.timesteps
-        if found.steps is not None and len(found.steps) != wanted:
+        if found.form != "B" and found.steps is not None and len(found.steps) != steps:
+            ran = len(found.steps)
             raise FrontendError(
-                f"{name}: its forward runs {len(found.steps)} time steps, but {wanted} are given; give "
-                f"--timesteps {len(found.steps)}."
+                f"{name}: its forward runs {ran} time steps, but {steps} are given; give --timesteps {ran}."
+            )
+        if membrane and found.form in ("sum", "mean"):
+            raise FrontendError(
+                f"{name}: returns the {found.form} of membranes over time; return their stack, or the last."
             )
         return "loop" if self.style == "step or loop" else self.style
 
@@ -483,15 +513,15 @@ def _not_followed(name: str, values: list[Value]) -> str:
     )
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
+def tensors(values: Any) -> Iterator[Tensor]:
     """Yield the tensors in nested tuples, lists, dictionaries and named tuples."""
     if isinstance(values, Tensor):
         yield values
     elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
+        yield from tensors(list(values.values()))
     elif isinstance(values, (list, tuple)):
         for value in values:
-            yield from _tensors(value)
+            yield from tensors(value)
 
 
 def _reachable(last: Call) -> list[Call]:

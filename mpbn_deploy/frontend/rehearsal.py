@@ -33,6 +33,7 @@ from ..ir import (
     Spike,
     TrainedNetwork,
 )
+from .recording import tensors
 
 SAMPLES = 12
 
@@ -59,42 +60,39 @@ def forget(module: nn.Module) -> None:
 
 @record
 class Player:
-    """A copy of a module that can be played: the style of its forward, and the classes of its neurons."""
+    """A module that can be played: the style of its forward, its output, and the classes of its neurons."""
 
     module: nn.Module
     style: str
+    output: tuple[int, str]
     neurons: tuple[type[nn.Module], ...]
     dtype: torch.dtype
 
-    def spikes(self, steps: Tensor) -> dict[str, Tensor]:
-        """Return the spikes [T, samples, *shape] of each neuron, by its path, for normalized inputs."""
-        forget(self.module)
-        sent: dict[str, list[Tensor]] = {}
-        with torch.no_grad(), sending(self.module, self.dtype, self.neurons), self._listening(sent):
-            self._play(steps.to(self.dtype))
-        return {path: _joined(spikes, steps.shape[:2]).bool() for path, spikes in sent.items()}
+    def play(self, steps: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Return the spikes [T, samples, *shape] of each neuron by path, and the outputs as returned.
 
-    def _play(self, steps: Tensor) -> None:
+        Plays a copy, because modules may keep states of their own.
+        """
+        module = copy.deepcopy(self.module)
+        sent: dict[str, list[Tensor]] = {}
+        with torch.no_grad(), sending(module, self.dtype, self.neurons), self._listening(module, sent):
+            outputs = list(self._outputs(module, steps.to(self.dtype)))
+        spikes = {path: _joined(each, steps.shape[:2]).bool() for path, each in sent.items()}
+        return spikes, [list(tensors(output))[self.output[0]] for output in outputs]
+
+    def _outputs(self, module: nn.Module, steps: Tensor) -> Iterator[Any]:
         match self.style:
             case "step":
-                self._play_steps(steps)
+                yield from _step_by_step(module, steps)
             case "loop":
-                self.module(steps[0])
+                yield module(steps[0])
             case "time first":
-                self.module(steps)
+                yield module(steps)
             case _:
-                self.module(steps.transpose(0, 1))
-
-    def _play_steps(self, steps: Tensor) -> None:
-        """Call the module once per step; modules of norse return their state, which the next call gets."""
-        returns_state = any(type(part).__module__.startswith("norse.") for part in self.module.modules())
-        state: tuple[Any, ...] = ()
-        for step in steps:
-            output = self.module(step, *state)
-            state = (output[1],) if returns_state and isinstance(output, tuple) else ()
+                yield module(steps.transpose(0, 1))
 
     @contextmanager
-    def _listening(self, sent: dict[str, list[Tensor]]) -> Iterator[None]:
+    def _listening(self, module: nn.Module, sent: dict[str, list[Tensor]]) -> Iterator[None]:
         """Collect what neurons send."""
 
         def listener(path: str) -> Callable[..., None]:
@@ -103,9 +101,19 @@ class Player:
 
             return listen
 
-        parts = [(path, part) for path, part in self.module.named_modules() if isinstance(part, self.neurons)]
+        parts = [(path, part) for path, part in module.named_modules() if isinstance(part, self.neurons)]
         with _hooks([part.register_forward_hook(listener(path)) for path, part in parts]):
             yield
+
+
+def _step_by_step(module: nn.Module, steps: Tensor) -> Iterator[Any]:
+    """Call a module once per step; modules of norse return their state, which the next call gets."""
+    returns_state = any(type(part).__module__.startswith("norse.") for part in module.modules())
+    state: tuple[Any, ...] = ()
+    for step in steps:
+        output = module(step, *state)
+        state = (output[1],) if returns_state and isinstance(output, tuple) else ()
+        yield output
 
 
 def _joined(spikes: list[Tensor], leading: torch.Size) -> Tensor:
@@ -141,21 +149,48 @@ def _hooks(handles: Sequence[RemovableHandle]) -> Iterator[None]:
 
 
 def rehearse(player: Player, trained: TrainedNetwork) -> None:
-    """Raise FrontendError if a neuron of the module fires otherwise than in the traced network."""
+    """Raise FrontendError if the module fires or answers otherwise than the traced network."""
     steps = torch.tensor(_inputs(trained))
     if player.style == "loop":  # the input is constant
         steps = steps[:1].expand(steps.shape)
-    expected = player.spikes(steps)
-    for name, spikes in network_spikes(trained, steps).items():
-        different = torch.nonzero(spikes != expected[name])
+    expected, outputs = player.play(steps)
+    spikes, last = network_run(trained, steps)
+    for name, found in spikes.items():
+        different = torch.nonzero(found != expected[name])
         if len(different):
             kind = type(player.module.get_submodule(name)).__name__
             raise FrontendError(
-                f"{layer_name(name, kind)}: {len(different)} of {spikes.numel()} spikes of the module differ "
-                f"from those of the network traced from it, first in step {int(different[:, 0].min())}. Its "
-                "forward does something that tracing cannot see: a branch that depends on data, or a state "
-                "that is not reset, or not passed on."
+                f"{layer_name(name, kind)}: {len(different)} of {found.numel()} spikes of the module differ "
+                f"from those of the network traced from it, first in step {int(different[:, 0].min())}. {WHY}"
             )
+    theirs = _final(outputs, player.output[1], trained).double()
+    ours = last[-1] if trained.readout_leak is not None else last.mean(0)
+    if not torch.allclose(
+        ours.flatten(1), theirs.flatten(1), rtol=NEARLY[player.dtype], atol=NEARLY[player.dtype]
+    ):
+        raise FrontendError(
+            f"{type(player.module).__name__}: its outputs differ from those of the network traced from it by "
+            f"up to {float((ours.flatten(1) - theirs.flatten(1)).abs().max()):g}. {WHY}"
+        )
+
+
+WHY = (
+    "Its forward does something that tracing cannot see: a branch that depends on data, or a state that is "
+    "not reset, or not passed on."
+)
+NEARLY = {torch.float64: 1e-6, torch.float32: 1e-2}  # tolerance of outputs
+
+
+def _final(outputs: list[Tensor], form: str, trained: TrainedNetwork) -> Tensor:
+    """Return the output of a sample: the mean over time, or the membrane after the last step."""
+    steps = torch.stack(outputs) if len(outputs) > 1 or form == "B" else outputs[0]
+    if form == "sum":
+        return steps / trained.timesteps
+    if form == "mean":
+        return steps
+    if form == "M":
+        steps = steps.reshape(trained.timesteps, -1, *steps.shape[1:])
+    return steps[-1] if trained.readout_leak is not None else steps.mean(0)
 
 
 def _inputs(trained: TrainedNetwork) -> Array:
@@ -175,8 +210,8 @@ def _inputs(trained: TrainedNetwork) -> Array:
 # ---- the traced network -------------------------------------------------------------------------
 
 
-def network_spikes(trained: TrainedNetwork, steps: Tensor) -> dict[str, Tensor]:
-    """Return the spikes [T, samples, *shape] of a traced network for normalized inputs, in float64."""
+def network_run(trained: TrainedNetwork, steps: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the spikes [T, samples, *shape] of a traced network, and its last value, both in float64."""
     values = {INPUT_NAME: steps.double()}
     spikes: dict[str, Tensor] = {}
     for step in trained.steps:
@@ -185,10 +220,17 @@ def network_spikes(trained: TrainedNetwork, steps: Tensor) -> dict[str, Tensor]:
             spikes[step.name] = _fire(step.operation, sources[0])
             values[step.name] = spikes[step.name].double()
         else:
-            merged = [source.flatten(0, 1) for source in sources]
-            result = _apply(step.operation, merged)
+            result = _apply(step.operation, [source.flatten(0, 1) for source in sources])
             values[step.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
-    return spikes
+    last = values[trained.steps[-1].name]
+    return spikes, last if trained.readout_leak is None else _integrate(last, trained.readout_leak)
+
+
+def _integrate(arriving: Tensor, leak: float) -> Tensor:
+    membranes = [arriving[0]]
+    for x in arriving[1:]:
+        membranes.append(leak * membranes[-1] + x)
+    return torch.stack(membranes)
 
 
 def _apply(operation: Operation, sources: list[Tensor]) -> Tensor:

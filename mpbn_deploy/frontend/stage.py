@@ -92,7 +92,7 @@ def foreign_spikes(network: SpikingNetwork, inputs: Array) -> dict[str, Array] |
         return None
     values = torch.tensor(np.asarray(inputs, np.float64))
     steps = values.transpose(0, 1) if changing else values.expand(network.timesteps, *values.shape)
-    sent = player.spikes(network.normalize(steps))
+    sent, _ = player.play(network.normalize(steps))
     return {path: spikes.transpose(0, 1).numpy() for path, spikes in sent.items()}
 
 
@@ -105,12 +105,21 @@ def _followed(
         return _converter(part, known) is not None
 
     def attempt(dtype: torch.dtype) -> tuple[Player, TrainedNetwork]:
-        module = ready_copy(body, dtype)
-        with sending(module, dtype, neurons):
+        with sending(module := ready_copy(body, dtype), dtype, neurons):
             recorded = record_step(module, given.shape, timesteps, dtype, is_known, neurons)
-        steps = _steps(recorded.graph, body, given.shape, known)
-        player = Player(module=module, style=recorded.style, neurons=neurons, dtype=dtype)
-        trained = TrainedNetwork(input=given, steps=steps, timesteps=timesteps)
+        trained = TrainedNetwork(
+            input=given,
+            steps=_steps(recorded.graph, body, given.shape, known),
+            timesteps=timesteps,
+            readout_leak=None if recorded.readout is None else _readout_leak(body, recorded.readout, known),
+        )
+        player = Player(
+            module=ready_copy(body, dtype),
+            style=recorded.style,
+            output=recorded.output,
+            neurons=neurons,
+            dtype=dtype,
+        )
         rehearse(player, trained)
         return player, trained
 
@@ -121,6 +130,20 @@ def _followed(
         return attempt(torch.float64)
     except ForwardError:  # it may hold float32 numbers of its own
         return attempt(torch.float32)
+
+
+def _readout_leak(body: nn.Module, path: str, known: Mapping[type[nn.Module], Converter]) -> float:
+    """Return the leak of a neuron whose membrane is the output, and which therefore must not reset."""
+    module = body.get_submodule(path)
+    where, converter = layer_name(path, type(module).__name__), _converter(module, known)
+    assert converter is not None, "only converted neurons have membranes"
+    neuron = converter(module)
+    if not isinstance(neuron, Spike) or neuron.subtrahend is None or neuron.subtrahend.any():
+        raise FrontendError(
+            f"{where}: its membrane is the output, but it resets; only a neuron that never resets, as with "
+            "snnTorch's reset_mechanism='none', can be a readout. Return its spikes."
+        )
+    return neuron.leak
 
 
 def _known(

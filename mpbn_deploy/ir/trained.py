@@ -167,11 +167,16 @@ class Step:
 
 @record
 class TrainedNetwork:
-    """Operations in order of execution; the first reads "input", the last is averaged over time (Eq. 3)."""
+    """Operations in order of execution; the first reads "input", the last is averaged over time (Eq. 3).
+
+    With a readout leak, the last is instead integrated by a membrane that never fires, membrane <- leak *
+    membrane + x, and the output is the membrane after the last step.
+    """
 
     input: InputFormat
     steps: tuple[Step, ...]
     timesteps: int
+    readout_leak: float | None = None
 
 
 INPUT_NAME = "input"

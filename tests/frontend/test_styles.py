@@ -102,6 +102,36 @@ class Readout(Tutorial):
         return self.fc2(torch.stack(spikes).mean(0))
 
 
+class Regression(nn.Module):
+    """NeuroBench's SNN2: the output is a membrane that never resets, and states are attributes."""
+
+    def __init__(self):
+        import snntorch as snn
+
+        super().__init__()
+        self.fc1, self.fc_out = nn.Linear(FEATURES, 10), nn.Linear(10, 2)
+        self.lif1 = snn.Leaky(beta=0.5, reset_mechanism="zero")
+        self.lif_out = snn.Leaky(beta=0.75, reset_mechanism="none")
+        self.mem1, self.mem2 = None, None
+
+    def single_forward(self, x):
+        spk1, self.mem1 = self.lif1(self.fc1(x.squeeze()), self.mem1)
+        _, self.mem2 = self.lif_out(self.fc_out(spk1), self.mem2)
+        return self.mem2.clone()
+
+    def forward(self, x):
+        return torch.stack([self.single_forward(x[step, ...]) for step in range(x.shape[0])])
+
+
+class LastMembrane(Regression):
+    """Returns the membrane after the last step only, which a neuron keeps as an attribute."""
+
+    def forward(self, x):
+        for step in x:
+            self.lif_out(self.fc_out(self.lif1(self.fc1(step))[0]))
+        return self.lif_out.mem
+
+
 class Convolutions(nn.Module):
     """As in tutorial 6: pooling by functions, and flattening by view; a residual addition."""
 
@@ -315,6 +345,32 @@ def test_every_style_fires_the_same_spikes(name):
             np.testing.assert_array_equal(spikes, ours.spikes[path], path)
 
 
+@pytest.mark.parametrize("make", [Regression, LastMembrane])
+def test_a_membrane_that_never_resets_is_a_readout(make):
+    module = on_a_grid(make())
+    network = fold(trace(module, (FEATURES,), T))
+    assert network.output.neuron.leak == 0.75
+    values = np.random.default_rng(1).integers(0, 3, (SAMPLES, T, FEATURES))
+    reset(module)
+    with torch.no_grad():
+        theirs = module(torch.from_numpy(values.swapaxes(0, 1)).float())
+    ours = simulate(network, values)
+    assert 0.01 < ours.spikes["lif1"].mean() < 0.99
+    np.testing.assert_allclose(theirs.reshape(-1, SAMPLES, 2)[-1], ours.outputs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["snntorch, readout", "snntorch, batch first", "spikingjelly, m"])
+def test_outputs_are_means_over_time(name):
+    make, shape, axes = MODULES[name]
+    module = on_a_grid(make())
+    values = np.random.default_rng(1).integers(0, 3, (SAMPLES, *shape))
+    steps = torch.from_numpy(values).float().expand(T, *values.shape)
+    reset(module)
+    with torch.no_grad():
+        theirs = module({"B": steps[0], "TB": steps, "BT": steps.transpose(0, 1)}[axes])
+    np.testing.assert_allclose(theirs, simulate(fold(trace(module, shape, T)), values).outputs, atol=1e-5)
+
+
 def test_a_module_is_left_as_it_was():
     module = on_a_grid(hidden()).train()
     weights = {name: value.clone() for name, value in module.state_dict().items()}
@@ -353,6 +409,24 @@ class Feedback(Tutorial):
 class Membranes(Tutorial):
     def forward(self, x):
         return torch.stack([self.lif1(self.fc1(step))[1] for step in x])
+
+
+class MeanMembrane(Regression):
+    def forward(self, x):
+        return super().forward(x).mean(0)
+
+
+class SendsMembrane(Regression):
+    def forward(self, x):
+        return torch.stack([self.fc_out(self.lif1(self.fc1(step))[1]) for step in x])
+
+
+class Current(Tutorial):
+    """Its output is changed for bright inputs."""
+
+    def forward(self, x):
+        sent = torch.stack([self.fc2(self.lif1(self.fc1(step))[0]) for step in x])
+        return sent if x.max() < 2 else (sent * 2).detach()
 
 
 class LastStep(Tutorial):
@@ -407,7 +481,14 @@ class Takes(Tutorial):
 
 REJECTED = {
     "feedback": (Feedback, T, r"depends on add: operation 'add'|depends on lif1, which in its call"),
-    "membranes": (Membranes, T, r"depends on the state of lif1 \(Leaky\), not its spikes"),
+    "membranes": (Membranes, T, r"^lif1 \(Leaky\): its membrane is the output, but it resets"),
+    "mean of membranes": (MeanMembrane, T, "returns the mean of membranes over time; return their stack"),
+    "sends membranes": (
+        SendsMembrane,
+        T,
+        r"^lif1: its membrane is sent on; only spikes can be sent",
+    ),
+    "other outputs": (Current, T, "its outputs differ from those of the network traced from it by up to"),
     "last step": (LastStep, T, "returns the value of one time step; return those of all steps"),
     "time steps": (
         Tutorial,
