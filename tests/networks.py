@@ -44,7 +44,15 @@ def input_format(shape=(2, 5, 7), maximum=9):
 
 
 def conv_body(
-    shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1, leak=0.25, resets=("zero", "zero")
+    shape=(2, 5, 7),
+    *,
+    mpbn="channel",
+    stride=2,
+    padding=1,
+    groups=1,
+    leak=0.25,
+    resets=("zero", "zero"),
+    currents=(0.0, 0.0),
 ):
     """Convolution, batch norm, LIF, dense, batch norm, LIF, readout; on non-square pictures."""
     channels, height, width = shape
@@ -53,11 +61,11 @@ def conv_body(
         OrderedDict(
             conv1=nn.Conv2d(channels, 4, 3, stride=stride, padding=padding, groups=groups),
             norm1=nn.BatchNorm2d(4),
-            lif1=LIF(out, mpbn=mpbn, leak=leak, reset=resets[0]),
+            lif1=LIF(out, mpbn=mpbn, leak=leak, reset=resets[0], current_leak=currents[0]),
             flatten=nn.Flatten(),
             dense2=nn.Linear(int(np.prod(out)), 6),
             norm2=nn.BatchNorm1d(6),
-            lif2=LIF(6, mpbn=mpbn, leak=leak, reset=resets[1]),
+            lif2=LIF(6, mpbn=mpbn, leak=leak, reset=resets[1], current_leak=currents[1]),
             readout=nn.Linear(6, 3),
         )
     )
@@ -140,6 +148,7 @@ def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9,
 
 SOFT = ("subtract", "subtract")
 RESETS = [("zero", "zero"), SOFT, ("subtract", "zero"), ("zero", "subtract")]  # of `conv_body`
+CURRENTS = [(0.0, 0.0), (0.4, 0.9), (0.5, 0.0), (0.0, 0.75)]
 
 
 class Residual(nn.Module):

@@ -3,11 +3,13 @@
 | module                       | conversion                                                          |
 |------------------------------|---------------------------------------------------------------------|
 | snnTorch `Leaky`             | any reset mechanism; one beta; any thresholds, also per feature     |
+| snnTorch `Synaptic`          | as `Leaky`, with one alpha; reset to zero with reset_delay=False    |
 | SpikingJelly `IFNode`,       | hard reset to 0, or soft reset; `decay_input` scales the threshold; |
 | `LIFNode`, `ParametricLIF..` | `>=` becomes `>` with the next smaller float64                      |
 
 Neurons without an exact equivalent raise FrontendError with the reason: inhibition, quantized states, a
-subtraction in snnTorch with reset_delay=False, and SpikingJelly's MPBN, which carries the normalized membrane
+subtraction in snnTorch with reset_delay=False, a `Synaptic` that resets to zero one step late, because that
+step then loses its current, and SpikingJelly's MPBN, which carries the normalized membrane
 to the next step, so that no threshold can replace it. The libraries are not imported here: a module of theirs
 can only exist if the caller has imported them.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -32,7 +35,7 @@ def foreign_converters() -> dict[type[nn.Module], Converter]:
     """Return the converters for the libraries that are already imported."""
     found: dict[type[nn.Module], Converter] = {}
     if (snntorch := sys.modules.get("snntorch")) is not None:
-        found[snntorch.Leaky] = leaky
+        found |= {snntorch.Leaky: leaky, snntorch.Synaptic: synaptic}
     if (neuron := sys.modules.get("spikingjelly.activation_based.neuron")) is not None:
         found |= {neuron.IFNode: if_node, neuron.LIFNode: lif_node, neuron.ParametricLIFNode: parametric_node}
         if hasattr(neuron, "MPBNLIFNode"):
@@ -58,9 +61,30 @@ def leaky(module: Any) -> Spike:
         float(module.graded_spikes_factor) == 1, "graded spikes; only graded_spikes_factor=1 is supported"
     )
     threshold, beta = _numbers(module.threshold), np.clip(_numbers(module.beta), 0, 1)
-    _expect(beta.size == 1, f"{beta.size} values of beta; only one for all neurons of a layer is supported")
-    leak = float(beta.item())
+    leak = _one(beta, "beta")
     return _spike(leak, threshold, _leaky_subtrahend(module, leak, threshold))
+
+
+def synaptic(module: Any) -> Spike:
+    """syn <- alpha * syn + x; mem <- beta * mem + syn; spikes and resets as in `leaky`
+
+    With reset_delay=True, mem is zero in the whole step after a spike, so that step's current is lost.
+    """
+    _expect(
+        module.reset_mechanism != "zero"
+        or (not module.reset_delay and _numbers(module.threshold).min() >= 0),
+        "resets to zero one step late, and then without the current of that step, which no neuron of ours "
+        "does; use reset_delay=False and thresholds of at least 0, or reset_mechanism='subtract'",
+    )
+    alpha = np.clip(_numbers(module.alpha), 0, 1)
+    return replace(leaky(module), current_leak=_one(alpha, "alpha"))
+
+
+def _one(values: Array, name: str) -> float:
+    _expect(
+        values.size == 1, f"{values.size} values of {name}; only one for all neurons of a layer is supported"
+    )
+    return float(values.item())
 
 
 def _leaky_subtrahend(module: Any, beta: float, threshold: Array) -> Array | None:

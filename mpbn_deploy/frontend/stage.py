@@ -123,7 +123,13 @@ def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = N
 def _lif(module: LIF) -> Spike:
     norm = None if module.mpbn is None else _batch_norm(module.mpbn.bn, module.mpbn.gain)
     subtrahend = None if module.subtrahend is None else np.array([module.subtrahend])
-    return Spike(leak=module.leak, threshold=module.threshold, norm=norm, subtrahend=subtrahend)
+    return Spike(
+        leak=module.leak,
+        threshold=module.threshold,
+        norm=norm,
+        subtrahend=subtrahend,
+        current_leak=module.current_leak,
+    )
 
 
 def _flatten(module: nn.Flatten) -> Flatten:

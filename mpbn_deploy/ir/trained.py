@@ -136,7 +136,8 @@ class Add:
 class Spike:
     """The paper's neuron, Eq. 1, 2 and 7: leak, integrate, normalize a copy, fire, reset.
 
-        membrane <- leak * membrane + x
+        current  <- current_leak * current + x
+        membrane <- leak * membrane + current
         spike     = norm(membrane) > threshold
         membrane <- 0 where spike; with a subtrahend, membrane - subtrahend
 
@@ -147,6 +148,7 @@ class Spike:
     threshold: float
     norm: BatchNorm | None
     subtrahend: Array | None = None
+    current_leak: float = 0.0  # zero: the current does not outlast its time step
 
 
 Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | Spike

@@ -15,6 +15,11 @@ network is bound by memory bandwidth, so each step makes as few passes over memo
     soft reset  reset           = membrane - spike * subtrahend
                 grad_spike      = dL/dspike - leak * grad_next * subtrahend
                 grad_membrane   = dMPBN(grad_normalized) + leak * grad_next
+
+A synaptic current filters x before all this, and nothing of it need be kept for backward:
+
+    forward     current         = current_leak * current + x
+    backward    grad_current    = dL/dcurrent + current_leak * grad_next
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ class LIFParameters:
 
     timesteps: int
     leak: float
+    current_leak: float
     threshold: float
     subtrahend: float | None  # of a soft reset
     surrogate: Surrogate
@@ -46,8 +52,37 @@ def scan(x: Tensor, gain: Tensor | None, offset: Tensor | None, lif: LIFParamete
     """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
     # Under autocast, convolutions return half precision; membranes have at least single precision.
     x = x.to(torch.promote_types(x.dtype, torch.float32) if gain is None else gain.dtype)
+    if lif.current_leak:
+        x = _Current.apply(x, lif.current_leak, lif.timesteps)  # type: ignore[no-untyped-call]
     spikes: Tensor = _Scan.apply(x, gain, offset, lif)  # type: ignore[no-untyped-call]
     return spikes
+
+
+class _Current(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, leak: float, timesteps: int) -> Tensor:
+        ctx.leak, ctx.timesteps = leak, timesteps
+        return _filtered(x, leak, timesteps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return _filtered(gradients[0], ctx.leak, ctx.timesteps, backward=True), None, None
+
+
+def _filtered(x: Tensor, leak: float, timesteps: int, backward: bool = False) -> Tensor:
+    """Return current = leak * current + x in every time step, from the first to the last or backward."""
+    x = _dense(x)
+    currents = torch.empty_like(x)
+    steps = list(zip(_steps(x, timesteps), _steps(currents, timesteps), strict=True))
+    before: Tensor | None = None
+    for now, current in reversed(steps) if backward else steps:
+        if before is None:
+            current.copy_(now)
+        else:
+            torch.add(now, before, alpha=leak, out=current)
+        before = current
+    return currents
 
 
 class _Scan(torch.autograd.Function):

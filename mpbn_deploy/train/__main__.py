@@ -147,6 +147,13 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         help=f"what a membrane keeps from one time step to the next, 0 to 1 ({_usual('leak')})",
     )
     group.add_argument(
+        "--current-leak",
+        type=float,
+        metavar="FACTOR",
+        help="what a synaptic current keeps from one time step to the next, 0 to 1; 0: no such current "
+        f"({_usual('current_leak')})",
+    )
+    group.add_argument(
         "--threshold",
         type=float,
         metavar="NUMBER",

@@ -23,6 +23,7 @@ NEURON_DEFAULTS: dict[str, Any] = {
     "surrogate": "rectangle",
     "reset": "zero",
     "leak": 0.25,
+    "current_leak": 0.0,
     "threshold": 0.5,
 }
 

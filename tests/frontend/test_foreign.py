@@ -118,6 +118,42 @@ def test_snntorch_thresholds_per_feature(snntorch, mechanism):
     assert_fires_alike(body, utils.reset)
 
 
+@pytest.mark.interop
+@pytest.mark.parametrize("mechanism", ["zero", "subtract", "none"])
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 0.5])
+def test_snntorch_synaptic(snntorch, mechanism, alpha):
+    """Biases of the layers enter the current and build up there."""
+    from snntorch import utils
+
+    def make():
+        return snntorch.Synaptic(
+            alpha=alpha,
+            beta=0.5,
+            threshold=1.5,
+            init_hidden=True,
+            reset_mechanism=mechanism,
+            reset_delay=mechanism != "zero",
+        )
+
+    assert_fires_alike(body_of(make), utils.reset)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reset_mechanism": "zero"}, "resets to zero one step late, and then without the current"),
+        ({"alpha": torch.tensor([0.1, 0.2])}, "2 values of alpha"),
+        ({"reset_delay": False}, "fires at twice the threshold"),
+    ],
+)
+def test_snntorch_synaptic_without_an_exact_translation(snntorch, options, message):
+    usual = {"alpha": 0.5, "beta": 0.5, "init_hidden": True}
+    body = nn.Sequential(nn.Linear(4, 2), snntorch.Synaptic(**{**usual, **options}))
+    with pytest.raises(FrontendError, match=message):
+        trace(body, (4,), 2)
+
+
 def spikingjelly_reset(body):
     from spikingjelly.activation_based import functional
 

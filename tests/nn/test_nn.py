@@ -24,6 +24,15 @@ def test_the_neuron_is_that_of_the_paper():
     assert run_lif(LIF(1, mpbn="none"), [0.5, 0.376, 0.5]) == [0, 1, 0]
 
 
+def test_a_current_outlasts_its_time_step():
+    """Currents 0.5, 0.25, 0.625; membranes 0.5, 0.375, 0.71875 > 0.5"""
+    lif = LIF(1, mpbn="none", current_leak=0.5)
+    assert run_lif(lif, [0.5, 0.0, 0.5]) == [0, 0, 1]
+    assert "current_leak=0.5" in repr(lif) and "current_leak" not in repr(LIF(1))
+    with pytest.raises(OptionError, match=r"LIF: current leak 1.5; allowed are 0 \(no memory\) to 1"):
+        LIF(1, current_leak=1.5)
+
+
 def test_a_soft_reset_subtracts_the_threshold():
     """1.5 fires and leaves 1; a quarter of it, with 0.5, fires and leaves 0.25"""
     assert run_lif(LIF(1, mpbn="none", reset="subtract"), [1.5, 0.5, 0.43]) == [1, 1, 0]
@@ -80,9 +89,10 @@ def soft_spike(membrane, surrogate):
 
 def plain_loop(lif, x):
     """Eq. 1, 2 and 8 step by step, differentiated by autograd."""
-    membrane = torch.zeros_like(x[: len(x) // lif.timesteps])
+    membrane = current = torch.zeros_like(x[: len(x) // lif.timesteps])
     spikes = []
-    for current in x.view(lif.timesteps, -1, *x.shape[1:]):
+    for arriving in x.view(lif.timesteps, -1, *x.shape[1:]):
+        current = lif.current_leak * current + arriving
         membrane = lif.leak * membrane + current
         normalized = plain_norm(lif.mpbn, membrane) if lif.mpbn else membrane
         soft = soft_spike(normalized, lif.surrogate)
@@ -131,8 +141,24 @@ def outcome(lif, function, x, weights):
 @pytest.mark.parametrize("kind", ["channel", "element", "none"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_the_scan_is_the_plain_loop(shape, kind, reset, surrogate, layout, training):
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     lif = make_lif(shape, mpbn=kind, surrogate=surrogate, reset=reset).train(training)
+    assert_is_the_plain_loop(lif, shape, layout)
+
+
+@pytest.mark.parametrize("current_leak", [0.3, 1.0])
+@pytest.mark.parametrize("reset", ["zero", "subtract"])
+@pytest.mark.parametrize("kind", ["channel", "element", "none"])
+def test_the_scan_of_currents_is_the_plain_loop(kind, reset, current_leak):
+    torch.manual_seed(1)
+    for shape, layout in ((SHAPES["dense"], None), (SHAPES["image"], torch.channels_last)):
+        assert_is_the_plain_loop(
+            make_lif(shape, mpbn=kind, reset=reset, current_leak=current_leak).train(), shape, layout
+        )
+
+
+def assert_is_the_plain_loop(lif, shape, layout):
+    torch.manual_seed(0)
     x, weights = torch.randn(2, 3 * 7, *shape, dtype=torch.float64)
     if len(shape) == 3:
         x = x.contiguous(memory_format=layout)

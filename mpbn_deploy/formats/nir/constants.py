@@ -16,11 +16,11 @@ from ...ir import (
     Connection,
     Conv2d,
     Dense,
-    FloatLif,
     FloatPopulation,
     FoldedNetwork,
     Population,
     Shape,
+    always_fires,
     apply_synapse,
     axes,
     compact,
@@ -30,13 +30,6 @@ from ...ir import (
     with_values,
 )
 from .linear import MOST_TERMS
-
-THRESHOLD, BIAS = 1.0, 2.0  # of a neuron that fires in every step
-LEAK = 0.5  # arbitrary, but spikingjelly needs one above zero
-
-
-def always_fires(shape: tuple[int, ...]) -> FloatLif:
-    return FloatLif(threshold=np.full(shape, THRESHOLD), bias=np.full(shape, BIAS), leak=LEAK)
 
 
 def split_bias(network: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:

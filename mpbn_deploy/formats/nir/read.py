@@ -24,7 +24,6 @@ from ...ir import (
     Affine,
     Algebra,
     Connection,
-    Dense,
     FloatFiringNeuron,
     FloatLif,
     FloatNeuron,
@@ -36,10 +35,11 @@ from ...ir import (
     Shape,
     Value,
     compact,
+    constant_source,
     fires,
     soft_reset,
 )
-from .constants import always_fires, without_constants
+from .constants import without_constants
 from .file import NirFile, Node, read_file
 from .kernels import as_written
 from .linear import LINEAR, linear, picture
@@ -268,12 +268,13 @@ class _Building:
         name = f"{target}_constant"
         while name in self.populations or name in self.algebra.shapes:
             name += "_"
-        self.populations[name] = Population(name=name, shape=(1,), neuron=always_fires((1,)))
-        first = self.reading.named(self.reading.file.input.name)
-        nothing = Dense(weight=np.zeros((1, prod(self.populations[first].shape))))
-        self.connections.append(Connection(source=first, target=name, synapse=nothing))
-        weights = Dense(weight=constant.reshape(-1, 1))
-        self.connections.append(Connection(source=name, target=target, synapse=weights))
+        driver = Population(
+            name=self.reading.named(self.reading.file.input.name),
+            shape=picture(self.shapes[self.reading.file.input.name]),
+            neuron=self.reading.source,
+        )
+        self.populations[name], connections = constant_source(name, target, constant, driver)
+        self.connections += connections
 
     def _connect(self, node: Node, arriving: Value, target: str) -> None:
         with _named(node):
