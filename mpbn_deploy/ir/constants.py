@@ -1,8 +1,8 @@
 """Constants on currents that outlast a time step, expressed as spikes.
 
 A bias acts on the voltage, and in every step by the same amount. A constant c that enters a leaking current
-builds up instead: in step t it adds c * (1 + leak + leak**2 + ... + leak**(t - 1)) to the voltage. Neurons that
-fire in every step, with c as the weight of their synapses, add exactly that.
+builds up instead: in step t it adds c * (1 + leak + ... + leak**(t - 1)) to the voltage. Neurons that fire in
+every step, with c as the weight of their synapses, add exactly that.
 """
 
 from __future__ import annotations
