@@ -24,6 +24,7 @@ from mpbn_deploy.ir import (
     Population,
     Readout,
     SoftLif,
+    compact,
     firing,
 )
 from mpbn_deploy.ir.composition import compose
@@ -398,6 +399,29 @@ def softened(network, seed=0, *, share=0.7):
         )
         populations[network.order[population.name]] = population.with_neuron(soft)
     return replace(network, populations=tuple(populations))
+
+
+def charged(network, seed=0):
+    """Return the network with currents that outlast a time step in some populations, in the first one always.
+
+    A population has one decay of the current and one of the voltage, or one per channel or neuron.
+    """
+    generator = np.random.default_rng(seed)
+    populations = [network.input]
+    for population in network.layers:
+        if len(populations) == 1 or generator.random() < 0.6:
+            channels = (population.shape[0], *(1 for _ in population.shape[1:]))
+            size = [(), channels, population.shape][generator.integers(3)]
+            current, voltage = map(_one_or_each, generator.integers(1, 4096, size=(2, *size)))
+            neuron = replace(population.neuron, decay_current=current, decay_voltage=voltage)
+            population = population.with_neuron(neuron)
+        populations.append(population)
+    return replace(network, populations=tuple(populations))
+
+
+def _one_or_each(decays):
+    """Return decays as files have them: one number, if all are equal."""
+    return int(decays.flat[0]) if np.unique(decays).size == 1 else compact(decays)
 
 
 def assert_same_trace(expected, got, *, voltages=True):

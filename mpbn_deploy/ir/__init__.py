@@ -94,6 +94,7 @@ if TYPE_CHECKING:
         Readout as Readout,
         SoftLif as SoftLif,
         fires as fires,
+        has_current as has_current,
         integer_neuron as integer_neuron,
         neuron_bias as neuron_bias,
         neuron_kind as neuron_kind,

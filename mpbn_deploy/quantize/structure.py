@@ -64,6 +64,13 @@ def _check_trainable(network: IntNetwork) -> None:
             f"{feedback[0].label}: a recurrent connection; quantization-aware training needs a feed-forward "
             "network."
         )
+    for population in network.layers:
+        neuron = population.neuron
+        if np.ndim(neuron.decay_current) or np.ndim(neuron.decay_voltage):
+            raise QuantizeError(
+                f"{population.name}: decays that differ between neurons; quantization-aware training needs "
+                "one for each layer."
+            )
     output = network.output.neuron
     rule = membrane(output, 1)
     if fires(output) or (rule.decay_current.kept, rule.decay_voltage.kept) != (0, 1):

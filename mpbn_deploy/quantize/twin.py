@@ -212,7 +212,9 @@ class QuantizedNeurons(TimedLayer):
     def _rule(self) -> ScanRule:
         integer = self.integer_subtrahend()
         subtrahend = None if integer is None else integer * STATE_UNIT
-        return ScanRule(timesteps=self.timesteps, decay=self.neuron.decay_voltage, subtrahend=subtrahend)
+        decay = self.neuron.decay_voltage
+        assert isinstance(decay, int), "a structure has one decay for each layer"
+        return ScanRule(timesteps=self.timesteps, decay=decay, subtrahend=subtrahend)
 
     def deviation(self, current: Tensor) -> Tensor:
         """Return the standard deviation of each channel's voltages before the reset."""

@@ -14,6 +14,7 @@ from networks import (
     LEAKING,
     RESETS,
     SOFT,
+    charged,
     inputs_for,
     int_chain,
     int_residual,
@@ -158,6 +159,9 @@ def test_a_portable_network_reads_back_with_thresholds_of_one(tmp_path):
         softened(int_chain(1), 1),
         softened(int_residual(3, delay=2), 3),
         softened(int_chain(per_neuron=False), 2),
+        charged(int_chain(1), 1),
+        charged(softened(int_residual(3, delay=2), 3), 4),
+        charged(int_chain(per_neuron=False), 2),
     ],
 )
 def test_integer_networks_come_back_bit_by_bit(network, tmp_path):

@@ -206,7 +206,11 @@ def _neuron_tree(neuron: Neuron) -> Tree:
     subtrahend = neuron_subtrahend(neuron)
     kind = "CUBA" if subtrahend is None else SOFT
     fixed = {"type": kind, "refDelay": np.int32(1), "gradedSpike": np.int32(0)}
-    rule = {"iDecay": neuron.decay_current, "vDecay": neuron.decay_voltage, "vThMant": threshold}
+    rule = {
+        "iDecay": _to_netx(np.asarray(neuron.decay_current)),
+        "vDecay": _to_netx(np.asarray(neuron.decay_voltage)),
+        "vThMant": threshold,
+    }
     if subtrahend is not None:
         rule["subtrahend"] = _to_netx(subtrahend)
     return fixed | {key: np.asarray(value, np.int32) for key, value in rule.items()}

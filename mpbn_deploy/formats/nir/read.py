@@ -37,6 +37,7 @@ from ...ir import (
     compact,
     constant_source,
     fires,
+    has_current,
     soft_reset,
 )
 from .constants import without_constants
@@ -230,7 +231,7 @@ class _Building:
         arriving = self._arriving(node)
         neuron = spiking_neuron(node, shape, self.reading.timing)
         constant, threshold = arriving.constant, compact(neuron.threshold)
-        name, builds_up = self.reading.named(node.name), neuron.current_leak > 0
+        name, builds_up = self.reading.named(node.name), has_current(neuron)
         bias = neuron.bias if constant is None or builds_up else neuron.bias + constant
         neuron = replace(neuron, threshold=threshold, bias=compact(bias))
         self._add(node.name, self._with_metadata(name, neuron, shape))
@@ -317,7 +318,7 @@ class _Building:
             with _named(node):
                 scale = Affine(source=shape, shape=shape, factor=factor)
                 arriving = self.algebra.through(scale, arriving)
-        constant, builds_up = arriving.constant, readout.current_leak > 0
+        constant, builds_up = arriving.constant, has_current(readout)
         bias = readout.bias if constant is None or builds_up else readout.bias + constant
         _, per_neuron = self.reading.metadata.per_neuron.get(name, (False, False))
         bias = spread(bias, shape, True) if per_neuron else compact(bias)
