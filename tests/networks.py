@@ -28,7 +28,7 @@ from mpbn_deploy.ir import (
     firing,
 )
 from mpbn_deploy.ir.composition import compose
-from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
+from mpbn_deploy.nn import LIF, ModelCard, RecurrentLIF, SpikingNetwork
 
 needs_lava = pytest.mark.lava  # skipped in conftest.py where Lava is not installed
 
@@ -54,6 +54,7 @@ def conv_body(
     leak=0.25,
     resets=("zero", "zero"),
     currents=(0.0, 0.0),
+    recurrent=(False, False),
 ):
     """Convolution, batch norm, LIF, dense, batch norm, LIF, readout; on non-square pictures."""
     channels, height, width = shape
@@ -62,14 +63,24 @@ def conv_body(
         OrderedDict(
             conv1=nn.Conv2d(channels, 4, 3, stride=stride, padding=padding, groups=groups),
             norm1=nn.BatchNorm2d(4),
-            lif1=LIF(out, mpbn=mpbn, leak=leak, reset=resets[0], current_leak=currents[0]),
+            lif1=_neurons(out, 3 if recurrent[0] else None, mpbn, leak, resets[0], currents[0]),
             flatten=nn.Flatten(),
             dense2=nn.Linear(int(np.prod(out)), 6),
             norm2=nn.BatchNorm1d(6),
-            lif2=LIF(6, mpbn=mpbn, leak=leak, reset=resets[1], current_leak=currents[1]),
+            lif2=_neurons(6, 0 if recurrent[1] else None, mpbn, leak, resets[1], currents[1]),
             readout=nn.Linear(6, 3),
         )
     )
+
+
+def _neurons(shape, kernel, mpbn, leak, reset, current_leak):
+    """Return a LIF; with a kernel (0: a matrix), a recurrent one with weights that matter."""
+    options = {"mpbn": mpbn, "leak": leak, "reset": reset, "current_leak": current_leak}
+    if kernel is None:
+        return LIF(shape, **options)
+    layer = RecurrentLIF(shape, kernel=kernel or None, **options)
+    nn.init.normal_(layer.recurrent.weight, 0, 0.4)
+    return layer
 
 
 def body_with_relu():
@@ -149,6 +160,7 @@ def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9,
 
 SOFT = ("subtract", "subtract")
 RESETS = [("zero", "zero"), SOFT, ("subtract", "zero"), ("zero", "subtract")]  # of `conv_body`
+LOOPS = [(False, False), (True, True), (True, False), (False, True)]
 CURRENTS = [(0.0, 0.0), (0.4, 0.9), (0.5, 0.0), (0.0, 0.75)]
 
 

@@ -15,6 +15,8 @@ neuron always fires if offset > threshold, and otherwise never.
 A soft reset, v <- v - subtrahend, acts on the membrane before normalization: MPBN changes the threshold and
 leaves the subtrahend; negating a channel negates both.
 
+A recurrent synapse is a connection from the neurons to themselves that takes one time step.
+
 A synaptic current is a linear function of what arrives, and the membrane of the current, so norms before the
 current scale its synapses, and MPBN folds as above. But their shifts, and biases, enter the current and build
 up in it, which no bias of a voltage does: they become the spikes of neurons that always fire
@@ -112,8 +114,10 @@ class _Folding:
         """Fold one operation: neurons become a population, everything else a value."""
         values = [self.values[source] for source in step.sources]
         match step.operation:
-            case Spike(current_leak=current_leak):
+            case Spike(current_leak=current_leak, recurrent=recurrent):
                 arriving = self.arriving(step, values[0])
+                if recurrent is not None:
+                    arriving = _recurring(step, recurrent, *arriving)
                 if current_leak:
                     arriving = self.accumulating(step, *arriving)
                 neuron, synapses = _fold_neuron(step, step.operation, *arriving)
@@ -135,7 +139,10 @@ class _Folding:
     def populate(self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[str, Synapses]) -> None:
         self.populations.append(Population(name=name, shape=shape, neuron=neuron))
         for source, parts in synapses.items():
-            self.connections += (Connection(source=source, target=name, synapse=part) for part in parts)
+            delay = 1 if source == name else 0  # a layer receives its own spikes in the next step
+            self.connections += (
+                Connection(source=source, target=name, synapse=part, delay=delay) for part in parts
+            )
         self.shapes[name] = shape
         self.values[name] = self.algebra.sent(name)
 
@@ -205,6 +212,16 @@ def _affine(
             return replace(same, factor=factor, bias=shift)
         case _:
             assert_never(operation)
+
+
+def _recurring(
+    step: Step, recurrent: Linear | Convolution, synapses: dict[str, Synapses], bias: Array
+) -> tuple[dict[str, Synapses], Array]:
+    """Add a synapse from the neurons to themselves; its bias counts from the first step on."""
+    loop = _affine(step, recurrent, step.shape)
+    assert loop.synapse is not None, "linear layers and convolutions have one"
+    added = np.zeros(1) if loop.bias is None else loop.bias
+    return {**synapses, step.name: (loop.synapse,)}, bias + added
 
 
 def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:

@@ -3,9 +3,11 @@
 | module                       | conversion                                                          |
 |------------------------------|---------------------------------------------------------------------|
 | snnTorch `Leaky`             | any reset mechanism; one beta; any thresholds, also per feature     |
-| snnTorch `Synaptic`          | as `Leaky`, with one alpha; reset to zero with reset_delay=False    |
+| snnTorch `Synaptic`,         | as `Leaky`, with one alpha; reset to zero with reset_delay=False    |
+| `RLeaky`, `RSynaptic`        | (which RSynaptic does not have)                                     |
 | SpikingJelly `IFNode`,       | hard reset to 0, or soft reset; `decay_input` scales the threshold; |
 | `LIFNode`, `ParametricLIF..` | `>=` becomes `>` with the next smaller float64                      |
+| `LinearRecurrentContainer`   | around one of these neurons                                         |
 
 Neurons without an exact equivalent raise FrontendError with the reason: inhibition, quantized states, a
 subtraction in snnTorch with reset_delay=False, a `Synaptic` that resets to zero one step late, because that
@@ -26,9 +28,10 @@ import numpy as np
 from torch import nn
 
 from ..base import Array, FrontendError
-from ..ir import BatchNorm, Operation, Spike
+from ..ir import BatchNorm, Convolution, Linear, Operation, Spike
+from .synapses import convolution, linear
 
-Converter = Callable[[Any], Operation]
+Converter = Callable[[Any], Operation | tuple[Operation, ...]]
 
 
 def foreign_converters() -> dict[type[nn.Module], Converter]:
@@ -36,10 +39,13 @@ def foreign_converters() -> dict[type[nn.Module], Converter]:
     found: dict[type[nn.Module], Converter] = {}
     if (snntorch := sys.modules.get("snntorch")) is not None:
         found |= {snntorch.Leaky: leaky, snntorch.Synaptic: synaptic}
+        found |= {snntorch.RLeaky: recurrent_leaky, snntorch.RSynaptic: recurrent_synaptic}
     if (neuron := sys.modules.get("spikingjelly.activation_based.neuron")) is not None:
         found |= {neuron.IFNode: if_node, neuron.LIFNode: lif_node, neuron.ParametricLIFNode: parametric_node}
         if hasattr(neuron, "MPBNLIFNode"):
             found[neuron.MPBNLIFNode] = mpbn_node
+    if (layer := sys.modules.get("spikingjelly.activation_based.layer")) is not None:
+        found[layer.LinearRecurrentContainer] = linear_container
     return found
 
 
@@ -66,18 +72,51 @@ def leaky(module: Any) -> Spike:
 
 
 def synaptic(module: Any) -> Spike:
-    """syn <- alpha * syn + x; mem <- beta * mem + syn; spikes and resets as in `leaky`
+    """syn <- alpha * syn + x; mem <- beta * mem + syn; spikes and resets as in `leaky`"""
+    alpha = np.clip(_numbers(module.alpha), 0, 1)
+    return replace(_at_once(module), current_leak=_one(alpha, "alpha"))
 
-    With reset_delay=True, mem is zero in the whole step after a spike, so that step's current is lost.
+
+def recurrent_leaky(module: Any) -> Spike:
+    """mem <- beta * mem + x + recurrent(spike); spikes and resets as in `leaky`"""
+    return replace(_at_once(module), recurrent=_recurrent(module))
+
+
+def recurrent_synaptic(module: Any) -> Spike:
+    """syn <- alpha * syn + x + recurrent(spike); mem <- beta * mem + syn
+
+    In snnTorch 1.0, its code for reset_delay=False reads variables that are not there.
     """
+    _expect(module.reset_delay, "has reset_delay=False, with which snnTorch's RSynaptic does not run")
+    return replace(synaptic(module), recurrent=_recurrent(module))
+
+
+def _at_once(module: Any) -> Spike:
+    """Return the neuron of `leaky`, whose reset to zero must not be late.
+
+    With reset_delay=True, mem is zero in the whole step after a spike, so what arrives in it is lost.
+    """
+    late = module.reset_mechanism == "zero" and module.reset_delay
     _expect(
-        module.reset_mechanism != "zero"
-        or (not module.reset_delay and _numbers(module.threshold).min() >= 0),
-        "resets to zero one step late, and then without the current of that step, which no neuron of ours "
+        not late and (module.reset_mechanism != "zero" or _numbers(module.threshold).min() >= 0),
+        "resets to zero one step late, and then without what arrives in that step, which no neuron of ours "
         "does; use reset_delay=False and thresholds of at least 0, or reset_mechanism='subtract'",
     )
-    alpha = np.clip(_numbers(module.alpha), 0, 1)
-    return replace(leaky(module), current_leak=_one(alpha, "alpha"))
+    return leaky(module)
+
+
+def _recurrent(module: Any) -> Linear | Convolution:
+    synapse = module.recurrent
+    if isinstance(synapse, nn.Linear):
+        return linear(synapse)
+    if isinstance(synapse, nn.Conv2d):
+        return convolution(synapse)
+    weight = _numbers(synapse.V)
+    _expect(
+        weight.size > 1,
+        "connects each neuron to itself with one V; give V one number per feature, or all_to_all=True",
+    )
+    return Linear(weight=np.diag(weight), bias=np.zeros(weight.size))
 
 
 def _one(values: Array, name: str) -> float:
@@ -150,6 +189,26 @@ def mpbn_node(module: Any) -> Spike:
         "carries the normalized membrane into the next step, so no threshold can replace its norm. "
         "Train with mpbn_deploy.nn.LIF, which normalizes a copy as in the paper."
     )
+
+
+def linear_container(module: Any) -> tuple[Operation, ...]:
+    """x <- W (x, spike of the step before) + b, and then the module inside: a neuron, or layers before it"""
+    inside = module.sub_module
+    *before, neuron = inside if isinstance(inside, nn.Sequential) else (inside,)
+    layers = [linear(layer) for layer in before if isinstance(layer, nn.Linear)]
+    converter = foreign_converters().get(type(neuron))
+    spike = None if converter is None else converter(neuron)
+    if not isinstance(spike, Spike) or len(layers) < len(before):
+        names = ", ".join(type(part).__name__ for part in (*before, neuron))
+        raise FrontendError(f"holds {names}; a supported neuron, with linear layers before it, is needed.")
+    whole = linear(module.rc)
+    features = len(whole.weight)
+    again = whole.weight[:, features:]
+    for layer in layers:
+        again = layer.weight @ again
+    loop = Linear(weight=again, bias=np.zeros(len(again)))
+    first = Linear(weight=whole.weight[:, :features], bias=whole.bias)
+    return first, *layers, replace(spike, recurrent=loop)
 
 
 def _leaking(module: Any, tau: float, decay_input: bool) -> Spike:

@@ -136,7 +136,7 @@ class Add:
 class Spike:
     """The paper's neuron, Eq. 1, 2 and 7: leak, integrate, normalize a copy, fire, reset.
 
-        current  <- current_leak * current + x
+        current  <- current_leak * current + x + recurrent(spike of the step before)
         membrane <- leak * membrane + current
         spike     = norm(membrane) > threshold
         membrane <- 0 where spike; with a subtrahend, membrane - subtrahend
@@ -149,6 +149,7 @@ class Spike:
     norm: BatchNorm | None
     subtrahend: Array | None = None
     current_leak: float = 0.0  # zero: the current does not outlast its time step
+    recurrent: Linear | Convolution | None = None
 
 
 Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | Spike

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..base import OptionError, did_you_mean
+from .feedback import Feedback
 from .kinds import MPBN_GAINS, MPBN_KINDS, RESETS, SURROGATE_NAMES
 from .norm import Norm, Observer, norm_of
 from .scan import LIFParameters, scan
@@ -126,6 +127,10 @@ class LIF(TimedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
+        return self._fire(x)
+
+    def _fire(self, x: Tensor, feedback: Feedback | None = None, weight: Tensor | None = None) -> Tensor:
+        """Run all time steps; `weight` is that of the feedback of a recurrent layer."""
         if not self.timesteps:
             raise OptionError(
                 "LIF: the number of time steps is not set; wrap the body in a SpikingNetwork, which sets it."
@@ -142,12 +147,13 @@ class LIF(TimedLayer):
             subtrahend=self.subtrahend,
             surrogate=SURROGATES[self.surrogate],
             norm=None if self.mpbn is None else self.mpbn.norm(tuple(x.shape[1:])),
+            feedback=feedback,
         )
         if self.mpbn is None:
-            return scan(x, None, None, neuron)
+            return scan(x, None, None, neuron, weight)
         if self.training and self.mpbn.bn.num_batches_tracked is not None:
             self.mpbn.bn.num_batches_tracked.add_(self.timesteps)
-        return scan(x, self.mpbn.gain, self.mpbn.bn.bias, neuron)
+        return scan(x, self.mpbn.gain, self.mpbn.bn.bias, neuron, weight)
 
     def extra_repr(self) -> str:
         extra = f", reset={self.reset!r}" if self.reset != "zero" else ""

@@ -8,6 +8,7 @@ import torch
 from hypothesis import event, given, strategies as st
 from networks import (
     CURRENTS,
+    LOOPS,
     RESETS,
     SHORTCUTS,
     SOFT,
@@ -85,10 +86,11 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lamb
     leak=st.sampled_from([0.0, 0.25, 0.9, 1.0]),
     resets=st.sampled_from(RESETS),
     currents=st.sampled_from(CURRENTS),
+    recurrent=st.sampled_from(LOOPS),
 )
-def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak, resets, currents):
+def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak, resets, currents, recurrent):
     options = {"stride": stride, "padding": padding, "groups": groups, "leak": leak, "resets": resets}
-    network = spiking_network(seed, mpbn=mpbn, currents=currents, **options)
+    network = spiking_network(seed, mpbn=mpbn, currents=currents, recurrent=recurrent, **options)
     assert_folds_exactly(network, seed=seed, say=event)
 
 
@@ -113,6 +115,16 @@ def test_a_channel_of_gain_zero_gets_no_constant_either(offset):
     pixels = folded.layer("lif1").size // 4
     assert not entering[0].synapse.weight[1].any()
     assert not entering[1].synapse.weight[pixels : 2 * pixels].any()
+
+
+@pytest.mark.parametrize("offset", [-1.0, 2.0])
+def test_a_recurrent_channel_of_gain_zero_loses_its_loop(offset):
+    network = spiking_network(recurrent=(True, True))
+    norm = network.body.lif2.mpbn.bn
+    norm.weight.data[1], norm.bias.data[1] = 0.0, offset
+    folded = assert_folds_exactly(network)
+    loop = next(c for c in folded.connections if c.label == "lif2->lif2")
+    assert loop.delay == 1 and not loop.synapse.weight[1].any() and loop.synapse.weight[:, 1].any()
 
 
 @pytest.mark.parametrize(("padding", "shape"), [(1, (1,)), (0, (1, 3, 5))])
