@@ -151,7 +151,7 @@ class LIF(TimedLayer):
         )
         if self.mpbn is None:
             return scan(x, None, None, neuron, weight)
-        if self.training and self.mpbn.bn.num_batches_tracked is not None:
+        if self.mpbn.training and self.mpbn.bn.num_batches_tracked is not None:
             self.mpbn.bn.num_batches_tracked.add_(self.timesteps)
         return scan(x, self.mpbn.gain, self.mpbn.bn.bias, neuron, weight)
 

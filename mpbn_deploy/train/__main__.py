@@ -176,6 +176,13 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         f"({_usual('single_step')})",
     )
     group.add_argument(
+        "--freeze-mpbn",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of the epochs, the last ones, in which MPBN uses its running statistics, as in "
+        f"inference; for inputs that change over time ({_usual('freeze_mpbn')})",
+    )
+    group.add_argument(
         "--batch", type=whole_number(2), metavar="N", help=f"samples per step of SGD ({_usual('batch')})"
     )
     group.add_argument(

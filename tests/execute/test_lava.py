@@ -69,6 +69,12 @@ def constant_on_a_current():
     return quantize(folded, load_profile("loihi2")).network
 
 
+def recurrent_layers():
+    """A convolution and a matrix from a layer to itself, with and without currents."""
+    network = spiking_network(1, recurrent=(True, True), currents=(0.0, 0.75), timesteps=5)
+    return quantize(fold(trace(network)), load_profile("loihi2")).network
+
+
 STRUCTURES = {
     # Strides, padding and dilation differ by axis, so that a transposed kernel could not pass.
     "chain": int_chain,
@@ -90,6 +96,7 @@ STRUCTURES = {
     "currents and skips": lambda: charged(int_residual(3, delay=1), 4),
     "currents and a loop": lambda: charged(int_loop(1, delays=(1, 3)), 2),
     "a constant on a current": constant_on_a_current,
+    "recurrent layers": recurrent_layers,
 }
 
 
