@@ -29,7 +29,7 @@ def load_digit_rows(folder: Path | None = None) -> DataSet:
         train=train,
         test=test,
         input_format=InputFormat(
-            shape=(8,), minimum=0, maximum=16, mean=[rows.mean()], deviation=[rows.std()]
+            shape=(8,), minimum=0, maximum=16, mean=np.array([rows.mean()]), deviation=np.array([rows.std()])
         ),
         frames=8,
     )
