@@ -193,13 +193,17 @@ def _in_place(decay: Decay) -> DecayInPlace | None:
         case Truncation(amount=amount):
             return truncated_decay(amount)
         case Leak(kept=kept):
-            return None if kept == 0 else lambda state: state.mul_(kept)
+            factor = torch.tensor(kept) if isinstance(kept, np.ndarray) else kept
+            return (lambda state: state.mul_(factor)) if np.any(kept) else None
         case _:
             assert_never(decay)
 
 
-def truncated_decay(decay: int) -> DecayInPlace | None:
+def truncated_decay(decay: int | Array) -> DecayInPlace | None:
     """state <- trunc(state * (4096 - decay) / 4096), in place, on integers stored as floats"""
+    if isinstance(decay, np.ndarray):
+        each = torch.tensor(DECAY_ONE - decay, dtype=torch.float64)
+        return lambda state: state.copy_((state.double() * each / DECAY_ONE).trunc_())
     keep = DECAY_ONE - decay
     if keep == 0:
         return None

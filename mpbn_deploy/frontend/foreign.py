@@ -2,14 +2,18 @@
 
 | module                       | conversion                                                          |
 |------------------------------|---------------------------------------------------------------------|
-| snnTorch `Leaky`             | any reset mechanism; one beta; any thresholds, also per feature     |
+| snnTorch `Leaky`             | any reset mechanism; betas and thresholds also per feature          |
+| snnTorch `Synaptic`,         | as `Leaky`, with alphas; reset to zero with reset_delay=False       |
+| `RLeaky`, `RSynaptic`        | (which RSynaptic does not have)                                     |
 | SpikingJelly `IFNode`,       | hard reset to 0, or soft reset; `decay_input` scales the threshold; |
 | `LIFNode`, `ParametricLIF..` | `>=` becomes `>` with the next smaller float64                      |
+| `LinearRecurrentContainer`   | around one of these neurons                                         |
 | norse `LIFBoxCell`,          | v_leak and v_reset of 0, or a soft reset; the rate of the input     |
 | `IAFCell`                    | scales the threshold                                                |
 
 Neurons without an exact equivalent raise FrontendError with the reason: inhibition, quantized states, a
-subtraction in snnTorch with reset_delay=False, and SpikingJelly's MPBN, which carries the normalized membrane
+subtraction in snnTorch with reset_delay=False, a `Synaptic` that resets to zero one step late, because that
+step then loses its current, and SpikingJelly's MPBN, which carries the normalized membrane
 to the next step, so that no threshold can replace it. The libraries are not imported here: a module of theirs
 can only exist if the caller has imported them.
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from difflib import get_close_matches
 from math import inf
 from typing import Any
@@ -26,9 +31,10 @@ import numpy as np
 from torch import nn
 
 from ..base import Array, FrontendError, layer_name
-from ..ir import BatchNorm, Operation, Spike
+from ..ir import BatchNorm, Convolution, Linear, Operation, Spike
+from .synapses import convolution, linear
 
-Converter = Callable[[Any], Operation]
+Converter = Callable[[Any], Operation | tuple[Operation, ...]]
 NEAREST = {"snntorch": "Leaky", "spikingjelly": "LIFNode", "norse": "LIFBoxCell"}  # by library
 
 
@@ -36,11 +42,14 @@ def foreign_converters() -> dict[type[nn.Module], Converter]:
     """Return the converters for the libraries that are already imported."""
     found: dict[type[nn.Module], Converter] = {}
     if (snntorch := sys.modules.get("snntorch")) is not None:
-        found[snntorch.Leaky] = leaky
+        found |= {snntorch.Leaky: leaky, snntorch.Synaptic: synaptic}
+        found |= {snntorch.RLeaky: recurrent_leaky, snntorch.RSynaptic: recurrent_synaptic}
     if (neuron := sys.modules.get("spikingjelly.activation_based.neuron")) is not None:
         found |= {neuron.IFNode: if_node, neuron.LIFNode: lif_node, neuron.ParametricLIFNode: parametric_node}
         if hasattr(neuron, "MPBNLIFNode"):
             found[neuron.MPBNLIFNode] = mpbn_node
+    if (layer := sys.modules.get("spikingjelly.activation_based.layer")) is not None:
+        found[layer.LinearRecurrentContainer] = linear_container
     if (norse := sys.modules.get("norse.torch")) is not None:
         found |= {norse.LIFBoxCell: lif_box_cell, norse.IAFCell: iaf_cell}
     return found
@@ -98,16 +107,60 @@ def leaky(module: Any) -> Spike:
     _expect(
         float(module.graded_spikes_factor) == 1, "graded spikes; only graded_spikes_factor=1 is supported"
     )
-    threshold, beta = _numbers(module.threshold), np.unique(np.clip(_numbers(module.beta), 0, 1))
-    _expect(
-        beta.size == 1,
-        f"{beta.size} different values of beta; only one for all neurons of a layer is supported",
-    )
-    leak = float(beta.item())
+    threshold, beta = _numbers(module.threshold), np.clip(_numbers(module.beta), 0, 1)
+    leak = _one_or_each(beta)
     return _spike(leak, threshold, _leaky_subtrahend(module, leak, threshold))
 
 
-def _leaky_subtrahend(module: Any, beta: float, threshold: Array) -> Array | None:
+def synaptic(module: Any) -> Spike:
+    """syn <- alpha * syn + x; mem <- beta * mem + syn; spikes and resets as in `leaky`"""
+    alpha = np.clip(_numbers(module.alpha), 0, 1)
+    return replace(_at_once(module), current_leak=_one_or_each(alpha))
+
+
+def recurrent_leaky(module: Any) -> Spike:
+    """mem <- beta * mem + x + recurrent(spike); spikes and resets as in `leaky`"""
+    return replace(_at_once(module), recurrent=_recurrent(module))
+
+
+def recurrent_synaptic(module: Any) -> Spike:
+    """syn <- alpha * syn + x + recurrent(spike); mem <- beta * mem + syn
+
+    In snnTorch 1.0, its code for reset_delay=False reads variables that are not there.
+    """
+    _expect(module.reset_delay, "has reset_delay=False, with which snnTorch's RSynaptic does not run")
+    return replace(synaptic(module), recurrent=_recurrent(module))
+
+
+def _at_once(module: Any) -> Spike:
+    """Return the neuron of `leaky`, whose reset to zero must not be late.
+
+    With reset_delay=True, mem is zero in the whole step after a spike, so what arrives in it is lost.
+    """
+    late = module.reset_mechanism == "zero" and module.reset_delay
+    _expect(
+        not late and (module.reset_mechanism != "zero" or _numbers(module.threshold).min() >= 0),
+        "resets to zero one step late, and then without what arrives in that step, which no neuron of ours "
+        "does; use reset_delay=False and thresholds of at least 0, or reset_mechanism='subtract'",
+    )
+    return leaky(module)
+
+
+def _recurrent(module: Any) -> Linear | Convolution:
+    synapse = module.recurrent
+    if isinstance(synapse, nn.Linear):
+        return linear(synapse)
+    if isinstance(synapse, nn.Conv2d):
+        return convolution(synapse)
+    weight = _numbers(synapse.V)
+    _expect(
+        weight.size > 1,
+        "connects each neuron to itself with one V; give V one number per feature, or all_to_all=True",
+    )
+    return Linear(weight=np.diag(weight), bias=np.zeros(weight.size))
+
+
+def _leaky_subtrahend(module: Any, beta: float | Array, threshold: Array) -> Array | None:
     """Return what a spike subtracts before the next leak; None if it resets the membrane to zero."""
     match module.reset_mechanism:
         case "zero":
@@ -123,7 +176,7 @@ def _leaky_subtrahend(module: Any, beta: float, threshold: Array) -> Array | Non
                 "reset_delay=True",
             )
             _expect(
-                beta > 0,
+                np.min(beta) > 0,
                 "subtracts with a beta of 0, after a leak that leaves nothing to subtract from; use a beta "
                 "above 0, or reset_mechanism='zero'",
             )
@@ -137,7 +190,7 @@ def _leaky_subtrahend(module: Any, beta: float, threshold: Array) -> Array | Non
             raise FrontendError(f"reset by {other!r}; 'subtract', 'zero' and 'none' are supported.")
 
 
-def _spike(leak: float, threshold: Array, subtrahend: Array | None) -> Spike:
+def _spike(leak: float | Array, threshold: Array, subtrahend: Array | None) -> Spike:
     """Return the neuron; thresholds per feature become the offset of a norm: v - threshold > 0."""
     if threshold.size == 1:
         return Spike(leak=leak, threshold=float(threshold.item()), norm=None, subtrahend=subtrahend)
@@ -170,6 +223,26 @@ def mpbn_node(module: Any) -> Spike:
         "carries the normalized membrane into the next step, so no threshold can replace its norm. "
         "Train with mpbn_deploy.nn.LIF, which normalizes a copy as in the paper."
     )
+
+
+def linear_container(module: Any) -> tuple[Operation, ...]:
+    """x <- W (x, spike of the step before) + b, and then the module inside: a neuron, or layers before it"""
+    inside = module.sub_module
+    *before, neuron = inside if isinstance(inside, nn.Sequential) else (inside,)
+    layers = [linear(layer) for layer in before if isinstance(layer, nn.Linear)]
+    converter = foreign_converters().get(type(neuron))
+    spike = None if converter is None else converter(neuron)
+    if not isinstance(spike, Spike) or len(layers) < len(before):
+        names = ", ".join(type(part).__name__ for part in (*before, neuron))
+        raise FrontendError(f"holds {names}; a supported neuron, with linear layers before it, is needed.")
+    whole = linear(module.rc)
+    features = len(whole.weight)
+    again = whole.weight[:, features:]
+    for layer in layers:
+        again = layer.weight @ again
+    loop = Linear(weight=again, bias=np.zeros(len(again)))
+    first = Linear(weight=whole.weight[:, :features], bias=whole.bias)
+    return first, *layers, replace(spike, recurrent=loop)
 
 
 def _leaking(module: Any, tau: float, decay_input: bool) -> Spike:
@@ -206,7 +279,7 @@ def iaf_cell(module: Any) -> Spike:
 
 def _cell(parameters: Any, leak: float, rate: float, soft: bool) -> Spike:
     """Return a neuron of norse; the threshold is in units of its scaled input."""
-    rest = _one(getattr(parameters, "v_leak", 0.0), "v_leak")
+    rest = _one(getattr(parameters, "v_leak", np.zeros(1)), "v_leak")
     reset = _one(parameters.v_reset, "v_reset")
     _expect(rest == 0 and reset == 0, f"v_leak {rest:g}, v_reset {reset:g}; only 0 is supported")
     threshold = _numbers(parameters.v_th) / rate
@@ -224,6 +297,11 @@ def _one(values: Any, name: str) -> float:
 def _at_least(threshold: float) -> float:
     """Return t such that v > t is v >= threshold: the next smaller float64."""
     return float(np.nextafter(float(threshold), -inf))
+
+
+def _one_or_each(values: Array) -> float | Array:
+    """Return one number if all are equal."""
+    return float(values[0]) if np.unique(values).size == 1 else values
 
 
 def _numbers(values: Any) -> Array:

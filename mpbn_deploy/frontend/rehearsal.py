@@ -124,15 +124,22 @@ def _joined(spikes: list[Tensor], leading: torch.Size) -> Tensor:
 
 @contextmanager
 def sending(module: nn.Module, dtype: torch.dtype, neurons: tuple[type[nn.Module], ...]) -> Iterator[None]:
-    """Let neurons send numbers of one type: snnTorch's spikes are always float32."""
+    """Let neurons send numbers of one type, also to layers of their own: snnTorch's spikes are float32."""
 
     def convert(part: nn.Module, given: Any, output: Any) -> Any:
         if isinstance(output, tuple):
             return (output[0].to(dtype), *output[1:])
         return output.to(dtype)
 
+    def accept(part: nn.Module, given: Any) -> Any:
+        return tuple(each.to(dtype) if isinstance(each, Tensor) else each for each in given)
+
     parts = [part for part in module.modules() if isinstance(part, neurons)]
-    with _hooks([part.register_forward_hook(convert) for part in parts]):
+    inside = [
+        part for neuron in parts for part in neuron.modules() if isinstance(part, (nn.Linear, nn.Conv2d))
+    ]
+    handles = [part.register_forward_hook(convert) for part in parts]
+    with _hooks([*handles, *(part.register_forward_pre_hook(accept) for part in inside)]):
         yield
 
 
@@ -273,18 +280,28 @@ def _normalize(norm: BatchNorm, x: Tensor) -> Tensor:
 
 def _fire(neuron: Spike, arriving: Tensor) -> Tensor:
     """Run a neuron over [T, samples, *shape]; see `Spike`."""
-    membrane, spikes = torch.zeros_like(arriving[0]), []
-    subtrahend = None if neuron.subtrahend is None else _tensor(neuron.subtrahend)
-    if subtrahend is not None:
-        subtrahend = subtrahend.reshape(-1, *[1] * (arriving.dim() - 3))
+    current, membrane = torch.zeros_like(arriving[0]), torch.zeros_like(arriving[0])
+    spike, spikes = torch.zeros_like(membrane, dtype=torch.bool), []
+    leak, current_leak = (_per_channel(each, membrane) for each in (neuron.leak, neuron.current_leak))
+    subtrahend = None if neuron.subtrahend is None else _per_channel(neuron.subtrahend, membrane)
     for x in arriving:
-        membrane = neuron.leak * membrane + x
+        again = 0.0 if neuron.recurrent is None else _apply(neuron.recurrent, [spike.double()])
+        current = current_leak * current + x + again
+        membrane = leak * membrane + current
         judged = membrane if neuron.norm is None else _normalize(neuron.norm, membrane)
         spike = judged > neuron.threshold
         after = torch.zeros_like(membrane) if subtrahend is None else membrane - subtrahend
         membrane = torch.where(spike, after, membrane)
         spikes.append(spike)
     return torch.stack(spikes)
+
+
+def _per_channel(values: float | Array, like: Tensor) -> Tensor:
+    """Return one number, or one per channel or neuron, as it multiplies [samples, *shape]."""
+    numbers = _tensor(np.asarray(values))
+    if numbers.numel() in (1, like.shape[1]):
+        return numbers.reshape(-1, *[1] * (like.dim() - 2))
+    return numbers.reshape(like.shape[1:])
 
 
 def _tensor(values: Array) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,12 @@ from ..ir import (
     Add,
     AveragePool,
     BatchNorm,
-    Conv2d,
     Convolution,
     Flatten,
     InputFormat,
     Linear,
     MaxPool,
     Operation,
-    Pair,
     Shape,
     Spike,
     Step,
@@ -42,12 +41,13 @@ from ..ir import (
     output_shape,
     pooled_shape,
 )
-from ..nn import LIF, SpikingNetwork
+from ..nn import LIF, RecurrentLIF, SpikingNetwork
 from .foreign import check_supported, foreign_converters, foreign_layers, is_foreign
 from .recording import ForwardError, record_step
 from .rehearsal import Player, ready_copy, rehearse, sending
+from .synapses import array, bias, convolution, linear, pair
 
-Converter = Callable[[Any], Operation | None]
+Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
 
 
 def trace(
@@ -126,6 +126,9 @@ def _followed(
     check_supported(body, is_known, known)
     layers = tuple(CONVERTERS)
     neurons = tuple(kind for kind in known if not issubclass(kind, layers))
+    for path, part in body.named_modules():
+        if isinstance(part, neurons) and is_known(part):
+            _converted(path, part, known)  # raises if it has no exact equivalent, before anything runs
     try:
         return attempt(torch.float64)
     except ForwardError:  # it may hold float32 numbers of its own
@@ -135,13 +138,16 @@ def _followed(
 def _readout_leak(body: nn.Module, path: str, known: Mapping[type[nn.Module], Converter]) -> float:
     """Return the leak of a neuron whose membrane is the output, and which therefore must not reset."""
     module = body.get_submodule(path)
-    where, converter = layer_name(path, type(module).__name__), _converter(module, known)
-    assert converter is not None, "only converted neurons have membranes"
-    neuron = converter(module)
+    where, neuron = layer_name(path, type(module).__name__), _converted(path, module, known)
     if not isinstance(neuron, Spike) or neuron.subtrahend is None or neuron.subtrahend.any():
         raise FrontendError(
             f"{where}: its membrane is the output, but it resets; only a neuron that never resets, as with "
             "snnTorch's reset_mechanism='none', can be a readout. Return its spikes."
+        )
+    if isinstance(neuron.leak, np.ndarray) or np.any(neuron.current_leak) or neuron.recurrent is not None:
+        raise FrontendError(
+            f"{where}: its membrane is the output; only one with one leak and without currents of its own "
+            "can be a readout. Return its spikes."
         )
     return neuron.leak
 
@@ -164,25 +170,6 @@ def _format_of_shape(shape: Shape) -> InputFormat:
 # ---- converters: module -> operation ----------------------------------------------------------
 
 
-def _linear(module: nn.Linear) -> Linear:
-    return Linear(weight=_array(module.weight), bias=_bias(module.bias, module.out_features))
-
-
-def _convolution(module: nn.Conv2d) -> Convolution:
-    if module.padding_mode != "zeros" or isinstance(module.padding, str):
-        raise FrontendError(
-            f"padding {module.padding!r}, mode {module.padding_mode!r}; only a number of zeros is supported."
-        )
-    synapse = Conv2d(
-        weight=_array(module.weight),
-        stride=_pair(module.stride),
-        padding=_pair(module.padding),
-        dilation=_pair(module.dilation),
-        groups=module.groups,
-    )
-    return Convolution(synapse=synapse, bias=_bias(module.bias, module.out_channels))
-
-
 def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = None) -> BatchNorm:
     if module.running_mean is None or module.running_var is None:
         raise FrontendError(
@@ -191,10 +178,10 @@ def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = N
     count = module.num_features
     gain = module.weight if gain is None else gain
     return BatchNorm(
-        gain=np.ones(count) if gain is None else _array(gain),
-        offset=_bias(module.bias, count),
-        mean=_array(module.running_mean),
-        variance=_array(module.running_var),
+        gain=np.ones(count) if gain is None else array(gain),
+        offset=bias(module.bias, count),
+        mean=array(module.running_mean),
+        variance=array(module.running_var),
         epsilon=module.eps,
     )
 
@@ -202,7 +189,19 @@ def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = N
 def _lif(module: LIF) -> Spike:
     norm = None if module.mpbn is None else _batch_norm(module.mpbn.bn, module.mpbn.gain)
     subtrahend = None if module.subtrahend is None else np.array([module.subtrahend])
-    return Spike(leak=module.leak, threshold=module.threshold, norm=norm, subtrahend=subtrahend)
+    return Spike(
+        leak=module.leak,
+        threshold=module.threshold,
+        norm=norm,
+        subtrahend=subtrahend,
+        current_leak=module.current_leak,
+    )
+
+
+def _recurrent_lif(module: RecurrentLIF) -> Spike:
+    synapse = module.recurrent
+    recurrent = linear(synapse) if isinstance(synapse, nn.Linear) else convolution(synapse)
+    return replace(_lif(module), recurrent=recurrent)
 
 
 def _flatten(module: nn.Flatten) -> Flatten:
@@ -215,9 +214,9 @@ def _flatten(module: nn.Flatten) -> Flatten:
 
 def _average_pool(module: nn.AvgPool2d) -> AveragePool:
     return AveragePool(
-        kernel=_pair(module.kernel_size),
-        stride=_pair(module.stride),
-        padding=_pair(module.padding),
+        kernel=pair(module.kernel_size),
+        stride=pair(module.stride),
+        padding=pair(module.padding),
         round_up=module.ceil_mode,
         count_padding=module.count_include_pad,
         divisor=module.divisor_override,
@@ -235,10 +234,10 @@ def _max_pool(module: nn.MaxPool2d) -> MaxPool:
     if module.ceil_mode:
         raise FrontendError("ceil_mode=True is not supported: its windows extend beyond the image.")
     return MaxPool(
-        kernel=_pair(module.kernel_size),
-        stride=_pair(module.stride),
-        padding=_pair(module.padding),
-        dilation=_pair(module.dilation),
+        kernel=pair(module.kernel_size),
+        stride=pair(module.stride),
+        padding=pair(module.padding),
+        dilation=pair(module.dilation),
     )
 
 
@@ -247,8 +246,8 @@ def _nothing(module: nn.Module) -> None:
 
 
 CONVERTERS: dict[type[nn.Module], Converter] = {
-    nn.Linear: _linear,
-    nn.Conv2d: _convolution,
+    nn.Linear: linear,
+    nn.Conv2d: convolution,
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
     nn.Flatten: _flatten,
@@ -259,6 +258,7 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     nn.Dropout: _nothing,
     nn.Dropout2d: _nothing,
     LIF: _lif,
+    RecurrentLIF: _recurrent_lif,
 }
 
 # Functions that forward may call, each with the module that computes the same from the same arguments.
@@ -269,20 +269,6 @@ FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
     functional.max_pool2d: nn.MaxPool2d,
 }
 ADDITIONS = (operator.add, operator.iadd, torch.add)
-
-
-def _array(tensor: Tensor) -> Array:
-    values: Array = tensor.detach().cpu().numpy().astype(np.float64)
-    return values
-
-
-def _bias(tensor: Tensor | None, count: int) -> Array:
-    return np.zeros(count) if tensor is None else _array(tensor)
-
-
-def _pair(values: Any) -> Pair:
-    first, second = values if isinstance(values, tuple) else (values, values)
-    return int(first), int(second)
 
 
 # ---- tracing ----------------------------------------------------------------------------------
@@ -330,10 +316,26 @@ def _steps(
             if operation is None:
                 names[node] = sources[0]
                 continue
-            names[node] = name = _unique(label, shapes)
-            shapes[name] = _shape(where, operation, [shapes[source] for source in sources])
-            steps.append(Step(name=name, operation=operation, sources=sources, shape=shapes[name]))
+            *before, last = operation if isinstance(operation, tuple) else (operation,)
+            for number, part in enumerate(before, 1):
+                sources = (_append(f"{label}.{number}", where, part, sources, shapes, steps),)
+            names[node] = _append(label, where, last, sources, shapes, steps)
     return tuple(steps)
+
+
+def _append(
+    label: str,
+    where: str,
+    operation: Operation,
+    sources: tuple[str, ...],
+    shapes: dict[str, Shape],
+    steps: list[Step],
+) -> str:
+    """Add a step; return its name."""
+    name = _unique(label, shapes)
+    shapes[name] = _shape(where, operation, [shapes[source] for source in sources])
+    steps.append(Step(name=name, operation=operation, sources=sources, shape=shapes[name]))
+    return name
 
 
 def _graph(body: nn.Module, known: Mapping[type[nn.Module], Converter]) -> fx.Graph:
@@ -350,17 +352,11 @@ def _graph(body: nn.Module, known: Mapping[type[nn.Module], Converter]) -> fx.Gr
 
 def _operation(
     node: fx.Node, modules: Mapping[str, nn.Module], known: Mapping[type[nn.Module], Converter]
-) -> tuple[str, Operation | None]:
+) -> tuple[str, Operation | tuple[Operation, ...] | None]:
     if node.op == "call_module":
         path = str(node.target)
         module = modules.get(path, modules[""])
-        where, converter = layer_name(path, type(module).__name__), _converter(module, known)
-        if converter is None:
-            raise FrontendError(_unsupported(where, "this class of layer", known))
-        try:
-            return path, converter(module)
-        except FrontendError as error:
-            raise FrontendError(f"{where}: {error}") from error
+        return path, _converted(path, module, known)
     if node.op == "get_attr":
         raise FrontendError(_unsupported(str(node.target), "a parameter that forward uses directly", known))
     name = _name_of_call(node)
@@ -374,6 +370,19 @@ def _operation(
             raise FrontendError(f"{where}: {error}") from error
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
     raise FrontendError(_unsupported(where, f"operation {target!r}", known))
+
+
+def _converted(
+    path: str, module: nn.Module, known: Mapping[type[nn.Module], Converter]
+) -> Operation | tuple[Operation, ...] | None:
+    """Return the operation of a layer; errors name the layer."""
+    where, converter = layer_name(path, type(module).__name__), _converter(module, known)
+    if converter is None:
+        raise FrontendError(_unsupported(where, "this class of layer", known))
+    try:
+        return converter(module)
+    except FrontendError as error:
+        raise FrontendError(f"{where}: {error}") from error
 
 
 def _name_of_call(node: fx.Node) -> str:
@@ -412,7 +421,7 @@ def _values(node: fx.Node) -> list[fx.Node]:
     return [argument for argument in node.args if isinstance(argument, fx.Node)]
 
 
-def _inputs(where: str, node: fx.Node, operation: Operation | None) -> list[fx.Node]:
+def _inputs(where: str, node: fx.Node, operation: Operation | tuple[Operation, ...] | None) -> list[fx.Node]:
     values, wanted = _values(node), 2 if isinstance(operation, Add) else 1
     if len(values) != wanted or len(set(values)) != len(node.all_input_nodes):
         raise FrontendError(f"{where}: takes {len(values)} values; only {wanted} is supported.")
@@ -459,9 +468,14 @@ def _shape(where: str, operation: Operation, sources: list[Shape]) -> Shape:
         case Add():
             _expect(where, sources[1], sources[1] == source, f"{source}, the shape of its other input")
             return source
-        case Spike(norm=norm):
+        case Spike(norm=norm, recurrent=recurrent):
             size = 0 if norm is None else len(norm.gain)
             _expect(where, source, size in (0, source[0], np.prod(source)), f"{size} channels or neurons")
+            if (
+                recurrent is not None
+                and (again := _shape(f"{where}, recurrent", recurrent, sources)) != source
+            ):
+                raise FrontendError(f"{where}: its recurrent synapse gives shape {again}, not {source}.")
             return source
         case _:
             assert_never(operation)

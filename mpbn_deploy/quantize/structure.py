@@ -15,6 +15,7 @@ import numpy as np
 
 from ..base import Array, NetworkError, OptionError, QuantizeError
 from ..ir import (
+    DECAY_ONE,
     Connection,
     Conv2d,
     Dense,
@@ -64,15 +65,18 @@ def _check_trainable(network: IntNetwork) -> None:
             "network."
         )
     for population in network.layers:
-        if membrane(population.neuron, 1).decay_current.kept:
+        neuron = population.neuron
+        if np.ndim(neuron.decay_current) or np.ndim(neuron.decay_voltage):
             raise QuantizeError(
-                f"{population.name}: a current that leaks slowly; quantization-aware training needs a "
-                "current leak of zero."
+                f"{population.name}: decays that differ between neurons; quantization-aware training needs "
+                "one for each layer."
             )
     output = network.output.neuron
-    if fires(output) or membrane(output, 1).decay_voltage.kept != 1:
+    rule = membrane(output, 1)
+    if fires(output) or (rule.decay_current.kept, rule.decay_voltage.kept) != (0, 1):
         raise QuantizeError(
-            f"{network.output.name}: quantization-aware training needs a readout without leak as the output."
+            f"{network.output.name}: quantization-aware training needs a readout that sums, without leak and "
+            "without a current of its own, as the output."
         )
 
 
@@ -84,6 +88,7 @@ def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
         "shape": population.shape,
         "bias": neuron.bias.shape,
         "bias_exponent": neuron.bias_exponent,
+        "decay_current": neuron.decay_current,
         "decay_voltage": neuron.decay_voltage,
         "threshold": None if threshold is None else threshold.shape,
         "subtrahend": None if subtrahend is None else subtrahend.shape,
@@ -129,6 +134,7 @@ def _read_neurons(stored: Mapping[str, Any]) -> IntPopulation:
     arguments: dict[str, Any] = {
         "bias": _zeros(stored["bias"]),
         "bias_exponent": int(stored["bias_exponent"]),
+        "decay_current": int(stored.get("decay_current", DECAY_ONE)),  # older files do not have it
         "decay_voltage": int(stored["decay_voltage"]),
     }
     return Population(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -193,20 +194,33 @@ class QuantizedNeurons(TimedLayer):
             return current + bias
         width = _spread(self.width, current.dim() - 1)
         threshold = self.integer_threshold() * STATE_UNIT
+        charge = self._charge(current)
         spikes: Tensor = _Scan.apply(  # type: ignore[no-untyped-call]
-            current, bias, threshold, self._rule(), width
+            charge, bias, threshold, self._rule(), width
         )
         return spikes
+
+    def _charge(self, arriving: Tensor) -> Tensor:
+        """Return the currents, which may outlast a time step, of what arrives in each step."""
+        if self.neuron.decay_current == DECAY_ONE:
+            return arriving
+        charge: Tensor = _Charge.apply(  # type: ignore[no-untyped-call]
+            arriving, self.neuron.decay_current, self.timesteps
+        )
+        return charge
 
     def _rule(self) -> ScanRule:
         integer = self.integer_subtrahend()
         subtrahend = None if integer is None else integer * STATE_UNIT
-        return ScanRule(timesteps=self.timesteps, decay=self.neuron.decay_voltage, subtrahend=subtrahend)
+        decay = self.neuron.decay_voltage
+        assert isinstance(decay, int), "a structure has one decay for each layer"
+        return ScanRule(timesteps=self.timesteps, decay=decay, subtrahend=subtrahend)
 
     def deviation(self, current: Tensor) -> Tensor:
         """Return the standard deviation of each channel's voltages before the reset."""
         bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
-        _, voltages = scan_integers(current, bias, self.integer_threshold() * STATE_UNIT, self._rule())
+        charge, threshold = self._charge(current), self.integer_threshold() * STATE_UNIT
+        _, voltages = scan_integers(charge, bias, threshold, self._rule())
         deviation = voltages.transpose(0, 1).flatten(1).double().std(dim=1)
         return torch.where(deviation > 0, deviation, self.scale.double() * STATE_UNIT)
 
@@ -239,6 +253,32 @@ def scan_integers(current: Tensor, bias: Tensor, threshold: Tensor, rule: ScanRu
         subtrahend = voltage if rule.subtrahend is None else rule.subtrahend
         reset = torch.addcmul(voltage, subtrahend, spike, value=-1)
     return spikes, voltages
+
+
+class _Charge(torch.autograd.Function):
+    """A current that outlasts a time step, in integers.
+
+    forward     charge    = trunc(keep * charge) + arriving
+    backward    by_charge = dL/dcharge + keep * by_next
+    """
+
+    @staticmethod
+    def forward(ctx: Any, arriving: Tensor, decay: int, timesteps: int) -> Tensor:
+        ctx.decay, ctx.timesteps = decay, timesteps
+        keep = truncated_decay(decay)
+        assert keep is not None, "such a current has no charge"
+        charges = arriving.clone(memory_format=torch.contiguous_format)
+        for before, charge in pairwise(charges.chunk(timesteps)):
+            charge += keep(before.clone())
+        return charges
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        by_charge = gradients[0].clone(memory_format=torch.contiguous_format)
+        for by_next, by_now in pairwise(reversed(by_charge.chunk(ctx.timesteps))):
+            by_now.add_(by_next, alpha=1 - ctx.decay / DECAY_ONE)
+        return by_charge, None, None
 
 
 class _Scan(torch.autograd.Function):

@@ -293,6 +293,9 @@ MODULES = {  # how the module is made, its input shape, and the axes of its inpu
 }
 
 
+NEURONS = ("Leaky", "Synaptic", "RLeaky", "RSynaptic", "LIFNode", "IFNode", "LIFBoxCell", "IAFCell")
+
+
 def reset(module):
     from snntorch import utils
     from spikingjelly.activation_based.functional import reset_net
@@ -311,7 +314,7 @@ def their_spikes(module, steps, axes):
             )
         )
         for path, part in module.named_modules()
-        if type(part).__name__ in ("Leaky", "LIFNode", "IFNode", "LIFBoxCell", "IAFCell")
+        if type(part).__name__ in NEURONS
     ]
     reset(module)
     with torch.no_grad():
@@ -392,6 +395,54 @@ def test_one_beta_for_each_neuron_if_they_are_equal():
 
     body = nn.Sequential(nn.Linear(4, 3), snn.Leaky(beta=torch.full((3,), 0.5), init_hidden=True))
     assert trace(body, (4,), 3).steps[-1].operation.leak == 0.5
+
+
+@pytest.mark.parametrize("mechanism", ["subtract", "zero"])
+@pytest.mark.parametrize("kind", ["Leaky", "Synaptic"])
+def test_betas_and_alphas_per_neuron(kind, mechanism):
+    import snntorch as snn
+
+    options = {"init_hidden": True, "reset_mechanism": mechanism, "reset_delay": mechanism == "subtract"}
+    options |= {"alpha": torch.arange(10) / 16} if kind == "Synaptic" else {}
+    hidden = getattr(snn, kind)(beta=(1 + torch.arange(10)) / 16, **options)
+    module = on_a_grid(nn.Sequential(nn.Linear(FEATURES, 10), hidden, nn.Linear(10, 3)))
+    network = fold(trace(module, (FEATURES,), T))
+    np.testing.assert_array_equal(network.layers[-2].neuron.leak, (1 + np.arange(10)) / 16)
+    values = np.random.default_rng(1).integers(0, 3, (SAMPLES, T, FEATURES))
+    theirs = their_spikes(module, torch.from_numpy(values.swapaxes(0, 1)).float(), "step")["1"]
+    assert 0.01 < theirs.mean() < 0.99
+    np.testing.assert_array_equal(theirs, simulate(network, values).spikes["1"])
+
+
+@pytest.mark.parametrize("kind", ["Synaptic", "RLeaky", "RSynaptic"])
+def test_explicit_states_of_other_neurons_in_a_loop(kind):
+    """Synaptic returns its current too, and recurrent neurons take their own spikes."""
+    import snntorch as snn
+
+    options = {"beta": 0.5, **({} if kind == "RLeaky" else {"alpha": 0.25})}
+    options |= {} if kind == "Synaptic" else {"linear_features": 10}
+
+    class Loop(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(FEATURES, 10), nn.Linear(10, 3)
+            self.lif1 = getattr(snn, kind)(**options)
+
+        def forward(self, x):
+            given = getattr(self.lif1, f"init_{kind.lower()}")()
+            sent = []
+            for step in x:
+                given = self.lif1(self.fc1(step), *given)
+                sent.append(self.fc2(given[0]))
+                given = given[1:] if kind == "Synaptic" else given
+            return torch.stack(sent)
+
+    module = on_a_grid(Loop())
+    network = fold(trace(module, (FEATURES,), T))
+    values = np.random.default_rng(1).integers(0, 3, (SAMPLES, T, FEATURES))
+    theirs = their_spikes(module, torch.from_numpy(values.swapaxes(0, 1)).float(), "TB")["lif1"]
+    assert 0.01 < theirs.mean() < 0.99
+    np.testing.assert_array_equal(theirs, simulate(network, values).spikes["lif1"])
 
 
 # ---- what is rejected ---------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from ...ir import (
     Affine,
     Algebra,
     Connection,
-    Dense,
     FloatFiringNeuron,
     FloatLif,
     FloatNeuron,
@@ -38,11 +37,13 @@ from ...ir import (
     Shape,
     Value,
     compact,
+    constant_source,
     fires,
+    has_current,
     soft_reset,
 )
 from ..options import NirCurrent, NirReset
-from .constants import always_fires, without_constants
+from .constants import without_constants
 from .conventions import AFTER, CUBA, Assumption, Conventions, conventions
 from .file import NirFile, Node, read_file
 from .kernels import as_written
@@ -318,7 +319,7 @@ class _Building:
         arriving = self._arriving(node)
         neuron = spiking_neuron(node, shape, self.reading.timing)
         constant, threshold = arriving.constant, compact(neuron.threshold)
-        name, builds_up = self.reading.named(node.name), neuron.current_leak > 0
+        name, builds_up = self.reading.named(node.name), has_current(neuron)
         bias = neuron.bias if constant is None or builds_up else neuron.bias + constant
         neuron = replace(neuron, threshold=threshold, bias=compact(bias))
         self._add(node.name, self._with_reset(node, self._with_metadata(name, neuron, shape)))
@@ -350,12 +351,14 @@ class _Building:
             node.fail("v_reset", "is not zero, so spikes reset to it and do not subtract; drop --nir-reset")
         if reset != AFTER:
             return soft_reset(neuron, neuron.threshold)
-        if neuron.leak == 0 or neuron.threshold.min() < 0:
+        if not np.all(neuron.leak) or neuron.threshold.min() < 0:
             node.reject(
                 "cannot subtract after the leak with a leak of zero or a threshold below zero; give "
                 "--nir-reset zero or subtract-before-leak"
             )
-        return soft_reset(neuron, neuron.threshold / neuron.leak)
+        subtrahend = neuron.threshold / neuron.leak
+        threshold = np.broadcast_to(neuron.threshold, subtrahend.shape)
+        return soft_reset(replace(neuron, threshold=threshold), subtrahend)
 
     def _arriving(self, node: Node) -> Value:
         """Return the sum of the values that enter a node of neurons, in the shape of the neurons."""
@@ -372,12 +375,13 @@ class _Building:
         name = f"{target}_constant"
         while name in self.populations or name in self.algebra.shapes:
             name += "_"
-        self.populations[name] = Population(name=name, shape=(1,), neuron=always_fires((1,)))
-        first = self.reading.named(self.reading.file.input.name)
-        nothing = Dense(weight=np.zeros((1, prod(self.populations[first].shape))))
-        self.connections.append(Connection(source=first, target=name, synapse=nothing))
-        weights = Dense(weight=constant.reshape(-1, 1))
-        self.connections.append(Connection(source=name, target=target, synapse=weights))
+        driver = Population(
+            name=self.reading.named(self.reading.file.input.name),
+            shape=picture(self.shapes[self.reading.file.input.name]),
+            neuron=self.reading.source,
+        )
+        self.populations[name], connections = constant_source(name, target, constant, driver)
+        self.connections += connections
 
     def _connect(self, node: Node, arriving: Value, target: str) -> None:
         if node.kind in CUBA and self.reading.conventions.current == "previous":
@@ -422,7 +426,7 @@ class _Building:
             with _named(node):
                 scale = Affine(source=shape, shape=shape, factor=factor)
                 arriving = self.algebra.through(scale, arriving)
-        constant, builds_up = arriving.constant, readout.current_leak > 0
+        constant, builds_up = arriving.constant, has_current(readout)
         bias = readout.bias if constant is None or builds_up else readout.bias + constant
         _, per_neuron = self.reading.metadata.per_neuron.get(name, (False, False))
         bias = spread(bias, shape, True) if per_neuron else compact(bias)
