@@ -8,8 +8,8 @@
 | SpikingJelly `IFNode`,       | hard reset to 0, or soft reset; `decay_input` scales the threshold; |
 | `LIFNode`, `ParametricLIF..` | `>=` becomes `>` with the next smaller float64                      |
 | `LinearRecurrentContainer`   | around one of these neurons                                         |
-| norse `LIFBoxCell`,          | v_leak and v_reset of 0, or a soft reset; the rate of the input     |
-| `IAFCell`                    | scales the threshold                                                |
+| norse `LIFCell`,             | v_leak and v_reset of 0, or a soft reset; the rate of the input     |
+| `LIFBoxCell`, `IAFCell`      | scales the threshold                                                |
 
 Neurons without an exact equivalent raise FrontendError with the reason: inhibition, quantized states, a
 subtraction in snnTorch with reset_delay=False, a `Synaptic` that resets to zero one step late, because that
@@ -51,7 +51,7 @@ def foreign_converters() -> dict[type[nn.Module], Converter]:
     if (layer := sys.modules.get("spikingjelly.activation_based.layer")) is not None:
         found[layer.LinearRecurrentContainer] = linear_container
     if (norse := sys.modules.get("norse.torch")) is not None:
-        found |= {norse.LIFBoxCell: lif_box_cell, norse.IAFCell: iaf_cell}
+        found |= {norse.LIFCell: lif_cell, norse.LIFBoxCell: lif_box_cell, norse.IAFCell: iaf_cell}
     return found
 
 
@@ -265,11 +265,22 @@ def _node(module: Any, leak: float, threshold: float) -> Spike:
 
 def lif_box_cell(module: Any) -> Spike:
     """v <- v + rate (v_leak - v + x), rate = dt / tau_mem; spike = v > v_th; v <- v_reset, or v - v_th"""
-    parameters = module.p
-    rate = _one(parameters.tau_mem_inv, "tau_mem_inv") * float(module.dt)
-    _expect(0 < rate <= 1, f"dt / tau_mem is {rate:g}; above 0 and at most 1 is supported")
-    method = getattr(parameters.reset_method, "__name__", "")
-    return _cell(parameters, 1 - rate, rate, soft=method == "reset_subtract")
+    rate = _rate(module, "tau_mem")
+    method = getattr(module.p.reset_method, "__name__", "")
+    return _cell(module.p, 1 - rate, rate, soft=method == "reset_subtract")
+
+
+def lif_cell(module: Any) -> Spike:
+    """i <- (1 - dt / tau_syn) i + x; v <- v + rate (v_leak - v + i); otherwise as `lif_box_cell`"""
+    rate = _rate(module, "tau_mem")
+    return replace(_cell(module.p, 1 - rate, rate, soft=False), current_leak=1 - _rate(module, "tau_syn"))
+
+
+def _rate(module: Any, name: str) -> float:
+    """Return dt / tau, of a time constant that is stored as 1 / tau."""
+    rate = _one(getattr(module.p, f"{name}_inv"), f"{name}_inv") * float(module.dt)
+    _expect(0 < rate <= 1, f"dt / {name} is {rate:g}; above 0 and at most 1 is supported")
+    return rate
 
 
 def iaf_cell(module: Any) -> Spike:

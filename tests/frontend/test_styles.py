@@ -252,6 +252,18 @@ def sequential_state():
     )
 
 
+def sequential_currents():
+    import norse.torch as norse
+
+    numbers = {
+        "tau_mem_inv": torch.tensor(250.0),
+        "tau_syn_inv": torch.tensor(500.0),
+        "v_th": torch.tensor(0.5),
+    }
+    cells = [norse.LIFCell(norse.LIFParameters(**numbers)) for _ in range(2)]
+    return norse.SequentialState(nn.Linear(FEATURES, 10), cells[0], nn.Linear(10, 4), cells[1])
+
+
 class NorseLoop(nn.Module):
     def __init__(self):
         import norse.torch as norse
@@ -289,11 +301,22 @@ MODULES = {  # how the module is made, its input shape, and the axes of its inpu
     "spikingjelly, m": (AllSteps, PICTURE, "B"),
     "spikingjelly, containers": (Containers, PICTURE, "TB"),
     "norse, sequential": (sequential_state, (FEATURES,), "step"),
+    "norse, currents": (sequential_currents, (FEATURES,), "step"),
     "norse, loop": (NorseLoop, (FEATURES,), "TB"),
 }
 
 
-NEURONS = ("Leaky", "Synaptic", "RLeaky", "RSynaptic", "LIFNode", "IFNode", "LIFBoxCell", "IAFCell")
+NEURONS = [
+    "Leaky",
+    "Synaptic",
+    "RLeaky",
+    "RSynaptic",
+    "LIFNode",
+    "IFNode",
+    "LIFCell",
+    "LIFBoxCell",
+    "IAFCell",
+]
 
 
 def reset(module):
