@@ -35,6 +35,14 @@ from ..ir import BatchNorm, Convolution, Linear, Operation, Spike
 from .synapses import convolution, linear
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...]]
+LAYERS = (  # where libraries define them
+    "torch.nn.",
+    "snntorch._neurons.",
+    "spikingjelly.activation_based.neuron",
+    "spikingjelly.activation_based.layer",
+    "norse.torch.module.",
+)
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 NEAREST = {"snntorch": "Leaky", "spikingjelly": "LIFNode", "norse": "LIFBoxCell"}  # by library
 
 
@@ -74,7 +82,7 @@ def check_supported(
     if is_known(module):
         return
     library = _library(module)
-    if library in NEAREST and not isinstance(module, nn.Sequential):
+    if library in NEAREST and is_layer(module):
         name = type(module).__name__
         theirs = [kind.__name__ for kind in known if kind.__module__.startswith(f"{library}.")]
         nearest = next(iter(get_close_matches(name, theirs, n=1, cutoff=0.4)), NEAREST[library])
@@ -85,6 +93,11 @@ def check_supported(
         )
     for child, part in module.named_children():
         check_supported(part, is_known, known, f"{path}.{child}" if path else child)
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Whether a module is one layer of a library, and not a network or a container made of layers."""
+    return type(module).__module__.startswith(LAYERS) and not isinstance(module, CONTAINERS)
 
 
 def _library(module: nn.Module) -> str:

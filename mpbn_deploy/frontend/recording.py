@@ -31,10 +31,9 @@ from torch.overrides import TorchFunctionMode
 
 from ..base import FrontendError, layer_name
 from ..ir import Shape
+from .foreign import is_layer
 
-BATCH = 5  # samples while recording, told apart from time steps by the values
-LIBRARIES = ("torch", "snntorch", "spikingjelly", "norse")
-CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+BATCH = 3  # samples while recording, told apart from time steps by the values
 
 WHOLE = "the input itself"
 
@@ -127,7 +126,7 @@ def record_step(
     failures: dict[str, Exception] = {}
     furthest: list[tuple[int, FrontendError]] = []
     for style in ("step or loop", "time first", "batch first"):
-        recorder = _Recorder(copy.deepcopy(module), shape, timesteps, style, is_known, neurons)
+        recorder = _Recorder(copy_to_run(module), shape, timesteps, style, is_known, neurons)
         try:
             with torch.no_grad():
                 return recorder.run(dtype)
@@ -226,8 +225,7 @@ class _Recorder(TorchFunctionMode):
 
     def _is_leaf(self, part: nn.Module) -> bool:
         """Whether a module is one operation: it has a converter, or a library made it."""
-        library = type(part).__module__.partition(".")[0] in LIBRARIES and not isinstance(part, CONTAINERS)
-        return self.is_known(part) or library
+        return self.is_known(part) or is_layer(part)
 
     def _entering(self, path: str, part: nn.Module, leaf: bool) -> Callable[..., None]:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -511,6 +509,11 @@ def _not_followed(name: str, values: list[Value]) -> str:
         "additions of two values of one time step, flattening, pooling, and sums, means or stacks over all "
         "time steps."
     )
+
+
+def copy_to_run(module: nn.Module) -> nn.Module:
+    """Return a copy with states of its own; parameters, which no run changes, are shared."""
+    return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
 
 
 def tensors(values: Any) -> Iterator[Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,10 @@ from ..ir import (
     Spike,
     TrainedNetwork,
 )
-from .recording import tensors
+from .recording import copy_to_run, tensors
 
-SAMPLES = 12
+SAMPLES = 12  # at most, and two at least
+MOST_VALUES = 2**16  # of all samples in one step
 
 
 def ready_copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -73,7 +75,7 @@ class Player:
 
         Plays a copy, because modules may keep states of their own.
         """
-        module = copy.deepcopy(self.module)
+        module = copy_to_run(self.module)
         sent: dict[str, list[Tensor]] = {}
         with torch.no_grad(), sending(module, self.dtype, self.neurons), self._listening(module, sent):
             outputs = list(self._outputs(module, steps.to(self.dtype)))
@@ -203,9 +205,10 @@ def _final(outputs: list[Tensor], form: str, trained: TrainedNetwork) -> Tensor:
 def _inputs(trained: TrainedNetwork) -> Array:
     """Return normalized inputs [T, samples, *shape] within the range, in more and more of it."""
     given, random = trained.input, np.random.default_rng(0)
-    shape = (trained.timesteps, SAMPLES, *given.shape)
+    samples = max(2, min(SAMPLES, MOST_VALUES // prod(given.shape)))
+    shape = (trained.timesteps, samples, *given.shape)
     width = given.maximum - given.minimum
-    highest = np.maximum(1, width * 2.0 ** -(np.arange(SAMPLES) % 9)).reshape(-1, *[1] * len(given.shape))
+    highest = np.maximum(1, width * 2.0 ** -(np.arange(samples) % 9)).reshape(-1, *[1] * len(given.shape))
     values = given.minimum + np.floor(random.random(shape) * (np.minimum(highest, width) + 1))
     mean, deviation = (
         each.reshape(-1, *[1] * (len(given.shape) - 1)) for each in (given.mean, given.deviation)

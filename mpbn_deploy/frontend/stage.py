@@ -105,7 +105,8 @@ def _followed(
         return _converter(part, known) is not None
 
     def attempt(dtype: torch.dtype) -> tuple[Player, TrainedNetwork]:
-        with sending(module := ready_copy(body, dtype), dtype, neurons):
+        module = ready_copy(body, dtype)
+        with sending(module, dtype, neurons):
             recorded = record_step(module, given.shape, timesteps, dtype, is_known, neurons)
         trained = TrainedNetwork(
             input=given,
@@ -114,7 +115,7 @@ def _followed(
             readout_leak=None if recorded.readout is None else _readout_leak(body, recorded.readout, known),
         )
         player = Player(
-            module=ready_copy(body, dtype),
+            module=module,
             style=recorded.style,
             output=recorded.output,
             neurons=neurons,

@@ -581,7 +581,7 @@ REJECTED = {
     "arguments": (
         Takes,
         T,
-        r"forward fails for inputs of every kind that was tried, with B = 5 and T = 6:\n  - \[B, 12\]",
+        r"forward fails for inputs of every kind that was tried, with B = 3 and T = 6:\n  - \[B, 12\]",
     ),
 }
 
