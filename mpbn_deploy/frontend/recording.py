@@ -379,10 +379,10 @@ class _Recorder(TorchFunctionMode):
     def _stacked(self, args: list[Any], kwargs: Any, values: list[Value]) -> Value | None:
         """Return values of consecutive steps, stacked along a new first axis."""
         axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
-        if axis != 0 or any(value.call is not values[0].call or value.form != "B" for value in values):
+        if axis != 0 or any(value.steps != (step,) or value.form != "B" for step, value in enumerate(values)):
             return None
-        if any(value.steps != (step,) for step, value in enumerate(values)):
-            return None
+        if any(value.call is not values[0].call for value in values):
+            return Value(None, problem="values that some time steps compute in another way")
         return Value(values[0].call, tuple(range(len(values))), "stack")
 
     def _reduced(self, name: str, args: list[Any], kwargs: Any, value: Value) -> Value | None:
@@ -459,26 +459,12 @@ class _Recorder(TorchFunctionMode):
         if isinstance(last.target, Membrane):
             readout, last = last.target.path, last.sources[0]
         needed = _reachable(last)
-        self._check_neurons(needed)
-        style = self._style(found, readout is not None)
-        return Recording(_graph_of(needed, last), style, readout, (index, found.form))
-
-    def _check_neurons(self, needed: Sequence[Call]) -> None:
         for call in needed:
             if isinstance(call.target, Membrane):
-                raise FrontendError(
-                    f"{layer_name(call.target.path)}: its membrane is sent on; only spikes can be sent."
-                )
-        paths = Counter(
-            call.target for call in needed if isinstance(call.target, str) and call.target in self.fired
-        )
-        for path, count in paths.items():
-            if count > 1:
-                part = self.module.get_submodule(path)
-                raise FrontendError(
-                    f"{layer_name(path, type(part).__name__)}: gets {count} different inputs, in one time "
-                    "step or from step to step; give each place in the network a neuron of its own."
-                )
+                where = layer_name(call.target.path)
+                raise FrontendError(f"{where}: its membrane is sent on; only spikes can be sent.")
+        style = self._style(found, readout is not None)
+        return Recording(_graph_of(needed, last), style, readout, (index, found.form))
 
     def _style(self, found: Value, membrane: bool) -> str:
         name, steps = type(self.module).__name__, self.timesteps

@@ -12,6 +12,7 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.nn import SpikingNetwork
+from mpbn_deploy.verify.folding import check_fold
 
 T, SAMPLES, FEATURES = 6, 30, 12
 PICTURE = (2, 8, 8)
@@ -538,6 +539,14 @@ class Scales(Tutorial):
         return torch.stack([self.lif1(self.fc1(step / 255))[0] for step in x])
 
 
+class Alternates(Tutorial):
+    def forward(self, x):
+        layers = [self.fc1, nn.Sequential(self.fc1, nn.Identity())]
+        given = [layers[step % 2](x[step]) for step in range(len(x))]
+        given = [each if step % 2 else each + each for step, each in enumerate(given)]
+        return torch.stack([self.lif1(each)[0] for each in given])
+
+
 class Shares(Tutorial):
     def forward(self, x):
         return torch.stack([self.lif1(self.lif1(self.fc1(step))[0])[0] for step in x])
@@ -576,7 +585,8 @@ REJECTED = {
     ),
     "branch": (Depends, T, "operation 'mul'"),
     "scales": (Scales, T, "depends on div: operation 'div'"),
-    "shares": (Shares, T, r"^lif1 \(Leaky\): gets 2 different inputs|lif1, which in its call"),
+    "shares": (Shares, T, "depends on lif1, which in its call 1 gets values of time step"),
+    "alternates": (Alternates, T, r"^lif1 \(Leaky\): gets 2 different inputs, in one time step or from step"),
     "empty": (Empty, T, "forward returns nothing that was computed from its input by layers"),
     "arguments": (
         Takes,
@@ -591,6 +601,54 @@ def test_what_cannot_be_followed_is_named(name):
     make, timesteps, message = REJECTED[name]
     with pytest.raises(FrontendError, match=message):
         trace(on_a_grid(make()), (FEATURES,), timesteps)
+
+
+def test_a_readout_has_one_leak():
+    import snntorch as snn
+
+    class Leaks(Regression):
+        def __init__(self):
+            super().__init__()
+            self.lif_out = snn.Leaky(beta=torch.tensor([0.25, 0.5]), reset_mechanism="none")
+
+    with pytest.raises(
+        FrontendError, match=r"^lif_out \(Leaky\): its membrane is the output; only one with one"
+    ):
+        trace(on_a_grid(Leaks()), (FEATURES,), T)
+
+
+def test_a_module_with_a_graph_of_gradients_inside_cannot_be_copied():
+    module = Tutorial()
+    module.kept = module.fc1.weight * 2
+    with pytest.raises(FrontendError, match=r"^Tutorial: cannot be copied \(Only Tensors created explicitly"):
+        trace(module, (FEATURES,), T)
+
+
+def test_networks_of_a_library_are_made_of_layers():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = single()
+
+        def forward(self, x):
+            return self.layers(x)
+
+    Network.__module__ = "spikingjelly.activation_based.model.own"
+    steps = trace(on_a_grid(Network()), PICTURE, T).steps
+    assert [step.name for step in steps] == [f"layers.{number}" for number in range(6)]
+
+
+def test_constant_inputs_are_compared_and_changing_ones_are_not():
+    network = SpikingNetwork(on_a_grid(Tutorial()), timesteps=T, input_format=input_format((FEATURES,)))
+    folded = fold(trace(network))
+    values = np.random.default_rng(0).integers(0, 3, (5, T, FEATURES))
+    assert check_fold(network, folded, values).spikes_compared == 0
+    check = check_fold(network, folded, values[:, 0])
+    assert (check.spikes_compared, check.spikes_mismatched) == (5 * T * 14, 0)
+    assert check.largest_output_difference is None
+    first = SpikingNetwork(on_a_grid(TimeFirst()), timesteps=T, input_format=input_format((FEATURES,)))
+    check = check_fold(first, fold(trace(first)), values)
+    assert (check.spikes_compared, check.spikes_mismatched) == (5 * T * 14, 0)
 
 
 class Brightness(nn.Module):
