@@ -36,11 +36,8 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     if report.fold is not None:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
-        counts = (
-            f"{changed} of {compared}"
-            if compared
-            else "not compared, because it has no neurons, or takes constant inputs only"
-        )
+        why_not = "not compared, because it has no neurons, or takes constant inputs only"
+        counts = f"{changed} of {compared}" if compared else why_not
         lines.append(f"spikes changed by folding, against the PyTorch model: {counts}")
     if report.floating is not None:
         lines.append(str(report.floating))

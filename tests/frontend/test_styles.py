@@ -586,7 +586,7 @@ REJECTED = {
     "branch": (Depends, T, "operation 'mul'"),
     "scales": (Scales, T, "depends on div: operation 'div'"),
     "shares": (Shares, T, "depends on lif1, which in its call 1 gets values of time step"),
-    "alternates": (Alternates, T, r"^lif1 \(Leaky\): gets 2 different inputs, in one time step or from step"),
+    "alternates": (Alternates, T, "depends on values that some time steps compute in another way"),
     "empty": (Empty, T, "forward returns nothing that was computed from its input by layers"),
     "arguments": (
         Takes,
