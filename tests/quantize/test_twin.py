@@ -313,9 +313,7 @@ def test_what_cannot_be_trained_is_named():
     formats = Formats.of(LOIHI2, 4)
     loop = int_loop(1)
     late = [replace(c, delay=2) if c.source == c.target else c for c in loop.connections]
-    with pytest.raises(
-        QuantizeError, match="first->first: a recurrent connection; quantization-aware"
-    ):
+    with pytest.raises(QuantizeError, match="first->first: a recurrent connection; quantization-aware"):
         describe_structure(replace(loop, connections=tuple(late)), formats)
     network, _, _ = twin_of(fold(trace(spiking_network(0))), 4)
     own = replace(network.layers[0].neuron, decay_current=np.array([1, 2, 3, 4]).reshape(4, 1, 1))
