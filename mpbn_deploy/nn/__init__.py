@@ -13,7 +13,7 @@ time as in the paper, and only LIF separates the time steps.
     neuron      LIF and MPBN                       network     SpikingNetwork and ModelCard
     scan        all time steps of LIF, with        norm        batch norm, also across processes
                 a handwritten backward             surrogate   surrogate gradients
-    recurrent   RecurrentLIF                       feedback    its synapse, forward and backward
+    recurrent   RecurrentLIF                       feedback    its loop, forward and backward
     kinds       the options of LIF by name         timed       base class of layers that separate time steps
     zoo/        network architectures
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .feedback import Feedback as Feedback, Loop as Loop
     from .kinds import (
         MPBN_GAINS as MPBN_GAINS,
         MPBN_KINDS as MPBN_KINDS,

@@ -39,7 +39,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..base import record
-from .feedback import Feedback
+from .feedback import Feedback, Loop
 from .norm import Moments, Norm, normalize, normalize_backward, normalize_with
 from .surrogate import Surrogate
 
@@ -120,7 +120,7 @@ class _Scan(torch.autograd.Function):
         moments: list[Moments | None] = []
         membrane_steps = _steps(membranes, lif.timesteps if keep else 1)
         reset: Tensor | None = None
-        loop = _Loop(weight, lif)
+        loop = Loop(weight, lif.feedback, lif.current_leak)
         for step, (arriving, spike) in enumerate(
             zip(_steps(x, lif.timesteps), _steps(spikes, lif.timesteps), strict=True)
         ):
@@ -153,7 +153,7 @@ class _Scan(torch.autograd.Function):
         ]
         grad_parameters = [torch.zeros_like(each) for each in (gain, offset) if each is not None]
         grad_next: Tensor | None = None
-        loop = _Loop(weight, lif)
+        loop = Loop(weight, lif.feedback, lif.current_leak)
         for step in reversed(range(lif.timesteps)):
             grad_spike, membrane, spike, grad_membrane = (values[step] for values in steps)
             grad_spike = loop.by_spike(grad_spike)
@@ -180,53 +180,6 @@ class _Scan(torch.autograd.Function):
             grad_next = loop.by_membrane(grad_membrane)
         grad_weight = loop.by_weight(steps[3], steps[2])
         return grad_x, *(grad_parameters or (None, None)), grad_weight, None
-
-
-class _Loop:
-    """The part of a recurrent layer that crosses time steps; without feedback it changes nothing."""
-
-    def __init__(self, weight: Tensor | None, lif: LIFParameters) -> None:
-        self.weight, self.leak, self.feedback = weight, lif.current_leak, lif.feedback
-        self.spike: Tensor | None = None  # of the step before
-        self.charge: Tensor | None = None  # the current of the step before
-        self.later: Tensor | None = None  # the gradient by the current of the step after
-
-    def current(self, arriving: Tensor) -> Tensor:
-        """Return current_leak * current + x + weight * spike, and remember it if it outlasts the step."""
-        if self.feedback is None or self.weight is None:
-            return arriving
-        if self.spike is not None:
-            arriving = arriving + self.feedback.drive(self.weight, self.spike)
-        if self.charge is not None:
-            arriving = torch.add(arriving, self.charge, alpha=self.leak)
-        self.charge = arriving if self.leak else None
-        return arriving
-
-    def by_spike(self, gradient: Tensor) -> Tensor:
-        """Return dL/dspike with what the spike causes in the step after."""
-        if self.feedback is None or self.weight is None or self.later is None:
-            return gradient
-        return gradient + self.feedback.by_spikes(self.weight, self.later)
-
-    def by_membrane(self, gradient: Tensor) -> Tensor:
-        """Return the gradient by a membrane, after changing it in place to that by the current."""
-        if self.feedback is None:
-            return gradient
-        kept = gradient
-        if self.leak and self.later is not None:
-            kept = gradient.clone()
-            gradient.add_(self.later, alpha=self.leak)
-        self.later = gradient
-        return kept
-
-    def by_weight(self, by_current: Tensor, spikes: Tensor) -> Tensor | None:
-        """Return dL/dweight, from all steps [timesteps, batch, ...]."""
-        if self.feedback is None or self.weight is None:
-            return None
-        if len(spikes) == 1:
-            return torch.zeros_like(self.weight)
-        later, sooner = by_current[1:].flatten(0, 1), spikes[:-1].flatten(0, 1)
-        return self.feedback.by_weight(self.weight, later, sooner)
 
 
 def _reset(membrane: Tensor, spike: Tensor, subtrahend: float | None) -> Tensor:

@@ -16,6 +16,7 @@ import numpy as np
 from ..base import Array, NetworkError, OptionError, QuantizeError
 from ..ir import (
     DECAY_ONE,
+    NO_BORDER,
     Connection,
     Conv2d,
     Dense,
@@ -59,11 +60,12 @@ def describe_structure(network: IntNetwork, formats: Formats) -> str:
 
 
 def _check_trainable(network: IntNetwork) -> None:
-    if feedback := network.feedback:
-        raise QuantizeError(
-            f"{feedback[0].label}: a recurrent connection; quantization-aware training needs a feed-forward "
-            "network."
-        )
+    for connection in network.feedback:
+        if not _is_plain_loop(network, connection):
+            raise QuantizeError(
+                f"{connection.label}: a recurrent connection; quantization-aware training takes only those "
+                "of a layer to itself with a delay of one step, one for each layer."
+            )
     for population in network.layers:
         neuron = population.neuron
         if np.ndim(neuron.decay_current) or np.ndim(neuron.decay_voltage):
@@ -78,6 +80,16 @@ def _check_trainable(network: IntNetwork) -> None:
             f"{network.output.name}: quantization-aware training needs a readout that sums, without leak and "
             "without a current of its own, as the output."
         )
+
+
+def _is_plain_loop(network: IntNetwork, connection: Connection) -> bool:
+    """Whether a connection is one that `nn.Loop` follows: of a layer to itself, and the only such."""
+    entering, synapse = network.entering(connection.target), connection.synapse
+    again = [c for c in entering if c.source == c.target]
+    plain = isinstance(synapse, Dense) or (
+        (synapse.stride, synapse.dilation, synapse.groups, synapse.silent) == ((1, 1), (1, 1), 1, NO_BORDER)
+    )
+    return plain and connection.delay == 1 and again == [connection] and len(entering) > 1
 
 
 def _describe_neurons(population: IntPopulation) -> dict[str, Any]:

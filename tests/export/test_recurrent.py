@@ -82,7 +82,11 @@ def test_calibration_and_few_bits(folder):
     assert all(c["spikes_mismatched"] == 0 for c in stored["comparisons"])
 
 
-def test_integers_of_loops_cannot_be_trained_yet(folder, capsys):
-    options = ["--init", str(folder / "model.pt"), "--quantize", "loihi2", "--data", "digits-rows"]
-    assert console_script(["train", *options, "--out", str(folder / "integers.pt")]) == 2
-    assert "lif1->lif1: a recurrent connection; quantization-aware training" in capsys.readouterr().err
+def test_the_integers_of_loops_can_be_trained_on(folder):
+    options = ["--init", str(folder / "model.pt"), "--quantize", "loihi2", "--weight-bits", "4"]
+    again, out = str(folder / "integers.pt"), str(folder / "trained")
+    assert console_script(["train", *options, "--data", "digits-rows", "--epochs", "1", "--out", again]) == 0
+    assert console_script(["export", again, "--target", "loihi2", "--out", out, "--samples", "2"]) == 0
+    comparisons = json.loads((folder / "trained" / "verify.json").read_text())["comparisons"]
+    assert "PyTorch, as trained" in [c["execution"] for c in comparisons]
+    assert all(c["spikes_mismatched"] == 0 for c in comparisons)
