@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from ..base import FrontendError, layer_name
 from ..ir import Shape
@@ -209,26 +210,16 @@ class _Recorder(TorchFunctionMode):
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
-        handles = []
+        handles: list[RemovableHandle] = []
         for path, part in self.module.named_modules():
-            leaf = self._is_leaf(part)
-            before, after = self._entering(path, part, leaf), self._leaving(path, part, leaf)
-            handles += [
-                part.register_forward_pre_hook(before, with_kwargs=True),
-                part.register_forward_hook(after, with_kwargs=True),
-            ]
-        try:
+            leaf = self.is_known(part) or is_layer(part)
+            handles.append(part.register_forward_pre_hook(self._entering(path, leaf)))
+            handles.append(part.register_forward_hook(self._leaving(path, part, leaf), with_kwargs=True))
+        with removed_after(handles):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
-    def _is_leaf(self, part: nn.Module) -> bool:
-        """Whether a module is one operation: it has a converter, or a library made it."""
-        return self.is_known(part) or is_layer(part)
-
-    def _entering(self, path: str, part: nn.Module, leaf: bool) -> Callable[..., None]:
-        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+    def _entering(self, path: str, leaf: bool) -> Callable[..., None]:
+        def enter(module: nn.Module, args: Any) -> None:
             self.where.append(path)
             self.depth += leaf
 
@@ -280,7 +271,7 @@ class _Recorder(TorchFunctionMode):
         if value.form == "TB" and count == 0:
             return Value(self._call(path, (value.call,)), None, "TB")
         if value.form != "B" or value.steps not in (None, (count,)):
-            found = "all time steps together" if value.form != "B" else f"time step {value.steps}"
+            found = "all time steps together" if value.form != "B" else f"time step {list(value.steps or ())}"
             return Value(
                 None, problem=f"{layer_name(path)}, which in its call {count} gets values of {found}"
             )
@@ -495,6 +486,16 @@ def _not_followed(name: str, values: list[Value]) -> str:
         "additions of two values of one time step, flattening, pooling, and sums, means or stacks over all "
         "time steps."
     )
+
+
+@contextmanager
+def removed_after(handles: Sequence[RemovableHandle]) -> Iterator[None]:
+    """Remove hooks at the end."""
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def copy_to_run(module: nn.Module) -> nn.Module:

@@ -7,7 +7,7 @@ mistaken would give another network; here it gives an error.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.hooks import RemovableHandle
 from typing_extensions import assert_never
 
 from ..base import Array, FrontendError, layer_name, record
@@ -34,7 +33,7 @@ from ..ir import (
     Spike,
     TrainedNetwork,
 )
-from .recording import copy_to_run, tensors
+from .recording import copy_to_run, removed_after, tensors
 
 SAMPLES = 12  # at most, and two at least
 MOST_VALUES = 2**16  # of all samples in one step
@@ -104,7 +103,7 @@ class Player:
             return listen
 
         parts = [(path, part) for path, part in module.named_modules() if isinstance(part, self.neurons)]
-        with _hooks([part.register_forward_hook(listener(path)) for path, part in parts]):
+        with removed_after([part.register_forward_hook(listener(path)) for path, part in parts]):
             yield
 
 
@@ -141,17 +140,8 @@ def sending(module: nn.Module, dtype: torch.dtype, neurons: tuple[type[nn.Module
         part for neuron in parts for part in neuron.modules() if isinstance(part, (nn.Linear, nn.Conv2d))
     ]
     handles = [part.register_forward_hook(convert) for part in parts]
-    with _hooks([*handles, *(part.register_forward_pre_hook(accept) for part in inside)]):
+    with removed_after([*handles, *(part.register_forward_pre_hook(accept) for part in inside)]):
         yield
-
-
-@contextmanager
-def _hooks(handles: Sequence[RemovableHandle]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 # ---- both beside each other ---------------------------------------------------------------------
