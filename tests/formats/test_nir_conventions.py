@@ -52,7 +52,7 @@ def assert_fires_as(tmp_path, graph, reset, current):
     """Our reading fires as the equations of NIR with these conventions; return how often its spikes differ
     from a reset to zero and the new current."""
     path = written(tmp_path, graph)
-    read = open_nir(path, timesteps=T, input_range=(0, 2), reset=reset, current=current)
+    read = open_nir(path, timesteps=T, input_range=(0, 2), dt=DT, reset=reset, current=current)
     assert read.assumptions == ()
     network = read.folded
     steps = np.random.default_rng(1).integers(0, 3, size=(SAMPLES, T, *network.input.shape))
@@ -85,7 +85,7 @@ def with_metadata(graph, **metadata):
 
 def test_conventions_of_the_metadata(tmp_path):
     graph = with_metadata(graph_of((5,), [affine(4, 5), cuba(4)]), reset="subtract", current="previous")
-    read = open_nir(written(tmp_path, graph), timesteps=2)
+    read = open_nir(written(tmp_path, graph), timesteps=2, dt=DT)
     assert read.assumptions == () and isinstance(read.folded.populations[-1].neuron, FloatSoftLif)
     assert {c.delay for c in read.folded.connections if c.target == "n1"} == {1}
     for given, message in (
@@ -117,7 +117,7 @@ def test_files_of_ours_assume_nothing_and_cannot_be_overruled(tmp_path):
 
 
 def assumed(tmp_path, graph, **given):
-    read = open_nir(written(tmp_path, graph), timesteps=2, **given)
+    read = open_nir(written(tmp_path, graph), timesteps=2, **{"dt": DT, **given})
     return [assumption.what for assumption in read.assumptions]
 
 
@@ -133,8 +133,22 @@ def test_only_what_matters_is_assumed(tmp_path):
     assert assumed(tmp_path, graph_of((5,), [affine(4, 5), nir.Threshold(threshold=np.ones(4))])) == []
 
 
+def test_time_steps_are_assumed_where_they_matter(tmp_path):
+    given = {"dt": None, "reset": "zero", "current": "new"}
+    steps = ["time steps of 0.0001 s"]
+    for node in (lif(4), cuba(4), cuba_li(4), nir.IF(r=np.full(4, 1 / DT), v_threshold=np.ones(4))):
+        assert assumed(tmp_path, graph_of((5,), [affine(4, 5), node]), **given) == steps
+    counts = nir.IF(r=np.ones(4), v_threshold=np.ones(4))
+    for graph in (
+        graph_of((5,), [affine(4, 5), counts]),
+        graph_of((5,), [affine(4, 5), as_snntorch(lif(4))]),
+        with_metadata(graph_of((5,), [affine(4, 5), lif(4)]), dt=DT),
+    ):
+        assert assumed(tmp_path, graph, **given) == []
+
+
 def test_read_nir_prints_what_it_assumes(tmp_path, capfd):
-    read_nir(written(tmp_path, graph_of((5,), [affine(4, 5), lif(4)])), timesteps=2)
+    read_nir(written(tmp_path, graph_of((5,), [affine(4, 5), lif(4)])), timesteps=2, dt=DT)
     said = capfd.readouterr().err
     assert said.startswith("note: assuming resets to zero: the file does not say how spikes reset; NIR's")
     assert "give --nir-reset zero or subtract" in said
@@ -174,12 +188,12 @@ def public_graphs():
     yield (
         "lif_norse",
         graph_of((1,), {"0": affine(1, 1), "1": norse}, chain("input", "0", "1", "output")),
-        1,
+        2,
         None,
     )
     names = ("0_LinearTorch", "1_LIFNeuronTorch")
     nodes = dict(zip(names, (nir.Linear(weight=ones((1, 1)) * 0.04), norse), strict=True))
-    yield "lif_rockpool", graph_of((1,), nodes, chain("input", *names, "output")), 1, "Rockpool"
+    yield "lif_rockpool", graph_of((1,), nodes, chain("input", *names, "output")), 2, "Rockpool"
     hidden = [conv(16, 2, 5, stride=2), nir.IF(r=ones((16, 16, 16)), v_threshold=ones((16, 16, 16)))]
     last = [pool(nir.SumPool2d, 16), flatten(), affine(10, 16), nir.IF(r=ones(10), v_threshold=ones(10))]
     yield "cnn_sinabs", graph_of((2, 34, 34), [*hidden, *last]), 1, "sinabs"
@@ -332,7 +346,7 @@ def test_a_network_of_snntorch_through_its_own_writer(snntorch, tmp_path, mechan
 
 def test_the_verdict_names_the_assumption_everywhere(tmp_path, capfd):
     path = written(tmp_path, graph_of((5,), [affine(4, 5), lif(4)]))
-    arguments = [str(path), "--target", "loihi2", "--timesteps", "3", "--samples", "2"]
+    arguments = [str(path), "--target", "loihi2", "--timesteps", "3", "--samples", "2", "--dt", "1e-4"]
     assert main(COMMAND, arguments) == 0
     out = " ".join(capfd.readouterr().out.split())
     assert "assuming resets to zero, 2 random inputs" in out
@@ -353,7 +367,7 @@ def test_the_verdict_names_the_assumption_everywhere(tmp_path, capfd):
 def test_an_option_leaves_nothing_to_assume(tmp_path, capfd):
     path = written(tmp_path, graph_of((5,), [affine(4, 5), lif(4)]))
     arguments = [str(path), "--target", "loihi2", "--timesteps", "3", "--samples", "2", "--json"]
-    assert main(COMMAND, [*arguments, "--nir-reset", "subtract", "--nir-current", "new"]) == 0
+    assert main(COMMAND, [*arguments, "--nir-reset", "subtract", "--nir-current", "new", "--dt", "1e-4"]) == 0
     data = json.loads(capfd.readouterr().out)
     assert data["assumptions"] == [] and data["bit_exact"]
     opened = open_folder(data["folder"])
@@ -364,7 +378,7 @@ def test_an_option_leaves_nothing_to_assume(tmp_path, capfd):
 
 def test_previous_currents_run_in_every_executor(tmp_path):
     path = written(tmp_path, graph_of((3,), *recurrent(cuba)))
-    result = export(path, "loihi2", timesteps=6, samples=3, nir_reset="zero", nir_current="previous")
+    result = export(path, "loihi2", timesteps=6, samples=3, dt=DT, nir_reset="zero", nir_current="previous")
     assert result.verified.bit_exact and result.verified.assumptions == ()
 
 

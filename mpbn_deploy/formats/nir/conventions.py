@@ -1,4 +1,5 @@
-"""Conventions for which NIR has no keys: how a spike resets the membrane, which current a CubaLIF integrates.
+"""Conventions for which NIR has no keys: how a spike resets the membrane, which current a CubaLIF integrates,
+and how long a time step is.
 
     zero                    v <- 0 where spike                        NIR's equations, norse, SpikingJelly
     subtract-before-leak    v <- v - v_threshold where spike          sinabs, Rockpool
@@ -58,7 +59,9 @@ class Conventions:
     notes: tuple[str, ...] = ()
 
 
-def conventions(file: NirFile, metadata: Metadata, reset: NirReset, current: NirCurrent) -> Conventions:
+def conventions(
+    file: NirFile, metadata: Metadata, dt: float | None, reset: NirReset, current: NirCurrent
+) -> Conventions:
     """Return the conventions of a file, and which of them are assumed."""
     if metadata.dialect:
         return _ours(file, reset, current)
@@ -73,16 +76,26 @@ def conventions(file: NirFile, metadata: Metadata, reset: NirReset, current: Nir
     if chosen_current is None:
         chosen_current = "new"
         assumed += [Assumption(what=CURRENTS["new"], why=WHY_NEW)] if kinds & CUBA else []
+    if dt is None and writer != "snnTorch" and any(_counts_seconds(node) for node in file.nodes.values()):
+        assumed.append(Assumption(what=f"time steps of {DT:g} s", why=WHY_DT))
     if chosen_reset == "subtract":
         chosen_reset = AFTER if writer == "snnTorch" else BEFORE
     loses = writer == "snnTorch" and chosen_reset == "zero" and kinds & CUBA
+    decays = writer == "Rockpool" and kinds & {"LIF", "CubaLIF"}
     return Conventions(
         reset=chosen_reset,
         current=chosen_current,
         writer=writer,
         assumptions=tuple(assumed),
-        notes=(LOST_INPUT,) if loses else (),
+        notes=(*((LOST_INPUT,) if loses else ()), *((ROCKPOOL_DECAY,) if decays else ())),
     )
+
+
+def _counts_seconds(node: Node) -> bool:
+    """Whether the meaning of a node depends on the length of a time step."""
+    if node.kind in ("IF", "I"):
+        return not (node.numbers("r") == 1).all()  # of one: per time step, as sinabs writes it
+    return node.kind in ("LIF", "LI", "CubaLIF", "CubaLI", "Delay")
 
 
 def _ours(file: NirFile, reset: NirReset, current: NirCurrent) -> Conventions:
@@ -134,6 +147,12 @@ WHY_NEW = (
     "the file does not say whether a CubaLIF integrates its new current, as snnTorch and norse do, or the "
     "previous one, as NIR's reference simulation does. Give --nir-current new or previous."
 )
+
+WHY_DT = (
+    "the file does not say how long a time step is. snnTorch and SpikingJelly use this one; files of norse "
+    "with its usual 1e-3 s need --dt 1e-6. Give --dt."
+)
+ROCKPOOL_DECAY = "Rockpool decays by exp(-dt / tau) in a step; the network read here by 1 - dt / tau"
 
 # ---- who wrote it -------------------------------------------------------------------------------
 

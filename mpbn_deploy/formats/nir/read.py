@@ -129,7 +129,7 @@ def open_nir(
     if lowest > highest:
         raise FormatError(f"{path}: input range {lowest}..{highest} is empty; give the lowest value first.")
     before, after = neighbours(file.edges)
-    chosen = conventions(file, metadata, reset, current)
+    chosen = conventions(file, metadata, dt or metadata.dt, reset, current)
     reading = _Reading(
         file=file,
         before=before,
