@@ -35,7 +35,7 @@ from .frontend import trace
 from .hardware import HardwareProfile, load_profile, profile_names
 from .hardware.place import Placement, place
 from .ir import FoldedNetwork, InputFormat, IntNetwork, Trace, TrainedNetwork
-from .nn import LIF, MPBN, ModelCard, SpikingNetwork
+from .nn import LIF, MPBN, ModelCard, RecurrentLIF, SpikingNetwork
 from .nn.zoo import ARCHITECTURES
 from .quantize import Quantized, quantize
 from .run import run
@@ -72,6 +72,7 @@ __all__ = [
     "ProfileError",
     "QuantizeError",
     "Quantized",
+    "RecurrentLIF",
     "SimulationError",
     "SpikingNetwork",
     "Split",

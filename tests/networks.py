@@ -24,10 +24,11 @@ from mpbn_deploy.ir import (
     Population,
     Readout,
     SoftLif,
+    compact,
     firing,
 )
 from mpbn_deploy.ir.composition import compose
-from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
+from mpbn_deploy.nn import LIF, ModelCard, RecurrentLIF, SpikingNetwork
 
 needs_lava = pytest.mark.lava  # skipped in conftest.py where Lava is not installed
 
@@ -44,7 +45,16 @@ def input_format(shape=(2, 5, 7), maximum=9):
 
 
 def conv_body(
-    shape=(2, 5, 7), *, mpbn="channel", stride=2, padding=1, groups=1, leak=0.25, resets=("zero", "zero")
+    shape=(2, 5, 7),
+    *,
+    mpbn="channel",
+    stride=2,
+    padding=1,
+    groups=1,
+    leak=0.25,
+    resets=("zero", "zero"),
+    currents=(0.0, 0.0),
+    recurrent=(False, False),
 ):
     """Convolution, batch norm, LIF, dense, batch norm, LIF, readout; on non-square pictures."""
     channels, height, width = shape
@@ -53,14 +63,24 @@ def conv_body(
         OrderedDict(
             conv1=nn.Conv2d(channels, 4, 3, stride=stride, padding=padding, groups=groups),
             norm1=nn.BatchNorm2d(4),
-            lif1=LIF(out, mpbn=mpbn, leak=leak, reset=resets[0]),
+            lif1=_neurons(out, 3 if recurrent[0] else None, mpbn, leak, resets[0], currents[0]),
             flatten=nn.Flatten(),
             dense2=nn.Linear(int(np.prod(out)), 6),
             norm2=nn.BatchNorm1d(6),
-            lif2=LIF(6, mpbn=mpbn, leak=leak, reset=resets[1]),
+            lif2=_neurons(6, 0 if recurrent[1] else None, mpbn, leak, resets[1], currents[1]),
             readout=nn.Linear(6, 3),
         )
     )
+
+
+def _neurons(shape, kernel, mpbn, leak, reset, current_leak):
+    """Return a LIF; with a kernel (0: a matrix), a recurrent one with weights that matter."""
+    options = {"mpbn": mpbn, "leak": leak, "reset": reset, "current_leak": current_leak}
+    if kernel is None:
+        return LIF(shape, **options)
+    layer = RecurrentLIF(shape, kernel=kernel or None, **options)
+    nn.init.normal_(layer.recurrent.weight, 0, 0.4)
+    return layer
 
 
 def body_with_relu():
@@ -140,6 +160,8 @@ def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9,
 
 SOFT = ("subtract", "subtract")
 RESETS = [("zero", "zero"), SOFT, ("subtract", "zero"), ("zero", "subtract")]  # of `conv_body`
+LOOPS = [(False, False), (True, True), (True, False), (False, True)]
+CURRENTS = [(0.0, 0.0), (0.4, 0.9), (0.5, 0.0), (0.0, 0.75)]
 
 
 class Residual(nn.Module):
@@ -389,6 +411,29 @@ def softened(network, seed=0, *, share=0.7):
         )
         populations[network.order[population.name]] = population.with_neuron(soft)
     return replace(network, populations=tuple(populations))
+
+
+def charged(network, seed=0):
+    """Return the network with currents that outlast a time step in some populations, in the first one always.
+
+    A population has one decay of the current and one of the voltage, or one per channel or neuron.
+    """
+    generator = np.random.default_rng(seed)
+    populations = [network.input]
+    for population in network.layers:
+        if len(populations) == 1 or generator.random() < 0.6:
+            channels = (population.shape[0], *(1 for _ in population.shape[1:]))
+            size = [(), channels, population.shape][generator.integers(3)]
+            current, voltage = map(_one_or_each, generator.integers(1, 4096, size=(2, *size)))
+            neuron = replace(population.neuron, decay_current=current, decay_voltage=voltage)
+            population = population.with_neuron(neuron)
+        populations.append(population)
+    return replace(network, populations=tuple(populations))
+
+
+def _one_or_each(decays):
+    """Return decays as files have them: one number, if all are equal."""
+    return int(decays.flat[0]) if np.unique(decays).size == 1 else compact(decays)
 
 
 def assert_same_trace(expected, got, *, voltages=True):

@@ -42,9 +42,15 @@ def plain(value):
     return value if isinstance(value, str) else np.asarray(value).tolist()
 
 
-def neuron(node, state, value, dt):
-    """Return (current, voltage) and the output: spikes, or the voltage of an integrator."""
+def neuron(node, state, value, dt, reset="zero", current_used="new"):
+    """Return (current, voltage) and the output: spikes, or the voltage of an integrator.
+
+    With reset="subtract-after-leak", the voltage still holds what its spike subtracts in the next step.
+    """
     current, voltage = state
+    owed = 0.0
+    if reset == "subtract-after-leak" and not isinstance(node, (*INTEGRATORS, nir.Threshold)):
+        owed = node.v_threshold * (voltage > node.v_threshold)
     match node:
         case nir.Threshold():
             return state, (value > node.threshold).astype(float)
@@ -53,19 +59,27 @@ def neuron(node, state, value, dt):
         case nir.LIF() | nir.LI():
             voltage = voltage + dt / node.tau * ((node.v_leak - voltage) + node.r * value)
         case nir.CubaLIF() | nir.CubaLI():
+            before = current
             current = current + dt / node.tau_syn * (node.w_in * value - current)
-            voltage = voltage + dt / node.tau_mem * ((node.v_leak - voltage) + node.r * current)
+            used = current if current_used == "new" else before
+            voltage = voltage + dt / node.tau_mem * ((node.v_leak - voltage) + node.r * used)
     if isinstance(node, INTEGRATORS):
         return (current, voltage), voltage
+    voltage = voltage - owed
     spikes = voltage > node.v_threshold
-    return (current, np.where(spikes, node.v_reset, voltage)), spikes.astype(float)
+    after = {
+        "zero": np.where(spikes, node.v_reset, voltage),
+        "subtract-before-leak": voltage - node.v_threshold * spikes,
+        "subtract-after-leak": voltage,
+    }
+    return (current, after[reset]), spikes.astype(float)
 
 
 INTEGRATORS = (nir.LI, nir.CubaLI)
 NEURONS = (nir.LIF, nir.CubaLIF, nir.IF, nir.Threshold, *INTEGRATORS)
 
 
-def euler(graph, steps, dt):
+def euler(graph, steps, dt, **conventions):
     """Return the spikes of each neuron [samples, timesteps, *shape], and the values at the output per step.
 
     An edge from a node that is not computed yet carries its value of the previous step.
@@ -100,7 +114,9 @@ def euler(graph, steps, dt):
             if not isinstance(node, NEURONS):
                 return forward(node, total)
             zero = np.zeros((len(steps), *node.output_type["output"]))
-            states[name], sent = neuron(node, states.get(name, (zero, zero)), total.reshape(zero.shape), dt)
+            states[name], sent = neuron(
+                node, states.get(name, (zero, zero)), total.reshape(zero.shape), dt, **conventions
+            )
             if not isinstance(node, INTEGRATORS):
                 spikes.setdefault(name, []).append(sent > 0)
             return sent

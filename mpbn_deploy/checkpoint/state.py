@@ -16,6 +16,7 @@ from ..nn import ModelCard
 from .architectures import build_body
 
 MOST_PROBLEMS = 12  # listed in one message
+LARGEST_ARGUMENT = 4096  # of a network that is built in memory before its file is checked
 
 
 def _same_names(body: nn.Module) -> dict[str, str]:
@@ -61,19 +62,33 @@ def check_tensors(path: str | Path, state: dict[str, Any]) -> None:
 
 
 def _build_on_meta_device(path: str | Path, card: ModelCard) -> nn.Module:
-    """Build a network without allocating memory, so that a file cannot ask for an enormous one."""
+    """Build a network without allocating memory, so that a file cannot ask for an enormous one.
+
+    Neurons of other libraries may read tensor values in their constructor, which tensors on the meta device
+    do not have. Such a network is built in memory, unless the file asks for large numbers.
+    """
     try:
         with torch.device("meta"):
             return build_body(card.architecture, card.arguments)
     except OptionError as error:
         if error.__cause__ is None or "meta tensor" not in str(error.__cause__):
             raise
+        if _largest_number(card.arguments) <= LARGEST_ARGUMENT:
+            return build_body(card.architecture, card.arguments)
         raise CheckpointError(
             f"{path}: {_failing_module(error.__cause__)}, of the network {card.architecture!r}, reads tensor "
-            "values in its constructor; networks are built on torch's meta device here, where tensors have "
-            "none. Fold the network in Python and export the result: "
-            "write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir') (docs/folding.md)."
+            "values in its constructor, so the network must be built in memory; but the file asks for "
+            f"arguments above {LARGEST_ARGUMENT}, which may need too much memory. Build the network in "
+            "Python, and export what write_nir(fold(trace(body, input_shape, timesteps)), 'model.nir') "
+            "writes (docs/folding.md)."
         ) from error
+
+
+def _largest_number(arguments: Mapping[str, Any]) -> float:
+    values = [
+        each for value in arguments.values() for each in (value if isinstance(value, tuple) else (value,))
+    ]
+    return max((abs(value) for value in values if isinstance(value, (int, float))), default=0)
 
 
 def _failing_module(error: BaseException) -> str:

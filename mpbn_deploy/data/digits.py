@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,26 @@ from .dataset import DataSet, Split
 
 TEST_SAMPLES = 360
 SPLIT_SEED = 0
+
+
+def load_digit_rows(folder: Path | None = None) -> DataSet:
+    """Load the digits row by row: eight time steps of eight pixels each, from the top to the bottom."""
+    digits = load_digits(folder)
+    train, test = (
+        Split(inputs=np.asarray(split.inputs)[:, 0], labels=split.labels)
+        for split in (digits.train, digits.test)
+    )
+    rows = np.asarray(train.inputs)
+    return replace(
+        digits,
+        name="digits-rows",
+        train=train,
+        test=test,
+        input_format=InputFormat(
+            shape=(8,), minimum=0, maximum=16, mean=np.array([rows.mean()]), deviation=np.array([rows.std()])
+        ),
+        frames=8,
+    )
 
 
 def load_digits(folder: Path | None = None) -> DataSet:

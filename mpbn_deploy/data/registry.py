@@ -9,7 +9,7 @@ from ..base import OWN_DATA, DataError, OptionError, did_you_mean
 from .cifar import load_cifar10, load_cifar100
 from .cifar10_dvs import load_cifar10_dvs
 from .dataset import DataSet, Part
-from .digits import load_digits
+from .digits import load_digit_rows, load_digits
 from .imagenet import load_imagenet
 from .layout import cropped
 from .mnist import load_fashion_mnist, load_mnist
@@ -17,6 +17,7 @@ from .own import OwnData, as_dataset, dataset_name, is_own, read_own
 
 DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": load_digits,
+    "digits-rows": load_digit_rows,
     "mnist": load_mnist,
     "fashion-mnist": load_fashion_mnist,
     "cifar10": load_cifar10,

@@ -18,7 +18,7 @@ from ..base import (
     whole_number,
 )
 from ..data import DATASETS, RANDOM
-from ..formats.options import Dialect, ExportOptions, Overflow, Thresholds
+from ..formats.options import Dialect, ExportOptions, NirCurrent, NirReset, Overflow, Thresholds
 from ..quantize import CALIBRATION_SAMPLES
 
 USUAL = ExportOptions()
@@ -72,7 +72,8 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
         type=whole_number(1),
         nargs="+",
         metavar="SIZE",
-        help="shape of the input of a bare state_dict: channels height width, or features",
+        help="shape of one sample in one time step, for a bare state_dict, or for a .nir file that states "
+        "another: channels height width, or features",
     )
     group.add_argument(
         "--normalize",
@@ -87,6 +88,21 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
         type=float,
         metavar="SECONDS",
         help="duration of one time step, if a .nir file does not state it (default: 1e-4)",
+    )
+    group.add_argument(
+        "--nir-reset",
+        choices=get_args(NirReset),
+        default=USUAL.nir_reset,
+        help="how spikes reset in a .nir file, which NIR does not say: zero; subtract the threshold, as the "
+        "recognized writer does it, or before or after the next leak; auto: as the file's metadata states, "
+        "or else assumed, and reported as an assumption (default %(default)s)",
+    )
+    group.add_argument(
+        "--nir-current",
+        choices=get_args(NirCurrent),
+        default=USUAL.nir_current,
+        help="which current a CubaLIF of a .nir file integrates: new or previous; auto as above, new if "
+        "assumed (default %(default)s)",
     )
 
 

@@ -8,9 +8,9 @@ from ..base import OptionError, announce, record
 from ..checkpoint import InputFacts, load_model
 from ..fold import fold
 from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
-from ..formats.nir import in_dialect, read_folded
+from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
-from ..frontend import foreign_converters, trace
+from ..frontend import trace
 from ..hardware import HardwareProfile
 from ..ir import FoldedNetwork, IntNetwork, fires, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
@@ -25,6 +25,8 @@ class ExportedModel:
     folded: FoldedNetwork
     module: SpikingNetwork | None = None  # None for a NIR file
     integers: IntNetwork | None = None  # chosen by `train --quantize`
+    assumptions: tuple[Assumption, ...] = ()  # under which a NIR file was read
+    notes: tuple[str, ...] = ()
 
     @property
     def card(self) -> ModelCard | None:
@@ -35,13 +37,6 @@ class ExportedModel:
         """The data set named by the model's card."""
         name = None if self.card is None else self.card.training.get("data")
         return name if isinstance(name, str) else None
-
-    @property
-    def runnable(self) -> SpikingNetwork | None:
-        """The module, if it runs all time steps at once; neurons of other libraries take one per call."""
-        kinds = tuple(foreign_converters())
-        foreign = self.module is None or any(isinstance(part, kinds) for part in self.module.modules())
-        return None if foreign else self.module
 
     @property
     def trained_thresholds(self) -> dict[str, float]:
@@ -60,8 +55,9 @@ def load_and_fold(path: Path, options: ExportOptions) -> ExportedModel:
         )
     if path.suffix == NIR_SUFFIX:
         return _load_nir(path, options)
-    if options.dt is not None:
-        raise OptionError(f"{path}: --dt applies to NIR files only; drop it.")
+    for name in ("dt", "nir_reset", "nir_current"):
+        if getattr(options, name) != getattr(ExportOptions(), name):
+            raise OptionError(f"{path}: --{name.replace('_', '-')} applies to NIR files only; drop it.")
     inputs = InputFacts(shape=options.input_shape, range=options.input_range, normalization=options.normalize)
     module = load_model(path, arch=options.arch, timesteps=options.timesteps, inputs=inputs)
     if isinstance(module.body, QuantizedBody):
@@ -77,12 +73,24 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
         raise OptionError(
             f"{path}: --arch applies to checkpoints only; a NIR file describes its own network. Drop --arch."
         )
-    for option, value in (("--input-shape", options.input_shape), ("--normalize", options.normalize)):
-        if value is not None:
-            raise OptionError(f"{path}: {option} applies to bare state_dicts only; drop it.")
+    if options.normalize is not None:
+        raise OptionError(f"{path}: --normalize applies to bare state_dicts only; drop it.")
     announce(f"read: {path}")
-    folded = read_folded(path, timesteps=options.timesteps, input_range=options.input_range, dt=options.dt)
-    return ExportedModel(path=path, folded=in_dialect(folded, options.nir_dialect))
+    read = open_nir(
+        path,
+        timesteps=options.timesteps,
+        input_range=options.input_range,
+        dt=options.dt,
+        reset=options.nir_reset,
+        current=options.nir_current,
+        input_shape=options.input_shape,
+    )
+    return ExportedModel(
+        path=path,
+        folded=in_dialect(read.folded, options.nir_dialect),
+        assumptions=read.assumptions,
+        notes=read.notes,
+    )
 
 
 # ---- integers chosen by training ----------------------------------------------------------------

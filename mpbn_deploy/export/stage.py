@@ -11,7 +11,7 @@ manifest       manifest.json: provenance, and the hash of every file
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class ExportResult:
             "files": [*FILES, MANIFEST_FILE],
             "fits": self.fitted.fits,
             "bit_exact": self.verified.bit_exact,
+            "assumptions": [asdict(assumption) for assumption in self.verified.assumptions],
             "notes": list(self.notes),
         }
 
@@ -86,7 +87,8 @@ def export(
     """Fold, quantize, write, verify and fit a trained network; on an error, no folder is left behind.
 
     Keyword arguments are the fields of `ExportOptions`: export("model.pt", "loihi2", weight_bits=4).
-    For a NIR file, give `timesteps`, `input_range` and `dt` if the file does not state them.
+    For a NIR file, give `timesteps`, `input_range`, `dt`, `nir_reset` and `nir_current` if the file does not
+    state them.
     """
     options = replace(options or ExportOptions(), **changes)
     model_path, profile = Path(model_path), load_profile(target)
@@ -111,10 +113,11 @@ def export(
             quantized=quantized,
             verified=verified,
             fitted=fitted,
-            notes=(*notes_on_spikes(network), *notes),
+            notes=(*exported.notes, *notes_on_spikes(network), *notes),
         )
         _write_reports(staging, result, _content(staging, exported, result, profile, facts))
-        write_manifest(staging, {**facts, **_costs(quantized)})
+        assumed = [asdict(assumption) for assumption in exported.assumptions]
+        write_manifest(staging, {**facts, "assumptions": assumed, **_costs(quantized)})
     return result
 
 
@@ -210,7 +213,8 @@ def _verify(
         labels=samples.labels,
         test=samples.test,
         data_name=samples.name,
-        model=exported.runnable,
+        model=exported.module,
+        assumptions=exported.assumptions,
         budget=budget,
     )
 

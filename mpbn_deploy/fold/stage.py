@@ -14,6 +14,13 @@ neuron always fires if offset > threshold, and otherwise never.
 
 A soft reset, v <- v - subtrahend, acts on the membrane before normalization: MPBN changes the threshold and
 leaves the subtrahend; negating a channel negates both.
+
+A recurrent synapse is a connection from the neurons to themselves that takes one time step.
+
+A synaptic current is a linear function of what arrives, and the membrane of the current, so norms before the
+current scale its synapses, and MPBN folds as above. But their shifts, and biases, enter the current and build
+up in it, which no bias of a voltage does: they become the spikes of neurons that always fire
+(`ir.constant_source`).
 """
 
 from __future__ import annotations
@@ -58,6 +65,7 @@ from ..ir import (
     any_synapse,
     average_synapse,
     compact,
+    constant_source,
     per_channel,
     scale_channels,
     scaled,
@@ -79,7 +87,7 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
         with _named(step.name):
             folding.take(step)
     with _named(trained.steps[-1].name):
-        folding.finish(trained.steps[-1])
+        folding.finish(trained)
     return FoldedNetwork(
         populations=tuple(folding.populations),
         connections=tuple(folding.connections),
@@ -91,10 +99,12 @@ class _Folding:
     """Builds the folded network step by step: its populations so far, and the value of every step."""
 
     def __init__(self, given: InputFormat) -> None:
-        neuron = Input(minimum=given.minimum, maximum=given.maximum)
-        self.populations: list[Population[Input | FloatNeuron]] = [
-            Population(name=INPUT_NAME, shape=given.shape, neuron=neuron)
-        ]
+        self.driver = Population(
+            name=INPUT_NAME,
+            shape=given.shape,
+            neuron=Input(minimum=given.minimum, maximum=given.maximum),
+        )
+        self.populations: list[Population[Input | FloatNeuron]] = [self.driver]
         self.connections: list[Connection] = []
         self.shapes = {INPUT_NAME: given.shape}
         self.algebra = Algebra(shapes=self.shapes)
@@ -104,8 +114,13 @@ class _Folding:
         """Fold one operation: neurons become a population, everything else a value."""
         values = [self.values[source] for source in step.sources]
         match step.operation:
-            case Spike():
-                neuron, synapses = _fold_neuron(step, step.operation, *self.arriving(step, values[0]))
+            case Spike(current_leak=current_leak, recurrent=recurrent):
+                arriving = self.arriving(step, values[0])
+                if recurrent is not None:
+                    arriving = _recurring(step, recurrent, *arriving)
+                if np.any(current_leak):
+                    arriving = self.accumulating(step, *arriving)
+                neuron, synapses = _fold_neuron(step, step.operation, *arriving)
                 self.populate(step.name, step.shape, neuron, synapses)
             case MaxPool():
                 neuron, synapses = _any_neuron(step, step.operation, values[0])
@@ -116,17 +131,39 @@ class _Folding:
                 affine = _affine(step, step.operation, values[0].shape)
                 self.values[step.name] = self.algebra.through(affine, values[0])
 
-    def finish(self, last: Step) -> None:
+    def finish(self, trained: TrainedNetwork) -> None:
         """Add the readout, which integrates the last value and never fires (Eq. 3)."""
-        synapses, bias = self.arriving(last, self.values[last.name])
-        self.populate(OUTPUT_NAME, last.shape, FloatReadout(bias=compact(bias)), synapses)
+        last, leak = trained.steps[-1], trained.readout_leak
+        value = self.values[last.name]
+        if leak is not None:  # a membrane sums, and readouts divide by the time steps
+            times = np.full(last.shape, float(trained.timesteps))
+            value = self.algebra.through(Affine(source=last.shape, shape=last.shape, factor=times), value)
+        synapses, bias = self.arriving(last, value)
+        readout = FloatReadout(bias=compact(bias), leak=1.0 if leak is None else leak)
+        self.populate(OUTPUT_NAME, last.shape, readout, synapses)
 
     def populate(self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[str, Synapses]) -> None:
         self.populations.append(Population(name=name, shape=shape, neuron=neuron))
         for source, parts in synapses.items():
-            self.connections += (Connection(source=source, target=name, synapse=part) for part in parts)
+            delay = 1 if source == name else 0  # a layer receives its own spikes in the next step
+            self.connections += (
+                Connection(source=source, target=name, synapse=part, delay=delay) for part in parts
+            )
         self.shapes[name] = shape
         self.values[name] = self.algebra.sent(name)
+
+    def accumulating(
+        self, step: Step, synapses: dict[str, Synapses], bias: Array
+    ) -> tuple[dict[str, Synapses], Array]:
+        """Return synapses with neurons that always fire in place of a bias, which would not build up."""
+        if not bias.any():
+            return synapses, bias
+        name = f"{step.name}_constant"
+        while name in self.values:
+            name += "_"
+        source, (silent, constant) = constant_source(name, step.name, bias, self.driver)
+        self.populate(name, source.shape, source.neuron, {INPUT_NAME: (silent.synapse,)})
+        return {**synapses, name: (constant.synapse,)}, np.zeros_like(bias)
 
     def arriving(self, step: Step, value: Value) -> tuple[dict[str, Synapses], Array]:
         """Return a value as synapses onto neurons of the step's shape, and a bias for each neuron."""
@@ -183,6 +220,16 @@ def _affine(
             assert_never(operation)
 
 
+def _recurring(
+    step: Step, recurrent: Linear | Convolution, synapses: dict[str, Synapses], bias: Array
+) -> tuple[dict[str, Synapses], Array]:
+    """Add a synapse from the neurons to themselves; its bias counts from the first step on."""
+    loop = _affine(step, recurrent, step.shape)
+    assert loop.synapse is not None, "linear layers and convolutions have one"
+    added = np.zeros(1) if loop.bias is None else loop.bias
+    return {**synapses, step.name: (loop.synapse,)}, bias + added
+
+
 def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:
     return tuple(scaled(synapse, factor) for synapse in synapses)
 
@@ -204,7 +251,11 @@ def _fold_neuron(
         always = _spread(spike.norm.offset, step.shape) > spike.threshold
         synapses, bias, threshold = _express_constants(gain == 0, always, synapses, bias, threshold)
         subtrahend = np.where(gain == 0, 0.0, subtrahend)  # their voltage does not matter, and stays small
-    neuron = FloatLif(threshold=compact(threshold), bias=compact(bias), leak=spike.leak)
+    leak, current_leak = (
+        compact(_spread(each, step.shape)) if isinstance(each, np.ndarray) else each
+        for each in (spike.leak, spike.current_leak)
+    )
+    neuron = FloatLif(threshold=compact(threshold), bias=compact(bias), leak=leak, current_leak=current_leak)
     return neuron if spike.subtrahend is None else soft_reset(neuron, compact(subtrahend)), synapses
 
 

@@ -25,7 +25,7 @@ from ..base import FormatError, OptionError, json_text, record
 from ..data import RANDOM, Samples, choose_samples, data_named_by_file
 from ..ir import FoldedNetwork, IntNetwork
 from .netx import read_netx
-from .nir import read_folded
+from .nir import Assumption, read_folded
 from .options import ExportOptions
 
 FORMAT = "mpbn_deploy.export"
@@ -75,6 +75,11 @@ class ExportFolder:
     def class_names(self) -> list[str]:
         return list(self.manifest["class_names"])
 
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """The assumptions under which the model was read."""
+        return tuple(Assumption(**assumed) for assumed in self.manifest.get("assumptions", []))
+
     def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
         """Return `count` test samples (None: all) of a data set, by default the one used in training."""
         recorded = self.manifest["data"]
@@ -92,6 +97,7 @@ class NetworkFile:
     folded: FoldedNetwork | None = None
     target: str | None = None
     class_names: Sequence[str] = ()
+    assumptions: tuple[Assumption, ...] = ()
 
     def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
         """Return `count` test samples (None: all) of a data set, by default random ones."""
@@ -159,7 +165,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     names = [target.get("name"), manifest.get("data"), *_as_list(manifest.get("class_names"))]
     if not all(isinstance(name, str) for name in names):
         raise FormatError(f"{file}: damaged; the names of target, data set and classes must be strings.")
+    if not all(_is_assumption(assumed) for assumed in _as_list(manifest.get("assumptions", []))):
+        raise FormatError(f"{file}: damaged; each assumption must say what and why.")
     return manifest
+
+
+def _is_assumption(value: Any) -> bool:
+    texts = value.values() if isinstance(value, dict) and value.keys() == {"what", "why"} else [None]
+    return all(isinstance(text, str) for text in texts)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -21,8 +21,20 @@ from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, record
 Thresholds = Literal["own", "shared"]
 Overflow = Literal["proved", "measured"]
 Dialect = Literal["faithful", "portable"]
+# How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
+NirReset = Literal["auto", "zero", "subtract", "subtract-before-leak", "subtract-after-leak"]
+NirCurrent = Literal["auto", "new", "previous"]
 
-RECORDED = ("weight_bits", "calibration", "timesteps", "nir_dialect", "thresholds", "overflow")
+RECORDED = (
+    "weight_bits",
+    "calibration",
+    "timesteps",
+    "nir_dialect",
+    "nir_reset",
+    "nir_current",
+    "thresholds",
+    "overflow",
+)
 
 
 @record
@@ -35,6 +47,8 @@ class ExportOptions:
     input_shape: tuple[int, ...] | None = None
     normalize: tuple[float, float] | None = None
     dt: float | None = None
+    nir_reset: NirReset = "auto"
+    nir_current: NirCurrent = "auto"
     arch: str | None = None
     # How to choose the integers.
     calibration: str | None = None

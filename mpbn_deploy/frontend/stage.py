@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,12 @@ from ..ir import (
     Add,
     AveragePool,
     BatchNorm,
-    Conv2d,
     Convolution,
     Flatten,
     InputFormat,
     Linear,
     MaxPool,
     Operation,
-    Pair,
     Shape,
     Spike,
     Step,
@@ -42,10 +41,13 @@ from ..ir import (
     output_shape,
     pooled_shape,
 )
-from ..nn import LIF, SpikingNetwork
-from .foreign import foreign_converters
+from ..nn import LIF, RecurrentLIF, SpikingNetwork
+from .foreign import check_supported, foreign_converters, foreign_layers, is_foreign
+from .recording import ForwardError, record_step
+from .rehearsal import Player, ready_copy, rehearse, sending
+from .synapses import array, bias, convolution, linear, pair
 
-Converter = Callable[[Any], Operation | None]
+Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
 
 
 def trace(
@@ -58,7 +60,8 @@ def trace(
     """Return the operations of a module as a TrainedNetwork.
 
     A SpikingNetwork has its own input shape and time steps. Any other module is treated as the body of one:
-    it maps [timesteps * batch, *input_shape], raw values 0..255, to outputs.
+    it maps [timesteps * batch, *input_shape], raw values 0..255, to outputs. Modules with neurons of
+    snnTorch, SpikingJelly or norse may be written in any of the styles of `recording`.
     """
     if isinstance(module, SpikingNetwork):
         given, body = module.input_format, module.body
@@ -71,8 +74,91 @@ def trace(
         given, body = _format_of_shape(input_shape), module
     if input_shape is not None and tuple(input_shape) != given.shape:
         raise FrontendError(f"input_shape {tuple(input_shape)}; the network was built for {given.shape}.")
-    known = {**CONVERTERS, **foreign_converters(), **(converters or {})}
-    return TrainedNetwork(input=given, steps=_steps(body, given.shape, known), timesteps=timesteps)
+    known = _known(converters)
+    if is_foreign(body):
+        return _followed(body, given, timesteps, known)[1]
+    steps = _steps(_graph(body, known), body, given.shape, known)
+    return TrainedNetwork(input=given, steps=steps, timesteps=timesteps)
+
+
+def foreign_spikes(network: SpikingNetwork, inputs: Array) -> dict[str, Array] | None:
+    """Run a network of another library; return its neurons' spikes [samples, timesteps, *shape] by path.
+
+    None if it loops over a constant input and the inputs change over time.
+    """
+    player, _ = _followed(network.body, network.input_format, network.timesteps, _known())
+    changing = inputs.ndim > 1 + len(network.input_format.shape)
+    if player.style == "loop" and changing:
+        return None
+    values = torch.tensor(np.asarray(inputs, np.float64))
+    steps = values.transpose(0, 1) if changing else values.expand(network.timesteps, *values.shape)
+    sent, _ = player.play(network.normalize(steps))
+    return {path: spikes.transpose(0, 1).numpy() for path, spikes in sent.items()}
+
+
+def _followed(
+    body: nn.Module, given: InputFormat, timesteps: int, known: Mapping[type[nn.Module], Converter]
+) -> tuple[Player, TrainedNetwork]:
+    """Trace a module with neurons of other libraries by running it; then run both and compare spikes."""
+
+    def is_known(part: nn.Module) -> bool:
+        return _converter(part, known) is not None
+
+    def attempt(dtype: torch.dtype) -> tuple[Player, TrainedNetwork]:
+        module = ready_copy(body, dtype)
+        with sending(module, dtype, neurons):
+            recorded = record_step(module, given.shape, timesteps, dtype, is_known, neurons)
+        trained = TrainedNetwork(
+            input=given,
+            steps=_steps(recorded.graph, body, given.shape, known),
+            timesteps=timesteps,
+            readout_leak=None if recorded.readout is None else _readout_leak(body, recorded.readout, known),
+        )
+        player = Player(
+            module=module,
+            style=recorded.style,
+            output=recorded.output,
+            neurons=neurons,
+            dtype=dtype,
+        )
+        rehearse(player, trained)
+        return player, trained
+
+    check_supported(body, is_known, known)
+    layers = tuple(CONVERTERS)
+    neurons = tuple(kind for kind in known if not issubclass(kind, layers))
+    for path, part in body.named_modules():
+        if isinstance(part, neurons) and is_known(part):
+            _converted(path, part, known)  # raises if it has no exact equivalent, before anything runs
+    try:
+        return attempt(torch.float64)
+    except ForwardError:  # it may hold float32 numbers of its own
+        return attempt(torch.float32)
+
+
+def _readout_leak(body: nn.Module, path: str, known: Mapping[type[nn.Module], Converter]) -> float:
+    """Return the leak of a neuron whose membrane is the output, and which therefore must not reset."""
+    module = body.get_submodule(path)
+    where, neuron = layer_name(path, type(module).__name__), _converted(path, module, known)
+    if not isinstance(neuron, Spike) or neuron.subtrahend is None or neuron.subtrahend.any():
+        raise FrontendError(
+            f"{where}: its membrane is the output, but it resets; only a neuron that never resets, as with "
+            "snnTorch's reset_mechanism='none', can be a readout. Return its spikes."
+        )
+    if isinstance(neuron.leak, np.ndarray) or np.any(neuron.current_leak) or neuron.recurrent is not None:
+        raise FrontendError(
+            f"{where}: its membrane is the output; only one with one leak and without currents of its own "
+            "can be a readout. Return its spikes."
+        )
+    return neuron.leak
+
+
+def _known(
+    converters: Mapping[type[nn.Module], Converter] | None = None,
+) -> dict[type[nn.Module], Converter]:
+    """Return all converters; those of the caller take precedence."""
+    layers = {kind: CONVERTERS[base] for kind, base in foreign_layers(tuple(CONVERTERS)).items()}
+    return {**CONVERTERS, **layers, **foreign_converters(), **(converters or {})}
 
 
 def _format_of_shape(shape: Shape) -> InputFormat:
@@ -85,25 +171,6 @@ def _format_of_shape(shape: Shape) -> InputFormat:
 # ---- converters: module -> operation ----------------------------------------------------------
 
 
-def _linear(module: nn.Linear) -> Linear:
-    return Linear(weight=_array(module.weight), bias=_bias(module.bias, module.out_features))
-
-
-def _convolution(module: nn.Conv2d) -> Convolution:
-    if module.padding_mode != "zeros" or isinstance(module.padding, str):
-        raise FrontendError(
-            f"padding {module.padding!r}, mode {module.padding_mode!r}; only a number of zeros is supported."
-        )
-    synapse = Conv2d(
-        weight=_array(module.weight),
-        stride=_pair(module.stride),
-        padding=_pair(module.padding),
-        dilation=_pair(module.dilation),
-        groups=module.groups,
-    )
-    return Convolution(synapse=synapse, bias=_bias(module.bias, module.out_channels))
-
-
 def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = None) -> BatchNorm:
     if module.running_mean is None or module.running_var is None:
         raise FrontendError(
@@ -112,10 +179,10 @@ def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = N
     count = module.num_features
     gain = module.weight if gain is None else gain
     return BatchNorm(
-        gain=np.ones(count) if gain is None else _array(gain),
-        offset=_bias(module.bias, count),
-        mean=_array(module.running_mean),
-        variance=_array(module.running_var),
+        gain=np.ones(count) if gain is None else array(gain),
+        offset=bias(module.bias, count),
+        mean=array(module.running_mean),
+        variance=array(module.running_var),
         epsilon=module.eps,
     )
 
@@ -123,7 +190,19 @@ def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = N
 def _lif(module: LIF) -> Spike:
     norm = None if module.mpbn is None else _batch_norm(module.mpbn.bn, module.mpbn.gain)
     subtrahend = None if module.subtrahend is None else np.array([module.subtrahend])
-    return Spike(leak=module.leak, threshold=module.threshold, norm=norm, subtrahend=subtrahend)
+    return Spike(
+        leak=module.leak,
+        threshold=module.threshold,
+        norm=norm,
+        subtrahend=subtrahend,
+        current_leak=module.current_leak,
+    )
+
+
+def _recurrent_lif(module: RecurrentLIF) -> Spike:
+    synapse = module.recurrent
+    recurrent = linear(synapse) if isinstance(synapse, nn.Linear) else convolution(synapse)
+    return replace(_lif(module), recurrent=recurrent)
 
 
 def _flatten(module: nn.Flatten) -> Flatten:
@@ -136,9 +215,9 @@ def _flatten(module: nn.Flatten) -> Flatten:
 
 def _average_pool(module: nn.AvgPool2d) -> AveragePool:
     return AveragePool(
-        kernel=_pair(module.kernel_size),
-        stride=_pair(module.stride),
-        padding=_pair(module.padding),
+        kernel=pair(module.kernel_size),
+        stride=pair(module.stride),
+        padding=pair(module.padding),
         round_up=module.ceil_mode,
         count_padding=module.count_include_pad,
         divisor=module.divisor_override,
@@ -156,10 +235,10 @@ def _max_pool(module: nn.MaxPool2d) -> MaxPool:
     if module.ceil_mode:
         raise FrontendError("ceil_mode=True is not supported: its windows extend beyond the image.")
     return MaxPool(
-        kernel=_pair(module.kernel_size),
-        stride=_pair(module.stride),
-        padding=_pair(module.padding),
-        dilation=_pair(module.dilation),
+        kernel=pair(module.kernel_size),
+        stride=pair(module.stride),
+        padding=pair(module.padding),
+        dilation=pair(module.dilation),
     )
 
 
@@ -168,8 +247,8 @@ def _nothing(module: nn.Module) -> None:
 
 
 CONVERTERS: dict[type[nn.Module], Converter] = {
-    nn.Linear: _linear,
-    nn.Conv2d: _convolution,
+    nn.Linear: linear,
+    nn.Conv2d: convolution,
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
     nn.Flatten: _flatten,
@@ -180,6 +259,7 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     nn.Dropout: _nothing,
     nn.Dropout2d: _nothing,
     LIF: _lif,
+    RecurrentLIF: _recurrent_lif,
 }
 
 # Functions that forward may call, each with the module that computes the same from the same arguments.
@@ -190,20 +270,6 @@ FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
     functional.max_pool2d: nn.MaxPool2d,
 }
 ADDITIONS = (operator.add, operator.iadd, torch.add)
-
-
-def _array(tensor: Tensor) -> Array:
-    values: Array = tensor.detach().cpu().numpy().astype(np.float64)
-    return values
-
-
-def _bias(tensor: Tensor | None, count: int) -> Array:
-    return np.zeros(count) if tensor is None else _array(tensor)
-
-
-def _pair(values: Any) -> Pair:
-    first, second = values if isinstance(values, tuple) else (values, values)
-    return int(first), int(second)
 
 
 # ---- tracing ----------------------------------------------------------------------------------
@@ -232,12 +298,14 @@ def _converter(module: nn.Module, known: Mapping[type[nn.Module], Converter]) ->
     return None
 
 
-def _steps(body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Converter]) -> tuple[Step, ...]:
+def _steps(
+    graph: fx.Graph, body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Converter]
+) -> tuple[Step, ...]:
     modules = dict(body.named_modules())
     shapes: dict[str, Shape] = {INPUT_NAME: shape}
     names: dict[fx.Node, str] = {}  # name of each node in the TrainedNetwork
     steps: list[Step] = []
-    for node in _graph(body, known).nodes:
+    for node in graph.nodes:
         if node.op == "placeholder":
             names[node] = INPUT_NAME
         elif node.op == "output":
@@ -249,10 +317,26 @@ def _steps(body: nn.Module, shape: Shape, known: Mapping[type[nn.Module], Conver
             if operation is None:
                 names[node] = sources[0]
                 continue
-            names[node] = name = _unique(label, shapes)
-            shapes[name] = _shape(where, operation, [shapes[source] for source in sources])
-            steps.append(Step(name=name, operation=operation, sources=sources, shape=shapes[name]))
+            *before, last = operation if isinstance(operation, tuple) else (operation,)
+            for number, part in enumerate(before, 1):
+                sources = (_append(f"{label}.{number}", where, part, sources, shapes, steps),)
+            names[node] = _append(label, where, last, sources, shapes, steps)
     return tuple(steps)
+
+
+def _append(
+    label: str,
+    where: str,
+    operation: Operation,
+    sources: tuple[str, ...],
+    shapes: dict[str, Shape],
+    steps: list[Step],
+) -> str:
+    """Add a step; return its name."""
+    name = _unique(label, shapes)
+    shapes[name] = _shape(where, operation, [shapes[source] for source in sources])
+    steps.append(Step(name=name, operation=operation, sources=sources, shape=shapes[name]))
+    return name
 
 
 def _graph(body: nn.Module, known: Mapping[type[nn.Module], Converter]) -> fx.Graph:
@@ -269,17 +353,11 @@ def _graph(body: nn.Module, known: Mapping[type[nn.Module], Converter]) -> fx.Gr
 
 def _operation(
     node: fx.Node, modules: Mapping[str, nn.Module], known: Mapping[type[nn.Module], Converter]
-) -> tuple[str, Operation | None]:
+) -> tuple[str, Operation | tuple[Operation, ...] | None]:
     if node.op == "call_module":
         path = str(node.target)
         module = modules.get(path, modules[""])
-        where, converter = layer_name(path, type(module).__name__), _converter(module, known)
-        if converter is None:
-            raise FrontendError(_unsupported(where, "this class of layer", known))
-        try:
-            return path, converter(module)
-        except FrontendError as error:
-            raise FrontendError(f"{where}: {error}") from error
+        return path, _converted(path, module, known)
     if node.op == "get_attr":
         raise FrontendError(_unsupported(str(node.target), "a parameter that forward uses directly", known))
     name = _name_of_call(node)
@@ -293,6 +371,19 @@ def _operation(
             raise FrontendError(f"{where}: {error}") from error
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
     raise FrontendError(_unsupported(where, f"operation {target!r}", known))
+
+
+def _converted(
+    path: str, module: nn.Module, known: Mapping[type[nn.Module], Converter]
+) -> Operation | tuple[Operation, ...] | None:
+    """Return the operation of a layer; errors name the layer."""
+    where, converter = layer_name(path, type(module).__name__), _converter(module, known)
+    if converter is None:
+        raise FrontendError(_unsupported(where, "this class of layer", known))
+    try:
+        return converter(module)
+    except FrontendError as error:
+        raise FrontendError(f"{where}: {error}") from error
 
 
 def _name_of_call(node: fx.Node) -> str:
@@ -331,7 +422,7 @@ def _values(node: fx.Node) -> list[fx.Node]:
     return [argument for argument in node.args if isinstance(argument, fx.Node)]
 
 
-def _inputs(where: str, node: fx.Node, operation: Operation | None) -> list[fx.Node]:
+def _inputs(where: str, node: fx.Node, operation: Operation | tuple[Operation, ...] | None) -> list[fx.Node]:
     values, wanted = _values(node), 2 if isinstance(operation, Add) else 1
     if len(values) != wanted or len(set(values)) != len(node.all_input_nodes):
         raise FrontendError(f"{where}: takes {len(values)} values; only {wanted} is supported.")
@@ -378,9 +469,14 @@ def _shape(where: str, operation: Operation, sources: list[Shape]) -> Shape:
         case Add():
             _expect(where, sources[1], sources[1] == source, f"{source}, the shape of its other input")
             return source
-        case Spike(norm=norm):
+        case Spike(norm=norm, recurrent=recurrent):
             size = 0 if norm is None else len(norm.gain)
             _expect(where, source, size in (0, source[0], np.prod(source)), f"{size} channels or neurons")
+            if (
+                recurrent is not None
+                and (again := _shape(f"{where}, recurrent", recurrent, sources)) != source
+            ):
+                raise FrontendError(f"{where}: its recurrent synapse gives shape {again}, not {source}.")
             return source
         case _:
             assert_never(operation)

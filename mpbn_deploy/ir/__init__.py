@@ -14,6 +14,7 @@ Everything is a frozen record of NumPy arrays that is checked when it is made. N
     pooling          pooling layers as synapses
     values           sums of linear maps plus a constant, as they accumulate between two neurons
     receptive        receptive and projective fields of convolutions
+    constants        constants on leaking currents, as neurons that always fire
     counts           numbers of synapses, fan-in and fan-out
     intervals        proved bounds of currents and voltages
     exact_floats     the narrowest float type that computes a connection exactly
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         regroup as regroup,
         through as through,
     )
+    from .constants import always_fires as always_fires, constant_source as constant_source
     from .counts import (
         connection_fan_in as connection_fan_in,
         connection_fan_out as connection_fan_out,
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
         Readout as Readout,
         SoftLif as SoftLif,
         fires as fires,
+        has_current as has_current,
         integer_neuron as integer_neuron,
         neuron_bias as neuron_bias,
         neuron_kind as neuron_kind,

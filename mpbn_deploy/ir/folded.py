@@ -42,8 +42,11 @@ def _neuron_problems(population: FloatPopulation) -> list[str]:
     if not np.isfinite(neuron.bias).all():
         problems.append(f"{name}: biases hold NaN or infinity")
     for label, leak in (("leak", neuron.leak), ("current leak", neuron.current_leak)):
-        if not 0 <= leak <= 1:
-            problems.append(f"{name}: {label} {leak}; allowed are 0 to 1")
+        if isinstance(leak, np.ndarray):
+            problems += broadcast_problems(f"{name}: {label}", leak, shape)
+        if not ((np.asarray(leak) >= 0) & (np.asarray(leak) <= 1)).all():
+            found = leak if np.ndim(leak) == 0 else f"of {np.min(leak)} to {np.max(leak)}"
+            problems.append(f"{name}: {label} {found}; allowed are 0 to 1")
     if (threshold := neuron_threshold(neuron)) is not None:
         problems += broadcast_problems(f"{name}: threshold", threshold, shape)
         if np.isnan(threshold).any():

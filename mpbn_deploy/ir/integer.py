@@ -77,8 +77,11 @@ def _neuron_problems(population: IntPopulation) -> list[str]:
     elif np.abs(neuron.bias.astype(np.float64)).max() * 2**neuron.bias_exponent > STATE_LIMIT:
         problems.append(f"{name}: biases exceed the largest voltage, {STATE_LIMIT}")
     for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
-        if not 0 <= decay <= DECAY_ONE:
-            problems.append(f"{name}: decay_{label} {decay}; allowed are 0..{DECAY_ONE}")
+        if isinstance(decay, np.ndarray):
+            problems += _parameter_problems(f"{name}: decay_{label}", decay, shape)
+        if not 0 <= (least := int(np.min(decay))) <= (most := int(np.max(decay))) <= DECAY_ONE:
+            found = least if least < 0 else most
+            problems.append(f"{name}: decay_{label} {found}; allowed are 0..{DECAY_ONE}")
     for label, values in (("threshold", neuron_threshold(neuron)), ("subtrahend", neuron_subtrahend(neuron))):
         if values is None:
             continue

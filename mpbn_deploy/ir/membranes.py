@@ -44,12 +44,16 @@ State = tuple[Array, Array]  # current and voltage
 class Truncation:
     """state <- trunc(state * (4096 - amount) / 4096), toward zero"""
 
-    amount: int
+    amount: int | Array
 
     @property
-    def kept(self) -> float:
+    def kept(self) -> float | Array:
         """The factor per step before truncation; a float holds it exactly."""
         return 1 - self.amount / DECAY_ONE
+
+    def selected(self, function: Callable[[Array], Array]) -> Truncation:
+        """Return the decay of some neurons."""
+        return Truncation(amount=function(self.amount)) if isinstance(self.amount, np.ndarray) else self
 
     def __call__(self, state: Array) -> Array:
         product = state * (DECAY_ONE - self.amount)
@@ -61,7 +65,11 @@ class Truncation:
 class Leak:
     """state <- kept * state"""
 
-    kept: float
+    kept: float | Array
+
+    def selected(self, function: Callable[[Array], Array]) -> Leak:
+        """Return the decay of some neurons."""
+        return Leak(kept=function(self.kept)) if isinstance(self.kept, np.ndarray) else self
 
     def __call__(self, state: Array) -> Array:
         decayed: Array = self.kept * state
@@ -124,6 +132,14 @@ class Membrane:
             None if values is None else function(values) for values in (self.threshold, self.subtrahend)
         )
         return replace(self, bias=function(self.bias), threshold=threshold, subtrahend=subtrahend)
+
+    def selected(self, function: Callable[[Array], Array]) -> Membrane:
+        """Return the membrane of some neurons, which a function selects from numbers per neuron."""
+        return replace(
+            self.mapped(function),
+            decay_current=self.decay_current.selected(function),
+            decay_voltage=self.decay_voltage.selected(function),
+        )
 
 
 def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:

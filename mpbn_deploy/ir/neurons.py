@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, overload
 
+import numpy as np
 from typing_extensions import assert_never
 
 from ..base import Array, array_record, record
@@ -42,14 +43,14 @@ class Lif:
         voltage <- 0 where spike
 
     `trunc` rounds toward zero. The state is zero before the first step of each sample. `threshold`
-    and `bias` have one value per neuron, or one per channel as (channels, 1, 1).
+    and `bias` have one value per neuron, or one per channel as (channels, 1, 1); so may decays have.
     """
 
     threshold: Array
     bias: Array
     bias_exponent: int = STATE_EXPONENT
-    decay_current: int = DECAY_ONE
-    decay_voltage: int = DECAY_ONE
+    decay_current: int | Array = DECAY_ONE
+    decay_voltage: int | Array = DECAY_ONE
 
 
 @array_record
@@ -66,8 +67,8 @@ class SoftLif:
     subtrahend: Array
     bias: Array
     bias_exponent: int = STATE_EXPONENT
-    decay_current: int = DECAY_ONE
-    decay_voltage: int = DECAY_ONE
+    decay_current: int | Array = DECAY_ONE
+    decay_voltage: int | Array = DECAY_ONE
 
 
 @array_record
@@ -79,8 +80,8 @@ class Readout:
 
     bias: Array
     bias_exponent: int = STATE_EXPONENT
-    decay_current: int = DECAY_ONE
-    decay_voltage: int = 0
+    decay_current: int | Array = DECAY_ONE
+    decay_voltage: int | Array = 0
 
 
 FiringNeuron = Lif | SoftLif
@@ -98,14 +99,14 @@ class FloatLif:
         spike    = voltage > threshold
         voltage <- 0 where spike
 
-    With a threshold of plus (minus) infinity, a neuron never (always) fires. Networks trained by this
-    package have a current leak of zero: the current does not outlast its time step.
+    With a threshold of plus (minus) infinity, a neuron never (always) fires. With a current leak of zero, the
+    current does not outlast its time step. Leaks are one for all neurons, or shaped like thresholds.
     """
 
     threshold: Array
     bias: Array
-    leak: float
-    current_leak: float = 0.0
+    leak: float | Array
+    current_leak: float | Array = 0.0
 
 
 @array_record
@@ -118,8 +119,8 @@ class FloatSoftLif:
     threshold: Array
     subtrahend: Array
     bias: Array
-    leak: float
-    current_leak: float = 0.0
+    leak: float | Array
+    current_leak: float | Array = 0.0
 
 
 @array_record
@@ -134,8 +135,8 @@ class FloatReadout:
     """
 
     bias: Array
-    leak: float = 1.0
-    current_leak: float = 0.0
+    leak: float | Array = 1.0
+    current_leak: float | Array = 0.0
 
 
 FloatFiringNeuron = FloatLif | FloatSoftLif
@@ -190,6 +191,17 @@ def neuron_subtrahend(neuron: AnyNeuron) -> Array | None:
             return neuron.subtrahend
         case Lif() | FloatLif() | Readout() | FloatReadout():
             return None
+        case _:
+            assert_never(neuron)
+
+
+def has_current(neuron: AnyNeuron) -> bool:
+    """Whether some synaptic current outlasts its time step."""
+    match neuron:
+        case Lif() | SoftLif() | Readout():
+            return bool(np.min(neuron.decay_current) < DECAY_ONE)
+        case FloatLif() | FloatSoftLif() | FloatReadout():
+            return bool(np.max(neuron.current_leak) > 0)
         case _:
             assert_never(neuron)
 

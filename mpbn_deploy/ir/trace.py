@@ -51,9 +51,10 @@ def check_input_values(network: AnyNetwork, inputs: Array, *, fractions: bool = 
     allowed = network.input_range
     if inputs.dtype.kind not in "biuf":
         raise SimulationError(f"inputs are of type {inputs.dtype}; whole numbers are needed.")
-    if not np.isfinite(inputs).all():
+    real = inputs.dtype.kind == "f"
+    if real and not np.isfinite(inputs).all():
         raise SimulationError("inputs hold NaN or infinity; whole numbers are needed.")
-    if not fractions and not np.array_equal(inputs, np.rint(inputs)):
+    if real and not fractions and not np.array_equal(inputs, np.rint(inputs)):
         raise SimulationError("inputs hold fractions; an integer network takes whole numbers.")
     if inputs.min() < allowed.minimum or inputs.max() > allowed.maximum:
         raise SimulationError(

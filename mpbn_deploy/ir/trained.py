@@ -136,17 +136,20 @@ class Add:
 class Spike:
     """The paper's neuron, Eq. 1, 2 and 7: leak, integrate, normalize a copy, fire, reset.
 
-        membrane <- leak * membrane + x
+        current  <- current_leak * current + x + recurrent(spike of the step before)
+        membrane <- leak * membrane + current
         spike     = norm(membrane) > threshold
         membrane <- 0 where spike; with a subtrahend, membrane - subtrahend
 
-    The subtrahend has shape (1,) or (channels,).
+    The subtrahend has shape (1,) or (channels,). Leaks that differ have one value per channel or neuron.
     """
 
-    leak: float
+    leak: float | Array
     threshold: float
     norm: BatchNorm | None
     subtrahend: Array | None = None
+    current_leak: float | Array = 0.0  # zero: the current does not outlast its time step
+    recurrent: Linear | Convolution | None = None
 
 
 Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | Spike
@@ -167,11 +170,16 @@ class Step:
 
 @record
 class TrainedNetwork:
-    """Operations in order of execution; the first reads "input", the last is averaged over time (Eq. 3)."""
+    """Operations in order of execution; the first reads "input", the last is averaged over time (Eq. 3).
+
+    With a readout leak, the last is instead integrated by a membrane that never fires, membrane <- leak *
+    membrane + x, and the output is the membrane after the last step.
+    """
 
     input: InputFormat
     steps: tuple[Step, ...]
     timesteps: int
+    readout_leak: float | None = None
 
 
 INPUT_NAME = "input"

@@ -13,6 +13,7 @@ time as in the paper, and only LIF separates the time steps.
     neuron      LIF and MPBN                       network     SpikingNetwork and ModelCard
     scan        all time steps of LIF, with        norm        batch norm, also across processes
                 a handwritten backward             surrogate   surrogate gradients
+    recurrent   RecurrentLIF                       feedback    its loop, forward and backward
     kinds       the options of LIF by name         timed       base class of layers that separate time steps
     zoo/        network architectures
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .feedback import Feedback as Feedback, Loop as Loop
     from .kinds import (
         MPBN_GAINS as MPBN_GAINS,
         MPBN_KINDS as MPBN_KINDS,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
     from .neuron import LIF as LIF, MPBN as MPBN
     from .norm import synchronized_batch_norm as synchronized_batch_norm
+    from .recurrent import RecurrentLIF as RecurrentLIF
     from .surrogate import SURROGATES as SURROGATES
     from .timed import TimedLayer as TimedLayer
 else:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..base import OptionError, did_you_mean
+from .feedback import Feedback
 from .kinds import MPBN_GAINS, MPBN_KINDS, RESETS, SURROGATE_NAMES
 from .norm import Norm, Observer, norm_of
 from .scan import LIFParameters, scan
@@ -76,7 +77,11 @@ class LIF(TimedLayer):
         spike     = MPBN(membrane) > threshold          (strictly)
         membrane <- membrane * (1 - spike)              (resets the membrane before normalization)
 
-    With `reset="subtract"`, the last line is membrane <- membrane - spike * threshold.
+    With `reset="subtract"`, the last line is membrane <- membrane - spike * threshold. With a `current_leak`
+    above zero, synapses have a current that outlasts its time step, and the membrane integrates the current:
+
+        current  <- current_leak * current + x
+        membrane <- leak * membrane + current
 
     `shape` is the number of channels or features or, for `mpbn="element"`, the shape of a sample. Input
     and output are [timesteps * batch, ...]; SpikingNetwork sets `timesteps`.
@@ -93,19 +98,22 @@ class LIF(TimedLayer):
         threshold: float = 0.5,
         surrogate: str = "rectangle",
         reset: str = "zero",
+        current_leak: float = 0.0,
     ) -> None:
         super().__init__()
         _expect("MPBN of kind", mpbn, MPBN_KINDS)
         _expect("MPBN gain", mpbn_gain, MPBN_GAINS)
         _expect("surrogate", surrogate, SURROGATE_NAMES)
         _expect("reset", reset, RESETS)
-        if not 0 <= leak <= 1:
-            raise OptionError(f"LIF: leak {leak}; allowed are 0 (no memory) to 1 (no decay).")
+        for name, kept in (("leak", leak), ("current leak", current_leak)):
+            if not 0 <= kept <= 1:
+                raise OptionError(f"LIF: {name} {kept}; allowed are 0 (no memory) to 1 (no decay).")
         if not (isfinite(mpbn_epsilon) and mpbn_epsilon > 0):
             raise OptionError(f"LIF: MPBN epsilon {mpbn_epsilon}; a positive number is needed.")
         if not isfinite(threshold):
             raise OptionError(f"LIF: threshold {threshold}; a finite number is needed.")
         self.leak = leak
+        self.current_leak = current_leak
         self.threshold = threshold
         self.surrogate = surrogate
         self.reset = reset
@@ -119,6 +127,10 @@ class LIF(TimedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
+        return self._fire(x)
+
+    def _fire(self, x: Tensor, feedback: Feedback | None = None, weight: Tensor | None = None) -> Tensor:
+        """Run all time steps; `weight` is that of the feedback of a recurrent layer."""
         if not self.timesteps:
             raise OptionError(
                 "LIF: the number of time steps is not set; wrap the body in a SpikingNetwork, which sets it."
@@ -130,20 +142,23 @@ class LIF(TimedLayer):
         neuron = LIFParameters(
             timesteps=self.timesteps,
             leak=self.leak,
+            current_leak=self.current_leak,
             threshold=self.threshold,
             subtrahend=self.subtrahend,
             surrogate=SURROGATES[self.surrogate],
             norm=None if self.mpbn is None else self.mpbn.norm(tuple(x.shape[1:])),
+            feedback=feedback,
         )
         if self.mpbn is None:
-            return scan(x, None, None, neuron)
-        if self.training and self.mpbn.bn.num_batches_tracked is not None:
+            return scan(x, None, None, neuron, weight)
+        if self.mpbn.training and self.mpbn.bn.num_batches_tracked is not None:
             self.mpbn.bn.num_batches_tracked.add_(self.timesteps)
-        return scan(x, self.mpbn.gain, self.mpbn.bn.bias, neuron)
+        return scan(x, self.mpbn.gain, self.mpbn.bn.bias, neuron, weight)
 
     def extra_repr(self) -> str:
-        reset = f", reset={self.reset!r}" if self.reset != "zero" else ""
-        return f"leak={self.leak}, threshold={self.threshold}, surrogate={self.surrogate!r}{reset}"
+        extra = f", reset={self.reset!r}" if self.reset != "zero" else ""
+        extra += f", current_leak={self.current_leak}" if self.current_leak else ""
+        return f"leak={self.leak}, threshold={self.threshold}, surrogate={self.surrogate!r}{extra}"
 
 
 def _expect(what: str, found: str, allowed: tuple[str, ...]) -> None:

@@ -15,6 +15,19 @@ network is bound by memory bandwidth, so each step makes as few passes over memo
     soft reset  reset           = membrane - spike * subtrahend
                 grad_spike      = dL/dspike - leak * grad_next * subtrahend
                 grad_membrane   = dMPBN(grad_normalized) + leak * grad_next
+
+A synaptic current filters x before all this, and nothing of it need be kept for backward:
+
+    forward     current         = current_leak * current + x
+    backward    grad_current    = dL/dcurrent + current_leak * grad_next
+
+In a recurrent layer, spikes of one step arrive in the next, so the current is part of the loop:
+
+    forward     current         = current_leak * current + x + weight * (spike of the step before)
+    backward    grad_current    = grad_membrane + current_leak * (grad_current of the step after)
+                dL/dspike       gains weight' * (grad_current of the step after)
+                dL/dx           = grad_current
+                dL/dweight      = sum of grad_current * (spike of the step before)
 """
 
 from __future__ import annotations
@@ -26,6 +39,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..base import record
+from .feedback import Feedback, Loop
 from .norm import Moments, Norm, normalize, normalize_backward, normalize_with
 from .surrogate import Surrogate
 
@@ -36,24 +50,67 @@ class LIFParameters:
 
     timesteps: int
     leak: float
+    current_leak: float
     threshold: float
     subtrahend: float | None  # of a soft reset
     surrogate: Surrogate
     norm: Norm | None
+    feedback: Feedback | None = None  # of a recurrent layer
 
 
-def scan(x: Tensor, gain: Tensor | None, offset: Tensor | None, lif: LIFParameters) -> Tensor:
-    """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
+def scan(
+    x: Tensor,
+    gain: Tensor | None,
+    offset: Tensor | None,
+    lif: LIFParameters,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Return spikes of the inputs' shape, [timesteps * batch, ...]; `weight` is that of the feedback."""
     # Under autocast, convolutions return half precision; membranes have at least single precision.
     x = x.to(torch.promote_types(x.dtype, torch.float32) if gain is None else gain.dtype)
-    spikes: Tensor = _Scan.apply(x, gain, offset, lif)  # type: ignore[no-untyped-call]
+    if lif.current_leak and lif.feedback is None:
+        x = _Current.apply(x, lif.current_leak, lif.timesteps)  # type: ignore[no-untyped-call]
+    weight = None if weight is None else weight.to(x.dtype)
+    spikes: Tensor = _Scan.apply(x, gain, offset, weight, lif)  # type: ignore[no-untyped-call]
     return spikes
+
+
+class _Current(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, leak: float, timesteps: int) -> Tensor:
+        ctx.leak, ctx.timesteps = leak, timesteps
+        return _filtered(x, leak, timesteps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return _filtered(gradients[0], ctx.leak, ctx.timesteps, backward=True), None, None
+
+
+def _filtered(x: Tensor, leak: float, timesteps: int, backward: bool = False) -> Tensor:
+    """Return current = leak * current + x in every time step, from the first to the last or backward."""
+    x = _dense(x)
+    currents = torch.empty_like(x)
+    steps = list(zip(_steps(x, timesteps), _steps(currents, timesteps), strict=True))
+    before: Tensor | None = None
+    for now, current in reversed(steps) if backward else steps:
+        if before is None:
+            current.copy_(now)
+        else:
+            torch.add(now, before, alpha=leak, out=current)
+        before = current
+    return currents
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, gain: Tensor | None, offset: Tensor | None, lif: LIFParameters
+        ctx: Any,
+        x: Tensor,
+        gain: Tensor | None,
+        offset: Tensor | None,
+        weight: Tensor | None,
+        lif: LIFParameters,
     ) -> Tensor:
         x = _dense(x)
         keep = any(ctx.needs_input_grad)
@@ -63,10 +120,12 @@ class _Scan(torch.autograd.Function):
         moments: list[Moments | None] = []
         membrane_steps = _steps(membranes, lif.timesteps if keep else 1)
         reset: Tensor | None = None
-        for step, (current, spike) in enumerate(
+        loop = Loop(weight, lif.feedback, lif.current_leak)
+        for step, (arriving, spike) in enumerate(
             zip(_steps(x, lif.timesteps), _steps(spikes, lif.timesteps), strict=True)
         ):
             membrane = membrane_steps[step if keep else 0]
+            current = loop.current(arriving)
             if reset is None:
                 membrane.copy_(current)
             else:
@@ -74,17 +133,18 @@ class _Scan(torch.autograd.Function):
             normalized, moment = _normalize(membrane, gain, offset, lif.norm)
             moments.append(moment)
             torch.gt(normalized, lif.threshold, out=spike)
+            loop.spike = spike
             if step + 1 < lif.timesteps:
                 reset = _reset(membrane, spike, lif.subtrahend)
         if keep:
-            ctx.save_for_backward(membranes, spikes, gain, offset)
+            ctx.save_for_backward(membranes, spikes, gain, offset, weight)
             ctx.moments, ctx.lif = moments, lif
         return spikes
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        membranes, spikes, gain, offset = ctx.saved_tensors
+        membranes, spikes, gain, offset, weight = ctx.saved_tensors
         lif: LIFParameters = ctx.lif
         grad_x = torch.empty_like(membranes)
         steps = [
@@ -93,8 +153,10 @@ class _Scan(torch.autograd.Function):
         ]
         grad_parameters = [torch.zeros_like(each) for each in (gain, offset) if each is not None]
         grad_next: Tensor | None = None
+        loop = Loop(weight, lif.feedback, lif.current_leak)
         for step in reversed(range(lif.timesteps)):
             grad_spike, membrane, spike, grad_membrane = (values[step] for values in steps)
+            grad_spike = loop.by_spike(grad_spike)
             if grad_next is None:
                 pass
             elif lif.subtrahend is None:
@@ -115,8 +177,9 @@ class _Scan(torch.autograd.Function):
             else:
                 kept = grad_next if lif.subtrahend is not None else _reset(grad_next, spike, None)
                 torch.add(through_spike, kept, alpha=lif.leak, out=grad_membrane)
-            grad_next = grad_membrane
-        return grad_x, *(grad_parameters or (None, None)), None
+            grad_next = loop.by_membrane(grad_membrane)
+        grad_weight = loop.by_weight(steps[3], steps[2])
+        return grad_x, *(grad_parameters or (None, None)), grad_weight, None
 
 
 def _reset(membrane: Tensor, spike: Tensor, subtrahend: float | None) -> Tensor:

@@ -240,7 +240,8 @@ def _fit_thresholds(
     threshold = neurons_at(neuron.threshold, population.shape, places)
     margins = voltages(timed, labels, population.with_neuron(neuron), places) - threshold[:, None]
     if grid.fixed is not None:
-        margins = margins / growth(labels, neuron)
+        leak = neurons_at(np.asarray(neuron.leak), population.shape, places)
+        margins = margins / growth(labels, neuron, leak)
     return best_cut(margins.flatten(1, 2), labels.flatten(0, 1))
 
 

@@ -124,15 +124,17 @@ def _population_cost(
         weight_error_rms=_weight_error(folded, network, name),
         channels_without_weights=_lost_channels(folded, network, population),
         overflow_proved_absent=bounds(network, (name,))[name].fits,
-        leak_error=_voltage_kept(network.layer(name)) - _voltage_kept(population),
+        leak_error=_leak_error(population, network.layer(name)),
         thresholds_beyond_reach=None if lif is None else _beyond_reach(folded, lif),
         thresholds=None if lif is None else _threshold_cost(folded, network, lif, limits),
     )
 
 
-def _voltage_kept(population: AnyPopulation) -> float:
-    """Return the factor by which a voltage decays in one time step."""
-    return membrane(population.neuron, 1).decay_voltage.kept
+def _leak_error(real: AnyPopulation, integer: AnyPopulation) -> float:
+    """Return the largest rounding error of the factor by which a voltage decays in one time step."""
+    kept, wanted = (np.asarray(membrane(p.neuron, 1).decay_voltage.kept) for p in (integer, real))
+    error = (kept - wanted).ravel()
+    return float(error[np.abs(error).argmax()])
 
 
 def _binding_limits(

@@ -201,25 +201,28 @@ def voltages(
     neuron, subtrahend = population.neuron, neuron_subtrahend(population.neuron)
     bias = neurons_at(neuron.bias, population.shape, places)
     subtracted = None if subtrahend is None else neurons_at(subtrahend, population.shape, places)
+    kept, charge_kept = (
+        neurons_at(np.asarray(leak), population.shape, places) for leak in (neuron.leak, neuron.current_leak)
+    )
     found = torch.empty_like(currents)
     charge = reset = torch.zeros_like(currents[:, :, 0])
     for step in range(currents.shape[2]):
-        charge = neuron.current_leak * charge + currents[:, :, step]
-        voltage = neuron.leak * reset + charge + bias
+        charge = charge_kept * charge + currents[:, :, step]
+        voltage = kept * reset + charge + bias
         found[:, :, step] = voltage
         fires = spikes[:, step]
         reset = voltage.masked_fill(fires, 0.0) if subtracted is None else voltage - fires * subtracted
     return found
 
 
-def growth(spikes: Tensor, neuron: FloatFiringNeuron) -> Tensor:
+def growth(spikes: Tensor, neuron: FloatFiringNeuron, leak: Tensor) -> Tensor:
     """Return what a bias of one adds to a voltage: 1 + leak + leak**2 + ..., a term per step since reset.
 
-    A soft reset subtracts a constant, so it ends no sum.
+    `leak` is that of the neurons at the places. A soft reset subtracts a constant, so it ends no sum.
     """
     found, added = torch.empty(spikes.shape, dtype=torch.float64), torch.zeros(())
     for step in range(spikes.shape[1]):
-        found[:, step] = neuron.leak * added + 1
+        found[:, step] = leak * added + 1
         added = found[:, step]
         if neuron_subtrahend(neuron) is None:
             added = added.masked_fill(spikes[:, step], 0.0)

@@ -128,10 +128,15 @@ def round_population(
         round_subtrahends(neuron, threshold, grid.scales, formats),
         bias=round_biases(neuron.bias, grid.scales, formats, 0.0 if fixed is None else fixed.offset),
         # The register stores this decay less one, so it is at least one: a current always leaks a little.
-        decay_current=max(1, round((1 - neuron.current_leak) * DECAY_ONE)),
-        decay_voltage=min(formats.decay, round((1 - neuron.leak) * DECAY_ONE)),
+        decay_current=_rounded_decay(neuron.current_leak, 1, DECAY_ONE),
+        decay_voltage=_rounded_decay(neuron.leak, 0, formats.decay),
     )
     return population.with_neuron(rounded)
+
+
+def _rounded_decay(leak: float | Array, least: int, most: int) -> int | Array:
+    decay = np.clip(np.rint((1 - np.asarray(leak)) * DECAY_ONE), least, most).astype(np.int32)
+    return decay if decay.ndim else int(decay)
 
 
 def round_thresholds(

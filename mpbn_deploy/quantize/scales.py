@@ -32,6 +32,7 @@ from ..ir import (
     FoldedNetwork,
     Population,
     fires,
+    has_current,
     largest_per_channel,
     neuron_bias,
     neuron_subtrahend,
@@ -196,7 +197,7 @@ def constant_neurons(folded: FoldedNetwork, population: Population[FloatFiringNe
 
 def forgets(neuron: FloatFiringNeuron) -> bool:
     """Whether a spike returns the whole state to zero, so that the next step starts afresh."""
-    return neuron.current_leak == 0 and neuron_subtrahend(neuron) is None
+    return not has_current(neuron) and neuron_subtrahend(neuron) is None
 
 
 def _scales(

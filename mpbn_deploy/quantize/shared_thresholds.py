@@ -73,7 +73,7 @@ def scale_choices(
 ) -> ScaleChoices:
     neuron = population.neuron
     entering = folded.entering(population.name)
-    memory = sum(neuron.leak ** (2 * step) for step in range(folded.timesteps))
+    memory = sum(float(np.max(neuron.leak)) ** (2 * step) for step in range(folded.timesteps))
     limits = scale_limits(folded, population, formats)
     return ScaleChoices(
         state=np.min([limits["state"], limits["bias"], most], axis=0),

@@ -15,6 +15,8 @@ import numpy as np
 
 from ..base import Array, NetworkError, OptionError, QuantizeError
 from ..ir import (
+    DECAY_ONE,
+    NO_BORDER,
     Connection,
     Conv2d,
     Dense,
@@ -58,22 +60,36 @@ def describe_structure(network: IntNetwork, formats: Formats) -> str:
 
 
 def _check_trainable(network: IntNetwork) -> None:
-    if feedback := network.feedback:
-        raise QuantizeError(
-            f"{feedback[0].label}: a recurrent connection; quantization-aware training needs a feed-forward "
-            "network."
-        )
-    for population in network.layers:
-        if membrane(population.neuron, 1).decay_current.kept:
+    for connection in network.feedback:
+        if not _is_plain_loop(network, connection):
             raise QuantizeError(
-                f"{population.name}: a current that leaks slowly; quantization-aware training needs a "
-                "current leak of zero."
+                f"{connection.label}: a recurrent connection; quantization-aware training takes only those "
+                "of a layer to itself with a delay of one step, one for each layer."
+            )
+    for population in network.layers:
+        neuron = population.neuron
+        if np.ndim(neuron.decay_current) or np.ndim(neuron.decay_voltage):
+            raise QuantizeError(
+                f"{population.name}: decays that differ between neurons; quantization-aware training needs "
+                "one for each layer."
             )
     output = network.output.neuron
-    if fires(output) or membrane(output, 1).decay_voltage.kept != 1:
+    rule = membrane(output, 1)
+    if fires(output) or (rule.decay_current.kept, rule.decay_voltage.kept) != (0, 1):
         raise QuantizeError(
-            f"{network.output.name}: quantization-aware training needs a readout without leak as the output."
+            f"{network.output.name}: quantization-aware training needs a readout that sums, without leak and "
+            "without a current of its own, as the output."
         )
+
+
+def _is_plain_loop(network: IntNetwork, connection: Connection) -> bool:
+    """Whether a connection is one that `nn.Loop` follows: of a layer to itself, and the only such."""
+    entering, synapse = network.entering(connection.target), connection.synapse
+    again = [c for c in entering if c.source == c.target]
+    plain = isinstance(synapse, Dense) or (
+        (synapse.stride, synapse.dilation, synapse.groups, synapse.silent) == ((1, 1), (1, 1), 1, NO_BORDER)
+    )
+    return plain and connection.delay == 1 and again == [connection] and len(entering) > 1
 
 
 def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
@@ -84,6 +100,7 @@ def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
         "shape": population.shape,
         "bias": neuron.bias.shape,
         "bias_exponent": neuron.bias_exponent,
+        "decay_current": neuron.decay_current,
         "decay_voltage": neuron.decay_voltage,
         "threshold": None if threshold is None else threshold.shape,
         "subtrahend": None if subtrahend is None else subtrahend.shape,
@@ -129,6 +146,7 @@ def _read_neurons(stored: Mapping[str, Any]) -> IntPopulation:
     arguments: dict[str, Any] = {
         "bias": _zeros(stored["bias"]),
         "bias_exponent": int(stored["bias_exponent"]),
+        "decay_current": int(stored.get("decay_current", DECAY_ONE)),  # older files do not have it
         "decay_voltage": int(stored["decay_voltage"]),
     }
     return Population(

@@ -55,7 +55,7 @@ class ThresholdLimits:
 
 def is_memoryless(folded: FoldedNetwork, neuron: FloatFiringNeuron) -> bool:
     """Whether no voltage is kept from one time step to the next."""
-    return neuron.leak == 0 or folded.timesteps == 1
+    return not np.any(neuron.leak) or folded.timesteps == 1
 
 
 @record

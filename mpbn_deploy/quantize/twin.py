@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -32,6 +33,7 @@ from ..ir import (
     DECAY_ONE,
     STATE_EXPONENT,
     Connection,
+    Conv2d,
     IntNetwork,
     IntPopulation,
     as_steps,
@@ -39,7 +41,7 @@ from ..ir import (
     neuron_threshold,
     with_values,
 )
-from ..nn import TimedLayer
+from ..nn import Feedback, Loop, TimedLayer
 from .rounding import overflow
 from .scales import Formats
 from .structure import describe_structure, read_structure
@@ -122,6 +124,20 @@ class QuantizedSynapse(TimedLayer):
             current = self._late(current)
         return current * 2.0 ** (STATE_EXPONENT + self.connection.synapse.exponent)
 
+    @property
+    def is_loop(self) -> bool:
+        """Whether it leads from a population to itself."""
+        return self.connection.source == self.connection.target
+
+    @property
+    def feedback(self) -> Feedback:
+        synapse = self.connection.synapse
+        return Feedback(padding=synapse.padding if isinstance(synapse, Conv2d) else None)
+
+    def loop_weight(self) -> Tensor:
+        """Return the integer weights of a loop in units of the state, which is exact: a power of two."""
+        return self.integer_weight() * 2.0 ** (STATE_EXPONENT + self.connection.synapse.exponent)
+
     def _late(self, current: Tensor) -> Tensor:
         steps = current.view(self.timesteps, -1, *current.shape[1:])
         silence = torch.zeros_like(steps[: self.connection.delay])
@@ -187,26 +203,50 @@ class QuantizedNeurons(TimedLayer):
         subtrahend = None if integer is None else _whole(integer)
         return self.population.with_neuron(with_values(self.neuron, bias, threshold, subtrahend))
 
-    def forward(self, current: Tensor) -> Tensor:
+    def forward(self, current: Tensor, loop: QuantizedSynapse | None = None) -> Tensor:
         bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
         if self.threshold is None:
             return current + bias
         width = _spread(self.width, current.dim() - 1)
         threshold = self.integer_threshold() * STATE_UNIT
+        weight = None if loop is None else loop.loop_weight()
         spikes: Tensor = _Scan.apply(  # type: ignore[no-untyped-call]
-            current, bias, threshold, self._rule(), width
+            self._charge(current, loop), bias, threshold, weight, self._rule(loop), width
         )
         return spikes
 
-    def _rule(self) -> ScanRule:
+    def _charge(self, arriving: Tensor, loop: QuantizedSynapse | None) -> Tensor:
+        """Return the currents, which may outlast a time step, of what arrives in each step.
+
+        The current of a recurrent layer is part of its loop.
+        """
+        if self.neuron.decay_current == DECAY_ONE or loop is not None:
+            return arriving
+        charge: Tensor = _Charge.apply(  # type: ignore[no-untyped-call]
+            arriving, self.neuron.decay_current, self.timesteps
+        )
+        return charge
+
+    def _rule(self, loop: QuantizedSynapse | None) -> ScanRule:
         integer = self.integer_subtrahend()
         subtrahend = None if integer is None else integer * STATE_UNIT
-        return ScanRule(timesteps=self.timesteps, decay=self.neuron.decay_voltage, subtrahend=subtrahend)
+        decay, decay_current = self.neuron.decay_voltage, self.neuron.decay_current
+        assert isinstance(decay, int) and isinstance(decay_current, int), "a structure has one for each layer"
+        feedback = None if loop is None else loop.feedback
+        return ScanRule(
+            timesteps=self.timesteps,
+            decay=decay,
+            subtrahend=subtrahend,
+            decay_current=decay_current,
+            feedback=feedback,
+        )
 
-    def deviation(self, current: Tensor) -> Tensor:
+    def deviation(self, current: Tensor, loop: QuantizedSynapse | None = None) -> Tensor:
         """Return the standard deviation of each channel's voltages before the reset."""
         bias = self.integer_bias() * 2.0**self.neuron.bias_exponent
-        _, voltages = scan_integers(current, bias, self.integer_threshold() * STATE_UNIT, self._rule())
+        charge, threshold = self._charge(current, loop), self.integer_threshold() * STATE_UNIT
+        weight = None if loop is None else loop.loop_weight()
+        _, voltages = scan_integers(charge, bias, threshold, self._rule(loop), weight)
         deviation = voltages.transpose(0, 1).flatten(1).double().std(dim=1)
         return torch.where(deviation > 0, deviation, self.scale.double() * STATE_UNIT)
 
@@ -216,29 +256,68 @@ class QuantizedNeurons(TimedLayer):
 
 @record
 class ScanRule:
-    """The constants of neurons over all time steps; `subtrahend` is that of a soft reset."""
+    """The constants of neurons over all time steps; `subtrahend` is that of a soft reset.
+
+    Recurrent layers have a `feedback`, and only their currents are part of the scan (`decay_current`).
+    """
 
     timesteps: int
     decay: int
     subtrahend: Tensor | None = None
+    decay_current: int = DECAY_ONE
+    feedback: Feedback | None = None
+
+    def loop(self, weight: Tensor | None) -> Loop:
+        """Return the part that crosses time steps, without any spikes yet."""
+        kept = 1 - self.decay_current / DECAY_ONE
+        return Loop(weight, self.feedback, kept, truncated_decay(self.decay_current))
 
 
-def scan_integers(current: Tensor, bias: Tensor, threshold: Tensor, rule: ScanRule) -> tuple[Tensor, Tensor]:
+def scan_integers(
+    current: Tensor, bias: Tensor, threshold: Tensor, rule: ScanRule, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return spikes, and voltages before the reset, for currents [timesteps * batch, *shape].
 
-    This is `ir.Membrane` in torch, for speed; a test compares the two.
+    This is `ir.Membrane` in torch, for speed; a test compares the two. `weight` is that of the feedback.
     """
     voltages, spikes = torch.empty_like(current), torch.empty_like(current)
-    keep, reset = truncated_decay(rule.decay), None
+    keep, reset, loop = truncated_decay(rule.decay), None, rule.loop(weight)
     steps = zip(*(values.chunk(rule.timesteps) for values in (current, voltages, spikes)), strict=True)
     for now, voltage, spike in steps:
-        torch.add(now, bias, out=voltage)
+        torch.add(loop.current(now), bias, out=voltage)
         if reset is not None and keep is not None:
             voltage += keep(reset)
         torch.gt(voltage, threshold, out=spike)
         subtrahend = voltage if rule.subtrahend is None else rule.subtrahend
         reset = torch.addcmul(voltage, subtrahend, spike, value=-1)
+        loop.spike = spike
     return spikes, voltages
+
+
+class _Charge(torch.autograd.Function):
+    """A current that outlasts a time step, in integers.
+
+    forward     charge    = trunc(keep * charge) + arriving
+    backward    by_charge = dL/dcharge + keep * by_next
+    """
+
+    @staticmethod
+    def forward(ctx: Any, arriving: Tensor, decay: int, timesteps: int) -> Tensor:
+        ctx.decay, ctx.timesteps = decay, timesteps
+        keep = truncated_decay(decay)
+        assert keep is not None, "such a current has no charge"
+        charges = arriving.clone(memory_format=torch.contiguous_format)
+        for before, charge in pairwise(charges.chunk(timesteps)):
+            charge += keep(before.clone())
+        return charges
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        by_charge = gradients[0].clone(memory_format=torch.contiguous_format)
+        for by_next, by_now in pairwise(reversed(by_charge.chunk(ctx.timesteps))):
+            by_now.add_(by_next, alpha=1 - ctx.decay / DECAY_ONE)
+        return by_charge, None, None
 
 
 class _Scan(torch.autograd.Function):
@@ -255,30 +334,41 @@ class _Scan(torch.autograd.Function):
     soft reset  reset      = voltage - spike * subtrahend
                 by_spike   = dL/dspike - keep * by_next * subtrahend
                 by_voltage = through + keep * by_next
+
+    A recurrent layer adds the steps of `nn.Loop`.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, current: Tensor, bias: Tensor, threshold: Tensor, rule: ScanRule, width: Tensor
+        ctx: Any,
+        current: Tensor,
+        bias: Tensor,
+        threshold: Tensor,
+        weight: Tensor | None,
+        rule: ScanRule,
+        width: Tensor,
     ) -> Tensor:
-        spikes, voltages = scan_integers(current, bias, threshold, rule)
-        ctx.save_for_backward(voltages, spikes, threshold, width)
+        spikes, voltages = scan_integers(current, bias, threshold, rule, weight)
+        ctx.save_for_backward(voltages, spikes, threshold, width, weight)
         ctx.rule, ctx.bias_shape = rule, bias.shape
         return spikes
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        voltages, spikes, threshold, width = ctx.saved_tensors
+        voltages, spikes, threshold, width, weight = ctx.saved_tensors
         rule: ScanRule = ctx.rule
         keep = 1 - rule.decay / DECAY_ONE
         by_current = torch.empty_like(voltages)
         by_threshold = torch.zeros_like(threshold)
+        by_bias = voltages.new_zeros(ctx.bias_shape)
+        loop = rule.loop(weight)
         by_next: Tensor | None = None
         tensors = (gradients[0].contiguous(), voltages, spikes, by_current)
         for by_spike, voltage, spike, by_voltage in reversed(
             list(zip(*(t.chunk(rule.timesteps) for t in tensors), strict=True))
         ):
+            by_spike = loop.by_spike(by_spike)
             if by_next is not None:
                 subtrahend = voltage if rule.subtrahend is None else rule.subtrahend
                 by_spike = torch.addcmul(by_spike, by_next, subtrahend, value=-keep)
@@ -288,8 +378,10 @@ class _Scan(torch.autograd.Function):
             by_voltage.copy_(through)
             if by_next is not None:
                 by_voltage += keep * (by_next - by_next * spike if rule.subtrahend is None else by_next)
-            by_next = by_voltage
-        return by_current, by_current.sum(0).sum_to_size(ctx.bias_shape), by_threshold, None, None
+            by_bias += by_voltage.sum(0).sum_to_size(ctx.bias_shape)
+            by_next = loop.by_membrane(by_voltage)
+        by_weight = loop.by_weight(*(t.unflatten(0, (rule.timesteps, -1)) for t in (by_current, spikes)))
+        return by_current, by_bias, by_threshold, by_weight, None, None
 
 
 # ---- the network ------------------------------------------------------------------------------
@@ -351,9 +443,9 @@ class QuantizedBody(nn.Module):
         """Return the standard deviation of the voltages of each channel that fires, in units of the state."""
         found = {}
 
-        def measure(neurons: QuantizedNeurons, given: tuple[Tensor, ...], sent: Tensor) -> None:
+        def measure(neurons: QuantizedNeurons, given: tuple[Any, ...], sent: Tensor) -> None:
             if neurons.threshold is not None:
-                found[neurons.population.name] = neurons.deviation(given[0])
+                found[neurons.population.name] = neurons.deviation(*given)
 
         for layer in (*self.all_neurons, *self.all_synapses):
             layer.timesteps = timesteps
@@ -387,10 +479,13 @@ class QuantizedBody(nn.Module):
             for neurons in self.all_neurons:
                 name, shape = neurons.population.name, neurons.population.shape
                 entering = [s for s in self.all_synapses if s.connection.target == name]
-                current, *others = (s(sent[s.connection.source]).view(-1, *shape) for s in entering)
+                loops = [synapse for synapse in entering if synapse.is_loop]
+                current, *others = (
+                    s(sent[s.connection.source]).view(-1, *shape) for s in entering if not s.is_loop
+                )
                 for other in others:
                     current = current + other
-                sent[name] = neurons(current)
+                sent[name] = neurons(current, *loops)
         return sent
 
     def freeze_thresholds(self) -> None:

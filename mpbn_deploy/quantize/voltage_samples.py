@@ -114,15 +114,18 @@ def _measure_population(
         neurons_at(end, population.shape, places) for end in threshold_range(folded, population)
     )
     voltage = voltages(currents.reshape(1, *fires.shape), fires, population, places)[0]
-    return _as_rows(neuron, voltage, fires, [lowest, highest])
+    leak = neurons_at(np.asarray(neuron.leak), population.shape, places)
+    return _as_rows(neuron, leak, voltage, fires, [lowest, highest])
 
 
-def _as_rows(neuron: FloatFiringNeuron, voltage: Tensor, fires: Tensor, ends: list[Tensor]) -> VoltageSamples:
+def _as_rows(
+    neuron: FloatFiringNeuron, leak: Tensor, voltage: Tensor, fires: Tensor, ends: list[Tensor]
+) -> VoltageSamples:
     """Flatten voltages and spikes [places, timesteps, channels], with threshold ranges [places, channels]."""
     lowest, highest = (end[:, None].expand(voltage.shape).flatten(0, 1) for end in ends)
     return VoltageSamples(
         voltage=voltage.flatten(0, 1),
-        growth=growth(fires, neuron).flatten(0, 1),
+        growth=growth(fires, neuron, leak).flatten(0, 1),
         fires=fires.flatten(0, 1),
         lowest=lowest,
         highest=highest,
@@ -147,14 +150,17 @@ def simulated_voltages(folded: FoldedNetwork, population: Population[FloatFiring
     for still, mean, deviation in _currents(folded, population):
         drawn = generator.standard_normal((places, 1 if still else timesteps, channels))
         currents += mean + deviation * drawn
-    rule = membrane(neuron, timesteps).mapped(at_pixels)
+    rule = membrane(neuron, timesteps).selected(at_pixels)
     voltage, fires = np.empty(currents.shape), np.empty(currents.shape, bool)
     state = np.zeros_like(rule.bias), np.zeros_like(rule.bias)
     for step in range(timesteps):
         state = rule.integrate(state, currents[:, step])
         voltage[:, step] = state[1]
         state, fires[:, step] = rule.fire(state)
-    return _as_rows(neuron, torch.tensor(voltage), torch.tensor(fires), [torch.tensor(end) for end in ends])
+    leak, voltages, fired = (
+        torch.tensor(each) for each in (at_pixels(np.asarray(neuron.leak)), voltage, fires)
+    )
+    return _as_rows(neuron, leak, voltages, fired, [torch.tensor(end) for end in ends])
 
 
 def _currents(folded: FoldedNetwork, population: FloatPopulation) -> Iterator[tuple[bool, Array, Array]]:

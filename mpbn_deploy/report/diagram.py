@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from markupsafe import Markup
 from typing_extensions import assert_never
 
@@ -156,7 +157,7 @@ def _kind(population: AnyBox) -> str:
             per = "neuron" if neuron.threshold.shape == population.shape else "channel"
             return f"spiking, one threshold per {per}, soft reset"
         case Readout():
-            return f"{'leaky ' if neuron.decay_voltage else ''}readout, never fires"
+            return f"{'leaky ' if np.any(neuron.decay_voltage) else ''}readout, never fires"
         case _:
             assert_never(neuron)
 

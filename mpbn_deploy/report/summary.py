@@ -48,7 +48,8 @@ def _exactness(report: VerifyReport) -> Verdict:
     if not report.bit_exact:
         return Verdict(text=report.verdict, tone="bad")
     complete = report.lava_claim is not None and report.executed == len(report.comparisons)
-    return Verdict(text=report.verdict, tone="good" if complete else "unknown")
+    certain = complete and not report.assumptions
+    return Verdict(text=report.verdict, tone="good" if certain else "unknown")
 
 
 def _fitting(content: ReportContent) -> Verdict:

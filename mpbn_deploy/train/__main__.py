@@ -147,6 +147,13 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         help=f"what a membrane keeps from one time step to the next, 0 to 1 ({_usual('leak')})",
     )
     group.add_argument(
+        "--current-leak",
+        type=float,
+        metavar="FACTOR",
+        help="what a synaptic current keeps from one time step to the next, 0 to 1; 0: no such current "
+        f"({_usual('current_leak')})",
+    )
+    group.add_argument(
         "--threshold",
         type=float,
         metavar="NUMBER",
@@ -167,6 +174,13 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="FRACTION",
         help="fraction of the epochs, the first ones, that run one time step per sample, which is faster "
         f"({_usual('single_step')})",
+    )
+    group.add_argument(
+        "--freeze-mpbn",
+        type=float,
+        metavar="FRACTION",
+        help="fraction of the epochs, the last ones, in which MPBN uses its running statistics, as in "
+        f"inference; for inputs that change over time ({_usual('freeze_mpbn')})",
     )
     group.add_argument(
         "--batch", type=whole_number(2), metavar="N", help=f"samples per step of SGD ({_usual('batch')})"

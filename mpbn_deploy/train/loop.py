@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from ..base import OptionError, announce, track
 from ..data import DataSet, Split, center_crop
-from ..nn import SpikingNetwork
+from ..nn import MPBN, SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import batches, read_samples
 from .files import TrainingFiles, TrainingState
@@ -132,6 +132,10 @@ def _train_steps(
 ) -> tuple[float, float]:
     """Train one epoch; return mean loss and accuracy over its batches, each before its step."""
     state.network.train()
+    if number > training.free_epochs:
+        for module in state.network.modules():
+            if isinstance(module, MPBN):
+                module.eval()
     # Seed, epoch and process determine what dropout draws, so that resuming needs no generator state.
     torch.manual_seed(
         int(np.random.SeedSequence([training.seed, number, processes.rank]).generate_state(1)[0])

@@ -23,6 +23,7 @@ NEURON_DEFAULTS: dict[str, Any] = {
     "surrogate": "rectangle",
     "reset": "zero",
     "leak": 0.25,
+    "current_leak": 0.0,
     "threshold": 0.5,
 }
 
@@ -34,7 +35,8 @@ class Training:
     `warmup` is the fraction of a one-cycle schedule in which the rate rises. Weight decay applies to the
     weights of convolutions and dense layers, not to norms and biases, whose learning rate is `norm_rate`
     times that of the weights. `augmentation` None is the data set's
-    own. In the first `single_step` (a fraction) of the epochs the network runs one time step per sample.
+    own. In the first `single_step` (a fraction) of the epochs the network runs one time step per sample; in
+    the last `freeze_mpbn` (a fraction) MPBN uses its running statistics, as in inference.
     `validation` is the fraction of the training split that is held out: epochs are then judged on it, and
     the test split is used once, at the end.
     """
@@ -53,9 +55,15 @@ class Training:
     augmentation: str | None = None
     precision: str = "float32"
     single_step: float = 0.0
+    freeze_mpbn: float = 0.0
     validation: float = 0.0
     recalibration: str = "auto"
     seed: int = 0
+
+    @property
+    def free_epochs(self) -> int:
+        """The number of epochs in which MPBN uses the statistics of each batch."""
+        return self.epochs - int(self.freeze_mpbn * self.epochs)
 
     @property
     def single_step_epochs(self) -> int:

@@ -215,6 +215,7 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "precision": (PRECISIONS.__contains__, " or ".join(PRECISIONS)),
     "single_step": (_below_one, "a fraction from 0 to below 1"),
+    "freeze_mpbn": (_below_one, "a fraction from 0 to below 1"),
     "recalibration": (RECALIBRATIONS.__contains__, f"one of {', '.join(RECALIBRATIONS)}"),
 }
 

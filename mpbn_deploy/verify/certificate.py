@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base import FormatError, record
 
-STATEMENTS = ("samples", "populations", "first_flip", "predictions", "lava_floating_point")
+STATEMENTS = ("assumptions", "samples", "populations", "first_flip", "predictions", "lava_floating_point")
 ACCURACIES = ("data", "samples", "float", "integer")
 ROUNDING = 1e-9  # tolerance for averages, which other processors may sum in another order
 

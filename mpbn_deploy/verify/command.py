@@ -30,6 +30,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             labels=samples.labels,
             test=samples.test,
             data_name=samples.name,
+            assumptions=opened.assumptions,
             budget=None if options.stock else options.budget,
             patience=options.patience,
             cluster=cluster,

@@ -131,7 +131,7 @@ class DrivenPopulation:
         whole = replace(self.membrane, threshold=self.threshold)
         return DrivenPopulation(
             synapses=in_all_steps(self.synapses, places),
-            membrane=whole.mapped(lambda values: np.broadcast_to(values, shape)[index]),
+            membrane=whole.selected(lambda values: np.broadcast_to(values, shape)[index]),
         )
 
     def exchanged(self, other: DrivenPopulation, parts: Sequence[str]) -> DrivenPopulation:

@@ -18,6 +18,8 @@ from ..execute import EXECUTORS, ExecutionOptions
 from ..execute.cluster import Cluster
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
+from ..formats.nir import Assumption
+from ..frontend import is_foreign
 from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, Trace, as_steps, bounds
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
@@ -53,6 +55,7 @@ class VerifyReport:
     accuracy: Accuracy | None = None
     fold: FoldCheck | None = None
     floating: FloatingCheck | None = None
+    assumptions: tuple[Assumption, ...] = ()  # under which the verdict holds
     trace: Trace | None = None  # the reference's, without voltages; None if a cluster ran the comparison
 
     @property
@@ -72,6 +75,12 @@ class VerifyReport:
 
     @property
     def verdict(self) -> str:
+        """Whether all executors agree, and under which assumptions."""
+        assumed = " and ".join(assumption.what for assumption in self.assumptions)
+        return f"{self._agreement}, assuming {assumed}" if assumed else self._agreement
+
+    @property
+    def _agreement(self) -> str:
         wanted = len(self.comparisons)
         if not self.bit_exact:
             return "not bit-exact"
@@ -110,6 +119,7 @@ class VerifyReport:
         first = next((c.first_mismatch for c in self.comparisons if c.first_mismatch is not None), None)
         return {
             "bit_exact": self.bit_exact,
+            "assumptions": [asdict(assumption) for assumption in self.assumptions],
             "executions_wanted": len(self.comparisons),
             "executions_run": self.executed,
             "executions_failed": list(self.failed),
@@ -137,6 +147,7 @@ def verify(
     test: Split | None = None,
     data_name: str = "",
     model: SpikingNetwork | None = None,
+    assumptions: tuple[Assumption, ...] = (),
     budget: float | None = USUAL_BUDGET,
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
@@ -155,7 +166,8 @@ def verify(
     Lava's own process models are slow; they run on as many samples and populations as they can in about
     `budget` seconds (0: not at all; None: on all samples). If a block of time steps takes Lava longer than
     `patience` seconds, it counts as hanging. A `cluster` distributes the samples over its workers; the
-    report is the same.
+    report is the same. `assumptions` are those under which the network was read, and become part of the
+    verdict.
     """
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
@@ -175,6 +187,7 @@ def verify(
         failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
         stock_reader_obstacle=obstacle,
+        assumptions=assumptions,
         trace=compared.trace,
     )
     if folded is None:
@@ -186,10 +199,15 @@ def verify(
         drift=measure_drift(folded, network, inputs, labels, compared.trace),
         accuracy=None
         if test is None
-        else measure_accuracy(folded, network, test, data_name, trained, cluster),
+        else measure_accuracy(folded, network, test, data_name, _in_one_run(trained), cluster),
         fold=None if trained is None else check_fold(trained, folded, inputs, real),
         floating=_check_floating_point(folded, inputs, patience, cluster, real),
     )
+
+
+def _in_one_run(model: SpikingNetwork | None) -> SpikingNetwork | None:
+    """Return the model if it computes all time steps in one call, which neurons of other libraries do not."""
+    return None if model is None or is_foreign(model.body) else model
 
 
 def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Compared:

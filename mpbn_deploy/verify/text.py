@@ -23,7 +23,8 @@ def verify_text(report: VerifyReport) -> RenderableType:
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
         table.add_row(comparison.execution, *_cells(comparison))
-    lines: list[RenderableType] = [
+    lines: list[RenderableType] = [str(assumption) for assumption in report.assumptions]
+    lines += [
         f"{c.execution} {'failed' if c.execution in report.failed else 'not run'}: {c.not_run}"
         for c in report.comparisons
         if c.not_run
@@ -36,9 +37,8 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     if report.fold is not None:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
-        counts = (
-            f"{changed} of {compared}" if compared else "not compared, because it has no mpbn_deploy.nn.LIF"
-        )
+        why_not = "not compared, because it has no neurons, or takes constant inputs only"
+        counts = f"{changed} of {compared}" if compared else why_not
         lines.append(f"spikes changed by folding, against the PyTorch model: {counts}")
     if report.floating is not None:
         lines.append(str(report.floating))

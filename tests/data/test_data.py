@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpbn_deploy.base import DataError, pickle_check
+from mpbn_deploy.base import DataError, OptionError, pickle_check
 from mpbn_deploy.data import DATASETS, cifar10_dvs, imagenet, load_dataset, mnist, reading
 from mpbn_deploy.data.cifar10_dvs import CLASS_NAMES, read_recording
 
@@ -32,13 +32,23 @@ def test_importing_data_imports_no_heavy_library():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", sorted(set(DATASETS) - {"digits", "fashion-mnist"}))
+@pytest.mark.parametrize("name", sorted(set(DATASETS) - {"digits", "digits-rows", "fashion-mnist"}))
 def test_a_missing_data_set_says_where_it_comes_from_and_what_to_type(name, tmp_path):
     typed = "Get the data set from .*--data-dir FOLDER"
     refuses(rf"{name}: .* not found \(no folder was given\).*{typed}", name, None)
     refuses(rf"not found \(looked in {tmp_path} and its sub-folders .*{typed}", name, tmp_path)
     refuses(rf"not found \({tmp_path}/absent is not a folder\).*{typed}", name, tmp_path / "absent")
     refuses("not found", name, tmp_path / ("long" * 1000))
+
+
+def test_digits_come_row_by_row():
+    digits, rows = load_dataset("digits"), load_dataset("digits-rows")
+    assert rows.frames == 8 and rows.input_format.shape == (8,)
+    for whole, split in ((digits.train, rows.train), (digits.test, rows.test)):
+        np.testing.assert_array_equal(whole.inputs[:, 0], split.inputs)
+        np.testing.assert_array_equal(whole.labels, split.labels)
+    with pytest.raises(OptionError, match="digits: the data set ships with scikit-learn"):
+        load_dataset("digits-rows", Path("somewhere"))
 
 
 def test_without_a_folder_fashion_mnist_is_looked_for_where_debian_puts_it(tmp_path, monkeypatch):

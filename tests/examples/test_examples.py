@@ -23,6 +23,26 @@ def test_quickstart(capfd):
     assert "25760 spikes, 0 different" in out and "fits: True" in out
 
 
+OWN = {
+    "snntorch_digits.py": "0 spikes differ from snnTorch's; bit-exact\n",
+    "spikingjelly_digits.py": "0 spikes differ from SpikingJelly's; bit-exact\n",
+    "own_loop.py": "0 spikes changed by folding; bit-exact\n",
+    "own_data.py": "of 359 test samples right; bit-exact\n",
+}
+
+
+@needs_lava
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN)
+def test_networks_and_data_of_ones_own(tmp_path, name):
+    for library in ("snntorch", "spikingjelly"):
+        pytest.importorskip(library, reason=f"{library} is not installed (pip install {library})")
+    done = run_example(name, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(OWN[name])
+
+
 def test_the_loop_of_the_docs_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "training.md").read_text()

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from networks import (
     LEAKING,
     assert_same_trace,
+    charged,
     inputs_for,
     int_chain,
     int_loop,
@@ -83,6 +84,24 @@ def test_equals_the_reference_where_some_populations_have_soft_resets(seed, buil
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
 
 
+@examples(60)
+@given(seed=st.integers(0, 2**32), build=BUILDERS, steps=st.booleans(), soft=st.booleans())
+def test_equals_the_reference_where_some_populations_have_currents(seed, build, steps, soft):
+    network = charged(softened(build(seed), seed) if soft else build(seed), seed)
+    inputs = inputs_for(network, seed=seed, steps=steps)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@examples(40)
+@given(seed=st.integers(0, 2**32), build=BUILDERS, soft=st.booleans())
+def test_states_of_currents_stay_within_their_bounds(seed, build, soft):
+    network = charged(softened(build(seed, timesteps=8), seed) if soft else build(seed, timesteps=8), seed)
+    inputs = inputs_for(network, samples=8, seed=seed, steps=True)
+    largest = peaks(network, inputs)
+    for name, bound in bounds(network).items():
+        assert largest[name].max() <= bound.magnitude
+
+
 @examples(40)
 @given(seed=st.integers(0, 2**32), build=BUILDERS)
 def test_voltages_of_soft_resets_stay_within_their_bounds(seed, build):
@@ -149,6 +168,7 @@ def test_chunks_do_not_matter(monkeypatch):
     inputs = inputs_for(network, samples=7)
     whole = emulate(network, inputs)
     monkeypatch.setattr(emulate_module, "CHUNK", 3)
+    monkeypatch.setattr(emulate_module, "MOST_SPIKES", 0)
     seen = []
     parts = emulate(network, inputs, progress=lambda chunks: seen.append(len(chunks)) or chunks)
     assert_same_trace(whole, parts)

@@ -12,6 +12,7 @@ from networks import (
     LEAKING,
     Residual,
     assert_same_trace,
+    charged,
     enlivened,
     inputs_for,
     int_chain,
@@ -63,6 +64,17 @@ def or_pooling():
     return quantize(folded_residual(nn.MaxPool2d(2)), load_profile("loihi2")).network
 
 
+def constant_on_a_current():
+    folded = fold(trace(spiking_network(1, currents=(0.5, 0.75), padding=0)))
+    return quantize(folded, load_profile("loihi2")).network
+
+
+def recurrent_layers():
+    """A convolution and a matrix from a layer to itself, with and without currents."""
+    network = spiking_network(1, recurrent=(True, True), currents=(0.0, 0.75), timesteps=5)
+    return quantize(fold(trace(network)), load_profile("loihi2")).network
+
+
 STRUCTURES = {
     # Strides, padding and dilation differ by axis, so that a transposed kernel could not pass.
     "chain": int_chain,
@@ -80,6 +92,11 @@ STRUCTURES = {
     "a loop": lambda: int_loop(1),
     "a loop and delays": lambda: int_loop(1, delays=(1, 3)),
     "OR pooling": or_pooling,
+    "currents": lambda: charged(int_chain(1), 1),
+    "currents and skips": lambda: charged(int_residual(3, delay=1), 4),
+    "currents and a loop": lambda: charged(int_loop(1, delays=(1, 3)), 2),
+    "a constant on a current": constant_on_a_current,
+    "recurrent layers": recurrent_layers,
 }
 
 
@@ -102,6 +119,8 @@ SOFT = {
     "windows": lambda: softened(int_windows(2), 2),
     "a loop": lambda: softened(int_loop(1, delays=(1, 3)), 5),
     "a state that may overflow": lambda: softened(wide_chain(), 1),
+    "currents": lambda: charged(softened(int_chain(1), 1), 1),
+    "currents that may overflow": lambda: charged(softened(wide_chain(), 1), 3),
 }
 
 

@@ -154,6 +154,8 @@ def test_what_does_not_go_together(tmp_path, model_path):
         export(theirs(tmp_path), "loihi2", timesteps=2, normalize=(0.0, 1.0))
     for options, message in (
         ({"dt": 1e-3}, "--dt applies to NIR files only"),
+        ({"nir_reset": "zero"}, "--nir-reset applies to NIR files only"),
+        ({"nir_current": "new"}, "--nir-current applies to NIR files only"),
         ({"input_range": (0, 1)}, "--input-range applies to NIR files and bare state_dicts only"),
         ({"input_shape": (1, 8, 8)}, "--input-shape applies to NIR files and bare state_dicts only"),
     ):

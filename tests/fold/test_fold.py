@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import event, given, strategies as st
-from networks import RESETS, SHORTCUTS, SOFT, Residual, enlivened, inputs_for, lively, spiking_network
+from networks import (
+    CURRENTS,
+    LOOPS,
+    RESETS,
+    SHORTCUTS,
+    SOFT,
+    Residual,
+    enlivened,
+    inputs_for,
+    lively,
+    spiking_network,
+)
 from properties import examples
 from torch import nn
 
@@ -15,7 +26,20 @@ from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.fold.stage import folded_threshold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.ir import BatchNorm, Dense, FloatLif, MaxPool, firing, scale_channels, scaled
+from mpbn_deploy.ir import (
+    BatchNorm,
+    Dense,
+    FloatLif,
+    FloatReadout,
+    FoldedNetwork,
+    Input,
+    MaxPool,
+    Population,
+    constant_source,
+    firing,
+    scale_channels,
+    scaled,
+)
 from mpbn_deploy.nn import LIF
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.verify import trained_spikes
@@ -40,7 +64,8 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lamb
     spikes, logits = trained_spikes(network, inputs)
     got = simulate(folded, inputs)
     pools = {step.name for step in trained.steps if isinstance(step.operation, MaxPool)}
-    assert set(spikes) | pools == {p.name for p in firing(folded)}
+    made = {p.name for p in firing(folded) if p.name.endswith("_constant")}
+    assert set(spikes) | pools | made == {p.name for p in firing(folded)}
     different, close = count_differences(folded, inputs, spikes, got)
     say(f"close calls: {close}, decided otherwise: {different}")
     for name in spikes:
@@ -60,10 +85,12 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lamb
     groups=st.sampled_from([1, 2]),
     leak=st.sampled_from([0.0, 0.25, 0.9, 1.0]),
     resets=st.sampled_from(RESETS),
+    currents=st.sampled_from(CURRENTS),
+    recurrent=st.sampled_from(LOOPS),
 )
-def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak, resets):
+def test_spikes_stay_the_same(seed, mpbn, stride, padding, groups, leak, resets, currents, recurrent):
     options = {"stride": stride, "padding": padding, "groups": groups, "leak": leak, "resets": resets}
-    network = spiking_network(seed, mpbn=mpbn, **options)
+    network = spiking_network(seed, mpbn=mpbn, currents=currents, recurrent=recurrent, **options)
     assert_folds_exactly(network, seed=seed, say=event)
 
 
@@ -75,6 +102,53 @@ def test_mpbn_moves_the_threshold_of_a_soft_reset_and_signs_move_both_numbers():
     assert soft.subtrahend.shape == (4, 1, 1)
     np.testing.assert_array_equal(soft.subtrahend.ravel(), 0.5 * np.sign(gain))
     assert isinstance(hard, FloatLif) and not np.isin(0.5, np.abs(soft.threshold))
+
+
+@pytest.mark.parametrize("offset", [-1.0, 2.0])
+def test_a_channel_of_gain_zero_gets_no_constant_either(offset):
+    network = spiking_network(currents=(0.5, 0.5))
+    norm = network.body.lif1.mpbn.bn
+    norm.weight.data[1], norm.bias.data[1] = 0.0, offset
+    folded = assert_folds_exactly(network)
+    entering = folded.entering("lif1")
+    assert [c.source for c in entering] == ["input", "lif1_constant"]
+    pixels = folded.layer("lif1").size // 4
+    assert not entering[0].synapse.weight[1].any()
+    assert not entering[1].synapse.weight[pixels : 2 * pixels].any()
+
+
+@pytest.mark.parametrize("offset", [-1.0, 2.0])
+def test_a_recurrent_channel_of_gain_zero_loses_its_loop(offset):
+    network = spiking_network(recurrent=(True, True))
+    norm = network.body.lif2.mpbn.bn
+    norm.weight.data[1], norm.bias.data[1] = 0.0, offset
+    folded = assert_folds_exactly(network)
+    loop = next(c for c in folded.connections if c.label == "lif2->lif2")
+    assert loop.delay == 1 and not loop.synapse.weight[1].any() and loop.synapse.weight[:, 1].any()
+
+
+@pytest.mark.parametrize(("padding", "shape"), [(1, (1,)), (0, (1, 3, 5))])
+def test_what_enters_a_current_becomes_spikes_of_neurons_that_always_fire(padding, shape):
+    """The normalized input is padded with zeros, so neurons at the border of lif1 have other constants."""
+    folded = fold(trace(spiking_network(currents=(0.5, 0.5), padding=padding, stride=1)))
+    assert list(folded.shapes) == ["input", "lif1_constant", "lif1", "lif2_constant", "lif2", "output"]
+    assert folded.shapes["lif1_constant"] == shape and folded.shapes["lif2_constant"] == (1,)
+    spikes = simulate(folded, inputs_for(folded)).spikes
+    assert spikes["lif1_constant"].all() and spikes["lif2_constant"].all()
+    for name in ("lif1", "lif2"):
+        assert not folded.layer(name).neuron.bias.any()
+
+
+@pytest.mark.parametrize("source", [(2, 8, 5), (3, 4, 9), (7,)])
+@pytest.mark.parametrize("target", [(4, 8, 5), (4, 5, 8), (6,)])
+def test_a_source_of_constants_fits_between_any_shapes(source, target):
+    """`Population`s of every shape get a silent connection from the input."""
+    driver = Population(name="input", shape=source, neuron=Input(minimum=0, maximum=1))
+    for constant in (np.ones(target), np.arange(np.prod(target), dtype=float).reshape(target)):
+        made, connections = constant_source("one", "last", constant, driver)
+        last = Population(name="last", shape=target, neuron=FloatReadout(bias=np.zeros(target)))
+        network = FoldedNetwork(populations=(driver, made, last), connections=connections, timesteps=3)
+        np.testing.assert_allclose(simulate(network, inputs_for(network)).outputs[0], constant)
 
 
 @examples(10)

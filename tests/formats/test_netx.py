@@ -8,10 +8,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, strategies as st
 from networks import (
     LEAKING,
     assert_same_trace,
+    charged,
     enlivened,
     inputs_for,
     int_chain,
@@ -27,7 +29,7 @@ from properties import examples
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import FormatError, SimulationError, same_records
 from mpbn_deploy.checkpoint import save_model
-from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.execute import EXECUTORS, ExecutionOptions, lava as lava_sim
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fit import fit
@@ -172,9 +174,10 @@ def graphs(draw):
 
 
 @examples(80, **QUICK)
-@given(network=graphs(), soft=st.booleans(), seed=st.integers(0, 10**6))
-def test_every_graph_is_read_back_bit_by_bit(tmp_path, network, soft, seed):
+@given(network=graphs(), soft=st.booleans(), currents=st.booleans(), seed=st.integers(0, 10**6))
+def test_every_graph_is_read_back_bit_by_bit(tmp_path, network, soft, currents, seed):
     network = softened(network, seed) if soft else network
+    network = charged(network, seed) if currents else network
     write_netx(network, tmp_path / "a.net")
     assert same_records(network, read_netx(tmp_path / "a.net"))
 
@@ -255,6 +258,82 @@ def test_tinynet_fires_the_recorded_spikes():
     spikes = emulate(network, drive[None]).spikes["layer2"][0]
     assert expected.sum() == 92
     np.testing.assert_array_equal(spikes[: len(expected) - 1], expected[1:])
+
+
+@needs_lava
+def test_a_network_trained_by_slayer_fires_the_spikes_of_slayer(tmp_path):
+    """Currents and a loop, with a decay for each neuron that slayer has trained."""
+    lava_sim.load_netx()
+    from lava.lib.dl import slayer
+
+    torch.manual_seed(0)
+    rule = {"threshold": 1.25, "current_decay": 0.25, "voltage_decay": 0.03, "tau_grad": 0.03,
+            "scale_grad": 3, "requires_grad": True, "shared_param": False}  # fmt: skip
+    blocks = slayer.block.cuba
+    layers = [
+        make({**rule}, before, after, delay_shift=False)
+        for make, before, after in ((blocks.Dense, 16, 20), (blocks.Recurrent, 20, 12), (blocks.Dense, 12, 4))
+    ]
+
+    def fire(inputs):
+        """Return the spikes of each layer, [samples, neurons, timesteps]; slayer's loops keep their state."""
+        found = []
+        for layer in layers:
+            for state in ("current_state", "voltage_state"):
+                setattr(layer.neuron, state, torch.zeros_like(getattr(layer.neuron, state)[:1].flatten()[:1]))
+            inputs = layer(inputs)
+            found.append(inputs)
+        return found
+
+    inputs, labels = (torch.rand(8, 16, 30) < 0.3).float(), torch.randint(0, 4, (8,))
+    optimizer = torch.optim.Adam([p for layer in layers for p in layer.parameters()], lr=0.01)
+    for _ in range(4):
+        loss = torch.nn.functional.cross_entropy(fire(inputs)[-1].sum(-1), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with h5py.File(tmp_path / "theirs.net", "w") as file:
+        for index, layer in enumerate(layers):
+            layer.export_hdf5(file.create_group(f"layer/{index}"))
+    network = read_netx(tmp_path / "theirs.net", timesteps=30)
+    assert len(np.unique(network.layers[0].neuron.decay_current)) > 4
+    with torch.no_grad():
+        expected = fire(inputs)
+    got = emulate(network, inputs.numpy().transpose(0, 2, 1).astype(int))
+    for population, theirs in zip(network.layers, expected, strict=True):
+        assert 0.001 < theirs.mean() < 0.5
+        np.testing.assert_array_equal(theirs.numpy().transpose(0, 2, 1) > 0, got.spikes[population.name])
+
+
+@needs_lava
+def test_lava_dl_runs_decays_of_their_own(tmp_path):
+    """As its `recurrent_example` has them: two dense layers with loops, four or five decays in each."""
+    generator = np.random.default_rng(0)
+    with h5py.File(tmp_path / "theirs.net", "w") as file:
+        for index, inputs in enumerate((6, 5)):
+            layer = {
+                "type": b"dense_rec",
+                "shape": [5],
+                "weight": generator.integers(-8, 24, (5, inputs)),
+                "weight_rec": generator.integers(-12, 8, (5, 5)),
+                "neuron/type": b"CUBA",
+                "neuron/iDecay": generator.integers(2030, 2064, 5),
+                "neuron/vDecay": generator.integers(608, 621, 5),
+                "neuron/vThMant": 60,
+                "neuron/refDelay": 1,
+                "neuron/gradedSpike": False,
+            }
+            for key, value in layer.items():
+                file[f"layer/{index}/{key}"] = value
+    network = read_netx(tmp_path / "theirs.net", timesteps=20)
+    inputs = generator.integers(0, 2, (3, 20, 6))
+    expected = simulate(network, inputs)
+    assert all(0.05 < spikes.mean() < 0.95 for spikes in expected.spikes.values())
+    assert_same_trace(expected, emulate(network, inputs))
+    for name in ("lava", "lava-stock", "netx"):
+        assert EXECUTORS[name].obstacle(network) is None
+        got = EXECUTORS[name].run(network, inputs, ExecutionOptions())
+        assert_same_trace(expected, got, voltages=name != "netx")
 
 
 def test_ntidigits_fires_the_recorded_spikes_through_its_delays():

@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from networks import (
+    CURRENTS,
     LEAKING,
+    LOOPS,
     RESETS,
     SOFT,
+    charged,
     inputs_for,
     int_chain,
+    int_loop,
     int_residual,
     int_windows,
     softened,
@@ -158,6 +162,10 @@ def test_a_portable_network_reads_back_with_thresholds_of_one(tmp_path):
         softened(int_chain(1), 1),
         softened(int_residual(3, delay=2), 3),
         softened(int_chain(per_neuron=False), 2),
+        charged(int_chain(1), 1),
+        charged(softened(int_residual(3, delay=2), 3), 4),
+        charged(int_chain(per_neuron=False), 2),
+        charged(int_loop(1), 2),
     ],
 )
 def test_integer_networks_come_back_bit_by_bit(network, tmp_path):
@@ -177,6 +185,23 @@ def test_round_trip_of_a_trained_network(path, tmp_path):
         if isinstance(before.neuron, FloatLif):
             assert before.neuron.leak == after.neuron.leak
             np.testing.assert_allclose(before.neuron.threshold, after.neuron.threshold, rtol=1e-6)
+
+
+@pytest.mark.parametrize("recurrent", LOOPS)
+@pytest.mark.parametrize("currents", CURRENTS)
+def test_currents_and_recurrent_layers_come_back(currents, recurrent, tmp_path):
+    folded = folded_network(1, currents=currents, recurrent=recurrent, leak=0.5)
+    write_nir(folded, tmp_path / "a.nir")
+    once = read_nir(tmp_path / "a.nir")
+    assert once.shapes == folded.shapes
+    assert [(c.label, c.delay) for c in once.connections] == [(c.label, c.delay) for c in folded.connections]
+    for before, after in zip(folded.layers, once.layers, strict=True):
+        assert before.neuron.current_leak == after.neuron.current_leak
+        np.testing.assert_allclose(before.neuron.bias, after.neuron.bias, rtol=1e-5, atol=1e-6)
+    for before, after in zip(folded.connections, once.connections, strict=True):
+        np.testing.assert_allclose(before.synapse.weight, after.synapse.weight, rtol=1e-6, atol=1e-7)
+    write_nir(once, tmp_path / "b.nir")
+    assert same_records(once, read_nir(tmp_path / "b.nir"))
 
 
 @pytest.mark.parametrize("leak", [0.25, 1.0])

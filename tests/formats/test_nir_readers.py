@@ -215,7 +215,7 @@ def test_what_snntorch_writes(tmp_path):
     for layer in (net[0], net[2]):
         layer.weight.data *= 3
     nir.write(tmp_path / "theirs.nir", export.export_to_nir(net, torch.zeros(6)))
-    network = read_folded(tmp_path / "theirs.nir", timesteps=10)
+    network = read_folded(tmp_path / "theirs.nir", timesteps=10, reset="zero")
     inputs = np.random.default_rng(0).integers(0, 2, size=(5, 10, 6))
     library("snntorch.utils").reset(net)
     with torch.no_grad():

@@ -168,7 +168,7 @@ def test_functions_are_read_as_the_modules_they_are():
         ([nn.Linear(3, 2)], r'^layer "0" \(Linear\): its input has shape \(2, 5, 7\); it takes \(3,\)'),
         ([nn.Conv2d(3, 2, 3)], r'^layer "0" \(Conv2d\): its input has shape .* \(3, height, width\)'),
         ([nn.Conv2d(2, 2, 9)], "at least as large as the kernel"),
-        ([nn.Conv2d(2, 2, 3, padding="same")], r"""^layer "0" \(Conv2d\): padding 'same'"""),
+        ([nn.Conv2d(2, 2, 4, padding="same")], r"""^layer "0" \(Conv2d\): padding 'same' of a kernel"""),
         ([nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular")], "circular"),
         ([nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2, track_running_stats=False)], "no running statistics"),
         ([nn.Conv2d(2, 2, 3), nn.BatchNorm2d(4)], "it takes 4 channels"),
@@ -215,3 +215,11 @@ def test_two_inputs_are_refused():
     converters = {nn.Bilinear: lambda module: Flatten()}
     with pytest.raises(FrontendError, match="takes 2 values"):
         trace(SpikingNetwork(Doubles(), timesteps=1, input_format=input_format((4,))), converters=converters)
+
+
+@pytest.mark.parametrize(("padding", "zeros"), [("same", (2, 3)), ("valid", (0, 0)), (1, (1, 1))])
+def test_padding_by_name(padding, zeros):
+    module = nn.Conv2d(2, 3, (3, 7), padding=padding, dilation=(2, 1))
+    (step,) = trace(module, (2, 9, 9), 2).steps
+    assert step.operation.synapse.padding == zeros
+    assert step.shape == tuple(module(torch.zeros(1, 2, 9, 9)).shape[1:])

@@ -60,7 +60,8 @@ def soft_lif(seed, decay_current=4096, decay_voltage=4096):
     )
 
 
-decays = st.integers(0, 4096)
+one_decay = st.integers(0, 4096)
+decays = one_decay | st.builds(lambda seed: integers(seed, 0, 4097, SIZE), st.integers(0, 1000))
 resets = st.sampled_from([lif, soft_lif])
 seeds = st.integers(0, 1000)
 
@@ -71,18 +72,22 @@ def test_an_integer_neuron_is_what_its_docstring_says(seed, current, voltage, re
     neuron, arriving = reset(seed, current, voltage), integers(seed + 2, -3000, 6000, STEPS, SIZE)
     charged, spikes = run(membrane(neuron, STEPS), arriving)
     subtrahend = neuron_subtrahend(neuron)
+    currents, voltages = (np.broadcast_to(decay, SIZE).tolist() for decay in (current, voltage))
     for index in range(SIZE):
         u = v = 0
         for step in range(STEPS):
-            u = int(u * (4096 - current) / 4096) + int(arriving[step, index])
-            v = int(v * (4096 - voltage) / 4096) + u + int(neuron.bias[index]) * 2**6
+            u = int(u * (4096 - currents[index]) / 4096) + int(arriving[step, index])
+            v = int(v * (4096 - voltages[index]) / 4096) + u + int(neuron.bias[index]) * 2**6
             fired = v > int(neuron.threshold[index]) * 2**6
             assert (charged[step, index], spikes[step, index]) == (v, fired)
             if fired:
                 v = 0 if subtrahend is None else v - int(subtrahend[index]) * 2**6
 
 
-@given(seed=seeds, leak=st.floats(0, 1), current_leak=st.floats(0, 1), soft=st.booleans())
+leaks = st.floats(0, 1) | st.builds(lambda seed: np.random.default_rng(seed).random(SIZE), seeds)
+
+
+@given(seed=seeds, leak=leaks, current_leak=leaks, soft=st.booleans())
 def test_a_real_neuron_is_what_its_docstring_says(seed, leak, current_leak, soft):
     generator = np.random.default_rng(seed)
     arriving, bias = generator.normal(size=(STEPS, SIZE)), generator.normal(size=SIZE)
@@ -126,7 +131,7 @@ def test_neurons_of_our_lava_layers_are_membranes(seed, current, voltage, reset)
     np.testing.assert_array_equal(found, run(rule, arriving)[1])
 
 
-@given(seed=seeds, leak=st.floats(0, 1), current_leak=st.floats(0, 1))
+@given(seed=seeds, leak=leaks, current_leak=leaks)
 def test_neurons_of_our_lava_layers_are_membranes_of_real_numbers_too(seed, leak, current_leak):
     arriving = np.random.default_rng(seed).normal(size=(STEPS, SIZE))
     neuron = FloatReadout(bias=np.full(SIZE, 0.3), leak=leak, current_leak=current_leak)
@@ -136,7 +141,7 @@ def test_neurons_of_our_lava_layers_are_membranes_of_real_numbers_too(seed, leak
         np.testing.assert_array_equal(neurons.voltage, expected)
 
 
-@given(seed=seeds, decay=decays, reset=resets)
+@given(seed=seeds, decay=one_decay, reset=resets)
 def test_the_scan_of_the_training_twin_is_a_membrane(seed, decay, reset):
     neuron, arriving = reset(seed, decay_voltage=decay), integers(seed + 2, -3000, 6000, STEPS, SIZE)
     bias, threshold, subtrahend = (
@@ -150,7 +155,7 @@ def test_the_scan_of_the_training_twin_is_a_membrane(seed, decay, reset):
     np.testing.assert_array_equal(spikes.numpy().astype(bool), expected[1])
 
 
-@given(seed=seeds, leak=st.floats(0, 1), current_leak=st.floats(0, 1), soft=st.booleans())
+@given(seed=seeds, leak=leaks, current_leak=leaks, soft=st.booleans())
 def test_voltages_of_calibration_are_those_of_a_membrane(seed, leak, current_leak, soft):
     arriving = np.random.default_rng(seed).normal(size=(STEPS, SIZE))
     neuron = FloatLif(
@@ -175,7 +180,7 @@ def test_growth_is_what_a_bias_adds_to_the_voltages(seed, leak, soft):
         neuron = soft_reset(neuron, np.full(SIZE, 0.5)) if soft else neuron
         population = Population(name="p", shape=(SIZE,), neuron=neuron)
         found.append(voltages(arriving.double(), spikes, population, place)[0])
-    assert torch.equal(found[1] - found[0], growth(spikes, neuron))
+    assert torch.equal(found[1] - found[0], growth(spikes, neuron, torch.tensor(leak)))
 
 
 @pytest.mark.parametrize(

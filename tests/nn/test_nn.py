@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import batch_norm
 
 from mpbn_deploy.base import OptionError
-from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.nn import LIF, RecurrentLIF, SpikingNetwork
 from mpbn_deploy.nn.neuron import LEAST_GAIN
 
 
@@ -22,6 +22,15 @@ def test_the_neuron_is_that_of_the_paper():
     """leak 0.25, threshold 0.5, strictly above, reset to zero"""
     assert run_lif(LIF(1, mpbn="none"), [0.5, 0.375, 0.375]) == [0, 0, 0]
     assert run_lif(LIF(1, mpbn="none"), [0.5, 0.376, 0.5]) == [0, 1, 0]
+
+
+def test_a_current_outlasts_its_time_step():
+    """Currents 0.5, 0.25, 0.625; membranes 0.5, 0.375, 0.71875 > 0.5"""
+    lif = LIF(1, mpbn="none", current_leak=0.5)
+    assert run_lif(lif, [0.5, 0.0, 0.5]) == [0, 0, 1]
+    assert "current_leak=0.5" in repr(lif) and "current_leak" not in repr(LIF(1))
+    with pytest.raises(OptionError, match=r"LIF: current leak 1.5; allowed are 0 \(no memory\) to 1"):
+        LIF(1, current_leak=1.5)
 
 
 def test_a_soft_reset_subtracts_the_threshold():
@@ -80,9 +89,12 @@ def soft_spike(membrane, surrogate):
 
 def plain_loop(lif, x):
     """Eq. 1, 2 and 8 step by step, differentiated by autograd."""
-    membrane = torch.zeros_like(x[: len(x) // lif.timesteps])
+    membrane = current = spike = torch.zeros_like(x[: len(x) // lif.timesteps])
     spikes = []
-    for current in x.view(lif.timesteps, -1, *x.shape[1:]):
+    for arriving in x.view(lif.timesteps, -1, *x.shape[1:]):
+        current = lif.current_leak * current + arriving
+        if isinstance(lif, RecurrentLIF):
+            current = current + lif.recurrent(spike)
         membrane = lif.leak * membrane + current
         normalized = plain_norm(lif.mpbn, membrane) if lif.mpbn else membrane
         soft = soft_spike(normalized, lif.surrogate)
@@ -103,7 +115,11 @@ def plain_norm(mpbn, membrane):
 
 def make_lif(shape, **options):
     """A neuron whose MPBN has gains of both signs and statistics of its own."""
-    lif = LIF(shape, **options).double()
+    return prepared(LIF(shape, **options))
+
+
+def prepared(lif):
+    lif = lif.double()
     lif.timesteps = 3
     if lif.mpbn is not None:
         for values in (lif.mpbn.bn.weight.data, lif.mpbn.bn.bias.data, lif.mpbn.bn.running_mean):
@@ -131,8 +147,55 @@ def outcome(lif, function, x, weights):
 @pytest.mark.parametrize("kind", ["channel", "element", "none"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_the_scan_is_the_plain_loop(shape, kind, reset, surrogate, layout, training):
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     lif = make_lif(shape, mpbn=kind, surrogate=surrogate, reset=reset).train(training)
+    assert_is_the_plain_loop(lif, shape, layout)
+
+
+@pytest.mark.parametrize("current_leak", [0.3, 1.0])
+@pytest.mark.parametrize("reset", ["zero", "subtract"])
+@pytest.mark.parametrize("kind", ["channel", "element", "none"])
+def test_the_scan_of_currents_is_the_plain_loop(kind, reset, current_leak):
+    torch.manual_seed(1)
+    for shape, layout in ((SHAPES["dense"], None), (SHAPES["image"], torch.channels_last)):
+        assert_is_the_plain_loop(
+            make_lif(shape, mpbn=kind, reset=reset, current_leak=current_leak).train(), shape, layout
+        )
+
+
+@pytest.mark.parametrize("current_leak", [0.0, 0.6])
+@pytest.mark.parametrize("reset", ["zero", "subtract"])
+@pytest.mark.parametrize("kind", ["channel", "element", "none"])
+def test_the_scan_of_a_recurrent_layer_is_the_plain_loop(kind, reset, current_leak):
+    """Also the gradient by the recurrent weights, of a matrix and of kernels."""
+    torch.manual_seed(1)
+    options = {"mpbn": kind, "reset": reset, "current_leak": current_leak}
+    for shape, layout, kernel in (
+        (SHAPES["dense"], None, None),
+        (SHAPES["image"], torch.channels_last, 3),
+        (SHAPES["image"], torch.contiguous_format, 1),
+    ):
+        lif = prepared(RecurrentLIF(shape, kernel=kernel, **options)).train()
+        torch.nn.init.normal_(lif.recurrent.weight, 0, 0.4)
+        assert_is_the_plain_loop(lif, shape, layout)
+
+
+def test_a_recurrent_layer_of_one_time_step_is_none():
+    lif = RecurrentLIF(3, mpbn="none")
+    lif.timesteps = 1
+    x = torch.randn(5, 3, requires_grad=True)
+    lif(x).sum().backward()
+    assert not lif.recurrent.weight.grad.any()
+
+
+@pytest.mark.parametrize(("shape", "kernel"), [((2, 4, 4), None), ((2, 4, 4), 2), (5, 3), ((2, 3), None)])
+def test_shapes_that_a_recurrent_layer_cannot_have(shape, kernel):
+    with pytest.raises(OptionError, match=r"RecurrentLIF: shape .* features without a kernel, or"):
+        RecurrentLIF(shape, kernel=kernel)
+
+
+def assert_is_the_plain_loop(lif, shape, layout):
+    torch.manual_seed(0)
     x, weights = torch.randn(2, 3 * 7, *shape, dtype=torch.float64)
     if len(shape) == 3:
         x = x.contiguous(memory_format=layout)

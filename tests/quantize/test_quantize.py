@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from networks import (
+    CURRENTS,
+    LOOPS,
     RESETS,
     SOFT,
     Residual,
@@ -283,9 +285,17 @@ def test_bounds_count_each_window_for_its_own_neurons():
 
 
 @examples(20)
-@given(seed=st.integers(0, 2**31), resets=st.sampled_from(RESETS), leak=st.sampled_from([0.25, 1.0]))
-def test_no_voltage_is_ever_outside_its_bound(seed, resets, leak):
-    network = quantize(folded_network(seed, timesteps=5, resets=resets, leak=leak), LOIHI2).network
+@given(
+    seed=st.integers(0, 2**31),
+    resets=st.sampled_from(RESETS),
+    leak=st.sampled_from([0.25, 1.0]),
+    currents=st.sampled_from(CURRENTS),
+    recurrent=st.sampled_from(LOOPS),
+)
+def test_no_voltage_is_ever_outside_its_bound(seed, resets, leak, currents, recurrent):
+    options = {"resets": resets, "leak": leak, "currents": currents, "recurrent": recurrent}
+    network = quantize(folded_network(seed, timesteps=5, **options), LOIHI2).network
+    assert all(bound.fits for bound in bounds(network).values())
     result = simulate(network, inputs_for(network, samples=10, seed=seed, steps=True))
     for name, bound in bounds(network).items():
         low, high = bound.voltage
@@ -318,6 +328,40 @@ def test_bounds_know_that_delayed_input_starts_with_nothing():
     )
     low, high = bounds(delayed)["layer"].current
     assert low == -127 * 9 * 64 and high == 127 * 9 * 64
+
+
+def test_bounds_count_what_a_loop_adds():
+    """A neuron that drives itself: the bound is reached when it fires in every step but the first."""
+    folded = layer([[1.0]], 0.5, timesteps=4, leak=1.0)
+    loop = Connection(source="layer", target="layer", synapse=Dense(weight=np.array([[3.0]])), delay=1)
+    folded = replace(folded, connections=(*folded.connections, loop))
+    network = quantize(folded, LOIHI2).network
+    weights = [int(c.synapse.weight.item()) << c.synapse.exponent for c in network.connections]
+    largest = peaks(network, np.ones((1, 4, 1)))["layer"]
+    assert largest.item() == 64 * sum(weights)
+    assert bounds(network)["layer"].current[1] == 64 * sum(weights)
+    with_room = quantize(folded, LOIHI2, np.ones((1, 4, 1)), overflow="measured")
+    assert simulate(with_room.network, np.ones((1, 4, 1))).spikes["layer"].all()
+
+
+@pytest.mark.parametrize("thresholds", ["own", "shared"])
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_leaks_of_their_own_are_rounded_one_by_one(thresholds, calibrated):
+    """Decays that are whole, in neurons and in channels; the largest rounding error is in the report."""
+    generator = np.random.default_rng(0)
+    leaks = np.array([0.0, 0.25, 0.5, 0.75])
+    folded = layer(
+        generator.normal(size=(4, 9)), np.full(4, 1.0), timesteps=6, leak=leaks, current_leak=leaks
+    )
+    inputs = inputs_for(folded, samples=40, steps=True)
+    quantized = quantize(folded, LOIHI2, inputs if calibrated else None, thresholds=thresholds)
+    neuron = quantized.network.layers[0].neuron
+    assert neuron.decay_voltage.tolist() == [4095, 3072, 2048, 1024]
+    assert neuron.decay_current.tolist() == [4096, 3072, 2048, 1024]
+    assert quantized.costs[0].leak_error == 1 / 4096
+    expected, got = simulate(folded, inputs).spikes["layer"], simulate(quantized.network, inputs)
+    assert np.mean(expected != got.spikes["layer"]) < 0.03
+    assert_same_trace(got, emulate(quantized.network, inputs))
 
 
 @examples(25)

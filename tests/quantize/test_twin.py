@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from networks import RESETS, Residual, conv_body, enlivened, inputs_for, needs_lava, spiking_network
+from networks import (
+    CURRENTS,
+    LOOPS,
+    RESETS,
+    Residual,
+    conv_body,
+    enlivened,
+    inputs_for,
+    int_loop,
+    needs_lava,
+    spiking_network,
+)
 from properties import examples
 from torch import nn
 
@@ -24,10 +35,10 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import weight_bits
 from mpbn_deploy.ir import InputFormat, Lif, Readout, bounds, fires, real_network, scaled
-from mpbn_deploy.nn import ModelCard, SpikingNetwork
+from mpbn_deploy.nn import Feedback, ModelCard, SpikingNetwork
 from mpbn_deploy.quantize import QUANTIZED, Formats, QuantizedBody, QuantizedNeurons, quantize
 from mpbn_deploy.quantize.structure import describe_structure, read_structure
-from mpbn_deploy.quantize.twin import ScanRule, _Scan
+from mpbn_deploy.quantize.twin import ScanRule, _Charge, _Scan
 from mpbn_deploy.train import Training, evaluate, quantized_twin, train
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 
@@ -82,9 +93,12 @@ def stir(model, seed=0, amount=0.05):
     bits=st.integers(2, 8),
     steps=st.integers(1, 5),
     resets=st.sampled_from(RESETS),
+    currents=st.sampled_from(CURRENTS),
+    recurrent=st.sampled_from(LOOPS),
 )
-def test_the_forward_pass_is_the_integer_network(seed, bits, steps, resets):
-    folded = fold(trace(spiking_network(seed, timesteps=steps, resets=resets)))
+def test_the_forward_pass_is_the_integer_network(seed, bits, steps, resets, currents, recurrent):
+    options = {"resets": resets, "currents": currents, "recurrent": recurrent}
+    folded = fold(trace(spiking_network(seed, timesteps=steps, **options)))
     _, model, inputs = twin_of(folded, bits)
     stir(model, seed)
     model.body.prevent_overflow(steps)
@@ -126,9 +140,12 @@ def test_lava_fires_what_was_trained():
         np.testing.assert_array_equal(found, got.spikes[name])
 
 
-@pytest.mark.parametrize("resets", RESETS)
-def test_the_twin_begins_as_the_quantized_network(resets):
-    folded = fold(trace(spiking_network(1, resets=resets)))
+KINDS = list(zip(RESETS, CURRENTS, LOOPS, strict=True))
+
+
+@pytest.mark.parametrize(("resets", "currents", "recurrent"), KINDS)
+def test_the_twin_begins_as_the_quantized_network(resets, currents, recurrent):
+    folded = fold(trace(spiking_network(1, resets=resets, currents=currents, recurrent=recurrent)))
     network, model, _ = twin_of(folded, 4)
     begun = model.body.to_integers(network.timesteps)
     for ours, theirs in zip(begun.connections, network.connections, strict=True):
@@ -148,9 +165,30 @@ def test_truncated_decay_is_that_of_the_reference(decay):
     np.testing.assert_array_equal(found, Truncation(amount=decay)(states))
 
 
+@pytest.mark.parametrize("decay", [0, 1, 1024, 4000])
+def test_gradients_of_a_current_are_those_that_its_docstring_says(decay):
+    torch.manual_seed(0)
+    arriving = torch.randint(-400, 400, (4 * 3, 5)).double().requires_grad_()
+    weights = torch.randn(4 * 3, 5, dtype=torch.float64)
+    charges = _Charge.apply(arriving, decay, 4)
+    (found,) = torch.autograd.grad((charges * weights).sum(), arriving)
+    charge, expected = torch.zeros(3, 5, dtype=torch.float64), []
+    for now in arriving.chunk(4):
+        kept = (1 - decay / 4096) * charge
+        charge = kept + (kept.trunc() - kept).detach() + now
+        expected.append(charge)
+    assert torch.equal(charges, torch.cat(expected))
+    (gradient,) = torch.autograd.grad((torch.cat(expected) * weights).sum(), arriving)
+    torch.testing.assert_close(found, gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("decay_current", [None, 4096, 1024])
 @pytest.mark.parametrize("soft", [False, True])
-def test_gradients_of_the_scan_are_those_that_its_docstring_says(soft):
-    """Against autograd through the same equations, with the slope as a straight-through function."""
+def test_gradients_of_the_scan_are_those_that_its_docstring_says(soft, decay_current):
+    """Against autograd through the same equations, with the slope as a straight-through function.
+
+    With a decay of the current, of a recurrent layer.
+    """
     torch.manual_seed(0)
     steps, decay = 3, 3072
     current = torch.randint(-400, 400, (steps * 4, 5)).double().requires_grad_()
@@ -160,12 +198,21 @@ def test_gradients_of_the_scan_are_those_that_its_docstring_says(soft):
     weights = torch.randn(steps * 4, 5, dtype=torch.float64)
     subtrahend = 120 * torch.randn(5, dtype=torch.float64) if soft else None
     rule = ScanRule(timesteps=steps, decay=decay, subtrahend=subtrahend)
-    spikes = _Scan.apply(current, bias, threshold, rule, width)
-    found = torch.autograd.grad((spikes * weights).sum(), (current, bias, threshold))
+    numbers, weight = [current, bias, threshold], None
+    if decay_current is not None:
+        rule = replace(rule, decay_current=decay_current, feedback=Feedback(padding=None))
+        weight = torch.randint(-200, 200, (5, 5)).double().requires_grad_()
+        numbers.append(weight)
+    spikes = _Scan.apply(current, bias, threshold, weight, rule, width)
+    found = torch.autograd.grad((spikes * weights).sum(), numbers)
     reset, all_spikes = torch.zeros(4, 5, dtype=torch.float64), []
+    charge = spike = torch.zeros(4, 5, dtype=torch.float64)
     for now in current.chunk(steps):
         kept = 0.25 * reset
         kept = kept + (kept.trunc() - kept).detach()
+        if weight is not None:
+            left = (1 - decay_current / 4096) * charge
+            now = charge = now + spike @ weight.T + left + (left.trunc() - left).detach()
         voltage = kept + now + bias
         slope = (voltage - threshold) / width
         near = slope.detach().abs() < 0.5
@@ -173,7 +220,8 @@ def test_gradients_of_the_scan_are_those_that_its_docstring_says(soft):
         spike = ramp + ((voltage > threshold).double() - ramp).detach()
         reset = voltage - spike * subtrahend if soft else voltage * (1 - spike)
         all_spikes.append(spike)
-    expected = torch.autograd.grad((torch.cat(all_spikes) * weights).sum(), (current, bias, threshold))
+    assert torch.equal(spikes, torch.cat(all_spikes))
+    expected = torch.autograd.grad((torch.cat(all_spikes) * weights).sum(), numbers)
     assert all(gradient.abs().sum() > 0 for gradient in expected)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
@@ -193,9 +241,9 @@ def test_settling_brings_states_back_under_their_bound():
     assert all(bound.fits for bound in bounds(model.body.to_integers(folded.timesteps)).values())
 
 
-@pytest.mark.parametrize("resets", RESETS)
-def test_checkpoints_keep_every_integer(tmp_path, resets):
-    folded = fold(trace(spiking_network(5, resets=resets)))
+@pytest.mark.parametrize(("resets", "currents", "recurrent"), KINDS)
+def test_checkpoints_keep_every_integer(tmp_path, resets, currents, recurrent):
+    folded = fold(trace(spiking_network(5, resets=resets, currents=currents, recurrent=recurrent)))
     _, model, _ = twin_of(folded, 4)
     stir(model)
     save_model(tmp_path / "model.pt", model)
@@ -204,13 +252,15 @@ def test_checkpoints_keep_every_integer(tmp_path, resets):
     assert same_records(read.body.to_integers(steps), model.body.to_integers(steps))
 
 
-def test_structures_without_soft_resets_are_read_as_before():
+def test_structures_without_soft_resets_and_currents_are_read_as_before():
     network, _, _ = twin_of(fold(trace(spiking_network(0))), 4)
     stored = json.loads(describe_structure(network, Formats.of(LOIHI2, 4)))
     for population in stored["populations"]:
         assert population.pop("subtrahend") is None
+        assert population.pop("decay_current") == 4096
     read, _ = read_structure(json.dumps(stored))
     assert all(isinstance(population.neuron, Lif) for population in read.layers[:-1])
+    assert all(population.neuron.decay_current == 4096 for population in read.layers)
 
 
 @pytest.mark.parametrize("resets", RESETS)
@@ -260,17 +310,22 @@ def test_trained_integers_need_nobody_to_build_their_network(tmp_path):
 
 
 def test_what_cannot_be_trained_is_named():
-    network, _, _ = twin_of(fold(trace(spiking_network(0))), 4)
     formats = Formats.of(LOIHI2, 4)
-    slow = replace(network.populations[1], neuron=replace(network.populations[1].neuron, decay_current=100))
-    leaking = replace(network, populations=(network.populations[0], slow, *network.populations[2:]))
-    with pytest.raises(QuantizeError, match="lif1: a current that leaks slowly"):
-        describe_structure(leaking, formats)
-    readout = replace(network.output, neuron=replace(network.output.neuron, decay_voltage=7))
-    assert isinstance(readout.neuron, Readout)
-    forgetful = replace(network, populations=(*network.populations[:-1], readout))
-    with pytest.raises(QuantizeError, match="output: quantization-aware training needs a readout"):
-        describe_structure(forgetful, formats)
+    loop = int_loop(1)
+    late = [replace(c, delay=2) if c.source == c.target else c for c in loop.connections]
+    with pytest.raises(QuantizeError, match="first->first: a recurrent connection; quantization-aware"):
+        describe_structure(replace(loop, connections=tuple(late)), formats)
+    network, _, _ = twin_of(fold(trace(spiking_network(0))), 4)
+    own = replace(network.layers[0].neuron, decay_current=np.array([1, 2, 3, 4]).reshape(4, 1, 1))
+    layers = (network.layers[0].with_neuron(own), *network.layers[1:])
+    with pytest.raises(QuantizeError, match="lif1: decays that differ between neurons"):
+        describe_structure(replace(network, populations=(network.input, *layers)), formats)
+    for decay in ({"decay_voltage": 7}, {"decay_current": 100}):
+        readout = replace(network.output, neuron=replace(network.output.neuron, **decay))
+        assert isinstance(readout.neuron, Readout)
+        forgetful = replace(network, populations=(*network.populations[:-1], readout))
+        with pytest.raises(QuantizeError, match="output: quantization-aware training needs a readout"):
+            describe_structure(forgetful, formats)
 
 
 def test_training_improves_the_integers():

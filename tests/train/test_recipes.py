@@ -14,7 +14,7 @@ from mpbn_deploy.base import OptionError
 from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import POLICY_DRAWS, autoaugmented, center_crop, hold_out
 from mpbn_deploy.data.autoaugment import CHANGES, POLICY
-from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.nn import LIF, MPBN, SpikingNetwork
 from mpbn_deploy.quantize import QUANTIZED
 from mpbn_deploy.train import RECIPES, Training, train
 from mpbn_deploy.train.__main__ import COMMAND
@@ -95,6 +95,7 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
         ({"single_step": float("nan")}, "single step nan"),
         ({"clip_gradient": 0.0}, "clip gradient 0.0; a positive number"),
         ({"single_step": 1.0}, "single step 1.0; a fraction from 0 to below 1"),
+        ({"freeze_mpbn": 1.0}, "freeze mpbn 1.0; a fraction from 0 to below 1"),
         ({"precision": "half"}, "precision half; float32 or bfloat16"),
         ({"recalibration": "yes"}, "recalibration yes; one of auto, on, off"),
         ({"validation": 1.0}, "validation 1.0; a fraction of the training split"),
@@ -200,6 +201,25 @@ def test_the_first_epochs_run_one_time_step(digits, tmp_path, monkeypatch):
     trained = [timesteps for training, timesteps in seen if training]
     assert trained == [1] * 4 + [3] * 4 and network.timesteps == 3
     assert load_model(tmp_path / "model.pt").timesteps == 3
+
+
+def test_frozen_statistics_of_mpbn_no_longer_move(digits, tmp_path, monkeypatch):
+    """In the last half of the epochs only the gains and offsets of MPBN are trained, as for inference."""
+    seen = []
+    normalize = MPBN.norm
+
+    def watched(self, sample):
+        if torch.is_grad_enabled():
+            seen.append((self.training, self.bn.running_mean.clone(), self.bn.weight.clone()))
+        return normalize(self, sample)
+
+    monkeypatch.setattr(MPBN, "norm", watched)
+    settings = Training(epochs=2, batch=512, freeze_mpbn=0.5, recalibration="off")
+    network = train(digits, "digits-mlp", timesteps=2, training=settings, out=tmp_path / "model.pt")
+    assert [training for training, _, _ in seen] == [True, True, False, False]
+    last = network.body.lif1.mpbn.bn
+    assert all(torch.equal(mean, last.running_mean) for _, mean, _ in seen[2:])
+    assert not torch.equal(seen[2][2], last.weight)
 
 
 def test_recordings_need_all_their_frames(digits):

@@ -290,13 +290,25 @@ NETWORKS = {
     "channel": spiking_network,
     "none": lambda seed: spiking_network(seed, mpbn="none"),
     "residual": lambda seed: enlivened(residual_body(), shape=(2, 6, 6)),
+    "own leaks": spiking_network,
 }
 
 
-@examples(8)
+def with_own_leaks(folded, seed):
+    """Give every neuron leaks of its own."""
+    random = np.random.default_rng(seed).random
+    populations = [folded.input]
+    for p in folded.layers:
+        leaks = {} if p is folded.output else {"leak": random(p.shape), "current_leak": random(p.shape)}
+        populations.append(p.with_neuron(replace(p.neuron, **leaks)))
+    return replace(folded, populations=tuple(populations))
+
+
+@examples(12)
 @given(st.integers(0, 10_000), st.sampled_from([2, 3, 4, 8]), st.sampled_from(list(NETWORKS)))
 def test_against_two_plain_runs(seed, bits, kind):
     folded = fold(trace(NETWORKS[kind](seed)))
+    folded = with_own_leaks(folded, seed) if kind == "own leaks" else folded
     network = quantize(folded, LOIHI2, weight_bits=bits).network
     inputs = inputs_for(network, samples=5, seed=seed)
     drift = measure_drift(folded, network, inputs)

@@ -80,7 +80,7 @@ def _exact_in_float32(decay: Decay) -> bool:
     """Return whether a decay multiplies integers by zero or a power of two."""
     match decay:
         case Truncation(amount=amount):
-            return amount == DECAY_ONE or DECAY_ONE % (DECAY_ONE - amount) == 0
+            return all(each == DECAY_ONE or DECAY_ONE % (DECAY_ONE - each) == 0 for each in np.unique(amount))
         case Leak():
             return False
         case _:
@@ -93,22 +93,23 @@ def _in_place(decay: Decay) -> DecayInPlace | None:
     The fraction that a truncation keeps is exact as a float. So is its product with a 24-bit state: always in
     float64, and in float32 if the fraction is a power of two.
     """
-    if decay.kept == 0:
+    if not np.any(decay.kept):
         return None
+    kept = np.ascontiguousarray(np.transpose(decay.kept))  # in Lava's axes
     match decay:
-        case Truncation(kept=kept):
+        case Truncation():
             return lambda state: _truncate(state, kept)
-        case Leak(kept=kept):
+        case Leak():
             return lambda state: _multiply(state, kept)
         case _:
             assert_never(decay)
 
 
-def _truncate(state: Array, kept: float) -> None:
-    if kept < 1:
+def _truncate(state: Array, kept: Array) -> None:
+    if kept.min() < 1:
         state *= kept
         np.trunc(state, out=state)
 
 
-def _multiply(state: Array, kept: float) -> None:
+def _multiply(state: Array, kept: Array) -> None:
     state *= kept

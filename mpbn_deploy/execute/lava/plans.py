@@ -164,7 +164,7 @@ def _proven(
 
 def _accumulated(decay: Decay, timesteps: int) -> float:
     """Return the sum of kept**k over the time steps k: the state reached by an input of 1 per step."""
-    return float(np.sum(decay.kept ** np.arange(timesteps)))
+    return float(np.sum(np.max(decay.kept) ** np.arange(timesteps)))
 
 
 def fed_populations(network: AnyNetwork, alone: str | None) -> tuple[Source, ...]:

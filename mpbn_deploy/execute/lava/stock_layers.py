@@ -26,6 +26,7 @@ from ...ir import (
     Lif,
     Pair,
     Readout,
+    Shape,
     SoftLif,
     regroup,
     window,
@@ -168,8 +169,8 @@ class StockLayerFloat(AbstractStockLayer):
             vth=to_lava(threshold, shape),
             bias_mant=to_lava(rule.bias, shape) / rule.divisor,
             bias_exp=0,
-            du=1 - rule.decay_current.kept,
-            dv=1 - rule.decay_voltage.kept,
+            du=_decay(1 - rule.decay_current.kept, shape),
+            dv=_decay(1 - rule.decay_voltage.kept, shape),
             shift=0,
         )
 
@@ -199,7 +200,13 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
         case _:
             assert_never(neuron)
     bias = {"bias_mant": to_lava(neuron.bias, shape), "bias_exp": neuron.bias_exponent}
-    return {"vth": vth, "du": neuron.decay_current - 1, "dv": neuron.decay_voltage, **bias}
+    du, dv = (_decay(decay, shape) for decay in (neuron.decay_current, neuron.decay_voltage))
+    return {"vth": vth, "du": du - 1, "dv": dv, **bias}
+
+
+def _decay(decay: float | Array, shape: Shape) -> Any:
+    """Return a decay, or one per neuron, which Lava's models on the CPU take although LIF declares one."""
+    return to_lava(decay, shape) if isinstance(decay, np.ndarray) else decay
 
 
 def _eight_bits(weight: Array, shift: int = 0) -> Iterator[tuple[Array, int]]:

@@ -105,7 +105,7 @@ def decays_fit_format(design: Design) -> Violations:
     """decay = register + offset, with 0 <= register < 2**bits"""
     bits = design.limit("formats.decay_bits")
     for population, neuron in design.neurons():
-        for name, decay in decays(neuron).items():
+        for name, decay in decays(neuron):
             offset = design.limit(f"formats.{name}_offset").value
             low, high = offset, offset + 2**bits.value - 1
             if not low <= decay <= high:
@@ -119,7 +119,7 @@ def decays_are_shifts(design: Design) -> Violations:
     most = design.limit("formats.decay_shift_maximum")
     shares = [DECAY_ONE >> shift for shift in range(most.value + 1) if DECAY_ONE >> shift]
     for population, neuron in design.neurons():
-        for name, decay in decays(neuron).items():
+        for name, decay in decays(neuron):
             if decay not in shares:
                 found = f"{name} {decay} of {DECAY_ONE}"
                 allowed = design.limit_text(f"{DECAY_ONE} / 2**k with k = 0..{most.value}", most)

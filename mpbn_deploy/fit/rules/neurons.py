@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from ...ir import DECAY_ONE, Neuron, neuron_subtrahend
+from ...ir import DECAY_ONE, Neuron, has_current, neuron_subtrahend
 from .design import WHOLE_NETWORK, Design, Rule, Violations, list_some, needs, rule, says
 
 
@@ -17,16 +19,17 @@ def keeps_states(design: Design) -> bool:
     return is_digital(design) and not design.profile.says("formats.membrane", 0)
 
 
-def decays(neuron: Neuron) -> dict[str, int]:
-    """Return the decays by name."""
-    return {"decay_current": neuron.decay_current, "decay_voltage": neuron.decay_voltage}
+def decays(neuron: Neuron) -> Iterator[tuple[str, int]]:
+    """Yield the decays with their names, those that neurons share once."""
+    for name, decay in (("decay_current", neuron.decay_current), ("decay_voltage", neuron.decay_voltage)):
+        yield from ((name, int(value)) for value in np.unique(decay))
 
 
 @needs(applies=says("formats.membrane", 0))
 def membranes_are_supported(design: Design) -> Violations:
     """timesteps = 1 if the chip has no membrane, because no state persists"""
     kept = (
-        [p.name for p, neuron in design.neurons() if min(decays(neuron).values()) < DECAY_ONE]
+        [p.name for p, neuron in design.neurons() if min(decay for _, decay in decays(neuron)) < DECAY_ONE]
         if design.network.timesteps > 1
         else []
     )
@@ -40,7 +43,7 @@ def membranes_are_supported(design: Design) -> Violations:
 @needs(applies=says("formats.leak", 0))
 def leaks_are_supported(design: Design) -> Violations:
     """decay_voltage = 0 if the chip has no leak, unless there is only one time step"""
-    leaking = [p.name for p, neuron in design.neurons() if neuron.decay_voltage]
+    leaking = [p.name for p, neuron in design.neurons() if np.any(neuron.decay_voltage)]
     if leaking and design.network.timesteps > 1:
         found = f"voltages of {list_some(leaking)} leak"
         allowed = f"{design.profile.name} has no exponential leak ({design.limit('formats.leak').source})"
@@ -51,7 +54,7 @@ def leaks_are_supported(design: Design) -> Violations:
 @needs(applies=says("formats.current", 0))
 def synaptic_currents_are_supported(design: Design) -> Violations:
     """decay_current = 4096 if the chip has no synaptic currents, unless there is only one time step"""
-    lasting = [p.name for p, neuron in design.neurons() if neuron.decay_current < DECAY_ONE]
+    lasting = [p.name for p, neuron in design.neurons() if has_current(neuron)]
     if lasting and design.network.timesteps > 1:
         found = f"synaptic currents of {list_some(lasting)} persist between time steps"
         allowed = f"{design.profile.name} has no synaptic currents ({design.limit('formats.current').source})"

@@ -51,11 +51,13 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
 
 def _undeclared_readout(neuron: FiringNeuron) -> Readout:
     """Return the readout of a file by lava-dl, whose dense layers without neurons sum in the current."""
-    by_current = (neuron.decay_current, neuron.decay_voltage) == (0, DECAY_ONE) and not neuron.bias.any()
-    return _readout(neuron, *((DECAY_ONE, 0) if by_current else (neuron.decay_current, neuron.decay_voltage)))
+    forgets = not np.any(neuron.decay_current) and bool(np.all(neuron.decay_voltage == DECAY_ONE))
+    if forgets and not neuron.bias.any():
+        return _readout(neuron, DECAY_ONE, 0)
+    return _readout(neuron, neuron.decay_current, neuron.decay_voltage)
 
 
-def _readout(neuron: FiringNeuron, decay_current: int, decay_voltage: int) -> Readout:
+def _readout(neuron: FiringNeuron, decay_current: int | Array, decay_voltage: int | Array) -> Readout:
     return Readout(
         bias=neuron.bias,
         bias_exponent=neuron.bias_exponent,
@@ -83,12 +85,20 @@ def _lif(layer: Node, shape: Shape) -> FiringNeuron:
         "threshold": _threshold(rule, shape),
         "bias": _bias(layer, shape),
         "bias_exponent": layer.number_or("biasExponent", STATE_EXPONENT),
-        "decay_current": rule.number("iDecay"),
-        "decay_voltage": rule.number("vDecay"),
+        "decay_current": _decay(rule, "iDecay", shape),
+        "decay_voltage": _decay(rule, "vDecay", shape),
     }
     if word == SOFT:
         return SoftLif(subtrahend=rule.per_neuron("subtrahend", shape), **numbers)
     return Lif(**numbers)
+
+
+def _decay(rule: Node, key: str, shape: Shape) -> int | Array:
+    """Return one decay; lava-dl also writes it once per neuron, and sometimes different ones."""
+    if np.unique(rule.integers(key)).size == 1:
+        return rule.number(key)
+    decays: Array = compact(rule.per_neuron(key, shape))
+    return decays
 
 
 def _input_lif(layer: Node, rule: Node, shape: Shape) -> Lif:

@@ -25,6 +25,7 @@ from ...ir import (
     Shape,
     Synapse,
     fires,
+    membrane,
     neuron_bias,
     neuron_subtrahend,
     neuron_threshold,
@@ -56,13 +57,33 @@ def stock_reader_loads(network: IntNetwork) -> bool:
 
 
 def stock_reader_obstacle(network: IntNetwork) -> str | None:
-    """Return why lava-dl's reader cannot load the file that `write_netx` writes; None if it can."""
+    """Return why lava-dl's reader cannot run the file that `write_netx` writes; None if it can."""
     if stock_reader_loads(network):
-        return None
+        return _early_spikes(network)
     for before, population in _pairs(network):
         if _layer_content(network, before, population).layer is None:
             return f"{population.name}: {_obstacle(network, before, population)}"
     return "its format cannot express the order of the connections of this network"
+
+
+def _early_spikes(network: IntNetwork) -> str | None:
+    """Return which neurons would fire into a sample from before it; None if there are none.
+
+    In Lava, a layer at depth d runs d steps before the first step of the first sample reaches it. What it
+    fires then arrives in the sample if its connection has a delay, as loops have.
+    """
+    for connection in network.connections:
+        source = network.population(connection.source)
+        if not connection.delay or source is network.input:
+            continue
+        rule = membrane(network.layer(source.name).neuron, 1)
+        charged = np.maximum(network.order[source.name] * rule.bias, 0)  # from below, with any decay
+        if rule.threshold is not None and (charged > rule.threshold).any():
+            return (
+                f"{source.name}: neurons that fire without input, with a loop or delay after them; lava-dl "
+                "runs them before the first step, and their spikes arrive in it"
+            )
+    return None
 
 
 def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopulation) -> str:
@@ -206,7 +227,11 @@ def _neuron_tree(neuron: Neuron) -> Tree:
     subtrahend = neuron_subtrahend(neuron)
     kind = "CUBA" if subtrahend is None else SOFT
     fixed = {"type": kind, "refDelay": np.int32(1), "gradedSpike": np.int32(0)}
-    rule = {"iDecay": neuron.decay_current, "vDecay": neuron.decay_voltage, "vThMant": threshold}
+    rule = {
+        "iDecay": _to_netx(np.asarray(neuron.decay_current)),
+        "vDecay": _to_netx(np.asarray(neuron.decay_voltage)),
+        "vThMant": threshold,
+    }
     if subtrahend is not None:
         rule["subtrahend"] = _to_netx(subtrahend)
     return fixed | {key: np.asarray(value, np.int32) for key, value in rule.items()}

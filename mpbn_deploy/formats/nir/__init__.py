@@ -5,13 +5,14 @@ length dt is ours,
 
     v <- leak * v + I + bias         with  leak = 1 - dt / tau
 
-with v in units of dt / tau * r. NIR does not define dt, time steps, the range of the input, the comparison
-or the readout: our files have them in the graph's metadata, for other files the caller gives them.
+with v in units of dt / tau * r. NIR does not define dt, time steps, the range of the input, the comparison,
+the reset or the readout: our files have them in the graph's metadata, for other files the caller gives them.
 
     file         HDF5 -> nodes and edges, bounded and checked
     read         nodes and edges -> FoldedNetwork: composes linear nodes, delays loops
     linear       NIR's linear nodes -> affine maps
     neurons      NIR's neurons -> ours
+    conventions  resets, and the order of a CubaLIF's update: stated, or assumed
     loops        finds the edges that close loops
     metadata     properties for which NIR has no keys; integer networks as real ones
     kernels      kernels in the form that nir can type-check, and back
@@ -25,9 +26,15 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
+    from .conventions import Assumption as Assumption
     from .loops import AmbiguousLoopError as AmbiguousLoopError, closing_edges as closing_edges
     from .metadata import DT as DT
-    from .read import read_folded as read_folded, read_nir as read_nir
+    from .read import (
+        NirNetwork as NirNetwork,
+        open_nir as open_nir,
+        read_folded as read_folded,
+        read_nir as read_nir,
+    )
     from .write import in_dialect as in_dialect, to_nir as to_nir, write_nir as write_nir
 else:
     __getattr__, __dir__ = door(__name__, __file__)

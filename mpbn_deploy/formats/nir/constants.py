@@ -16,27 +16,21 @@ from ...ir import (
     Connection,
     Conv2d,
     Dense,
-    FloatLif,
     FloatPopulation,
     FoldedNetwork,
     Population,
     Shape,
+    always_fires,
     apply_synapse,
     axes,
     compact,
+    has_current,
     neuron_bias,
     per_channel,
     window,
     with_values,
 )
 from .linear import MOST_TERMS
-
-THRESHOLD, BIAS = 1.0, 2.0  # of a neuron that fires in every step
-LEAK = 0.5  # arbitrary, but spikingjelly needs one above zero
-
-
-def always_fires(shape: tuple[int, ...]) -> FloatLif:
-    return FloatLif(threshold=np.full(shape, THRESHOLD), bias=np.full(shape, BIAS), leak=LEAK)
 
 
 def split_bias(network: FoldedNetwork, population: FloatPopulation) -> tuple[Array, Array]:
@@ -48,7 +42,7 @@ def split_bias(network: FoldedNetwork, population: FloatPopulation) -> tuple[Arr
     """
     neuron, shape = population.neuron, population.shape
     full, main = np.broadcast_to(neuron.bias, shape), main_first(network, population.name)[0].synapse
-    if neuron.current_leak or not bias_carriers(network, population):
+    if has_current(neuron) or not bias_carriers(network, population):
         return np.zeros(len(main.weight)), full
     if isinstance(main, Dense):
         return full.ravel(), np.zeros(shape)
@@ -81,7 +75,7 @@ def main_first(network: FoldedNetwork, target: str) -> list[Connection]:
 
 def needs_constant(network: FoldedNetwork, population: FloatPopulation) -> bool:
     """Whether biases differ between neurons that share a kernel."""
-    return not population.neuron.current_leak and bool(split_bias(network, population)[1].any())
+    return not has_current(population.neuron) and bool(split_bias(network, population)[1].any())
 
 
 def can_have_constant(network: FoldedNetwork, population: FloatPopulation) -> bool:

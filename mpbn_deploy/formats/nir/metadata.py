@@ -28,6 +28,7 @@ from ...ir import (
     IntPopulation,
     Shape,
     fires,
+    has_current,
     integer_neuron,
     neuron_bias,
     neuron_subtrahend,
@@ -57,7 +58,7 @@ class Metadata:
     input_range: tuple[int, int] | None = None
     populations: tuple[str, ...] = ()
     connections: tuple[ConnectionKey, ...] = ()
-    leaks: Mapping[str, tuple[float, float]]
+    leaks: Mapping[str, tuple[float | Array, float | Array]]
     kernels: Mapping[str, tuple[int, int, int]]  # groups, height, width
     per_neuron: Mapping[str, tuple[bool, bool]]  # threshold, bias
     subtrahends: Mapping[str, Array]  # of populations with a soft reset
@@ -85,7 +86,10 @@ def metadata_text(
             "output": _output(network.output.neuron),
             "populations": [population.name for population in network.populations],
             "connections": [list(_without_default(connection_key(c))) for c in network.connections],
-            "leaks": {name: [neuron.leak, neuron.current_leak] for name, neuron in leaking.items()},
+            "leaks": {
+                name: [np.asarray(leak).tolist() for leak in (neuron.leak, neuron.current_leak)]
+                for name, neuron in leaking.items()
+            },
             "kernels": {
                 key_text(c): [c.synapse.groups, *c.synapse.weight.shape[2:]]
                 for c in network.connections
@@ -100,7 +104,7 @@ def metadata_text(
 
 def is_average(neuron: FloatNeuron) -> bool:
     """Whether a neuron is a readout without a leak, which NIR writes as the output node itself."""
-    return not fires(neuron) and (neuron.leak, neuron.current_leak) == (1.0, 0.0)
+    return not fires(neuron) and not has_current(neuron) and bool(np.all(neuron.leak == 1.0))
 
 
 def _output(neuron: FloatNeuron) -> str:
@@ -121,13 +125,13 @@ def _per_neuron(population: FloatPopulation) -> list[bool]:
 
 
 def _integers(network: IntNetwork) -> dict[str, Any]:
-    rules: dict[str, dict[str, int]] = {}
+    rules: dict[str, dict[str, Any]] = {}
     for population in network.layers:
         neuron = population.neuron
         rules[population.name] = {
             "bias_exponent": neuron.bias_exponent,
-            "decay_current": neuron.decay_current,
-            "decay_voltage": neuron.decay_voltage,
+            "decay_current": np.asarray(neuron.decay_current).tolist(),
+            "decay_voltage": np.asarray(neuron.decay_voltage).tolist(),
         }
     return {
         "populations": rules,
@@ -177,7 +181,7 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
             input_range=(lowest, highest),
             populations=tuple(map(str, entries["populations"])),
             connections=tuple(_read_key(*entry) for entry in entries["connections"]),
-            leaks={str(name): (float(a), float(b)) for name, (a, b) in entries["leaks"].items()},
+            leaks={str(name): (_leaks(a), _leaks(b)) for name, (a, b) in entries["leaks"].items()},
             kernels={str(key): (int(a), int(b), int(c)) for key, (a, b, c) in entries["kernels"].items()},
             per_neuron={str(name): (bool(a), bool(b)) for name, (a, b) in entries["per_neuron"].items()},
             subtrahends={
@@ -248,10 +252,18 @@ def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[
         subtrahend,
         bias=_whole(path, f"{name}: bias", neuron.bias * 2.0 ** (STATE_EXPONENT - exponent)),
         bias_exponent=exponent,
-        decay_current=int(rule["decay_current"]),
-        decay_voltage=int(rule["decay_voltage"]),
+        decay_current=_decays(rule["decay_current"]),
+        decay_voltage=_decays(rule["decay_voltage"]),
     )
     return population.with_neuron(integer)
+
+
+def _leaks(stored: Any) -> float | Array:
+    return np.array(stored, np.float64) if isinstance(stored, list) else float(stored)
+
+
+def _decays(stored: Any) -> int | Array:
+    return np.array(stored, np.int32) if isinstance(stored, list) else int(stored)
 
 
 def _integer_connection(path: Path, connection: Connection, exponents: Mapping[str, Any]) -> Connection:

@@ -9,8 +9,9 @@
 
 Voltages are in units of the factor of the input (a r, a r s w_in, dt r), so weights do not change and
 thresholds are divided by it. Readouts keep their voltages, which are the output, so weights into them are
-multiplied instead. The current of a CubaLIF is updated before its voltage, as in snntorch. A neuron starts
-at zero; one whose v_reset equals v_leak starts there.
+multiplied instead. The current of a CubaLIF is updated before its voltage; a file in which the voltage
+integrates the previous current has connections that take one step longer (`read`). A neuron starts at zero;
+one whose v_reset equals v_leak starts there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...base import Array, record
-from ...ir import FloatLif, FloatReadout, Shape
+from ...ir import FloatLif, FloatReadout, Shape, compact
 from .file import Node
 from .metadata import DT, NO_LEAK
 
@@ -34,9 +35,9 @@ class _Dynamics:
     """v <- leak v + rate v_leak + unit I, where I leaks with `current_leak`"""
 
     unit: Array
-    leak: float = 1.0
-    rate: float = 1.0
-    current_leak: float = 0.0
+    leak: float | Array = 1.0
+    rate: float | Array = 1.0
+    current_leak: float | Array = 0.0
 
 
 @record
@@ -44,7 +45,8 @@ class Timing:
     """dt, if known, and the exact leaks of our metadata."""
 
     dt: float | None
-    leaks: Mapping[str, tuple[float, float]]
+    leaks: Mapping[str, tuple[float | Array, float | Array]]
+    float32: bool = False  # whether leaks were float32 numbers before they became time constants
 
     @property
     def step(self) -> float:
@@ -98,12 +100,18 @@ def _dynamics(node: Node, shape: Shape, timing: Timing) -> _Dynamics:
     if node.kind in ("IF", "I"):
         return _Dynamics(unit=unit * _if_step(timing, unit))
     exact = timing.leaks.get(node.name, (None, None))
-    leak, rate = _decay(node, "tau" if node.kind in ("LIF", "LI") else "tau_mem", timing, exact[0])
+    leak, rate = _decay(node, "tau" if node.kind in ("LIF", "LI") else "tau_mem", shape, timing, exact[0])
     if node.kind in ("LIF", "LI"):
-        return _Dynamics(unit=unit * rate, leak=leak, rate=rate)
-    current_leak, share = _decay(node, "tau_syn", timing, exact[1])
+        return _Dynamics(unit=_one(unit * rate), leak=leak, rate=rate)
+    current_leak, share = _decay(node, "tau_syn", shape, timing, exact[1])
     weight = _per_neuron(node, "w_in", shape) if "w_in" in node.tree else 1.0
-    return _Dynamics(unit=unit * rate * share * weight, leak=leak, rate=rate, current_leak=current_leak)
+    unit = _one(unit * rate * share * weight)
+    return _Dynamics(unit=unit, leak=leak, rate=rate, current_leak=current_leak)
+
+
+def _one(unit: Array) -> Array:
+    """Return the unit of an input, one if it is one up to rounding: most writers choose r = tau / dt."""
+    return np.where(np.abs(unit - 1) < NEARLY, 1.0, unit)
 
 
 def _rest_and_reset(node: Node, shape: Shape) -> tuple[Array, Array]:
@@ -123,31 +131,39 @@ def _if_step(timing: Timing, r: Array) -> float:
     return 1.0 if (r == 1).all() else DT
 
 
-def _decay(node: Node, key: str, timing: Timing, exact: float | None) -> tuple[float, float]:
+def _decay(
+    node: Node, key: str, shape: Shape, timing: Timing, exact: float | Array | None
+) -> tuple[float | Array, float | Array]:
     """(leak, rate) of a time constant: 1 - dt / tau and dt / tau"""
-    tau, dt = _uniform(node, key), timing.step
-    rate = dt / tau if tau > 0 else np.inf
-    if rate > 1 + NEARLY:
-        found = f"is {tau:g} with a dt of {dt:g}, so the leak 1 - dt/tau is {1 - rate:g}; allowed are 0 to 1"
-        node.fail(key, f"{found}. Give the dt that the file was written with")
+    tau, dt = _one_or_each(node, key, shape), timing.step
+    least = float(np.min(tau))
+    highest = dt / least if least > 0 else np.inf
+    if highest > 1 + NEARLY:
+        found = f"is {least:g} with a dt of {dt:g}, so the leak 1 - dt/tau is {1 - highest:g}"
+        node.fail(key, f"{found}; allowed are 0 to 1. Give the dt that the file was written with")
     if exact is not None:
-        return exact, 1 - exact if exact < 1 else 1 / NO_LEAK
-    return max(0.0, 1 - rate), min(1.0, rate)
+        return exact, _plain(np.where(np.asarray(exact) < 1, 1 - np.asarray(exact), 1 / NO_LEAK))
+    rate = dt / np.asarray(tau)
+    leak = np.maximum(0.0, 1 - rate)
+    if timing.float32:
+        leak = leak.astype(np.float32).astype(np.float64)
+        return _plain(leak), _plain(1 - leak)
+    return _plain(leak), _plain(np.minimum(1.0, rate))
 
 
-def _uniform(node: Node, key: str) -> float:
+def _plain(values: Array) -> float | Array:
+    """Return a number as such, and an array as it is."""
+    return values if values.ndim else float(values)
+
+
+def _one_or_each(node: Node, key: str, shape: Shape) -> float | Array:
+    """Return one time constant if all agree up to float32, else one per neuron."""
     values = node.numbers(key)
     lowest, highest = float(values.min()), float(values.max())
-    if highest - lowest > NEARLY * abs(highest):
-        different = np.unique(values)
-        few = ", ".join([f"{value:g}" for value in different[:4]] + ["..."] * (len(different) > 4))
-        found = f"differs among its {values.size} neurons: {len(different)} values, {few}"
-        node.fail(
-            key,
-            f"{found}; all neurons of a node must have one leak. Train with one time constant per layer, "
-            "or split the node and its weights into one part per value",
-        )
-    return float(values.flat[0])
+    if highest - lowest <= NEARLY * abs(highest):
+        return float(values.flat[0])
+    each: float | Array = compact(_per_neuron(node, key, shape))
+    return each
 
 
 def _per_neuron(node: Node, key: str, shape: Shape) -> Array:

@@ -25,6 +25,7 @@ from ...ir import (
     Synapse,
     compact,
     firing,
+    has_current,
     neuron_subtrahend,
     real_weight,
     scale_channels,
@@ -74,7 +75,7 @@ def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
         problems += _threshold_problems(name, middle_thresholds(network, lif), shared)
         if neuron_subtrahend(lif.neuron) is not None:
             problems.append(f"{name}: a soft reset; most readers reset to zero, and no node says otherwise")
-        if lif.neuron.current_leak and lif.neuron.bias.any():
+        if has_current(lif.neuron) and lif.neuron.bias.any():
             problems.append(f"{name}: biases of a neuron whose current leaks; readers do not support them")
     elif not is_average(population.neuron):
         problems.append(f"{name}: a readout that leaks; readers do not support LI")

@@ -2,7 +2,8 @@
 
 Linear nodes between neurons are composed into as few synapses as possible, usually one, and their biases
 into one constant. As in nirtorch, an edge that closes a loop takes one time step unless the loop has a Delay
-node; which edge closes the loop must be unambiguous (see `loops`).
+node; which edge closes the loop must be unambiguous (see `loops`). Resets, and the order of a CubaLIF's
+update, are those of `conventions`; those that nobody stated are returned as assumptions.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from ...base import Array, FormatError, NetworkError, record
+from ...base import Array, FormatError, NetworkError, announce, record
 from ...ir import (
     Affine,
     Algebra,
     Connection,
-    Dense,
     FloatFiringNeuron,
     FloatLif,
     FloatNeuron,
     FloatReadout,
+    FloatSoftLif,
     FoldedNetwork,
     Input,
     IntNetwork,
@@ -36,10 +37,14 @@ from ...ir import (
     Shape,
     Value,
     compact,
+    constant_source,
     fires,
+    has_current,
     soft_reset,
 )
-from .constants import always_fires, without_constants
+from ..options import NirCurrent, NirReset
+from .constants import without_constants
+from .conventions import AFTER, CUBA, Assumption, Conventions, conventions
 from .file import NirFile, Node, read_file
 from .kernels import as_written
 from .linear import LINEAR, linear, picture
@@ -60,17 +65,56 @@ KNOWN = LINEAR | SPIKING | INTEGRATING
 MOST_VALUES = 2**27  # total over all nodes
 
 
-def read_nir(
+@record
+class NirNetwork:
+    """A network read from a file, with what was assumed and what was changed in order to read it."""
+
+    path: Path
+    network: FoldedNetwork | IntNetwork
+    assumptions: tuple[Assumption, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def folded(self) -> FoldedNetwork:
+        """The network of real numbers; raise if the file has an integer network."""
+        if isinstance(self.network, IntNetwork):
+            raise FormatError(
+                f"{self.path}: an integer network, already quantized; a network of real numbers is needed."
+            )
+        return self.network
+
+    def announced(self) -> NirNetwork:
+        """Print assumptions and notes on standard error."""
+        for text in (*self.assumptions, *self.notes):
+            announce(f"note: {text}")
+        return self
+
+
+def read_nir(path: str | Path, **given: Any) -> FoldedNetwork | IntNetwork:
+    """Read a network as `open_nir` does; assumptions are printed on standard error."""
+    return open_nir(path, **given).announced().network
+
+
+def read_folded(path: str | Path, **given: Any) -> FoldedNetwork:
+    """Read a network of real numbers, as `read_nir` does; raise if the file has an integer network."""
+    return open_nir(path, **given).announced().folded
+
+
+def open_nir(
     path: str | Path,
     *,
     timesteps: int | None = None,
     input_range: tuple[int, int] | None = None,
     dt: float | None = None,
-) -> FoldedNetwork | IntNetwork:
+    reset: NirReset = "auto",
+    current: NirCurrent = "auto",
+    input_shape: Shape | None = None,
+) -> NirNetwork:
     """Read a network; arguments supply or override what the metadata of the file has.
 
-    Files of other writers lack time steps, input range and dt: give them. Without them, the input range is
-    0..1 (spikes), and dt is 1e-4 seconds, which most writers use.
+    Files of other writers lack time steps, input range, dt and conventions: give them. Without them, the
+    input range is 0..1 (spikes), dt is 1e-4 seconds, which most writers use, and `reset` and `current` are
+    assumed as `conventions` describes. `input_shape` replaces the shape of the Input node.
     """
     path = Path(path)
     file = read_file(path, KNOWN)
@@ -85,6 +129,7 @@ def read_nir(
     if lowest > highest:
         raise FormatError(f"{path}: input range {lowest}..{highest} is empty; give the lowest value first.")
     before, after = neighbours(file.edges)
+    chosen = conventions(file, metadata, dt or metadata.dt, reset, current)
     reading = _Reading(
         file=file,
         before=before,
@@ -92,14 +137,23 @@ def read_nir(
         metadata=metadata,
         names={safe(name): name for name in (*metadata.populations, *metadata.constants)},
         timing=Timing(
-            dt=dt or metadata.dt, leaks={safe(name): leaks for name, leaks in metadata.leaks.items()}
+            dt=dt or metadata.dt,
+            leaks={safe(name): leaks for name, leaks in metadata.leaks.items()},
+            float32=chosen.writer == "snnTorch",
         ),
+        conventions=chosen,
         timesteps=timesteps,
         source=Input(minimum=lowest, maximum=highest),
     )
     try:
-        network = reading.network()
-        return network if metadata.integers is None else as_integers(path, network, metadata.integers)
+        shape, notes = reading.input_shape(input_shape)
+        network = reading.network(shape)
+        return NirNetwork(
+            path=path,
+            network=network if metadata.integers is None else as_integers(path, network, metadata.integers),
+            assumptions=chosen.assumptions,
+            notes=(*notes, *chosen.notes),
+        )
     except NetworkError as error:
         raise FormatError(f"{path}: {error}") from error
 
@@ -114,11 +168,44 @@ class _Reading:
     metadata: Metadata
     names: Mapping[str, str]
     timing: Timing
+    conventions: Conventions
     timesteps: int
     source: Input
 
-    def network(self) -> FoldedNetwork:
-        shapes, steps = self._shapes()
+    def input_shape(self, given: Shape | None) -> tuple[Shape, tuple[str, ...]]:
+        """Return the shape of one sample in one step, and a note if the file counts a batch axis."""
+        node = self.file.input
+        stated = node.whole("shape")
+        if given is not None:
+            if not 1 <= len(given) <= 3 or min(given) < 1:
+                node.reject(f"--input-shape {list(given)}; one to three sizes above zero are needed")
+            return node.bounded("shape", tuple(given)), ()
+        inner = stated[1:]
+        sizes = 1 < len(stated) <= 4 and min(stated) > 0
+        if not sizes or (len(stated) < 4 and not self._is_batch_of(inner)):
+            return node.shape("shape"), ()
+        note = (
+            f"the Input node {node.name!r} has shape {list(stated)}; its first axis is taken for a batch "
+            f"axis and left out. Samples have shape {list(inner)}. If this is wrong, give --input-shape"
+        )
+        return inner, (note,)
+
+    def _is_batch_of(self, inner: Shape) -> bool:
+        """Whether the graph takes samples of this shape, and not a batch of them."""
+        following = [self.file.nodes[name] for name in self.after.get(self.file.input.name, ())]
+        if len(inner) == 1 and any(node.kind in ("Affine", "Linear") for node in following):
+            return self._takes(inner)
+        return not self._takes(self.file.input.whole("shape")) and self._takes(inner)
+
+    def _takes(self, shape: Shape) -> bool:
+        try:
+            self._shapes(shape)
+        except FormatError:
+            return False
+        return True
+
+    def network(self, shape: Shape) -> FoldedNetwork:
+        shapes, steps = self._shapes(shape)
         algebra = Algebra(shapes={self.named(name): picture(shape) for name, shape in shapes.items()})
         values = self._values(shapes, steps, algebra)
         return _Building(self, shapes, values, algebra).network()
@@ -139,12 +226,12 @@ class _Reading:
         with _named(node):
             return reduce(algebra.sum, (values[source] for source in self.before[node.name]))
 
-    def _shapes(self) -> tuple[dict[str, Shape], dict[str, Affine]]:
-        """Return the shape of each node's result, and the maps of linear nodes."""
+    def _shapes(self, shape: Shape) -> tuple[dict[str, Shape], dict[str, Affine]]:
+        """Return the shape of each node's result, given the input's, and the maps of linear nodes."""
         nodes, first = self.file.nodes, self.file.input
         if first.name in self.before:
             first.reject("is the input, but an edge leads to it")
-        shapes, steps = {first.name: first.shape("shape")}, dict[str, Affine]()
+        shapes, steps = {first.name: shape}, dict[str, Affine]()
         queue, total = deque([first.name]), 0
         while queue:
             source = queue.popleft()
@@ -204,6 +291,7 @@ class _Building:
         self.algebra = algebra
         self.populations: dict[str, Population[Input | FloatNeuron]] = {}
         self.connections: list[Connection] = []
+        self.previous: set[str] = set()  # populations that integrate the current of the step before
 
     def network(self) -> FoldedNetwork:
         nodes, first = self.reading.file.nodes, self.reading.file.input
@@ -213,6 +301,7 @@ class _Building:
                 self._add_lif(node)
         last = self._add_output()
         self._delay_loops(self.reading.named(first.name))
+        self._delay_currents()
         populations = self._ordered(self.reading.named(first.name), last)
         network = FoldedNetwork(
             populations=populations,
@@ -230,10 +319,10 @@ class _Building:
         arriving = self._arriving(node)
         neuron = spiking_neuron(node, shape, self.reading.timing)
         constant, threshold = arriving.constant, compact(neuron.threshold)
-        name, builds_up = self.reading.named(node.name), neuron.current_leak > 0
+        name, builds_up = self.reading.named(node.name), has_current(neuron)
         bias = neuron.bias if constant is None or builds_up else neuron.bias + constant
         neuron = replace(neuron, threshold=threshold, bias=compact(bias))
-        self._add(node.name, self._with_metadata(name, neuron, shape))
+        self._add(node.name, self._with_reset(node, self._with_metadata(name, neuron, shape)))
         self._connect(node, arriving, name)
         if builds_up and constant is not None:
             self._add_constant_source(name, constant)
@@ -253,6 +342,24 @@ class _Building:
         subtrahend = metadata.subtrahends.get(name)
         return neuron if subtrahend is None else soft_reset(neuron, subtrahend)
 
+    def _with_reset(self, node: Node, neuron: FloatFiringNeuron) -> FloatFiringNeuron:
+        """Return the neuron with the reset of the file: leak v - threshold = leak (v - threshold / leak)"""
+        reset = self.reading.conventions.reset
+        if reset == "zero" or isinstance(neuron, FloatSoftLif) or node.kind == "Threshold":
+            return neuron
+        if "v_reset" in node.tree and np.any(node.numbers("v_reset")):
+            node.fail("v_reset", "is not zero, so spikes reset to it and do not subtract; drop --nir-reset")
+        if reset != AFTER:
+            return soft_reset(neuron, neuron.threshold)
+        if not np.all(neuron.leak) or neuron.threshold.min() < 0:
+            node.reject(
+                "cannot subtract after the leak with a leak of zero or a threshold below zero; give "
+                "--nir-reset zero or subtract-before-leak"
+            )
+        subtrahend = neuron.threshold / neuron.leak
+        threshold = np.broadcast_to(neuron.threshold, subtrahend.shape)
+        return soft_reset(replace(neuron, threshold=threshold), subtrahend)
+
     def _arriving(self, node: Node) -> Value:
         """Return the sum of the values that enter a node of neurons, in the shape of the neurons."""
         arriving = self.reading.arriving(node, self.shapes, self.values, self.algebra)
@@ -268,14 +375,17 @@ class _Building:
         name = f"{target}_constant"
         while name in self.populations or name in self.algebra.shapes:
             name += "_"
-        self.populations[name] = Population(name=name, shape=(1,), neuron=always_fires((1,)))
-        first = self.reading.named(self.reading.file.input.name)
-        nothing = Dense(weight=np.zeros((1, prod(self.populations[first].shape))))
-        self.connections.append(Connection(source=first, target=name, synapse=nothing))
-        weights = Dense(weight=constant.reshape(-1, 1))
-        self.connections.append(Connection(source=name, target=target, synapse=weights))
+        driver = Population(
+            name=self.reading.named(self.reading.file.input.name),
+            shape=picture(self.shapes[self.reading.file.input.name]),
+            neuron=self.reading.source,
+        )
+        self.populations[name], connections = constant_source(name, target, constant, driver)
+        self.connections += connections
 
     def _connect(self, node: Node, arriving: Value, target: str) -> None:
+        if node.kind in CUBA and self.reading.conventions.current == "previous":
+            self.previous.add(target)
         with _named(node):
             synapses = self.algebra.onto(arriving, self.populations[target].shape)
         self.connections += (
@@ -316,7 +426,7 @@ class _Building:
             with _named(node):
                 scale = Affine(source=shape, shape=shape, factor=factor)
                 arriving = self.algebra.through(scale, arriving)
-        constant, builds_up = arriving.constant, readout.current_leak > 0
+        constant, builds_up = arriving.constant, has_current(readout)
         bias = readout.bias if constant is None or builds_up else readout.bias + constant
         _, per_neuron = self.reading.metadata.per_neuron.get(name, (False, False))
         bias = spread(bias, shape, True) if per_neuron else compact(bias)
@@ -343,6 +453,12 @@ class _Building:
         self.connections = [
             replace(c, delay=1) if not c.delay and (c.source, c.target) in closing else c
             for c in self.connections
+        ]
+
+    def _delay_currents(self) -> None:
+        """v[t] integrates I[t - 1], which is the current that inputs one step late would give."""
+        self.connections = [
+            replace(c, delay=c.delay + 1) if c.target in self.previous else c for c in self.connections
         ]
 
     def _ordered(self, first: str, last: str) -> tuple[Population[Input | FloatNeuron], ...]:
@@ -377,19 +493,3 @@ class _Building:
             return place.get(connection_key(connection), len(place)), target[connection.target]
 
         return tuple(as_written(c, self.reading.metadata) for c in sorted(self.connections, key=key))
-
-
-def read_folded(
-    path: str | Path,
-    *,
-    timesteps: int | None = None,
-    input_range: tuple[int, int] | None = None,
-    dt: float | None = None,
-) -> FoldedNetwork:
-    """Read a network of real numbers, as `read_nir` does; raise if the file has an integer network."""
-    network = read_nir(path, timesteps=timesteps, input_range=input_range, dt=dt)
-    if isinstance(network, IntNetwork):
-        raise FormatError(
-            f"{path}: an integer network, already quantized; a network of real numbers is needed."
-        )
-    return network

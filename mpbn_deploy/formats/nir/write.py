@@ -35,6 +35,7 @@ from ...ir import (
     IntNetwork,
     Shape,
     Synapse,
+    has_current,
     identity_synapse,
     output_shape,
     real_network,
@@ -227,11 +228,13 @@ def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> An
 
 def _spiking_node(name: str, neuron: FloatFiringNeuron, shape: Shape, left: Array) -> Any:
     leak, threshold = neuron.leak, neuron.threshold
-    if neuron.current_leak > 0:
+    if has_current(neuron):
         return _cuba_node(name, neuron, shape, left)
-    if leak < 1:
+    if np.all(leak < 1):
         values = {"tau": DT / (1 - leak), "r": 1.0, "v_leak": left, "v_threshold": (1 - leak) * threshold}
         return nir.LIF(**_filled(shape, **values, v_reset=0.0))
+    if np.any(leak < 1):
+        raise FormatError(f"{name}: some of its neurons leak, others do not; NIR has no such neurons.")
     if left.any():
         values = {"tau": DT * NO_LEAK, "r": NO_LEAK, "v_leak": left * NO_LEAK, "v_threshold": threshold}
         return nir.LIF(**_filled(shape, **values, v_reset=0.0))
@@ -240,7 +243,7 @@ def _spiking_node(name: str, neuron: FloatFiringNeuron, shape: Shape, left: Arra
 
 def _readout_node(name: str, neuron: FloatReadout, shape: Shape, left: Array, timesteps: int) -> Any:
     """Return the node of a readout that leaks; r and v_leak include our division by the time steps."""
-    if neuron.current_leak:
+    if has_current(neuron):
         values = _cuba_values(name, neuron, left)
         return nir.CubaLI(**_filled(shape, **_divided(values, timesteps)))
     tau = 1 / (1 - neuron.leak)
@@ -257,7 +260,7 @@ def _cuba_node(name: str, neuron: FloatFiringNeuron, shape: Shape, left: Array) 
 
 
 def _cuba_values(name: str, neuron: FloatNeuron, left: Array) -> dict[str, Any]:
-    if neuron.leak == 1 or neuron.current_leak == 1:
+    if np.any(neuron.leak == 1) or np.any(neuron.current_leak == 1):
         raise FormatError(
             f"{name}: a neuron with a leaking current and no leak of its voltage, or a current that never "
             "decays; NIR has no such neuron."

@@ -34,6 +34,7 @@ ARCHITECTURES = _Architectures(
         # small images
         "digits-cnn": ("small", "digits_cnn", {}),
         "digits-mlp": ("small", "digits_mlp", {}),
+        "digits-rnn": ("small", "digits_rnn", {}),
         "mnist-cnn": ("small", "mnist_cnn", {}),
         # CIFAR
         "cifar-cnn": ("vgg", "cifar_cnn", {}),

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from .. import LIF
+from .. import LIF, RecurrentLIF
 from .layers import Shape, convolved_shape, image_shape, sequential
 
 
@@ -28,6 +28,17 @@ def digits_mlp(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
         dense1=nn.Linear(prod(input_shape), 64, bias=False),
         norm1=nn.BatchNorm1d(64),
         lif1=LIF(64, **neuron),
+        readout=nn.Linear(64, classes),
+    )
+
+
+def digits_rnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
+    """Build a recurrent layer of 64 neurons, for inputs that come row by row, and a readout."""
+    return sequential(
+        flatten=nn.Flatten(),
+        dense1=nn.Linear(prod(input_shape), 64, bias=False),
+        norm1=nn.BatchNorm1d(64),
+        lif1=RecurrentLIF(64, **neuron),
         readout=nn.Linear(64, classes),
     )
 

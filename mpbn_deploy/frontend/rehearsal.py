@@ -1,0 +1,301 @@
+"""Run a module beside the operations that were traced from it; every spike must be the same.
+
+Tracing sees one run. A branch that depends on data, a state that is not reset, or a neuron whose mode was
+mistaken would give another network; here it gives an error.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import assert_never
+
+from ..base import Array, FrontendError, layer_name, record
+from ..ir import (
+    INPUT_NAME,
+    AdaptivePool,
+    Add,
+    AveragePool,
+    BatchNorm,
+    Convolution,
+    Flatten,
+    Linear,
+    MaxPool,
+    Operation,
+    Spike,
+    TrainedNetwork,
+)
+from .recording import copy_to_run, removed_after, tensors
+
+SAMPLES = 12  # at most, and two at least
+MOST_VALUES = 2**16  # of all samples in one step
+
+
+def ready_copy(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return a copy for inference, with states forgotten and numbers of one type."""
+    forget(module)
+    try:
+        return copy.deepcopy(module).to(dtype).eval()
+    except RuntimeError as error:
+        raise FrontendError(
+            f"{type(module).__name__}: cannot be copied ({error}). Reset its states first, or build it anew."
+        ) from error
+
+
+def forget(module: nn.Module) -> None:
+    """Reset the states of all neurons, as snntorch.utils.reset and SpikingJelly's reset_net do."""
+    for part in module.modules():
+        library = type(part).__module__.partition(".")[0]
+        method = {"snntorch": "reset_mem", "spikingjelly": "reset"}.get(library, "")
+        if callable(reset := getattr(part, method, None)):
+            reset()
+
+
+@record
+class Player:
+    """A module that can be played: the style of its forward, its output, and the classes of its neurons."""
+
+    module: nn.Module
+    style: str
+    output: tuple[int, str]
+    neurons: tuple[type[nn.Module], ...]
+    dtype: torch.dtype
+
+    def play(self, steps: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Return the spikes [T, samples, *shape] of each neuron by path, and the outputs as returned.
+
+        Plays a copy, because modules may keep states of their own.
+        """
+        module = copy_to_run(self.module)
+        sent: dict[str, list[Tensor]] = {}
+        with torch.no_grad(), sending(module, self.dtype, self.neurons), self._listening(module, sent):
+            outputs = list(self._outputs(module, steps.to(self.dtype)))
+        spikes = {path: _joined(each, steps.shape[:2]).bool() for path, each in sent.items()}
+        return spikes, [list(tensors(output))[self.output[0]] for output in outputs]
+
+    def _outputs(self, module: nn.Module, steps: Tensor) -> Iterator[Any]:
+        match self.style:
+            case "step":
+                yield from _step_by_step(module, steps)
+            case "loop":
+                yield module(steps[0])
+            case "time first":
+                yield module(steps)
+            case _:
+                yield module(steps.transpose(0, 1))
+
+    @contextmanager
+    def _listening(self, module: nn.Module, sent: dict[str, list[Tensor]]) -> Iterator[None]:
+        """Collect what neurons send."""
+
+        def listener(path: str) -> Callable[..., None]:
+            def listen(part: nn.Module, given: Any, output: Any) -> None:
+                sent.setdefault(path, []).append(output[0] if isinstance(output, tuple) else output)
+
+            return listen
+
+        parts = [(path, part) for path, part in module.named_modules() if isinstance(part, self.neurons)]
+        with removed_after([part.register_forward_hook(listener(path)) for path, part in parts]):
+            yield
+
+
+def _step_by_step(module: nn.Module, steps: Tensor) -> Iterator[Any]:
+    """Call a module once per step; modules of norse return their state, which the next call gets."""
+    returns_state = any(type(part).__module__.startswith("norse.") for part in module.modules())
+    state: tuple[Any, ...] = ()
+    for step in steps:
+        output = module(step, *state)
+        state = (output[1],) if returns_state and isinstance(output, tuple) else ()
+        yield output
+
+
+def _joined(spikes: list[Tensor], leading: torch.Size) -> Tensor:
+    """Return the spikes of all steps, which come from one call per step, or from one call for all."""
+    whole = len(spikes) == 1 and spikes[0].shape[:2] == leading
+    return spikes[0] if whole else torch.stack(spikes)
+
+
+@contextmanager
+def sending(module: nn.Module, dtype: torch.dtype, neurons: tuple[type[nn.Module], ...]) -> Iterator[None]:
+    """Let neurons send numbers of one type, also to layers of their own: snnTorch's spikes are float32."""
+
+    def convert(part: nn.Module, given: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (output[0].to(dtype), *output[1:])
+        return output.to(dtype)
+
+    def accept(part: nn.Module, given: Any) -> Any:
+        return tuple(each.to(dtype) if isinstance(each, Tensor) else each for each in given)
+
+    parts = [part for part in module.modules() if isinstance(part, neurons)]
+    inside = [
+        part for neuron in parts for part in neuron.modules() if isinstance(part, (nn.Linear, nn.Conv2d))
+    ]
+    handles = [part.register_forward_hook(convert) for part in parts]
+    with removed_after([*handles, *(part.register_forward_pre_hook(accept) for part in inside)]):
+        yield
+
+
+# ---- both beside each other ---------------------------------------------------------------------
+
+
+def rehearse(player: Player, trained: TrainedNetwork) -> None:
+    """Raise FrontendError if the module fires or answers otherwise than the traced network."""
+    steps = torch.tensor(_inputs(trained))
+    if player.style == "loop":  # the input is constant
+        steps = steps[:1].expand(steps.shape)
+    expected, outputs = player.play(steps)
+    spikes, last = network_run(trained, steps)
+    for name, found in spikes.items():
+        different = torch.nonzero(found != expected[name])
+        if len(different):
+            kind = type(player.module.get_submodule(name)).__name__
+            raise FrontendError(
+                f"{layer_name(name, kind)}: {len(different)} of {found.numel()} spikes of the module differ "
+                f"from those of the network traced from it, first in step {int(different[:, 0].min())}. {WHY}"
+            )
+    theirs = _final(outputs, player.output[1], trained).double()
+    ours = last[-1] if trained.readout_leak is not None else last.mean(0)
+    if not torch.allclose(
+        ours.flatten(1), theirs.flatten(1), rtol=NEARLY[player.dtype], atol=NEARLY[player.dtype]
+    ):
+        raise FrontendError(
+            f"{type(player.module).__name__}: its outputs differ from those of the network traced from it by "
+            f"up to {float((ours.flatten(1) - theirs.flatten(1)).abs().max()):g}. {WHY}"
+        )
+
+
+WHY = (
+    "Its forward does something that tracing cannot see: a branch that depends on data, or a state that is "
+    "not reset, or not passed on."
+)
+NEARLY = {torch.float64: 1e-6, torch.float32: 1e-2}  # tolerance of outputs
+
+
+def _final(outputs: list[Tensor], form: str, trained: TrainedNetwork) -> Tensor:
+    """Return the output of a sample: the mean over time, or the membrane after the last step."""
+    steps = torch.stack(outputs) if len(outputs) > 1 or form == "B" else outputs[0]
+    if form == "sum":
+        return steps / trained.timesteps
+    if form == "mean":
+        return steps
+    if form == "M":
+        steps = steps.reshape(trained.timesteps, -1, *steps.shape[1:])
+    return steps[-1] if trained.readout_leak is not None else steps.mean(0)
+
+
+def _inputs(trained: TrainedNetwork) -> Array:
+    """Return normalized inputs [T, samples, *shape] within the range, in more and more of it."""
+    given, random = trained.input, np.random.default_rng(0)
+    samples = max(2, min(SAMPLES, MOST_VALUES // prod(given.shape)))
+    shape = (trained.timesteps, samples, *given.shape)
+    width = given.maximum - given.minimum
+    highest = np.maximum(1, width * 2.0 ** -(np.arange(samples) % 9)).reshape(-1, *[1] * len(given.shape))
+    values = given.minimum + np.floor(random.random(shape) * (np.minimum(highest, width) + 1))
+    mean, deviation = (
+        each.reshape(-1, *[1] * (len(given.shape) - 1)) for each in (given.mean, given.deviation)
+    )
+    steps: Array = (np.minimum(values, given.maximum) - mean) / deviation
+    return steps
+
+
+# ---- the traced network -------------------------------------------------------------------------
+
+
+def network_run(trained: TrainedNetwork, steps: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the spikes [T, samples, *shape] of a traced network, and its last value, both in float64."""
+    values = {INPUT_NAME: steps.double()}
+    spikes: dict[str, Tensor] = {}
+    for step in trained.steps:
+        sources = [values[source] for source in step.sources]
+        if isinstance(step.operation, Spike):
+            spikes[step.name] = _fire(step.operation, sources[0])
+            values[step.name] = spikes[step.name].double()
+        else:
+            result = _apply(step.operation, [source.flatten(0, 1) for source in sources])
+            values[step.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
+    last = values[trained.steps[-1].name]
+    return spikes, last if trained.readout_leak is None else _integrate(last, trained.readout_leak)
+
+
+def _integrate(arriving: Tensor, leak: float) -> Tensor:
+    membranes = [arriving[0]]
+    for x in arriving[1:]:
+        membranes.append(leak * membranes[-1] + x)
+    return torch.stack(membranes)
+
+
+def _apply(operation: Operation, sources: list[Tensor]) -> Tensor:
+    """Compute an operation without time as torch does, on [samples, *shape]."""
+    x = sources[0]
+    match operation:
+        case Linear(weight=weight, bias=bias):
+            return functional.linear(x, _tensor(weight), _tensor(bias))
+        case Convolution(synapse=synapse, bias=bias):
+            geometry = (synapse.stride, synapse.padding, synapse.dilation, synapse.groups)
+            return functional.conv2d(x, _tensor(synapse.weight), _tensor(bias), *geometry)
+        case BatchNorm():
+            return _normalize(operation, x)
+        case Flatten():
+            return x.flatten(1)
+        case AveragePool(kernel=kernel, stride=stride, padding=padding):
+            kind = (operation.round_up, operation.count_padding, operation.divisor)
+            return functional.avg_pool2d(x, kernel, stride, padding, *kind)
+        case AdaptivePool(size=size):
+            return functional.adaptive_avg_pool2d(x, size)
+        case MaxPool(kernel=kernel, stride=stride, padding=padding, dilation=dilation):
+            return functional.max_pool2d(x, kernel, stride, padding, dilation)
+        case Add():
+            return x + sources[1]
+        case Spike():
+            raise AssertionError("neurons are computed over time")
+        case _:
+            assert_never(operation)
+
+
+def _normalize(norm: BatchNorm, x: Tensor) -> Tensor:
+    """Apply a norm per channel, or per element."""
+    ones = [1] * (x.dim() - 2) if len(norm.gain) == x.shape[1] else []
+    shape = (-1, *ones) if ones or x.dim() == 2 else x.shape[1:]
+    gain, offset, mean, variance = (
+        _tensor(each).reshape(shape) for each in (norm.gain, norm.offset, norm.mean, norm.variance)
+    )
+    return gain * (x - mean) / (variance + norm.epsilon).sqrt() + offset
+
+
+def _fire(neuron: Spike, arriving: Tensor) -> Tensor:
+    """Run a neuron over [T, samples, *shape]; see `Spike`."""
+    current, membrane = torch.zeros_like(arriving[0]), torch.zeros_like(arriving[0])
+    spike, spikes = torch.zeros_like(membrane, dtype=torch.bool), []
+    leak, current_leak = (_per_channel(each, membrane) for each in (neuron.leak, neuron.current_leak))
+    subtrahend = None if neuron.subtrahend is None else _per_channel(neuron.subtrahend, membrane)
+    for x in arriving:
+        again = 0.0 if neuron.recurrent is None else _apply(neuron.recurrent, [spike.double()])
+        current = current_leak * current + x + again
+        membrane = leak * membrane + current
+        judged = membrane if neuron.norm is None else _normalize(neuron.norm, membrane)
+        spike = judged > neuron.threshold
+        after = torch.zeros_like(membrane) if subtrahend is None else membrane - subtrahend
+        membrane = torch.where(spike, after, membrane)
+        spikes.append(spike)
+    return torch.stack(spikes)
+
+
+def _per_channel(values: float | Array, like: Tensor) -> Tensor:
+    """Return one number, or one per channel or neuron, as it multiplies [samples, *shape]."""
+    numbers = _tensor(np.asarray(values))
+    if numbers.numel() in (1, like.shape[1]):
+        return numbers.reshape(-1, *[1] * (like.dim() - 2))
+    return numbers.reshape(like.shape[1:])
+
+
+def _tensor(values: Array) -> Tensor:
+    return torch.tensor(np.asarray(values, np.float64))

@@ -1,0 +1,121 @@
+"""`export weights.pt --arch theirs:Net`: modules of other libraries, from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mpbn_deploy.base import main
+from mpbn_deploy.export.__main__ import COMMAND
+
+pytestmark = pytest.mark.interop
+
+HEAD = """
+import torch
+from torch import nn
+{imports}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc1, self.fc2 = nn.Linear(12, 8), nn.Linear(8, 4)
+        {neurons}
+
+    def forward(self, x):
+        {forward}
+"""
+LOOP = """first, sent = self.start(), []
+        for step in x:
+            first = self.lif1(self.fc1(step), *first)
+            sent.append(self.lif2(self.fc2(first[0]))[0])
+            first = first[1:]
+        return torch.stack(sent)
+
+    def start(self):
+        return {start}"""
+SNN = "import snntorch as snn"
+MODULES = {
+    "betas of each neuron": (
+        SNN,
+        "self.lif1 = snn.Leaky(beta=torch.linspace(0.2, 0.9, 8), learn_beta=True)\n"
+        "        self.lif2 = snn.Leaky(beta=0.9)",
+        LOOP.format(start="(self.lif1.init_leaky(),)"),
+    ),
+    "currents": (
+        SNN,
+        "self.lif1 = snn.Synaptic(alpha=0.5, beta=0.8)\n        self.lif2 = snn.Leaky(beta=0.9)",
+        LOOP.format(start="self.lif1.init_synaptic()"),
+    ),
+    "norse": (
+        "import norse.torch as norse",
+        "self.lif1 = norse.LIFBoxCell(norse.LIFBoxParameters(v_th=torch.tensor(0.1)))\n"
+        "        self.lif2 = norse.IAFCell()",
+        "z, s, t, sent = None, None, None, []\n"
+        "        for step in x:\n"
+        "            z, s = self.lif1(self.fc1(step), s)\n"
+        "            z, t = self.lif2(self.fc2(z), t)\n"
+        "            sent.append(z)\n"
+        "        return torch.stack(sent)",
+    ),
+}
+
+
+@pytest.fixture
+def given(tmp_path, monkeypatch, request):
+    """Write a module and its state_dict; return the arguments of `export`."""
+
+    def write(imports, neurons, forward):
+        for library in ("snntorch", "norse"):
+            pytest.importorskip(library, reason=f"{library} is not installed (pip install {library})")
+        name = "theirs_" + "".join(filter(str.isalnum, request.node.name))
+        (tmp_path / f"{name}.py").write_text(HEAD.format(imports=imports, neurons=neurons, forward=forward))
+        monkeypatch.syspath_prepend(tmp_path)
+        torch.save(__import__(name).Net().state_dict(), tmp_path / "weights.pt")
+        words = f"--arch {name}:Net --timesteps 6 --input-shape 12 --input-range 0 3 --samples 3"
+        return [str(tmp_path / "weights.pt"), *words.split(), "--target", "loihi2"]
+
+    return write
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_and_its_weights(given, capfd, name):
+    arguments = given(*MODULES[name])
+    assert main(COMMAND, [*arguments, "--json"]) == 0
+    data = json.loads(capfd.readouterr().out)
+    assert data["bit_exact"] and data["assumptions"] == []
+    certificate = json.loads((Path(data["folder"]) / "verify.json").read_text())
+    assert certificate["fold"]["spikes_mismatched"] == 0
+    assert certificate["fold"]["spikes_compared"] == 3 * 6 * (8 + 4)
+
+
+@pytest.mark.parametrize(
+    ("neurons", "forward", "message"),
+    [
+        (
+            "self.lif1 = snn.Alpha(alpha=0.9, beta=0.8)",
+            "return x",
+            "lif1 (Alpha): snntorch's Alpha is not supported. The nearest that is supported: ",
+        ),
+        (
+            "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
+            "return self.fc2(self.lif1(self.fc1(x if x.sum() < 1e3 * x.numel() else -x).relu()))",
+            "its output depends on relu: operation 'relu', which is not supported",
+        ),
+        (
+            "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
+            "return self.fc2(self.lif1(self.fc1(x if x.max() < 2 else -x)))",
+            "lif1 (Leaky): ",
+        ),
+    ],
+)
+def test_one_message_and_nothing_written(given, capfd, tmp_path, neurons, forward, message):
+    arguments = given(SNN, neurons, forward)
+    before = sorted(file.name for file in tmp_path.iterdir())
+    assert main(COMMAND, arguments) == 2
+    said = capfd.readouterr().err
+    assert message in said and "Traceback" not in said
+    assert sorted(file.name for file in tmp_path.iterdir() if file.name != "__pycache__") == [
+        name for name in before if name != "__pycache__"
+    ]
