@@ -244,7 +244,7 @@ def read_or_refuse(path):
         try:
             assert len(emulate(network, inputs_for(network, samples=1)).outputs) == 1
         except SimulationError as error:
-            assert "states could leave their 24 bits" in str(error) or "too large to be exact" in str(error)
+            assert "overflows the 24-bit state" in str(error)
 
 
 @examples(60, **QUICK)
