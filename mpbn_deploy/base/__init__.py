@@ -4,6 +4,7 @@ errors         the exception tree, `did_you_mean` and `layer_name`
 records        `@record`, the frozen dataclass that every data type here is
 files          atomic writes and JSON
 hdf5           HDF5 files as plain trees, with bounds on what is read
+hdf5_process   reads them in a process of its own, with limits on memory and time
 pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
@@ -63,9 +64,13 @@ if TYPE_CHECKING:
         json_text as json_text,
         write_atomically as write_atomically,
     )
-    from .hdf5 import Tree as Tree, as_text as as_text, read_tree as read_tree, write_tree as write_tree
+    from .hdf5 import write_tree as write_tree
+    from .hdf5_process import Tree as Tree, as_text as as_text, read_tree as read_tree
     from .imports import import_function as import_function
-    from .interrupts import exit_when_interrupted as exit_when_interrupted
+    from .interrupts import (
+        exit_when_interrupted as exit_when_interrupted,
+        interrupts_blocked as interrupts_blocked,
+    )
     from .pickle_check import (
         ForbiddenNameError as ForbiddenNameError,
         PickleKind as PickleKind,

@@ -12,7 +12,6 @@ influence each other, so results equal those of one process.
 from __future__ import annotations
 
 import logging
-import signal
 import socket
 import tempfile
 import threading
@@ -36,6 +35,7 @@ from ..base import (
     SimulationError,
     announce,
     host_and_port,
+    interrupts_blocked,
     local_workers,
     record,
     track,
@@ -331,7 +331,10 @@ def _local_cluster(count: int) -> Iterator[Any]:
     announce(f"cluster: starting {count} worker{'' if count == 1 else 's'} on this machine")
     with tempfile.TemporaryDirectory(prefix="mpbn-", ignore_cleanup_errors=True) as folder:
         settings = import_module("dask").config.set({"temporary-directory": folder})
-        with settings, deferred_signals(), _keyboard_interrupts_blocked():
+        # Ctrl-C reaches all processes of a command; we stop the workers ourselves. Starting multiprocessing's
+        # resource tracker would reset the mask that they inherit, so that is started before.
+        resource_tracker.ensure_running()
+        with settings, deferred_signals(), interrupts_blocked():
             workers = _start(count, folder)
         try:
             yield workers
@@ -356,21 +359,6 @@ def _start(count: int, folder: str) -> Any:
         )
     except (OSError, RuntimeError, distributed.TimeoutError) as error:
         raise SimulationError(f"--cluster {LOCAL}{count}: cannot start workers ({error}).") from error
-
-
-@contextmanager
-def _keyboard_interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT in threads started in this block, and in all processes they start.
-
-    Ctrl-C reaches all processes of a command; we stop the workers ourselves. Threads and processes inherit
-    the signal mask. Starting multiprocessing's resource tracker would reset it, so that is started before.
-    """
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _load() -> Any:

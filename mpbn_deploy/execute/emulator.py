@@ -8,8 +8,8 @@ Spikes are convolved in integers where torch supports it (`spike_convolution`). 
 floats: float32 is exact on integers while no partial sum, in any order of summation, reaches 2**24. For
 states, `bounds` proves this, and `largest_total` for the sums of currents that enter a population; states
 without a proof are computed in float64 and checked in every step. Each synapse is computed in float64 if its
-sums could be too large. Convolutions must be plain sums of products, so torch's NNPACK, which transforms them,
-is switched off.
+sums could be too large. Convolutions must be plain sums of products, so torch's NNPACK, which transforms
+them, is switched off.
 
 `_Membranes` repeats `ir.Membrane` in place and in torch, for speed; tests compare it with the reference.
 """

@@ -1,8 +1,9 @@
 """Integer convolutions of spikes with torch's oneDNN operators: exact, and much faster than floats.
 
 Weights are int8, spikes uint8, sums int32, and the result is float32 times a power of two, so nothing is
-rounded while sums stay below 2**24. Processors without VNNI fall back to floats, because oneDNN halves the weights there. The operators
-are not public API, so each convolution is compared with float64 on a small input before it is used.
+rounded while sums stay below 2**24. Processors without VNNI fall back to floats, because oneDNN halves the
+weights there. The operators are not public API, so each convolution is compared with float64 on a small input
+before it is used.
 """
 
 from __future__ import annotations

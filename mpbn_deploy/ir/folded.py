@@ -54,7 +54,7 @@ def _neuron_problems(population: FloatPopulation) -> list[str]:
 
 
 def _real_problems(label: str, values: Array) -> list[str]:
-    """Check that numbers are finite, and small enough that sums of them over many neurons and steps are too."""
+    """Check that numbers are finite, and so small that their sums over many neurons and steps are too."""
     if not np.isfinite(values).all():
         return [f"{label} hold NaN or infinity"]
     if (largest := float(np.abs(values).max(initial=0))) > LARGEST_REAL:

@@ -67,7 +67,9 @@ def _problems(network: IntNetwork) -> list[str]:
     if source.minimum > source.maximum:
         problems.append(f"{network.input.name}: range {source.minimum}..{source.maximum} is empty")
     if max(abs(source.minimum), abs(source.maximum)) > LARGEST_INPUT:
-        problems.append(f"{network.input.name}: range exceeds 32 bits; values of at most {LARGEST_INPUT} are sent")
+        problems.append(
+            f"{network.input.name}: range exceeds 32 bits; values of at most {LARGEST_INPUT} are sent"
+        )
     for population in network.layers:
         problems += _neuron_problems(population)
         problems += _scale_problems(population, network.scales.get(population.name))
@@ -98,7 +100,7 @@ def _neuron_problems(population: IntPopulation) -> list[str]:
 def _scale_problems(population: IntPopulation, scales: Array | None) -> list[str]:
     """Check that integers can be mapped back to real numbers; a network need not know its scales."""
     channels = population.shape[:1]
-    if scales is None or scales.shape == channels and np.all((scales > 0) & (scales < np.inf)):
+    if scales is None or (scales.shape == channels and np.all((scales > 0) & (scales < np.inf))):
         return []
     return [f"{population.name}: scales must be {channels[0]} numbers above zero, one per channel"]
 

@@ -132,7 +132,9 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
         (lambda n: with_population(n, 1, neuron=lif(threshold=-(2**63))), "thresholds exceed 131072"),
         (
             lambda n: with_population(
-                n, 1, neuron=Lif(threshold=np.full((4, 1, 1), -(2**31), np.int32), bias=np.zeros((4, 1, 1), int))
+                n,
+                1,
+                neuron=Lif(threshold=np.full((4, 1, 1), -(2**31), np.int32), bias=np.zeros((4, 1, 1), int)),
             ),
             "thresholds exceed 131072",
         ),
