@@ -49,6 +49,7 @@ POLL_SECONDS = 2.0  # between checks that there are workers
 TRIES = 3  # of a shard, before its error is raised
 SHARDS_PER_WORKER = 4  # at least, given enough samples, so that fast workers take over from slow ones
 LARGEST_SHARD = 128  # samples
+LOOPBACK = "127.0.0.1"
 SHARDS_IN_FLIGHT = 2  # per worker; more would only fill the scheduler's memory
 
 Common = TypeVar("Common")
@@ -349,8 +350,10 @@ def _start(count: int, folder: str) -> Any:
         return distributed.LocalCluster(
             n_workers=count,
             threads_per_worker=1,
+            host=LOOPBACK,
             dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": ":0"},  # any free port: there may be other clusters
+            # Its status pages are for this machine only; any free port, because there may be other clusters.
+            scheduler_kwargs={"dashboard_address": f"{LOOPBACK}:0"},
             memory_limit=0,  # no limit: Dask would stop workers that use more than their share
             silence_logs=logging.CRITICAL,  # we report failures ourselves, in one message
             local_directory=folder,

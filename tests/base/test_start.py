@@ -78,6 +78,46 @@ def test_a_folder_named_like_a_library_is_not_imported(tmp_path):
     assert done.returncode == 0 and "Intel Loihi 2" in done.stdout, done.stderr
 
 
+EVIL = "open('executed', 'a').write(__name__ + ' ')\n"
+IMPORTED_LATE = ("sklearn", "rich", "torch", "numpy", "h5py", "multiprocessing", "pickle", "tomllib")
+
+
+@pytest.mark.parametrize(
+    ("start", "options"),
+    [
+        ([SCRIPT], ["run", "--backend", "emulator", "--samples", "2", "--cluster", "local:1"]),
+        ([sys.executable, "-m", "mpbn_deploy"], ["fit", "--target", "loihi2", "--samples", "0"]),
+    ],
+    ids=["script", "module"],
+)
+def test_no_code_of_the_current_folder_runs_in_a_command_or_its_processes(
+    start, options, tmp_path, netx_path
+):
+    """A network from the internet may come in a folder with more in it."""
+    folder = tmp_path / "downloaded"
+    folder.mkdir()
+    for name in IMPORTED_LATE:
+        (folder / f"{name}.py").write_text(EVIL)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [*start, *options, netx_path, "--json"], cwd=folder, env=environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and "error" not in json.loads(done.stdout), done.stderr
+    # Python 3.10 has no way to keep the folder from the processes that its own libraries start.
+    if sys.version_info >= (3, 11):
+        assert not (folder / "executed").exists(), (folder / "executed").read_text()
+
+
+def test_a_module_of_the_current_folder_is_imported_if_it_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text("def build():\n    raise SystemExit('named')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mpbn_deploy.train", "--arch", "mine:nothing", "--out", tmp_path / "a.pt"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and "module 'mine' has no attribute 'nothing'" in done.stderr
+
+
 # ---- interrupts -----------------------------------------------------------------------------------
 
 
