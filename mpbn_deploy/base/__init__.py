@@ -2,7 +2,8 @@
 
 errors         the exception tree, `did_you_mean` and `layer_name`
 records        `@record`, the frozen dataclass that every data type here is
-files          atomic writes and JSON
+files          atomic writes, bounded reads and JSON
+text           text that others wrote, made safe to show
 hdf5           HDF5 files as plain trees, with bounds on what is read
 hdf5_process   reads them in a process of its own, with limits on memory and time
 pickle_check   rejects pickles that could exhaust memory, stack or time
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from .files import (
         check_writable as check_writable,
         json_text as json_text,
+        read_json as read_json,
+        read_text as read_text,
         write_atomically as write_atomically,
     )
     from .hdf5 import write_tree as write_tree
@@ -92,6 +95,12 @@ if TYPE_CHECKING:
         freeze_arrays as freeze_arrays,
         record as record,
         same_records as same_records,
+    )
+    from .text import (
+        LONGEST_NAME as LONGEST_NAME,
+        one_line as one_line,
+        printable as printable,
+        shortened as shortened,
     )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

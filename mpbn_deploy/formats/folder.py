@@ -14,14 +14,13 @@ Reading checks every hash, so the network that runs is the one that was verified
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..base import FormatError, OptionError, json_text, record
+from ..base import FormatError, OptionError, json_text, one_line, read_json, record
 from ..data import RANDOM, Samples, choose_samples, data_named_by_file
 from ..ir import FoldedNetwork, IntNetwork
 from .netx import read_netx
@@ -30,6 +29,7 @@ from .options import ExportOptions
 
 FORMAT = "mpbn_deploy.export"
 VERSION = 1
+HASHED_BYTES = 2**20  # at once
 NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.json"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE)
@@ -73,7 +73,7 @@ class ExportFolder:
 
     @property
     def class_names(self) -> list[str]:
-        return list(self.manifest["class_names"])
+        return list(map(one_line, self.manifest["class_names"]))
 
     def samples(self, count: int | None, data: str | None, data_dir: Path | None) -> Samples:
         """Return `count` test samples (None: all) of a data set, by default the one used in training."""
@@ -141,10 +141,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path}: not an export folder (it has no {MANIFEST_FILE}), nor a .net file. Make a folder with "
             "python -m mpbn_deploy.export."
         )
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{file}: not readable as JSON ({error}).") from error
+    manifest = read_json(file)
     if (
         not isinstance(manifest, dict)
         or manifest.get("format") != FORMAT
@@ -167,7 +164,11 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(HASHED_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 # ---- writing ----------------------------------------------------------------------------------

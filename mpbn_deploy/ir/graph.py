@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from typing_extensions import assert_never
 
-from ..base import Array, record
+from ..base import LONGEST_NAME, Array, one_line, record
 from .neurons import Input
 from .synapses import Border, Conv2d, Dense, Shape, Synapse, output_shape
 
@@ -140,6 +140,12 @@ def graph_problems(populations: Sequence[Population[Any]], connections: Sequence
     names = [population.name for population in populations]
     shapes = {population.name: population.shape for population in populations}
     problems = [f"{name}: {names.count(name)} populations have this name" for name in _repeated(names)]
+    problems += [
+        f'population "{one_line(name)}": allowed are names of up to {LONGEST_NAME} characters, without line '
+        "breaks, control characters and marks of direction"
+        for name in names
+        if one_line(name) != name
+    ]
     problems += [
         f"{p.name}: shape {p.shape}; allowed are (features,) and (channels, height, width), all above zero"
         for p in populations

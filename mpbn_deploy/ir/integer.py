@@ -28,7 +28,6 @@ from .neurons import (
 from .synapses import Shape
 
 IntPopulation = Population[Neuron]
-LARGEST_INPUT = 2**31 - 1
 
 
 @record
@@ -66,10 +65,8 @@ def _problems(network: IntNetwork) -> list[str]:
     source = network.input_range
     if source.minimum > source.maximum:
         problems.append(f"{network.input.name}: range {source.minimum}..{source.maximum} is empty")
-    if max(abs(source.minimum), abs(source.maximum)) > LARGEST_INPUT:
-        problems.append(
-            f"{network.input.name}: range exceeds 32 bits; values of at most {LARGEST_INPUT} are sent"
-        )
+    if max(abs(source.minimum), abs(source.maximum)) >= EXACT_FLOAT64:
+        problems.append(f"{network.input.name}: values of 2**53 and beyond are too large to be exact")
     for population in network.layers:
         problems += _neuron_problems(population)
         problems += _scale_problems(population, network.scales.get(population.name))

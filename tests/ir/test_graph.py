@@ -144,7 +144,7 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
         ),
         (
             lambda n: with_population(n, 0, neuron=Input(minimum=0, maximum=10**400)),
-            "input: range exceeds 32 bits",
+            "input: values of 2.*53 and beyond are too large",
         ),
         (
             lambda n: with_connection(n, 1, synapse=Dense(weight=np.full((5, 36), 2**31 - 1), exponent=23)),
