@@ -4,6 +4,7 @@ errors         the exception tree, `did_you_mean` and `layer_name`
 records        `@record`, the frozen dataclass that every data type here is
 files          atomic writes, bounded reads and JSON
 text           text that others wrote, made safe to show
+leftovers      temporary files and folders, removed by the next process if their owner was killed
 hdf5           HDF5 files as plain trees, with bounds on what is read
 hdf5_process   reads them in a process of its own, with limits on memory and time
 pickle_check   rejects pickles that could exhaust memory, stack or time
@@ -73,6 +74,13 @@ if TYPE_CHECKING:
     from .interrupts import (
         exit_when_interrupted as exit_when_interrupted,
         interrupts_blocked as interrupts_blocked,
+    )
+    from .leftovers import (
+        abandoned as abandoned,
+        new_temporary_folder as new_temporary_folder,
+        owned_name as owned_name,
+        remove_abandoned as remove_abandoned,
+        temporary_folder as temporary_folder,
     )
     from .pickle_check import (
         ForbiddenNameError as ForbiddenNameError,

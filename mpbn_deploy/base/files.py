@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DeployError, FormatError, OptionError
+from .leftovers import owned_name, remove_abandoned
 
 LARGEST_TEXT = 2**24  # bytes of a file of JSON or TOML; ours have some thousands
 
@@ -15,7 +16,8 @@ LARGEST_TEXT = 2**24  # bytes of a file of JSON or TOML; ours have some thousand
 def write_atomically(path: Path, content: bytes) -> None:
     """Write to a temporary file, then rename it: even a power failure leaves no partial file."""
     path = path.resolve()  # replace the target of a link, not the link
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    remove_abandoned(path.parent, f".{path.name}.")
+    temporary = path.with_name(f"{owned_name(f'.{path.name}.')}part")
     try:
         try:
             with temporary.open("wb") as file:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import tempfile
 import threading
 import time
 import warnings
@@ -38,6 +37,7 @@ from ..base import (
     interrupts_blocked,
     local_workers,
     record,
+    temporary_folder,
     track,
 )
 from ..data import Inputs
@@ -330,7 +330,7 @@ def _no_scheduler(address: str, error: Exception) -> str:
 def _local_cluster(count: int) -> Iterator[Any]:
     """Start workers on this machine; all their files are in a temporary folder that is removed at the end."""
     announce(f"cluster: starting {count} worker{'' if count == 1 else 's'} on this machine")
-    with tempfile.TemporaryDirectory(prefix="mpbn-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         settings = import_module("dask").config.set({"temporary-directory": folder})
         # Ctrl-C reaches all processes of a command; we stop the workers ourselves. Starting multiprocessing's
         # resource tracker would reset the mask that they inherit, so that is started before.

@@ -7,20 +7,33 @@
     report.html     both reports, to read in a browser
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
-Reading checks every hash, so the network that runs is the one that was verified. Instead of a folder, `run`,
+Reading checks every hash, that of the manifest itself included, so the network that runs is the one that was
+verified. The hashes detect damage; they are no signature, because whoever changes a file can change its hash
+too. Instead of a folder, `run`,
 `verify` and `fit` also accept a single .net file, written by this package or by lava-dl.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..base import FormatError, OptionError, json_text, one_line, read_json, record
+from ..base import (
+    FormatError,
+    OptionError,
+    abandoned,
+    json_text,
+    one_line,
+    owned_name,
+    read_json,
+    record,
+    remove_abandoned,
+)
 from ..data import RANDOM, Samples, choose_samples, data_named_by_file
 from ..ir import FoldedNetwork, IntNetwork
 from .netx import read_netx
@@ -28,7 +41,7 @@ from .nir import read_folded
 from .options import ExportOptions
 
 FORMAT = "mpbn_deploy.export"
-VERSION = 1
+VERSION = 2
 HASHED_BYTES = 2**20  # at once
 NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.json"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
@@ -150,6 +163,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise FormatError(
             f"{file}: not an export of version {VERSION}; export the model again with this release."
         )
+    if manifest.get("sha256") != seal(manifest):
+        raise FormatError(f"{file}: changed since it was exported (its own sha256 differs). Export again.")
     files, target = manifest.get("files"), manifest.get("target")
     if not isinstance(files, dict) or set(files) != set(FILES) or not isinstance(target, dict):
         raise FormatError(f"{file}: damaged; it must list {', '.join(FILES)} and a target.")
@@ -180,7 +195,9 @@ def new_folder(out: Path) -> Iterator[Path]:
     check_replaceable(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as temporary:
+        _tidy(out)
+        prefix = owned_name(f".{out.name}.")
+        with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=out.parent) as temporary:
             staging = Path(temporary) / "new"
             staging.mkdir()
             yield staging
@@ -191,11 +208,26 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise OptionError(f"{out}: cannot be written ({error.strerror or error}).") from error
 
 
+def _tidy(out: Path) -> None:
+    """Remove what killed exports to the same folder left; put back a folder that they had moved aside."""
+    for left in abandoned(out.parent, f".{out.name}."):
+        if (left / "old").is_dir() and not out.exists():
+            (left / "old").rename(out)
+    remove_abandoned(out.parent, f".{out.name}.")
+
+
 def write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
     """Write the manifest, after all other files: the caller's description and the hashes of those files."""
     files = {name: sha256(folder / name) for name in FILES}
     manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
+    manifest["sha256"] = seal(manifest)
     (folder / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
+
+
+def seal(manifest: Mapping[str, Any]) -> str:
+    """Return the hash of a manifest's content, whatever its layout; its key "sha256" is left out."""
+    content = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def check_replaceable(out: Path) -> None:
@@ -211,10 +243,11 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _is_export(folder: Path) -> bool:
-    """Whether a folder contains an export and nothing else."""
+    """Whether a folder contains an export, of any version, and nothing else."""
     if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {*FILES, MANIFEST_FILE}:
         return False
     try:
-        return bool(read_manifest(folder))
+        manifest = read_json(folder / MANIFEST_FILE)
     except FormatError:
         return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT

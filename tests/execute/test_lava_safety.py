@@ -173,7 +173,7 @@ def test_lava_runs_in_a_process_of_multiprocessing(method, daemon):
 def test_a_folder_of_sockets_with_too_long_a_path_is_rejected(monkeypatch, tmp_path):
     from mpbn_deploy.execute.lava import execute
 
-    monkeypatch.setattr(execute, "get_temp_dir", lambda: str(tmp_path / ("long" * 20)))
+    monkeypatch.setattr(execute, "_socket_folder", lambda: str(tmp_path / ("long" * 20)))
     before = children()
     with pytest.raises(
         SimulationError, match=r"longlong: the path has \d+ characters; the sockets .* TMPDIR"
