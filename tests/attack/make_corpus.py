@@ -1,7 +1,7 @@
 """Write corpus/: small files that once hung a reader, filled the memory or broke a message.
 
-Run it after adding one: python tests/attack/make_corpus.py. A name is the kind of file (fuzz_worker.py) and why it is
-here. A file that the fuzz test finds is copied there as it is.
+Run it after adding one: python tests/attack/make_corpus.py. A name is the kind of file (fuzz_worker.py) and
+why it is here. A file that the fuzz test finds is copied there as it is.
 """
 
 import shutil
@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import hostile_files
+import hostile_files  # noqa: E402
 
 CORPUS = HERE / "corpus"
 TOY = (HERE.parent / "toy_chip.toml").read_text(encoding="utf-8")

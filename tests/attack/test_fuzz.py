@@ -1,7 +1,8 @@
 """Mutated files of every kind: read, or rejected with one message, within ten seconds and a gigabyte.
 
-They are read in a process of its own, so that a hang or a crash is found and named. The profile `ci` tries the
-same few files each time, `dev` others, `long` a hundred thousand. Files that once did harm are kept in corpus/.
+They are read in a process of its own, so that a hang or a crash is found and named. The profile `ci` tries
+the same few files each time, `dev` others, `long` a hundred thousand. Files that once did harm are kept in
+corpus/.
 """
 
 import os
