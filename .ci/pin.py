@@ -4,7 +4,7 @@
 
 `make` installs from requirements.txt with --require-hashes, so that a file that was replaced on its way, or
 on the index, is not installed. The hashes are those of wheels for the platforms below, and of source archives
-where there are no wheels. torch is left out: its builds for processors are on an index of their own, and those
+where there are no wheels. torch is left out: builds for processors are on an index of their own, and those
 for graphics cards bring libraries of their own. constraints.txt pins its version.
 """
 

@@ -190,6 +190,8 @@ def _connection_problems(connection: Connection, shapes: Mapping[str, Shape]) ->
         return [f"{label}: no population named {name!r}" for name in unknown]
     if connection.delay < 0:
         return [f"{label}: delay {connection.delay}; a spike cannot arrive before it was sent"]
+    if connection.delay > MOST_TIMESTEPS:
+        return [f"{label}: delay beyond {MOST_TIMESTEPS} time steps, which no sample has"]
     source, target = shapes[connection.source], shapes[connection.target]
     return _synapse_problems(label, synapse, source, target)
 

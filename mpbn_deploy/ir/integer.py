@@ -28,6 +28,7 @@ from .neurons import (
 from .synapses import Shape
 
 IntPopulation = Population[Neuron]
+LARGEST_WEIGHT = 2**31
 
 
 @record
@@ -56,7 +57,10 @@ def _problems(network: IntNetwork) -> list[str]:
     problems += timestep_problems(network.timesteps)
     problems += graph_problems(network.populations, network.connections)
     for connection in network.connections:
-        problems += _integer_problems(f"{connection.label}: weight", connection.synapse.weight)
+        weight = connection.synapse.weight
+        problems += _integer_problems(f"{connection.label}: weight", weight)
+        if not -LARGEST_WEIGHT <= weight.min(initial=0) <= weight.max(initial=0) < LARGEST_WEIGHT:
+            problems.append(f"{connection.label}: weights exceed 32 bits, which files and simulators hold")
         if not -STATE_EXPONENT <= (exponent := connection.synapse.exponent) <= LARGEST_EXPONENT:
             problems.append(
                 f"{connection.label}: weight exponent {exponent}; allowed are -6..{LARGEST_EXPONENT}: "

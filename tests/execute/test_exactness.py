@@ -120,7 +120,7 @@ def test_cancelling_connections_equal_unbounded_integers(seed, bits, far, below,
     try:
         network = two_connections(weight, rest, lowest, lowest + 1, exponents)
     except NetworkError as error:
-        assert "too large to be exact" in str(error)
+        assert "too large to be exact" in str(error) or "weights exceed 32 bits" in str(error)
         return
     if bounds(network)["n"].fits:
         inputs = generator.integers(lowest, lowest + 2, size=(5, 4))
@@ -165,7 +165,7 @@ def test_every_integer_type_at_its_ends_is_exact_or_rejected(kind):
     try:
         network = IntNetwork(populations=populations, connections=(edge,), timesteps=1, scales={})
     except NetworkError as error:
-        assert ends.bits == 64 and "too large to be exact" in str(error)
+        assert ends.max > 2**31 and "weights exceed 32 bits" in str(error)
         return
     if bounds(network)["n"].fits:
         assert_exact(network, inputs)

@@ -152,12 +152,13 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
         ),
         (
             lambda n: with_connection(n, 1, synapse=Dense(weight=np.full((5, 36), -(2**63)))),
-            "dense: sums of up to .* are too large to be exact",
+            "conv->dense: weights exceed 32 bits",
         ),
         (lambda n: spoil(n, scales={"conv": np.zeros(4)}), "conv: scales must be 4 numbers above zero"),
         (lambda n: spoil(n, scales={"conv": np.ones(3)}), "conv: scales must be 4 numbers above zero"),
         (lambda n: with_connection(n, 0, source="nobody"), "no population named 'nobody'"),
         (lambda n: with_connection(n, 0, delay=-1), "delay -1"),
+        (lambda n: with_connection(n, 0, delay=10**30), "delay beyond 10000 time steps"),
         (lambda n: with_connection(n, 1, target="conv"), "weight .* between"),
         (
             lambda n: with_connection(n, 1, source="input", target="input", delay=1),
