@@ -13,6 +13,7 @@ import os
 import re
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 
 import numpy as np
 
@@ -179,7 +180,8 @@ def _read_cache(cache: Path, count: int) -> Array | None:
 def _write_cache(cache: Path, frames: Array) -> None:
     """Write the cache atomically and delete outdated ones; a read-only folder gets no cache."""
     remove_abandoned(cache.parent, f".{cache.name}.")
-    temporary = cache.with_name(f"{owned_name(f'.{cache.name}.')}part")
+    # Partly random: two threads may write at the same time.
+    temporary = cache.with_name(f"{owned_name(f'.{cache.name}.')}{token_hex(8)}.part")
     try:
         try:
             with temporary.open("xb") as file:

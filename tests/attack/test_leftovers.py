@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from networks import needs_lava, wait_for_lava
 
 from mpbn_deploy.base import leftovers, write_atomically
 from mpbn_deploy.formats.folder import FORMAT, MANIFEST_FILE, new_folder
@@ -122,19 +121,3 @@ def killed_process():
 def test_processes_of_others_are_alive():
     assert not leftovers._is_dead(1) and not leftovers._is_dead(os.getpid())
     assert leftovers._is_dead(10**30)
-
-
-@needs_lava
-def test_sockets_of_a_killed_lava_are_removed_by_the_next_run(netx_path):
-    command = [sys.executable, "-m", "mpbn_deploy.run", str(netx_path), "--samples", "1000"]
-    with tempfile.TemporaryDirectory() as folder:  # a short path, for sockets
-        environment = {**os.environ, "TMPDIR": folder}
-        with subprocess.Popen(
-            command, env=environment, start_new_session=True, stderr=subprocess.PIPE
-        ) as run:
-            wait_for_lava(run.pid)
-            os.killpg(run.pid, signal.SIGKILL)  # all processes at once: none is left to remove anything
-            run.communicate()
-        assert names(Path(folder))
-        leftovers.remove_abandoned(Path(folder), leftovers.TEMPORARY)
-        assert names(Path(folder)) == []
