@@ -94,11 +94,10 @@ def execute(command: Command, options: argparse.Namespace) -> int:
 def _message(error: Exception) -> str | None:
     """Return the message of an error that input or the machine can cause anywhere; None for any other."""
     match error:
-        case PermissionError():
-            return f"{error.filename}: {error.strerror}; check its permissions."
         case OSError():
             where = "" if error.filename is None else f"{error.filename}: "
-            return f"{where}{error.strerror or error}."
+            advice = "; check its permissions" if isinstance(error, PermissionError) else ""
+            return f"{where}{error.strerror or error}{advice}."
         case RecursionError():
             return "the input is nested too deeply; no network needs that."
         case MemoryError():
