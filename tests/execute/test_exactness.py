@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, strategies as st
 from properties import examples
 
-from mpbn_deploy.base import NetworkError
+from mpbn_deploy.base import NetworkError, QuantizeError
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout, bounds
+from mpbn_deploy.quantize.twin import _check_sums
 
 
 def truncated(state, decay):
@@ -101,6 +102,12 @@ def test_currents_that_cancel_are_exact_although_the_bound_of_the_state_is_small
     assert bounds(network)["n"].fits
     assert oracle(network, np.array([[255]]))[1]["n"] == [[[255 * 64]]]
     assert_exact(network, np.array([[255]]))
+
+
+def test_quantized_training_rejects_what_float32_would_round():
+    _check_sums(two_connections(np.array([[2]]), np.array([[1]]), 0, 1))
+    with pytest.raises(QuantizeError, match=r"n: its currents could sum to 2\*\*24 or more"):
+        _check_sums(two_connections(np.array([[2**18]]), np.array([[1]]), 255, 255))
 
 
 @examples(60)
