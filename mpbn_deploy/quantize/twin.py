@@ -2,8 +2,8 @@
 
 The parameters are real weights, biases and thresholds. The forward pass computes with the integers that they
 round to, in the arithmetic of `ir.Lif` and `ir.SoftLif`: integer weights, integer thresholds and a truncating
-leak. All integers stay below 2**24, where float32 is exact (`_check_sums`), so the trained network is the deployed network,
-spike by spike.
+leak. All integers stay below 2**24, where float32 is exact (`_check_sums`), so the trained network is the
+deployed network, spike by spike.
 
 In the backward pass, rounding is a straight-through estimator, and a spike has the rectangular surrogate
 gradient of the paper (Eq. 12), as wide as the standard deviation of its channel's voltages:
@@ -434,7 +434,7 @@ def _check_sums(network: IntNetwork) -> None:
         if exact_float(largest_total(arrivals)) != np.float32:
             raise QuantizeError(
                 f"{population.name}: its currents could sum to 2**24 or more, beyond which training in "
-                "float32 is not exact; use inputs whose range contains zero, or export without quantized training."
+                "float32 is not exact; use inputs whose range contains zero, or train without --quantize."
             )
 
 
