@@ -19,9 +19,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(VERSION)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# Without what they depend on, which would bring another torch. SpikingJelly 2.0 needs a newer torch than 3.10 has.
-INTEROP := nirtorch snntorch norse loguru einops tqdm $(if $(filter 3.10,$(VERSION)),,spikingjelly)
-
 # A process takes one file after another, the longest first (tests/conftest.py), so that each fixture is made once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -55,18 +52,17 @@ format: $(STAMP)
 
 install: $(STAMP)
 
-# Lava declares Python 3.10 only. There, the extra [lava] installs it as it declares; on newer Pythons
-# the extra brings what Lava needs, and Lava comes beside it in spite of the pin.
-$(STAMP): pyproject.toml constraints.txt
+# requirements.txt lists all that is needed, with hashes (.ci/pin.py), so nothing is resolved, and no other file is
+# taken. Wheels only, except for norse, which has none. Lava declares Python 3.10 only, and works on newer ones.
+# torch has builds for processors on an index of its own; its version is pinned in constraints.txt.
+$(STAMP): pyproject.toml constraints.txt requirements.txt
 	@case "$(VERSION)" in 3.10|3.11|3.12) ;; *) \
 	  echo "$(PYTHON) is Python '$(VERSION)'; choose 3.10, 3.11 or 3.12 with PYTHON=..." >&2; exit 2;; esac
 	@ls $(STAMP) >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[lava,cluster,nengo,dev]'
-	@case "$(VERSION)" in 3.10) ;; *) \
-	  echo "installing Lava beside its declared Python"; \
-	  $(PIP) install --quiet --no-deps --ignore-requires-python --constraint constraints.txt lava-nc lava-dl;; esac
-	@echo "installing other readers of NIR, for the tests"
-	$(PIP) install --quiet --no-deps --constraint constraints.txt $(INTEROP)
+	$(PIP) install --quiet --require-hashes --no-deps --ignore-requires-python --only-binary :all: --no-binary norse \
+	  --requirement requirements.txt
+	$(PIP) install --quiet --constraint constraints.txt torch $(if $(filter 3.10,$(VERSION)),torchvision)
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 test-all-pythons:

@@ -26,12 +26,27 @@ The rooms, in the order of processing (docs/architecture.md has the whole plan):
 Importing this package imports nothing heavy.
 """
 
+import os
 import sys
 
 __version__ = "0.2.0.dev0"
 
-# `python -m mpbn_deploy.fit` imports this package first: from here on Ctrl-C ends the command with one word.
-if sys.argv[:1] == ["-m"] and any(word.startswith(__name__) for word in sys.orig_argv):
+
+def become_command() -> None:
+    """Import no code from the current folder, here and in processes started from here; end at Ctrl-C.
+
+    `python -m` lets a folder named like a library take its place. Only modules that --arch and --data name
+    are looked for there (`base.import_function`), unless this package lies there itself.
+    """
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  no imports yet
+    if sys.path[:1] != [home] and sys.path[:1] in ([""], [os.getcwd()]):  # noqa: PTH109
+        del sys.path[0]
+    os.environ["PYTHONSAFEPATH"] = "1"  # Python 3.10 ignores it
     from .base import exit_when_interrupted
 
     exit_when_interrupted()
+
+
+# `python -m mpbn_deploy.fit` imports this package first.
+if sys.argv[:1] == ["-m"] and any(word.startswith(__name__) for word in sys.orig_argv):
+    become_command()

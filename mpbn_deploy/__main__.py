@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import __version__
-from .base import exit_when_interrupted
+from . import __version__, become_command
 
 if TYPE_CHECKING:
     from .base import Command
@@ -28,7 +27,7 @@ def commands() -> dict[str, Command]:
 def console_script(arguments: Sequence[str] | None = None) -> int:
     """Run `mpbn-deploy <command>`; return the exit code."""
     if arguments is None:  # this process is the command
-        exit_when_interrupted()
+        become_command()
     import argparse
 
     from .base import execute

@@ -456,12 +456,17 @@ def wait_for_lava(process, *, in_workers=False, seconds=60):
     import psutil
 
     for _ in range(20 * seconds):
-        children = psutil.Process(process).children()
-        if any(child.children() for child in children) if in_workers else children:
+        parent = psutil.Process(process)
+        if any(_forks(each) for each in (parent.children() if in_workers else [parent])):
             time.sleep(0.5)
             return
         time.sleep(0.05)
     pytest.fail(f"no process of Lava's within {seconds} s")
+
+
+def _forks(process):
+    """Return the children that are forks, as Lava's processes are; others run another command."""
+    return [child for child in process.children() if child.cmdline() == process.cmdline()]
 
 
 def end_of(run, seconds=60):

@@ -2,8 +2,11 @@
 
 errors         the exception tree, `did_you_mean` and `layer_name`
 records        `@record`, the frozen dataclass that every data type here is
-files          atomic writes and JSON
+files          atomic writes, bounded reads and JSON
+text           text that others wrote, made safe to show
+leftovers      temporary files and folders, removed by the next process if their owner was killed
 hdf5           HDF5 files as plain trees, with bounds on what is read
+hdf5_process   reads them in a process of its own, with limits on memory and time
 pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
@@ -63,11 +66,24 @@ if TYPE_CHECKING:
     from .files import (
         check_writable as check_writable,
         json_text as json_text,
+        read_json as read_json,
+        read_text as read_text,
         write_atomically as write_atomically,
     )
-    from .hdf5 import Tree as Tree, as_text as as_text, read_tree as read_tree, write_tree as write_tree
+    from .hdf5 import write_tree as write_tree
+    from .hdf5_process import Tree as Tree, as_text as as_text, read_tree as read_tree
     from .imports import import_function as import_function
-    from .interrupts import exit_when_interrupted as exit_when_interrupted
+    from .interrupts import (
+        exit_when_interrupted as exit_when_interrupted,
+        interrupts_blocked as interrupts_blocked,
+    )
+    from .leftovers import (
+        abandoned as abandoned,
+        new_temporary_folder as new_temporary_folder,
+        owned_name as owned_name,
+        remove_abandoned as remove_abandoned,
+        temporary_folder as temporary_folder,
+    )
     from .pickle_check import (
         ForbiddenNameError as ForbiddenNameError,
         PickleKind as PickleKind,
@@ -89,6 +105,12 @@ if TYPE_CHECKING:
         freeze_arrays as freeze_arrays,
         record as record,
         same_records as same_records,
+    )
+    from .text import (
+        LONGEST_NAME as LONGEST_NAME,
+        one_line as one_line,
+        printable as printable,
+        shortened as shortened,
     )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

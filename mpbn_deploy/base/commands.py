@@ -82,13 +82,28 @@ def execute(command: Command, options: argparse.Namespace) -> int:
         return _interrupted()
     except DeployError as error:
         return _bad_input(str(error), options.json)
-    except PermissionError as error:
-        return _bad_input(f"{error.filename}: {error.strerror}; check its permissions.", options.json)
-    except Exception:
+    except Exception as error:
         if interrupts.arrived:  # a library may turn an interrupt into any error
             return _interrupted()
-        raise
+        if (message := _message(error)) is None:
+            raise
+        return _bad_input(message, options.json)
     return _show(outcome, options.json)
+
+
+def _message(error: Exception) -> str | None:
+    """Return the message of an error that input or the machine can cause anywhere; None for any other."""
+    match error:
+        case OSError():
+            where = "" if error.filename is None else f"{error.filename}: "
+            advice = "; check its permissions" if isinstance(error, PermissionError) else ""
+            return f"{where}{error.strerror or error}{advice}."
+        case RecursionError():
+            return "the input is nested too deeply; no network needs that."
+        case MemoryError():
+            return f"not enough memory ({error}); use a smaller network or fewer samples."
+        case _:
+            return None
 
 
 def _terminate(number: int, frame: Any) -> None:
@@ -102,7 +117,10 @@ def _interrupted() -> int:
 
 
 def _bad_input(message: str, as_json: bool) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    from .text import printable, shortened
+
+    message = shortened(message)
+    print(f"error: {printable(message)}", file=sys.stderr)
     outcome = Outcome(data={"error": message}, text="", exit_code=EXIT_BAD_INPUT)
     return _show(outcome, as_json) if as_json else EXIT_BAD_INPUT
 
@@ -114,10 +132,9 @@ def _show(outcome: Outcome, as_json: bool) -> int:
 
             sys.stdout.write(json_text(outcome.data))
         else:
-            from rich.console import Console
+            from .terminal import show_text
 
-            # Names of layers and files are printed literally, not interpreted as markup.
-            Console(soft_wrap=True, markup=False, emoji=False, highlight=False).print(outcome.text)
+            show_text(outcome.text)
         sys.stdout.flush()
     except OSError as error:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  so that Python does not try again at exit

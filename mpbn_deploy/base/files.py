@@ -1,4 +1,4 @@
-"""Write files atomically and reproducibly."""
+"""Write files atomically and reproducibly; read files of text that others wrote, within bounds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .errors import OptionError
+from .errors import DeployError, FormatError, OptionError
+from .leftovers import owned_name, remove_abandoned
+
+LARGEST_TEXT = 2**24  # bytes of a file of JSON or TOML; ours have some thousands
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write to a temporary file, then rename it: even a power failure leaves no partial file."""
     path = path.resolve()  # replace the target of a link, not the link
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    remove_abandoned(path.parent, f".{path.name}.")
+    temporary = path.with_name(f"{owned_name(f'.{path.name}.')}part")
     try:
         try:
             with temporary.open("wb") as file:
@@ -36,6 +40,29 @@ def check_writable(path: Path) -> None:
     path = path.resolve()
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise OptionError(f"{path}: cannot be written; {path.parent} is not a writable folder.")
+
+
+def read_text(path: Path, error: type[DeployError]) -> str:
+    """Read a file of UTF-8 text; raise `error` if it cannot be read, or is far larger than any such file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TEXT + 1)
+        text = content.decode("utf-8")
+    except OSError as reason:
+        raise error(f"{path}: cannot be read ({reason.strerror}).") from reason
+    except UnicodeDecodeError as reason:
+        raise error(f"{path}: not a file of UTF-8 text ({reason}).") from reason
+    if len(content) > LARGEST_TEXT:
+        raise error(f"{path}: more than {LARGEST_TEXT} bytes, which is the limit.")
+    return text
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; raise FormatError if it is not one."""
+    try:
+        return json.loads(read_text(path, FormatError))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not readable as JSON ({error}).") from error
 
 
 def json_text(data: Any) -> str:

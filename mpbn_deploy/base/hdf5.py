@@ -1,12 +1,17 @@
-"""Read and write HDF5 files as trees: dictionaries of arrays, strings and trees.
+"""Read and write HDF5 files as trees: dictionaries of arrays, strings and trees. No other file imports h5py.
 
-Reading is bounded, so that a hostile file cannot exhaust memory. Writing is reproducible: the same tree
-gives the same bytes. No other file imports h5py.
+Files are read in a process of its own (`serve`, started by `hdf5_process`) with limits on memory and time.
+Bounds reject what no network needs before it is allocated. Writing is reproducible: the same tree gives the
+same bytes.
 """
 
 from __future__ import annotations
 
 import io
+import math
+import pickle
+import resource
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +20,32 @@ import numpy as np
 
 from .errors import FormatError
 from .files import write_atomically
-
-Tree = dict[str, Any]
+from .hdf5_process import Tree
 
 # Well above the needs of any known network, and small enough for any machine.
 LARGEST_ARRAY = 2**27  # values of up to eight bytes
 LARGEST_TREE = 2**28
+TREE_OF_A_SMALL_FILE = 2**25  # more than the weights of the largest network of the zoo
+VALUES_PER_BYTE = 16  # of a larger file
 MOST_ENTRIES = 100_000
 UNSUSPICIOUS_BYTES = 2**24
 LARGEST_EXPANSION = 1100  # bytes per stored byte: values that were never written occupy no space in a file
 
 
-def read_tree(path: Path) -> Tree:
-    """Read a whole HDF5 file; reject links, virtual data and sizes beyond the bounds above."""
-    if not path.is_file():
-        raise FormatError(f"{path}: no such file.")
+def read_here(path: Path, shown: str) -> Tree:
+    """Read a whole HDF5 file in this process; messages call it `shown`.
+
+    Rejects links, aliases, virtual data and sizes beyond the bounds above.
+    """
     try:
         with h5py.File(path, "r") as file:
-            return _Reader(path).group(file)
+            return _Reader(shown, path.stat().st_size).group(file)
     except FormatError:
         raise
     except Exception as error:  # a damaged or hostile file can make h5py raise anything
         raise FormatError(
-            f"{path}: not a readable HDF5 file ({error}). Check that it is complete."
+            f"{shown}: not a readable HDF5 file ({error}). Check that it is complete."
         ) from error
-
-
-def as_text(value: Any) -> str | None:
-    """Return a string, which some libraries write as bytes or as an array of one; None for anything else."""
-    if isinstance(value, np.ndarray) and value.size == 1:
-        value = value.ravel()[0]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
-    return value if isinstance(value, str) else None
 
 
 def write_tree(path: Path, tree: Tree) -> None:
@@ -72,44 +70,105 @@ def _write(group: Any, tree: Tree) -> None:
 class _Reader:
     """Reads one file and enforces the bounds on what it holds."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.elements = 0
+    def __init__(self, shown: str, size: int) -> None:
+        self.shown = shown
+        self.most_values = min(LARGEST_TREE, max(TREE_OF_A_SMALL_FILE, VALUES_PER_BYTE * size))
+        self.values = 0
         self.entries = 0
+        self.addresses: set[Any] = set()
 
     def group(self, group: Any) -> Tree:
         tree: Tree = {}
         for name in group:
             self._count(entries=1)
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise FormatError(f"{self.path}: {group.name}/{name} is a link; links are not followed.")
+                self._reject(group, f"{name} is a link; links are not followed")
             item = group[name]
+            self._check_alias(item)
             tree[name] = self.group(item) if isinstance(item, h5py.Group) else self.dataset(item)
         return tree
 
     def dataset(self, dataset: Any) -> Any:
         size = int(dataset.size or 0) * max(1, dataset.dtype.itemsize // 8)
         if size > LARGEST_ARRAY:
-            raise FormatError(f"{self.path}: {dataset.name} is too large, {dataset.shape} of {dataset.dtype}")
-        self._count(elements=size)
+            self._reject(dataset, f"is too large, {dataset.shape} of {dataset.dtype}")
         stored, claimed = dataset.id.get_storage_size(), int(dataset.nbytes or 0)
         if claimed > max(UNSUSPICIOUS_BYTES, LARGEST_EXPANSION * stored):
-            raise FormatError(
-                f"{self.path}: {dataset.name} claims {claimed} bytes, but the file holds {stored}."
-            )
+            self._reject(dataset, f"claims {claimed} bytes, but the file holds {stored}")
+        chunk = int(np.prod(dataset.chunks or (0,), dtype=object)) * dataset.dtype.itemsize
+        if chunk > max(UNSUSPICIOUS_BYTES, claimed):
+            self._reject(dataset, f"is stored in chunks of {chunk} bytes, but holds {claimed}")
         if dataset.is_virtual or dataset.external:
-            raise FormatError(
-                f"{self.path}: {dataset.name} stores its values in another file; only one file is read."
-            )
-        value = dataset[()]
-        if isinstance(value, bytes):
-            return value.decode("utf-8", errors="replace")
-        return value
+            self._reject(dataset, "stores its values in another file; only one file is read")
+        if dataset.dtype.kind == "O" and h5py.check_string_dtype(dataset.dtype) is None:
+            self._reject(dataset, "holds lists or references; numbers and strings are read")
+        self._count(values=size)
+        return self._value(dataset)
 
-    def _count(self, *, elements: int = 0, entries: int = 0) -> None:
-        self.elements += elements
+    def _value(self, dataset: Any) -> Any:
+        value = dataset[()]
+        if isinstance(value, h5py.Empty):
+            return np.zeros(0)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+            # Strings may share their characters in the file, but not in memory.
+            self._count(values=sum(len(text) for text in value.flat))
+        return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value
+
+    def _check_alias(self, item: Any) -> None:
+        """Reject an object with two names: a fan of such groups is exponentially large."""
+        address = h5py.h5o.get_info(item.id).addr
+        if address in self.addresses:
+            self._reject(item, "has two names, or holds itself; each entry may have one")
+        self.addresses.add(address)
+
+    def _count(self, *, values: int = 0, entries: int = 0) -> None:
+        self.values += values
         self.entries += entries
-        if self.elements > LARGEST_TREE or self.entries > MOST_ENTRIES:
+        if self.values > self.most_values or self.entries > MOST_ENTRIES:
             raise FormatError(
-                f"{self.path}: more than {LARGEST_TREE} values or {MOST_ENTRIES} entries, which is the limit."
+                f"{self.shown}: more than {self.most_values} values or {MOST_ENTRIES} entries, which is the "
+                "limit for a file of its size."
             )
+
+    def _reject(self, item: Any, reason: str) -> None:
+        raise FormatError(f"{self.shown}: {item.name} {reason}.")
+
+
+# ---- in a process of its own --------------------------------------------------------------------
+
+
+def serve(descriptor: int) -> None:
+    """Read files until the process that started this one closes the connection, or ends."""
+    connection = Connection(descriptor)
+    _send(connection, "ready")
+    while True:
+        try:
+            path, shown, seconds, memory = connection.recv()
+        except EOFError:
+            return
+        _limit(seconds, memory)
+        try:
+            _send(connection, read_here(Path(path), shown))
+        except FormatError as error:
+            _send(connection, str(error))
+
+
+def _send(connection: Connection, answer: Tree | str) -> None:
+    """Send a tree or a message; arrays are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    content = pickle.dumps(answer, protocol=5, buffer_callback=buffers.append)
+    connection.send((content, len(buffers)))
+    for buffer in buffers:
+        connection.send_bytes(buffer.raw())
+
+
+def _limit(seconds: float, memory: int) -> None:
+    """Let the kernel end this process after `seconds` more of computing, and deny it more memory."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    wanted = {
+        resource.RLIMIT_CPU: math.ceil(used.ru_utime + used.ru_stime + seconds),
+        resource.RLIMIT_AS: memory,
+    }
+    for kind, limit in wanted.items():
+        _, most = resource.getrlimit(kind)
+        resource.setrlimit(kind, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))

@@ -37,6 +37,16 @@ def _exit(number: int, frame: FrameType | None) -> None:
     os._exit(EXIT_INTERRUPTED)
 
 
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in this thread, and in all threads and processes that it starts: they inherit the mask."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Interrupts:
     """Raises KeyboardInterrupt, and raises it again if a library, a destructor or a callback swallowed it."""
 

@@ -10,6 +10,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track as rich_track
 
+from .text import printable
+
 Item = TypeVar("Item")
 LINES_IN_A_PIPE = 4  # lines that one task prints in a pipe
 LONGEST_SILENCE = 30.0  # seconds after which another line is printed, at the next item
@@ -30,7 +32,7 @@ def progress_bar(label: str) -> Progress:
 def track(items: Iterable[Item], label: str, total: int, *, quiet_seconds: float = 0.0) -> Iterator[Item]:
     """Yield the items and show how many of `total` are done; a pipe stays silent for `quiet_seconds`."""
     if sys.stderr.isatty():
-        yield from rich_track(items, label, total, console=Console(stderr=True), transient=True)
+        yield from rich_track(items, printable(label), total, console=Console(stderr=True), transient=True)
         return
     every = max(1, -(-total // LINES_IN_A_PIPE))
     started = last = time.monotonic()
@@ -39,10 +41,10 @@ def track(items: Iterable[Item], label: str, total: int, *, quiet_seconds: float
         now = time.monotonic()
         due = done % every == 0 or done == total or now - last >= LONGEST_SILENCE
         if due and now - started >= quiet_seconds:
-            print(f"{label}: {done}/{total}", file=sys.stderr, flush=True)
+            announce(f"{label}: {done}/{total}")
             last = now
 
 
 def announce(text: str) -> None:
     """Print a message on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)

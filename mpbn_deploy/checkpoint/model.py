@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, write_atomically
+from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, one_line, write_atomically
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
 from . import paper
@@ -137,7 +137,7 @@ def load_model(
     card = ModelCard(
         architecture=name,
         arguments=_plain_arguments(path, content["arguments"]),
-        class_names=tuple(map(str, content["class_names"])),
+        class_names=tuple(one_line(str(name)) for name in content["class_names"]),
         training=content["training"],
     )
     network = SpikingNetwork(

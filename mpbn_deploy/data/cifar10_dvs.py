@@ -17,7 +17,7 @@ from secrets import token_hex
 
 import numpy as np
 
-from ..base import Array, DataError, announce, record, track
+from ..base import Array, DataError, announce, owned_name, record, remove_abandoned, track
 from ..ir import InputFormat
 from .dataset import DataSet, Split
 from .reading import WHITE, DatasetSource, file_names, file_size, find_folder, interleave_classes, read_bytes
@@ -179,8 +179,9 @@ def _read_cache(cache: Path, count: int) -> Array | None:
 
 def _write_cache(cache: Path, frames: Array) -> None:
     """Write the cache atomically and delete outdated ones; a read-only folder gets no cache."""
-    # A random name: on a shared disk, a process on another machine can have the same process id.
-    temporary = cache.with_name(f".{cache.name}.{token_hex(8)}.part")
+    remove_abandoned(cache.parent, f".{cache.name}.")
+    # Partly random: two threads may write at the same time.
+    temporary = cache.with_name(f"{owned_name(f'.{cache.name}.')}{token_hex(8)}.part")
     try:
         try:
             with temporary.open("xb") as file:

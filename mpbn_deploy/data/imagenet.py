@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, DataError
+from ..base import Array, DataError, one_line
 from .dataset import DataSet, Split
 from .reading import DatasetSource, byte_format, file_names, find_folder, interleave_classes
 
@@ -47,7 +47,7 @@ def load_imagenet(folder: Path | None = None) -> DataSet:
         train=_split(found / "train", names, TRAIN_SIDE),
         test=_split(found / "val", names, TEST_SIDE),
         input_format=byte_format((3, TEST_SIDE, TEST_SIDE), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-        class_names=names,
+        class_names=tuple(map(one_line, names)),
         augmentation="crop-flip",
     )
 

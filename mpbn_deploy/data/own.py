@@ -27,6 +27,7 @@ from ..base import (
     OptionError,
     announce,
     array_record,
+    one_line,
     record,
 )
 from ..ir import InputFormat
@@ -245,7 +246,7 @@ def _facts(name: str, found: Mapping[str, Any]) -> Facts:
         if "axes" in given:
             given["axes"] = str(given["axes"].item()).upper()
         if "class_names" in given:
-            given["class_names"] = tuple(map(str, given["class_names"].ravel()))
+            given["class_names"] = tuple(one_line(str(each)) for each in given["class_names"].ravel())
         if "input_range" in given:
             lowest, highest = given["input_range"].ravel()
             given["input_range"] = int(lowest), int(highest)

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..base import Array, DataError, MissingDataError, record
+from ..base import Array, DataError, MissingDataError, one_line, record
 from ..ir import InputFormat
 
 Item = TypeVar("Item")
@@ -101,7 +101,7 @@ def read_names(path: Path, classes: int) -> tuple[str, ...]:
 def check_names(path: Path, names: Sequence[str], classes: int) -> tuple[str, ...]:
     if len(names) != classes:
         raise DataError(f"{path}: {len(names)} class names; {classes} are needed.")
-    return tuple(names)
+    return tuple(map(one_line, names))
 
 
 def byte_format(shape: tuple[int, ...], mean: Sequence[float], deviation: Sequence[float]) -> InputFormat:

@@ -12,9 +12,7 @@ influence each other, so results equal those of one process.
 from __future__ import annotations
 
 import logging
-import signal
 import socket
-import tempfile
 import threading
 import time
 import warnings
@@ -36,8 +34,10 @@ from ..base import (
     SimulationError,
     announce,
     host_and_port,
+    interrupts_blocked,
     local_workers,
     record,
+    temporary_folder,
     track,
 )
 from ..data import Inputs
@@ -49,6 +49,7 @@ POLL_SECONDS = 2.0  # between checks that there are workers
 TRIES = 3  # of a shard, before its error is raised
 SHARDS_PER_WORKER = 4  # at least, given enough samples, so that fast workers take over from slow ones
 LARGEST_SHARD = 128  # samples
+LOOPBACK = "127.0.0.1"
 SHARDS_IN_FLIGHT = 2  # per worker; more would only fill the scheduler's memory
 
 Common = TypeVar("Common")
@@ -329,9 +330,12 @@ def _no_scheduler(address: str, error: Exception) -> str:
 def _local_cluster(count: int) -> Iterator[Any]:
     """Start workers on this machine; all their files are in a temporary folder that is removed at the end."""
     announce(f"cluster: starting {count} worker{'' if count == 1 else 's'} on this machine")
-    with tempfile.TemporaryDirectory(prefix="mpbn-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         settings = import_module("dask").config.set({"temporary-directory": folder})
-        with settings, deferred_signals(), _keyboard_interrupts_blocked():
+        # Ctrl-C reaches all processes of a command; we stop the workers ourselves. Starting multiprocessing's
+        # resource tracker would reset the mask that they inherit, so that is started before.
+        resource_tracker.ensure_running()
+        with settings, deferred_signals(), interrupts_blocked():
             workers = _start(count, folder)
         try:
             yield workers
@@ -346,8 +350,10 @@ def _start(count: int, folder: str) -> Any:
         return distributed.LocalCluster(
             n_workers=count,
             threads_per_worker=1,
+            host=LOOPBACK,
             dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": ":0"},  # any free port: there may be other clusters
+            # Its status pages are for this machine only; any free port, because there may be other clusters.
+            scheduler_kwargs={"dashboard_address": f"{LOOPBACK}:0"},
             memory_limit=0,  # no limit: Dask would stop workers that use more than their share
             silence_logs=logging.CRITICAL,  # we report failures ourselves, in one message
             local_directory=folder,
@@ -356,21 +362,6 @@ def _start(count: int, folder: str) -> Any:
         )
     except (OSError, RuntimeError, distributed.TimeoutError) as error:
         raise SimulationError(f"--cluster {LOCAL}{count}: cannot start workers ({error}).") from error
-
-
-@contextmanager
-def _keyboard_interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT in threads started in this block, and in all processes they start.
-
-    Ctrl-C reaches all processes of a command; we stop the workers ourselves. Threads and processes inherit
-    the signal mask. Starting multiprocessing's resource tracker would reset it, so that is started before.
-    """
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _load() -> Any:

@@ -6,9 +6,10 @@ all its targets have run, so memory stays small and each weight is fetched once.
 
 Spikes are convolved in integers where torch supports it (`spike_convolution`). Everything else is computed in
 floats: float32 is exact on integers while no partial sum, in any order of summation, reaches 2**24. For
-states, `bounds` proves this; states without a proof are computed in float64 and checked in every step. Each
-synapse is computed in float64 if its sums could be too large. Convolutions must be plain sums of products, so
-torch's NNPACK, which transforms them, is switched off.
+states, `bounds` proves this, and `largest_total` for the sums of currents that enter a population; states
+without a proof are computed in float64 and checked in every step. Each synapse is computed in float64 if its
+sums could be too large. Convolutions must be plain sums of products, so torch's NNPACK, which transforms
+them, is switched off.
 
 `_Membranes` repeats `ir.Membrane` in place and in torch, for speed; tests compare it with the reference.
 """
@@ -48,6 +49,7 @@ from ..ir import (
     check_input_values,
     exact_float,
     largest_sum,
+    largest_total,
     membrane,
     output_shape,
     span,
@@ -162,7 +164,8 @@ def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtyp
     proved, kind = True, real_type
     if isinstance(network, IntNetwork):
         proved = bounds(network, (name,))[name].fits
-        kind = torch.float32 if proved else torch.float64
+        arrivals = [(c, network.population(c.source)) for c in network.entering(name)]
+        kind = FLOATS[exact_float(largest_total(arrivals))] if proved else torch.float64
     return _Layer(
         name=name,
         shape=population.shape,
@@ -183,12 +186,13 @@ def _current(network: AnyNetwork, connection: Connection, unit: int, real_type: 
     """Prepare a connection: as an integer convolution if possible, else in floats that hold every sum."""
     synapse, source, kind = connection.synapse, network.population(connection.source), real_type
     if isinstance(network, IntNetwork):
+        kind = FLOATS[exact_float(largest_sum(connection, source))]
         binary = source is not network.input and value_range(source.neuron) == BINARY_SPIKES
-        if binary and isinstance(synapse, Conv2d):
+        # Integer convolutions give float32.
+        if binary and isinstance(synapse, Conv2d) and kind == torch.float32:
             product = spike_convolution(synapse, source.shape, CHUNK)
             if product is not None:
                 return _Current(connection=connection, product=product)
-        kind = _sufficient_type(connection, largest_sum(connection, source))
     # Multiplying a float by a power of two is exact, so the scale goes into the weights.
     weight = torch.tensor(synapse.weight).to(kind) * (unit * 2.0**synapse.exponent)
     return _Current(
@@ -228,16 +232,6 @@ def truncated_decay(decay: int | Array) -> DecayInPlace | None:
 def _truncated(product: Tensor) -> Tensor:
     """trunc(product / 4096), where float64 holds the product"""
     return torch.div(product, DECAY_ONE, rounding_mode="trunc", out=product)
-
-
-def _sufficient_type(connection: Connection, largest: float) -> torch.dtype:
-    kind = exact_float(largest)
-    if kind is None:
-        raise SimulationError(
-            f"{connection.label}: sums of up to {largest:.3g} are too large to be exact in float64 (2**53). "
-            "Quantize with a smaller scale, or a narrower input range."
-        )
-    return FLOATS[kind]
 
 
 # ---- one chunk of samples ---------------------------------------------------------------------

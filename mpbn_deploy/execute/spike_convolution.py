@@ -1,8 +1,9 @@
 """Integer convolutions of spikes with torch's oneDNN operators: exact, and much faster than floats.
 
 Weights are int8, spikes uint8, sums int32, and the result is float32 times a power of two, so nothing is
-rounded. Processors without VNNI fall back to floats, because oneDNN halves the weights there. The operators
-are not public API, so each convolution is compared with float64 on a small input before it is used.
+rounded while sums stay below 2**24. Processors without VNNI fall back to floats, because oneDNN halves the
+weights there. The operators are not public API, so each convolution is compared with float64 on a small input
+before it is used.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..ir import NO_BORDER, STATE_EXPONENT, Conv2d, Shape
+from ..ir import NO_BORDER, STATE_EXPONENT, Conv2d, Shape, magnitude
 
 LARGEST_WEIGHT = 127  # int8
 TRIAL_SAMPLES = 2  # compared with float64 before a convolution is used
@@ -23,7 +24,7 @@ TRIAL_SAMPLES = 2  # compared with float64 before a convolution is used
 def spike_convolution(synapse: Conv2d, source: Shape, samples: int) -> Callable[[Tensor], Tensor] | None:
     """Return spikes [samples, *source] -> currents in units of the state; None if not supported here."""
     weight = torch.tensor(synapse.weight)
-    if not _available() or synapse.silent != NO_BORDER or weight.abs().max() > LARGEST_WEIGHT:
+    if not _available() or synapse.silent != NO_BORDER or magnitude(synapse.weight) > LARGEST_WEIGHT:
         return None
     try:
         convolve = _prepared(synapse, weight, (samples, *source))

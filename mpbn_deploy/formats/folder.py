@@ -7,7 +7,9 @@
     report.html     both reports, to read in a browser
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
-Reading checks every hash, so the network that runs is the one that was verified. Instead of a folder, `run`,
+Reading checks every hash, that of the manifest itself included, so the network that runs is the one that was
+verified. The hashes detect damage; they are no signature, because whoever changes a file can change its hash
+too. Instead of a folder, `run`,
 `verify` and `fit` also accept a single .net file, written by this package or by lava-dl.
 """
 
@@ -21,7 +23,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..base import FormatError, OptionError, json_text, record
+from ..base import (
+    FormatError,
+    OptionError,
+    abandoned,
+    json_text,
+    one_line,
+    owned_name,
+    read_json,
+    record,
+    remove_abandoned,
+)
 from ..data import RANDOM, Samples, choose_samples, data_named_by_file
 from ..ir import FoldedNetwork, IntNetwork
 from .netx import read_netx
@@ -29,7 +41,8 @@ from .nir import Assumption, read_folded
 from .options import ExportOptions
 
 FORMAT = "mpbn_deploy.export"
-VERSION = 1
+VERSION = 2
+HASHED_BYTES = 2**20  # at once
 NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.json"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE)
@@ -73,7 +86,7 @@ class ExportFolder:
 
     @property
     def class_names(self) -> list[str]:
-        return list(self.manifest["class_names"])
+        return list(map(one_line, self.manifest["class_names"]))
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -147,10 +160,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path}: not an export folder (it has no {MANIFEST_FILE}), nor a .net file. Make a folder with "
             "python -m mpbn_deploy.export."
         )
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{file}: not readable as JSON ({error}).") from error
+    manifest = read_json(file)
     if (
         not isinstance(manifest, dict)
         or manifest.get("format") != FORMAT
@@ -159,6 +169,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise FormatError(
             f"{file}: not an export of version {VERSION}; export the model again with this release."
         )
+    if manifest.get("sha256") != seal(manifest):
+        raise FormatError(f"{file}: changed since it was exported (its own sha256 differs). Export again.")
     files, target = manifest.get("files"), manifest.get("target")
     if not isinstance(files, dict) or set(files) != set(FILES) or not isinstance(target, dict):
         raise FormatError(f"{file}: damaged; it must list {', '.join(FILES)} and a target.")
@@ -180,7 +192,11 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(HASHED_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 # ---- writing ----------------------------------------------------------------------------------
@@ -192,7 +208,9 @@ def new_folder(out: Path) -> Iterator[Path]:
     check_replaceable(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as temporary:
+        _tidy(out)
+        prefix = owned_name(f".{out.name}.")
+        with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=out.parent) as temporary:
             staging = Path(temporary) / "new"
             staging.mkdir()
             yield staging
@@ -203,11 +221,26 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise OptionError(f"{out}: cannot be written ({error.strerror or error}).") from error
 
 
+def _tidy(out: Path) -> None:
+    """Remove what killed exports to the same folder left; put back a folder that they had moved aside."""
+    for left in abandoned(out.parent, f".{out.name}."):
+        if (left / "old").is_dir() and not out.exists():
+            (left / "old").rename(out)
+    remove_abandoned(out.parent, f".{out.name}.")
+
+
 def write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
     """Write the manifest, after all other files: the caller's description and the hashes of those files."""
     files = {name: sha256(folder / name) for name in FILES}
     manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
+    manifest["sha256"] = seal(manifest)
     (folder / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
+
+
+def seal(manifest: Mapping[str, Any]) -> str:
+    """Return the hash of a manifest's content, whatever its layout; its key "sha256" is left out."""
+    content = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def check_replaceable(out: Path) -> None:
@@ -223,10 +256,11 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _is_export(folder: Path) -> bool:
-    """Whether a folder contains an export and nothing else."""
+    """Whether a folder contains an export, of any version, and nothing else."""
     if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {*FILES, MANIFEST_FILE}:
         return False
     try:
-        return bool(read_manifest(folder))
+        manifest = read_json(folder / MANIFEST_FILE)
     except FormatError:
         return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from ..base import did_you_mean
+from ..base import did_you_mean, printable
 from .keys import (
     BASES,
     CORE_LISTS,
@@ -25,6 +25,10 @@ from .keys import (
 )
 
 Content = Mapping[str, Any]  # a parsed TOML file
+TABLES = tuple(dict.fromkeys(key.split(".")[0] for key in KEYS))
+WIDEST_FORMAT = 32  # bits of a number
+WIDEST_MEMORY = 1024  # bits of a word
+LARGEST_NUMBER = 2**40
 
 
 def profile_problems(content: Content) -> list[str]:
@@ -46,7 +50,7 @@ def _heading_problems(content: Content) -> Iterator[str]:
         yield f"schema {content.get('schema')!r}; this version reads schema = {SCHEMA}"
     for heading in HEADINGS:
         if not _is_text(content.get(heading)):
-            yield f"{heading}: missing; a non-empty string is needed"
+            yield f"{heading}: missing; a printable string is needed"
     if content.get(PLACEMENT, PLACEMENTS[0]) not in PLACEMENTS:
         yield f"{PLACEMENT}: {content[PLACEMENT]!r}; allowed are {', '.join(PLACEMENTS)}"
     known = ("schema", *HEADINGS, PLACEMENT)
@@ -59,15 +63,18 @@ def _table_problems(entries: Content) -> Iterator[str]:
     for key, entry in entries.items():
         if key in KEYS or key.startswith(f"{SYSTEMS}."):
             yield from (f"{key}: {problem}" for problem in _entry_problems(key, entry))
-        else:
+        elif key.endswith(".value"):
+            name = key.removesuffix(".value")
+            yield f"{name}: is in no table; a header such as [{TABLES[0]}] is missing before it"
+        elif not key.endswith((".source", ".basis")):
             yield f"{key}: unknown key. {_suggestion(key)}"
 
 
 def _suggestion(key: str) -> str:
-    """Suggest close keys of any table, and list the keys of the same table only."""
-    table = [known for known in KEYS if known.split(".")[0] == key.split(".")[0]]
+    """Suggest close keys of any table, and list the keys of the same table, or all tables."""
+    table = sorted(known for known in KEYS if known.split(".")[0] == key.split(".")[0])
     close = did_you_mean(key, KEYS).partition("Known: ")[0]
-    return f"{close}Known: {', '.join(sorted(table or KEYS))}."
+    return f"{close}Known: {', '.join(table or TABLES)}."
 
 
 def _entry_problems(key: str, entry: Any) -> Iterator[str]:
@@ -103,8 +110,17 @@ def _number_problems(key: str, number: Any) -> Iterator[str]:
         yield f"value {number!r}; an integer is needed"
     elif key in FLAGS and number not in (0, 1):
         yield f"value {number}; 0 (no) or 1 (yes) is needed"
+    elif abs(number) > (most := _most(key)):
+        yield f"value beyond {most}, which no chip reaches"
     elif key not in SIGNED_KEYS and number < least:
         yield f"value {number}; at least {least} is needed"
+
+
+def _most(key: str) -> int:
+    """Return the largest magnitude of a number; others are computed from numbers of bits and exponents."""
+    if key.startswith("formats.") and key.endswith(("_bits", "_exponent_minimum", "_exponent_maximum")):
+        return WIDEST_FORMAT
+    return WIDEST_MEMORY if key.endswith(("_bits", "_shift_maximum")) else LARGEST_NUMBER
 
 
 def _cost_problems(value: Any, low: Any, high: Any) -> Iterator[str]:
@@ -138,4 +154,4 @@ def _value(entries: Content, key: str) -> Any:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    return isinstance(value, str) and bool(value.strip()) and printable(value) == value

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
 
-from ..base import OptionError, ProfileError, did_you_mean, record
+from ..base import OptionError, ProfileError, did_you_mean, read_text, record, shortened
 from .keys import COST_KEYS, EXPORT_KEYS, HEADINGS, KEYS, LIST_KEYS, PLACEMENT, PLACEMENTS, SYSTEMS
 from .problems import profile_entries, profile_problems
 
@@ -19,6 +19,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+
+MOST_PROBLEMS, LONGEST_PROBLEM = 12, 400  # in one message; characters
 
 
 @record
@@ -155,11 +158,16 @@ def _profile_folder() -> Path:
 
 def _read(path: Path) -> HardwareProfile:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        content = tomllib.loads(read_text(path, ProfileError))
+        problems = profile_problems(content)
+    except (ValueError, RecursionError) as error:  # of tomllib, of numbers with too many digits, of nesting
         raise ProfileError(f"{path}: cannot be read as TOML ({error}).") from error
-    if problems := profile_problems(content):
-        listed = "".join(f"\n  - {problem}" for problem in problems)
+    if problems:
+        listed = "".join(
+            f"\n  - {shortened(problem, LONGEST_PROBLEM)}" for problem in problems[:MOST_PROBLEMS]
+        )
+        more = len(problems) - MOST_PROBLEMS
+        listed += f"\n  - and {more} more" if more > 0 else ""
         raise ProfileError(f"{path}: not a valid hardware profile:{listed}")
     entries = dict(profile_entries(content))
     return HardwareProfile(

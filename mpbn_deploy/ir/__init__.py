@@ -17,7 +17,7 @@ Everything is a frozen record of NumPy arrays that is checked when it is made. N
     constants        constants on leaking currents, as neurons that always fire
     counts           numbers of synapses, fan-in and fan-out
     intervals        proved bounds of currents and voltages
-    exact_floats     the narrowest float type that computes a connection exactly
+    exact_floats     the narrowest float type that computes a sum exactly
     dequantize       IntNetwork -> FoldedNetwork: the real numbers that the integers represent
     trace            Trace: spikes, voltages and outputs of an execution; checks of inputs
 """
@@ -52,7 +52,12 @@ if TYPE_CHECKING:
         unit_weights as unit_weights,
     )
     from .dequantize import real_network as real_network
-    from .exact_floats import exact_float as exact_float, largest_sum as largest_sum
+    from .exact_floats import (
+        exact_float as exact_float,
+        largest_sum as largest_sum,
+        largest_total as largest_total,
+        magnitude as magnitude,
+    )
     from .folded import FloatPopulation as FloatPopulation, FoldedNetwork as FoldedNetwork
     from .graph import (
         MOST_NEURONS as MOST_NEURONS,

@@ -1,18 +1,27 @@
-"""Choose the narrowest float type that computes every sum of a connection exactly."""
+"""Choose the narrowest float type that computes every sum of a connection, or of a population, exactly."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from ..base import Array
 from .graph import Connection, Population
 from .neurons import AnyNeuron, Input, value_range
 
 EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every integer
 
+Source = Population[Input | AnyNeuron]
 
-def largest_sum(connection: Connection, source: Population[Input | AnyNeuron]) -> float:
+
+def magnitude(values: Array) -> int:
+    """Return the largest magnitude of integers; `np.abs` would leave the lowest one negative."""
+    return max(int(values.max(initial=0)), -int(values.min(initial=0)))
+
+
+def largest_sum(connection: Connection, source: Source) -> float:
     """Return the largest sum of |weight * value| over the inputs of any neuron.
 
     It bounds every partial sum, in any order of summation.
@@ -22,8 +31,17 @@ def largest_sum(connection: Connection, source: Population[Input | AnyNeuron]) -
     return float(weight.reshape(len(weight), -1).sum(axis=1).max()) * largest_value
 
 
-def exact_float(largest: float) -> type[np.floating[Any]] | None:
-    """Return the narrowest float type that holds every integer up to this sum; None if float64 does not."""
-    if largest < EXACT_FLOAT32:
-        return np.float32
-    return np.float64 if largest < EXACT_FLOAT64 else None
+def largest_total(arrivals: Iterable[tuple[Connection, Source]]) -> float:
+    """Return the sum of the largest sums of all connections into a population, in the finest unit of them.
+
+    It bounds every partial sum of their currents too. Bounds of the state do not: currents of two connections
+    may be large and cancel each other, if no input is zero.
+    """
+    sums = [(connection.synapse.exponent, largest_sum(connection, source)) for connection, source in arrivals]
+    finest = min(exponent for exponent, _ in sums)
+    return sum(total * 2.0 ** (exponent - finest) for exponent, total in sums)
+
+
+def exact_float(largest: float) -> type[np.floating[Any]]:
+    """Return the narrowest float type that holds every integer up to a sum; `IntNetwork` has none beyond."""
+    return np.float32 if largest < EXACT_FLOAT32 else np.float64

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base import NetworkError, record
+from ..base import Array, NetworkError, record
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
 from .neurons import FloatNeuron, neuron_subtrahend, neuron_threshold
 
 FloatPopulation = Population[FloatNeuron]
+LARGEST_REAL = float(np.finfo(np.float32).max)
 
 
 @record
@@ -29,8 +30,7 @@ def _problems(network: FoldedNetwork) -> list[str]:
     problems = graph_problems(network.populations, network.connections)
     problems += timestep_problems(network.timesteps)
     for connection in network.connections:
-        if not np.isfinite(connection.synapse.weight).all():
-            problems.append(f"{connection.label}: weights hold NaN or infinity")
+        problems += _real_problems(f"{connection.label}: weights", connection.synapse.weight)
     for population in network.layers:
         problems += _neuron_problems(population)
     return problems
@@ -39,8 +39,7 @@ def _problems(network: FoldedNetwork) -> list[str]:
 def _neuron_problems(population: FloatPopulation) -> list[str]:
     name, neuron, shape = population.name, population.neuron, population.shape
     problems = broadcast_problems(f"{name}: bias", neuron.bias, shape)
-    if not np.isfinite(neuron.bias).all():
-        problems.append(f"{name}: biases hold NaN or infinity")
+    problems += _real_problems(f"{name}: biases", neuron.bias)
     for label, leak in (("leak", neuron.leak), ("current leak", neuron.current_leak)):
         if isinstance(leak, np.ndarray):
             problems += broadcast_problems(f"{name}: {label}", leak, shape)
@@ -53,6 +52,14 @@ def _neuron_problems(population: FloatPopulation) -> list[str]:
             problems.append(f"{name}: thresholds hold NaN")
     if (subtrahend := neuron_subtrahend(neuron)) is not None:
         problems += broadcast_problems(f"{name}: subtrahend", subtrahend, shape)
-        if not np.isfinite(subtrahend).all():
-            problems.append(f"{name}: subtrahends hold NaN or infinity")
+        problems += _real_problems(f"{name}: subtrahends", subtrahend)
     return problems
+
+
+def _real_problems(label: str, values: Array) -> list[str]:
+    """Check that numbers are finite, and so small that their sums over many neurons and steps are too."""
+    if not np.isfinite(values).all():
+        return [f"{label} hold NaN or infinity"]
+    if (largest := float(np.abs(values).max(initial=0))) > LARGEST_REAL:
+        return [f"{label} of up to {largest:.3g}; allowed are those of float32, up to {LARGEST_REAL:.3g}"]
+    return []

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from typing_extensions import assert_never
 
-from ..base import Array, record
+from ..base import LONGEST_NAME, Array, one_line, record
 from .neurons import Input
 from .synapses import Border, Conv2d, Dense, Shape, Synapse, output_shape
 
@@ -141,6 +141,12 @@ def graph_problems(populations: Sequence[Population[Any]], connections: Sequence
     shapes = {population.name: population.shape for population in populations}
     problems = [f"{name}: {names.count(name)} populations have this name" for name in _repeated(names)]
     problems += [
+        f'population "{one_line(name)}": allowed are names of up to {LONGEST_NAME} characters, without line '
+        "breaks, control characters and marks of direction"
+        for name in names
+        if one_line(name) != name
+    ]
+    problems += [
         f"{p.name}: shape {p.shape}; allowed are (features,) and (channels, height, width), all above zero"
         for p in populations
         if len(p.shape) not in (1, 3) or min(p.shape) < 1
@@ -184,6 +190,8 @@ def _connection_problems(connection: Connection, shapes: Mapping[str, Shape]) ->
         return [f"{label}: no population named {name!r}" for name in unknown]
     if connection.delay < 0:
         return [f"{label}: delay {connection.delay}; a spike cannot arrive before it was sent"]
+    if connection.delay > MOST_TIMESTEPS:
+        return [f"{label}: delay beyond {MOST_TIMESTEPS} time steps, which no sample has"]
     source, target = shapes[connection.source], shapes[connection.target]
     return _synapse_problems(label, synapse, source, target)
 

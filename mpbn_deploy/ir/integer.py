@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..base import Array, NetworkError, record
+from .exact_floats import EXACT_FLOAT64, largest_sum, magnitude
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
 from .neurons import (
     DECAY_ONE,
@@ -27,6 +28,7 @@ from .neurons import (
 from .synapses import Shape
 
 IntPopulation = Population[Neuron]
+LARGEST_WEIGHT = 2**31
 
 
 @record
@@ -55,7 +57,10 @@ def _problems(network: IntNetwork) -> list[str]:
     problems += timestep_problems(network.timesteps)
     problems += graph_problems(network.populations, network.connections)
     for connection in network.connections:
-        problems += _integer_problems(f"{connection.label}: weight", connection.synapse.weight)
+        weight = connection.synapse.weight
+        problems += _integer_problems(f"{connection.label}: weight", weight)
+        if not -LARGEST_WEIGHT <= weight.min(initial=0) <= weight.max(initial=0) < LARGEST_WEIGHT:
+            problems.append(f"{connection.label}: weights exceed 32 bits, which files and simulators hold")
         if not -STATE_EXPONENT <= (exponent := connection.synapse.exponent) <= LARGEST_EXPONENT:
             problems.append(
                 f"{connection.label}: weight exponent {exponent}; allowed are -6..{LARGEST_EXPONENT}: "
@@ -64,9 +69,14 @@ def _problems(network: IntNetwork) -> list[str]:
     source = network.input_range
     if source.minimum > source.maximum:
         problems.append(f"{network.input.name}: range {source.minimum}..{source.maximum} is empty")
+    if max(abs(source.minimum), abs(source.maximum)) >= EXACT_FLOAT64:
+        problems.append(f"{network.input.name}: values of 2**53 and beyond are too large to be exact")
     for population in network.layers:
         problems += _neuron_problems(population)
-    return problems
+        problems += _scale_problems(population, network.scales.get(population.name))
+    return problems or [
+        problem for population in network.layers for problem in _sum_problems(network, population.name)
+    ]
 
 
 def _neuron_problems(population: IntPopulation) -> list[str]:
@@ -74,7 +84,7 @@ def _neuron_problems(population: IntPopulation) -> list[str]:
     problems = _parameter_problems(f"{name}: bias", neuron.bias, shape)
     if not 0 <= neuron.bias_exponent <= LARGEST_EXPONENT:
         problems.append(f"{name}: bias exponent {neuron.bias_exponent}; allowed are 0..{LARGEST_EXPONENT}")
-    elif np.abs(neuron.bias.astype(np.float64)).max() * 2**neuron.bias_exponent > STATE_LIMIT:
+    elif magnitude(neuron.bias) << neuron.bias_exponent > STATE_LIMIT:
         problems.append(f"{name}: biases exceed the largest voltage, {STATE_LIMIT}")
     for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
         if isinstance(decay, np.ndarray):
@@ -86,9 +96,31 @@ def _neuron_problems(population: IntPopulation) -> list[str]:
         if values is None:
             continue
         problems += _parameter_problems(f"{name}: {label}", values, shape)
-        if np.abs(values).max() > THRESHOLD_LIMIT:
+        if magnitude(values) > THRESHOLD_LIMIT:
             problems.append(f"{name}: {label}s exceed {THRESHOLD_LIMIT}, which no voltage reaches")
     return problems
+
+
+def _scale_problems(population: IntPopulation, scales: Array | None) -> list[str]:
+    """Check that integers can be mapped back to real numbers; a network need not know its scales."""
+    channels = population.shape[:1]
+    if scales is None or (scales.shape == channels and np.all((scales > 0) & (scales < np.inf))):
+        return []
+    return [f"{population.name}: scales must be {channels[0]} numbers above zero, one per channel"]
+
+
+def _sum_problems(network: IntNetwork, name: str) -> list[str]:
+    """Check that float64 holds every sum of currents exactly, whatever the order, in units of the state."""
+    largest = 0.0
+    for connection in network.entering(name):
+        unit = 2.0 ** (STATE_EXPONENT + connection.synapse.exponent)
+        largest += unit * largest_sum(connection, network.population(connection.source))
+    if largest < EXACT_FLOAT64:
+        return []
+    return [
+        f"{name}: sums of up to {largest:.3g} units of the state are too large to be exact (2**53); "
+        "use smaller weights or a narrower input range"
+    ]
 
 
 def _integer_problems(label: str, values: Array) -> list[str]:

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..base import Array, OptionError, record
+from ..base import Array, OptionError, QuantizeError, layer_name, record
 from ..hardware import HardwareProfile
 from ..ir import (
     STATE_EXPONENT,
@@ -208,6 +208,12 @@ def _scales(
     formats: Formats,
 ) -> Array:
     scales = np.min([*limits.values(), *_weight_ratios(largest, exponents, formats)], axis=0)
+    if not scales.min() > 0:
+        kind = min(limits, key=lambda name: float(limits[name].min()))
+        raise QuantizeError(
+            f"{layer_name(population.name)}: no scale above zero fits its largest {kind} into the target's "
+            f"format of {kind}; choose a target with a wider format, or reduce the {kind}."
+        )
     if not fires(population.neuron):
         scales = np.full_like(scales, scales.min())
     return np.where(np.isfinite(scales), scales, 1.0)

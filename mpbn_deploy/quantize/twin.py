@@ -2,8 +2,8 @@
 
 The parameters are real weights, biases and thresholds. The forward pass computes with the integers that they
 round to, in the arithmetic of `ir.Lif` and `ir.SoftLif`: integer weights, integer thresholds and a truncating
-leak. All integers stay below 2**24, where float32 is exact, so the trained network is the deployed network,
-spike by spike.
+leak. All integers stay below 2**24, where float32 is exact (`_check_sums`), so the trained network is the
+deployed network, spike by spike.
 
 In the backward pass, rounding is a straight-through estimator, and a spike has the rectangular surrogate
 gradient of the paper (Eq. 12), as wide as the standard deviation of its channel's voltages:
@@ -37,6 +37,8 @@ from ..ir import (
     IntNetwork,
     IntPopulation,
     as_steps,
+    exact_float,
+    largest_total,
     neuron_subtrahend,
     neuron_threshold,
     with_values,
@@ -500,6 +502,7 @@ class QuantizedBody(nn.Module):
             network = self.to_integers(timesteps)
             excess = {p.name: overflow(network, p, self.formats) for p in network.layers}
             if max(float(ratio.max()) for ratio in excess.values()) <= 1:
+                _check_sums(network)
                 return
             with torch.no_grad():
                 self._shrink(excess)
@@ -517,6 +520,17 @@ class QuantizedBody(nn.Module):
             factor = factors[synapse.connection.target]
             rows = factor.repeat_interleave(len(synapse.weight) // len(factor))
             synapse.weight.mul_(_spread(rows, synapse.weight.dim()))
+
+
+def _check_sums(network: IntNetwork) -> None:
+    """Raise if currents that cancel could be too large for float32, in which the twin computes."""
+    for population in network.layers:
+        arrivals = [(c, network.population(c.source)) for c in network.entering(population.name)]
+        if exact_float(largest_total(arrivals)) != np.float32:
+            raise QuantizeError(
+                f"{population.name}: its currents could sum to 2**24 or more, beyond which training in "
+                "float32 is not exact; use inputs whose range contains zero, or train without --quantize."
+            )
 
 
 def _integer_connection(module: QuantizedSynapse) -> Connection:

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ..base import write_atomically
+from ..base import printable, write_atomically
 from ..fit import FitReport, LayerFit, column, shown_resources
 from ..ir import STATE_LIMIT
 from ..verify import VerifyReport
@@ -37,12 +37,19 @@ def write_html(path: Path, content: ReportContent) -> None:
 def render(content: ReportContent) -> str:
     """Return the page as text."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     environment.filters.update(integer=integer, percent=percent, number=number, percentage=percentage)
     environment.globals.update(plural=plural)
     template = environment.from_string(_file(TEMPLATE))
     return template.render(style=Markup(_file(STYLE)), **_template_values(content)) + "\n"
+
+
+def _shown(value: Any) -> Any:
+    """Escape what a browser would obey, such as marks that reverse the direction of a name."""
+    if isinstance(value, Markup):
+        return Markup(printable(value))
+    return printable(value) if isinstance(value, str) else value
 
 
 def _file(name: str) -> str:

@@ -7,13 +7,12 @@ not checked.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from math import isclose
 from pathlib import Path
 from typing import Any
 
-from ..base import FormatError, record
+from ..base import FormatError, read_json, record
 
 STATEMENTS = ("assumptions", "samples", "populations", "first_flip", "predictions", "lava_floating_point")
 ACCURACIES = ("data", "samples", "float", "integer")
@@ -47,10 +46,7 @@ class CertificateCheck:
 
 def read_certificate(file: Path) -> dict[str, Any]:
     """Read verify.json; raise FormatError if it is not a certificate."""
-    try:
-        recorded = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{file}: not readable as JSON ({error}).") from error
+    recorded = read_json(file)
     samples = recorded.get("samples") if isinstance(recorded, dict) else None
     comparisons = recorded.get("comparisons") if isinstance(samples, int) and samples > 0 else None
     if not isinstance(comparisons, list) or not all(

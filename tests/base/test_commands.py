@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from networks import end_of, needs_lava, spiking_network, wait_for_lava, with_ca
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import commands as cli, write_atomically
 from mpbn_deploy.checkpoint import save_model
+from mpbn_deploy.formats.folder import check_replaceable, open_folder, seal
 
 COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
 
@@ -281,8 +283,9 @@ def test_output_that_cannot_be_written(export_folder):
 def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path):
     """As `timeout` and service managers do it: to all processes at once."""
     command = [sys.executable, "-m", "mpbn_deploy.export", str(model_path), "--target", "loihi2", "--out"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
+    temporary = tempfile.TemporaryDirectory()  # with a short path, for sockets
+    environment = {**os.environ, "TMPDIR": temporary.name}
+    with temporary, subprocess.Popen(
         [*command, str(tmp_path / "out"), "--samples", "all"],
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
     ) as run:  # fmt: skip
@@ -291,8 +294,9 @@ def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path):
         wait_for_lava(run.pid)
         os.killpg(run.pid, signal.SIGTERM)
         out, err = end_of(run)
+        assert list(Path(temporary.name).iterdir()) == []
     assert run.returncode == 143 and "Traceback" not in out + err
-    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("pymp-")] == []
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- bad input --------------------------------------------------------------------------------
@@ -376,9 +380,10 @@ def test_missing_files_and_manifests(refused, folder, tmp_path):
     for content, message in (
         ("{", "not readable as JSON"),
         ("[" * 200_000, "not readable as JSON"),
-        ("[]", "not an export of version 1"),
-        (json.dumps({"format": "mpbn_deploy.export", "version": 99}), "not an export of version 1"),
-        (json.dumps({"format": "mpbn_deploy.export", "version": 1, "files": {"../evil": "0"}}), "damaged"),
+        ("[]", "not an export of version 2"),
+        (json.dumps({"format": "mpbn_deploy.export", "version": 99}), "not an export of version 2"),
+        (json.dumps({"format": "mpbn_deploy.export", "version": 2}), "its own sha256 differs"),
+        (sealed({"format": "mpbn_deploy.export", "version": 2, "files": {"../evil": "0"}}), "damaged"),
     ):
         (folder / "manifest.json").write_text(content)
         assert message in refused("verify", folder)
@@ -386,11 +391,41 @@ def test_missing_files_and_manifests(refused, folder, tmp_path):
 
 def test_a_manifest_with_odd_names(refused, folder):
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "target": {"name": 3}}))
+    (folder / "manifest.json").write_text(sealed({**manifest, "target": {"name": 3}}))
     assert "must be strings" in refused("fit", folder)
     del manifest["class_names"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(sealed(manifest))
     assert "must be strings" in refused("run", folder)
+
+
+def sealed(manifest):
+    """Return the text of a manifest whose hash of its own is right."""
+    return json.dumps({**manifest, "sha256": seal(manifest)})
+
+
+def test_an_edited_manifest_is_noticed_whatever_its_layout(refused, folder):
+    """Target, scales and names of classes are in no other file."""
+    text = (folder / "manifest.json").read_text()
+    manifest = json.loads(text)
+    layer = next(iter(manifest["scales"]))
+    for change in (
+        {"target": {**manifest["target"], "name": "loihi1"}},
+        {"scales": {**manifest["scales"], layer: [2 * scale for scale in manifest["scales"][layer]]}},
+        {"class_names": manifest["class_names"][::-1]},
+        {"data": "random"},
+        {"sha256": "0" * 64},
+        {"more": 1},
+    ):
+        (folder / "manifest.json").write_text(json.dumps({**manifest, **change}))
+        assert "manifest.json: changed since it was exported (its own sha256" in refused("fit", folder)
+    (folder / "manifest.json").write_text(json.dumps(dict(reversed(manifest.items()))))
+    assert open_folder(folder).target == "loihi2"
+
+
+def test_an_export_of_another_version_can_be_replaced(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "version": 1}))
+    check_replaceable(folder)
 
 
 def test_wrong_samples(refused, export_folder):

@@ -78,6 +78,63 @@ def test_a_folder_named_like_a_library_is_not_imported(tmp_path):
     assert done.returncode == 0 and "Intel Loihi 2" in done.stdout, done.stderr
 
 
+EVIL = "open('executed', 'a').write(__name__ + ' ')\n"
+IMPORTED_LATE = ("sklearn", "rich", "torch", "numpy", "h5py", "multiprocessing", "pickle", "tomllib")
+
+
+@pytest.fixture
+def downloaded(tmp_path):
+    """Return a folder with files named like modules, which note that they were executed."""
+    folder = tmp_path / "downloaded"
+    folder.mkdir()
+    for name in IMPORTED_LATE:
+        (folder / f"{name}.py").write_text(EVIL)
+    return folder
+
+
+def run_in(folder, *command):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("start", [[SCRIPT], [sys.executable, "-m", "mpbn_deploy"]], ids=["script", "module"])
+def test_no_code_of_the_current_folder_runs_in_a_command(start, downloaded, netx_path):
+    """A network from the internet may come in a folder with more in it."""
+    out = run_in(downloaded, *start, "fit", netx_path, "--target", "loihi2", "--samples", 0, "--json")
+    assert json.loads(out)["fits"]
+    assert not (downloaded / "executed").exists(), (downloaded / "executed").read_text()
+
+
+# The current folder is first in sys.path, as with `python -m`; then processes start, and --arch is read.
+STARTED = """
+import sys
+import mpbn_deploy
+assert sys.path[0] == ""
+mpbn_deploy.become_command()
+from multiprocessing import get_context, resource_tracker
+resource_tracker.ensure_running()
+process = get_context("spawn").Process(target=print, args=("spawned",))
+process.start()
+process.join()
+assert process.exitcode == 0 and "" not in sys.path
+from mpbn_deploy.base import import_function
+print(import_function("mine:build", "architecture")())
+"""
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 puts the current folder first in processes"
+)
+def test_processes_import_nothing_from_the_current_folder_but_what_is_named_is(downloaded):
+    (downloaded / "mine.py").write_text("def build():\n    return 'built'\n")
+    assert run_in(downloaded, sys.executable, "-c", STARTED) == "spawned\nbuilt\n"
+    assert not (downloaded / "executed").exists(), (downloaded / "executed").read_text()
+
+
 # ---- interrupts -----------------------------------------------------------------------------------
 
 

@@ -168,6 +168,22 @@ def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_counted_twice(work
 
 
 @needs_lava
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into /proc")
+def test_a_local_cluster_listens_on_this_machine_only(workers):
+    """Not even its status pages can be opened from another one."""
+    import psutil
+
+    own = psutil.Process()
+    listening = [
+        connection.laddr.ip
+        for process in (own, *own.children(recursive=True))
+        for connection in process.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) >= 4  # scheduler and worker, each with pages
+    assert set(listening) == {"127.0.0.1"}
+
+
 def test_run_gives_the_predictions_of_one_process_though_a_worker_is_killed(workers):
     network = int_chain()
     inputs = inputs_for(network, samples=9)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from networks import (
     wait_for_lava,
 )
 
-from mpbn_deploy.base import SimulationError, main
+from mpbn_deploy.base import SimulationError, leftovers, main
 from mpbn_deploy.execute import lava as lava_sim
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.run.__main__ import COMMAND as RUN
@@ -173,13 +174,22 @@ def test_lava_runs_in_a_process_of_multiprocessing(method, daemon):
 def test_a_folder_of_sockets_with_too_long_a_path_is_rejected(monkeypatch, tmp_path):
     from mpbn_deploy.execute.lava import execute
 
-    monkeypatch.setattr(execute, "get_temp_dir", lambda: str(tmp_path / ("long" * 20)))
+    monkeypatch.setattr(execute, "_socket_folder", lambda: str(tmp_path / ("long" * 20)))
     before = children()
     with pytest.raises(
         SimulationError, match=r"longlong: the path has \d+ characters; the sockets .* TMPDIR"
     ):
         lava_sim.run(int_chain(), inputs_for(int_chain()))
     assert children() == before
+
+
+def test_the_folder_of_sockets_is_one_that_the_next_run_removes_if_this_one_is_killed():
+    from mpbn_deploy.execute.lava import execute
+
+    lava_sim.run(int_chain(), inputs_for(int_chain()))
+    folder = Path(execute._socket_folder())
+    assert folder.is_dir() and folder.name.startswith(leftovers.owned_name(leftovers.TEMPORARY))
+    assert folder.parent == Path(tempfile.gettempdir())
 
 
 def test_a_layer_that_cannot_be_built_is_named(monkeypatch):

@@ -27,7 +27,7 @@ from networks import (
 from properties import examples
 
 from mpbn_deploy.__main__ import console_script
-from mpbn_deploy.base import FormatError, SimulationError, same_records
+from mpbn_deploy.base import FormatError, SimulationError, one_line, same_records
 from mpbn_deploy.checkpoint import save_model
 from mpbn_deploy.execute import EXECUTORS, ExecutionOptions, lava as lava_sim
 from mpbn_deploy.execute.emulator import emulate
@@ -120,7 +120,8 @@ def graphs(draw):
     shapes = [
         draw(st.sampled_from([(3,), (2, 3, 4), (4, 2, 2), (1, 1, 5)])) for _ in range(draw(st.integers(2, 4)))
     ]
-    names = draw(st.lists(st.text(max_size=4), min_size=len(shapes), max_size=len(shapes), unique=True))
+    allowed = st.text(max_size=4).filter(lambda name: one_line(name) == name)
+    names = draw(st.lists(allowed, min_size=len(shapes), max_size=len(shapes), unique=True))
 
     def parameters(shape, low, high):
         return generator.integers(

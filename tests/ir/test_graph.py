@@ -129,8 +129,36 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
         (lambda n: with_population(n, 1, neuron=lif(bias_exponent=-1)), "bias exponent -1"),
         (lambda n: with_population(n, 1, neuron=lif(bias=2**20)), "biases exceed the largest voltage"),
         (lambda n: with_population(n, 1, neuron=lif(threshold=2**18)), "thresholds exceed 131072"),
+        (lambda n: with_population(n, 1, neuron=lif(threshold=-(2**63))), "thresholds exceed 131072"),
+        (
+            lambda n: with_population(
+                n,
+                1,
+                neuron=Lif(threshold=np.full((4, 1, 1), -(2**31), np.int32), bias=np.zeros((4, 1, 1), int)),
+            ),
+            "thresholds exceed 131072",
+        ),
+        (
+            lambda n: with_population(n, 1, neuron=lif(bias=-(2**63), bias_exponent=0)),
+            "biases exceed the largest voltage",
+        ),
+        (
+            lambda n: with_population(n, 0, neuron=Input(minimum=0, maximum=10**400)),
+            "input: values of 2.*53 and beyond are too large",
+        ),
+        (
+            lambda n: with_connection(n, 1, synapse=Dense(weight=np.full((5, 36), 2**31 - 1), exponent=23)),
+            "dense: sums of up to .* are too large to be exact",
+        ),
+        (
+            lambda n: with_connection(n, 1, synapse=Dense(weight=np.full((5, 36), -(2**63)))),
+            "conv->dense: weights exceed 32 bits",
+        ),
+        (lambda n: spoil(n, scales={"conv": np.zeros(4)}), "conv: scales must be 4 numbers above zero"),
+        (lambda n: spoil(n, scales={"conv": np.ones(3)}), "conv: scales must be 4 numbers above zero"),
         (lambda n: with_connection(n, 0, source="nobody"), "no population named 'nobody'"),
         (lambda n: with_connection(n, 0, delay=-1), "delay -1"),
+        (lambda n: with_connection(n, 0, delay=10**30), "delay beyond 10000 time steps"),
         (lambda n: with_connection(n, 1, target="conv"), "weight .* between"),
         (
             lambda n: with_connection(n, 1, source="input", target="input", delay=1),
@@ -211,6 +239,7 @@ def test_all_problems_are_listed_at_once():
         ("leak", 1.5, "leak 1.5; allowed are 0 to 1"),
         ("threshold", np.full((4, 1, 1), np.nan), "thresholds hold NaN"),
         ("bias", np.full((4, 1, 1), np.inf), "biases hold NaN or infinity"),
+        ("bias", np.full((4, 1, 1), 1e300), r"biases of up to 1e\+300; allowed are those of float32"),
         ("threshold", np.zeros(3), "threshold has shape"),
     ],
 )

@@ -21,7 +21,7 @@ from networks import (
 from properties import examples
 from torch import nn
 
-from mpbn_deploy.base import OptionError, QuantizeError
+from mpbn_deploy.base import NetworkError, OptionError, QuantizeError
 from mpbn_deploy.execute.emulator import emulate, peaks
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
@@ -175,6 +175,24 @@ def test_what_no_scale_can_hold_is_refused():
     silent = quantized.network
     assert silent.connections[0].synapse.weight.item() == 0
     assert quantized.costs[0].to_json()["weight_error_rms"] > 0
+
+
+def test_no_scale_is_ever_zero():
+    """A format that holds nothing but zero, and numbers beyond those of float32."""
+    profile = load_profile("loihi2")
+    bits = replace(profile.limit("formats.bias_mantissa_bits"), value=1)
+    narrow = replace(profile, limits={**profile.limits, "formats.bias_mantissa_bits": bits})
+    folded = fold(trace(spiking_network()))
+    with pytest.raises(QuantizeError, match="lif1: no scale above zero fits its largest bias into"):
+        quantize(folded, narrow)
+    first = folded.connections[0]
+    with pytest.raises(NetworkError, match=r"weights of up to 1e\+300; allowed are those of float32"):
+        huge = replace(first.synapse, weight=np.full_like(first.synapse.weight, 1e300))
+        replace(folded, connections=(replace(first, synapse=huge), *folded.connections[1:]))
+    largest = replace(first.synapse, weight=np.full_like(first.synapse.weight, 3e38))
+    whole = replace(folded, connections=(replace(first, synapse=largest), *folded.connections[1:]))
+    scales = quantize(whole, profile).network.scales
+    assert all((values > 0).all() and np.isfinite(values).all() for values in scales.values())
 
 
 def test_a_neuron_that_never_fires_in_float_never_fires_in_integers():

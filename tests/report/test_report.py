@@ -14,7 +14,7 @@ from networks import int_windows
 from PIL import Image
 from torch import nn
 
-from mpbn_deploy.base import OptionError
+from mpbn_deploy.base import OptionError, printable
 from mpbn_deploy.data import Split
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.fit import (
@@ -291,6 +291,12 @@ def test_hostile_names_are_only_text(content, name):
     assert f"<h1>{escaped}</h1>" in page
     named = page.count(f"</i>{escaped}</th>")
     assert named == 5  # firing rates, drift in each step, drift, what changed, fit
+
+
+def test_marks_of_direction_are_shown_as_escapes(content):
+    page = render(replace(content, title="a\u202eb\x1b", facts={"x\u2066": "y\u200f"}))
+    assert "<h1>a\\u202eb\\x1b</h1>" in page and "x\\u2066" in page and "y\\u200f" in page
+    assert printable(page) == page
 
 
 # ---- what it says -----------------------------------------------------------------------------

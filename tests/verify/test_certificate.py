@@ -10,7 +10,7 @@ from networks import spiking_network
 from mpbn_deploy.base import FormatError, main
 from mpbn_deploy.export import export
 from mpbn_deploy.fold import fold
-from mpbn_deploy.formats.folder import MANIFEST_FILE, VERIFY_FILE, sha256
+from mpbn_deploy.formats.folder import MANIFEST_FILE, VERIFY_FILE, seal, sha256
 from mpbn_deploy.formats.nir import write_nir
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
@@ -52,7 +52,7 @@ def test_a_certificate_that_says_otherwise_is_broken(folder, tmp_path, capsys):
     assert "changed since it was exported" in capsys.readouterr().err
     manifest = json.loads((copy / MANIFEST_FILE).read_text())
     manifest["files"][VERIFY_FILE] = sha256(copy / VERIFY_FILE)
-    (copy / MANIFEST_FILE).write_text(json.dumps(manifest))
+    (copy / MANIFEST_FILE).write_text(json.dumps({**manifest, "sha256": seal(manifest)}))
     assert main(VERIFY, [str(copy), "--check"]) == 1
     text = capsys.readouterr().out
     assert "DOES NOT HOLD" in text and "spikes_compared" in text and "state_bound" in text

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.util import get_temp_dir
+from multiprocessing import current_process
+from multiprocessing.util import Finalize
 from typing import Any
 
-from ...base import SimulationError
+from ...base import SimulationError, new_temporary_folder
 from .compat import (
     LavaFailedError,
     children_exit_with_parent,
@@ -50,7 +52,7 @@ def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[A
 
 
 def _create(process: AbstractProcess, configuration: Loihi2SimCfg) -> None:
-    if len(folder := get_temp_dir()) > LONGEST_FOLDER:
+    if len(folder := _socket_folder()) > LONGEST_FOLDER:
         raise SimulationError(
             f"{folder}: the path has {len(folder)} characters; the sockets of Lava's processes allow "
             f"{LONGEST_FOLDER}. Set TMPDIR to a folder with a shorter path."
@@ -59,6 +61,16 @@ def _create(process: AbstractProcess, configuration: Loihi2SimCfg) -> None:
         process.create_runtime(run_cfg=configuration, compile_config={"pypy_channel_size": CHANNEL_SIZE})
     except Exception as error:  # raised by any process model
         raise SimulationError(f"Lava's processes did not start: {error}") from error
+
+
+def _socket_folder() -> str:
+    """Return multiprocessing's folder of sockets; the next run removes it if this one is killed."""
+    settings: dict[str, str] = current_process()._config  # type: ignore[attr-defined]
+    if settings.get("tempdir") is None:
+        settings["tempdir"] = new_temporary_folder()
+        # When this process ends, after everything else: as multiprocessing does with a folder of its own.
+        Finalize(None, shutil.rmtree, args=(settings["tempdir"], True), exitpriority=-100)
+    return settings["tempdir"]
 
 
 def run_steps(process: AbstractProcess, steps: int, patience: float) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from ...base import Array
+from ...base import Array, temporary_folder
 from ...formats.netx import stock_reader_obstacle, write_netx
 from ...ir import IntNetwork, Trace
 from .. import lava
@@ -37,7 +36,7 @@ def _file(network: IntNetwork, given: Path | bytes | None) -> Iterator[Path]:
     if isinstance(given, Path):
         yield given
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         path = Path(folder) / "network.net"
         if given is None:
             write_netx(network, path)

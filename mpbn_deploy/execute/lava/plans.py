@@ -124,7 +124,7 @@ def plan_layer(
                 source_depth=depths[connection.source],
                 port=sources.index(connection.source),
                 wait=depth - depths[connection.source] - 1 + connection.delay,
-                kind=np.float64 if real else exact_float(total) or np.float64,
+                kind=np.float64 if real else exact_float(total),
             )
             for connection, total in zip(entering, sums, strict=True)
         ),

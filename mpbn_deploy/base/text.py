@@ -1,0 +1,42 @@
+"""Show text that others wrote: names of layers, classes and files, and messages that repeat them.
+
+A terminal obeys escape sequences and carriage returns, and terminals and browsers obey characters that change
+the direction of text or are invisible. A name could so overwrite a verdict, or imitate another name. All
+output passes `printable`, and names that enter from files pass `one_line`.
+"""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_NAME = 300  # characters
+LONGEST_MESSAGE = 3000
+
+# Control characters except tab and newline; marks of direction; invisible characters and separators; halves
+# of surrogate pairs, which stand for bytes that are not UTF-8; tags.
+OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+
+def printable(text: str) -> str:
+    """Return text with an escape such as \\x1b in place of each character that would be obeyed, not shown."""
+    return OBEYED.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """Return printable text without line breaks or tabs, shortened to the length of a name."""
+    return shortened(re.sub("[\t\n]", _escaped, printable(shortened(text, LONGEST_NAME + 1))), LONGEST_NAME)
+
+
+def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """Return text of at most `longest` characters, without its middle: the end often says what to do."""
+    if len(text) <= longest:
+        return text
+    end = longest // 3
+    return f"{text[: longest - end - 5]} ... {text[-end:]}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()

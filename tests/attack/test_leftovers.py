@@ -1,0 +1,123 @@
+"""What killed processes leave behind is removed by the next one; what living ones own is not."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from mpbn_deploy.base import leftovers, write_atomically
+from mpbn_deploy.formats.folder import FORMAT, MANIFEST_FILE, new_folder
+
+WRITE = """
+import os, signal, sys
+from pathlib import Path
+from mpbn_deploy.base import files, leftovers
+from mpbn_deploy.formats import folder
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+out, place = Path(sys.argv[1]), sys.argv[2]
+if place == "file":
+    os.fsync = lambda descriptor: die()
+    files.write_atomically(out, b"half")
+elif place == "folder":
+    with folder.new_folder(out) as staging:
+        (staging / "network.net").write_bytes(b"half")
+        die()
+elif place == "replacing":
+    rename = Path.rename
+    Path.rename = lambda path, target: die() if path.name == "new" else rename(path, target)
+    with folder.new_folder(out) as staging:
+        (staging / "network.net").write_bytes(b"new")
+else:
+    leftovers.new_temporary_folder()
+    die()
+"""
+
+
+def killed(out, place):
+    """Kill a process while it writes."""
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE, str(out), place],
+        env={**os.environ, "TMPDIR": str(out.parent)},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_half_written_by_a_killed_process_is_removed(tmp_path):
+    killed(tmp_path / "model.pt", "file")
+    (left,) = names(tmp_path)
+    assert left.startswith(".model.pt.") and left.endswith(".part")
+    write_atomically(tmp_path / "other.pt", b"other")
+    assert left in names(tmp_path)  # it belongs to another file
+    write_atomically(tmp_path / "model.pt", b"whole")
+    assert names(tmp_path) == ["model.pt", "other.pt"]
+    assert (tmp_path / "model.pt").read_bytes() == b"whole"
+
+
+def test_a_folder_half_written_by_a_killed_process_is_removed(tmp_path):
+    killed(tmp_path / "out", "folder")
+    assert len(names(tmp_path)) == 1
+    with new_folder(tmp_path / "out") as staging:
+        (staging / "network.net").write_bytes(b"whole")
+    assert names(tmp_path) == ["out"]
+
+
+def test_an_export_that_was_moved_aside_comes_back(tmp_path):
+    """Killed between the two renames: the earlier export is in the temporary folder only."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / MANIFEST_FILE).write_text(f'{{"format": "{FORMAT}"}}')
+    killed(tmp_path / "out", "replacing")
+    assert "out" not in names(tmp_path)
+    with pytest.raises(KeyError), new_folder(tmp_path / "out"):
+        raise KeyError
+    assert names(tmp_path) == ["out"] and names(tmp_path / "out") == [MANIFEST_FILE]
+
+
+def test_temporary_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
+    killed(tmp_path / "nothing", "temporary")
+    assert len(names(tmp_path)) == 1
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with leftovers.temporary_folder() as folder:
+        assert names(tmp_path) == [Path(folder).name]
+    assert names(tmp_path) == []
+
+
+def test_what_others_own_stays(tmp_path, monkeypatch):
+    """Living processes, other machines, other users, and names that are not ours."""
+    own = leftovers.owned_name(".a.")
+    machine = own.removeprefix(".a.").partition("-")[0]
+    dead = killed_process()
+    (tmp_path / "elsewhere").mkdir()
+    kept = [f"{own}part", f".a.00000000-{dead}.part", f".a.{machine}-x.part", f".a.{dead}.part", ".b.part"]
+    for name in kept:
+        (tmp_path / name).touch()
+    (tmp_path / f".a.{machine}-{dead}.part").symlink_to(tmp_path / "elsewhere")
+    leftovers.remove_abandoned(tmp_path, ".a.")
+    assert names(tmp_path) == sorted([*kept, "elsewhere"])  # the link is gone, not what it led to
+    (tmp_path / f".a.{machine}-{dead}.part").touch()
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    leftovers.remove_abandoned(tmp_path, ".a.")
+    assert f".a.{machine}-{dead}.part" in names(tmp_path)
+    leftovers.remove_abandoned(tmp_path / "absent", ".a.")
+
+
+def killed_process():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_processes_of_others_are_alive():
+    assert not leftovers._is_dead(1) and not leftovers._is_dead(os.getpid())
+    assert leftovers._is_dead(10**30)
