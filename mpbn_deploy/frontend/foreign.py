@@ -21,7 +21,7 @@ can only exist if the caller has imported them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from math import inf
@@ -76,7 +76,10 @@ def is_foreign(module: nn.Module) -> bool:
 
 
 def check_supported(
-    module: nn.Module, is_known: Callable[[nn.Module], bool], known: Iterable[type[nn.Module]], path: str = ""
+    module: nn.Module,
+    is_known: Callable[[nn.Module], bool],
+    known: Mapping[type[nn.Module], Any],
+    path: str = "",
 ) -> None:
     """Raise FrontendError for a part of another library without a converter, naming the nearest one."""
     if is_known(module):
@@ -84,12 +87,14 @@ def check_supported(
     library = _library(module)
     if library in NEAREST and is_layer(module):
         name = type(module).__name__
-        theirs = [kind.__name__ for kind in known if kind.__module__.startswith(f"{library}.")]
+        kinds = [kind for kind, converter in known.items() if converter is not mpbn_node]
+        theirs = [kind.__name__ for kind in kinds if kind.__module__.startswith(f"{library}.")]
         nearest = next(iter(get_close_matches(name, theirs, n=1, cutoff=0.4)), NEAREST[library])
+        is_neuron = "neuron" in type(module).__module__ or library == "norse"
+        hint = f" The nearest neuron that is supported: {nearest}." if is_neuron else ""
         raise FrontendError(
-            f"{layer_name(path, name)}: {library}'s {name} is not supported. The nearest that is supported: "
-            f"{nearest}. Supported of {library}: {', '.join(sorted(theirs))}. Replace it, or pass a "
-            "converter to trace()."
+            f"{layer_name(path, name)}: {library}'s {name} is not supported.{hint} Supported of {library}: "
+            f"{', '.join(sorted(theirs))}. Replace it, or pass a converter to trace()."
         )
     for child, part in module.named_children():
         check_supported(part, is_known, known, f"{path}.{child}" if path else child)

@@ -24,10 +24,10 @@ def test_quickstart(capfd):
 
 
 OWN = {
-    "snntorch_digits.py": "0 spikes differ from snnTorch's; bit-exact\n",
-    "spikingjelly_digits.py": "0 spikes differ from SpikingJelly's; bit-exact\n",
-    "own_loop.py": "0 spikes changed by folding; bit-exact\n",
-    "own_data.py": "of 359 test samples right; bit-exact\n",
+    "snntorch_digits.py": "0 spikes differ from snnTorch's; bit-exact",
+    "spikingjelly_digits.py": "0 spikes differ from SpikingJelly's; bit-exact",
+    "own_loop.py": "0 spikes changed by folding; bit-exact",
+    "own_data.py": "of 359 test samples right; bit-exact",
 }
 
 
@@ -40,7 +40,7 @@ def test_networks_and_data_of_ones_own(tmp_path, name):
         pytest.importorskip(library, reason=f"{library} is not installed (pip install {library})")
     done = run_example(name, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(OWN[name])
+    assert OWN[name] in done.stdout
 
 
 def test_the_loop_of_the_docs_runs(tmp_path, monkeypatch):

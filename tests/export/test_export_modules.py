@@ -96,7 +96,7 @@ def test_a_module_and_its_weights(given, capfd, name):
         (
             "self.lif1 = snn.Alpha(alpha=0.9, beta=0.8)",
             "return x",
-            "lif1 (Alpha): snntorch's Alpha is not supported. The nearest that is supported: ",
+            "lif1 (Alpha): snntorch's Alpha is not supported. The nearest neuron that is supported: ",
         ),
         (
             "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",

@@ -28,7 +28,7 @@ from mpbn_deploy.base import FormatError, main
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
-from mpbn_deploy.formats.folder import open_folder
+from mpbn_deploy.formats.folder import open_folder, seal
 from mpbn_deploy.formats.nir import DT, open_nir, read_nir, write_nir
 from mpbn_deploy.ir import FloatLif, FloatSoftLif
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
@@ -387,7 +387,8 @@ def test_a_damaged_list_of_assumptions(tmp_path, damaged):
     path = written(tmp_path, graph_of((5,), [affine(4, 5), lif(4)]))
     folder = export(path, "loihi2", timesteps=2, samples=1).folder
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "assumptions": damaged}))
+    manifest["assumptions"] = damaged
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "sha256": seal(manifest)}))
     with pytest.raises(FormatError, match="damaged; each assumption must say what and why"):
         open_folder(folder)
 

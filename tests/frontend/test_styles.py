@@ -671,13 +671,17 @@ def test_a_branch_that_depends_on_data_is_found_by_running_both():
 def test_an_unsupported_neuron_names_its_path_its_class_and_the_nearest():
     import norse.torch as norse
     import snntorch as snn
-    from spikingjelly.activation_based import neuron
+    from spikingjelly.activation_based import layer, neuron
 
     for made, message in (
         (snn.Alpha(alpha=0.9, beta=0.5, init_hidden=True), "snntorch's Alpha .* nearest .* supported: Leaky"),
         (snn.Lapicque(beta=0.5, init_hidden=True), "snntorch's Lapicque is not supported"),
         (neuron.QIFNode(), "spikingjelly's QIFNode .* nearest .* supported: IFNode"),
         (norse.LSNNCell(), "norse's LSNNCell is not supported"),
+        (
+            layer.VotingLayer(),
+            r"spikingjelly's VotingLayer is not supported\. Supported of spikingjelly: Adapt",
+        ),
     ):
         body = nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.Identity(), made))
         with pytest.raises(

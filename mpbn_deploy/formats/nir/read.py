@@ -29,7 +29,6 @@ from ...ir import (
     FloatLif,
     FloatNeuron,
     FloatReadout,
-    FloatSoftLif,
     FoldedNetwork,
     Input,
     IntNetwork,
@@ -327,7 +326,7 @@ class _Building:
         if builds_up and constant is not None:
             self._add_constant_source(name, constant)
 
-    def _with_metadata(self, name: str, neuron: FloatLif, shape: Shape) -> FloatFiringNeuron:
+    def _with_metadata(self, name: str, neuron: FloatLif, shape: Shape) -> FloatLif:
         """Restore the properties of a neuron that only our metadata has exactly."""
         metadata = self.reading.metadata
         if metadata.dialect == PORTABLE:
@@ -339,13 +338,14 @@ class _Building:
                 threshold=spread(neuron.threshold, shape, threshold),
                 bias=spread(neuron.bias, shape, bias),
             )
-        subtrahend = metadata.subtrahends.get(name)
-        return neuron if subtrahend is None else soft_reset(neuron, subtrahend)
+        return neuron
 
-    def _with_reset(self, node: Node, neuron: FloatFiringNeuron) -> FloatFiringNeuron:
+    def _with_reset(self, node: Node, neuron: FloatLif) -> FloatFiringNeuron:
         """Return the neuron with the reset of the file: leak v - threshold = leak (v - threshold / leak)"""
-        reset = self.reading.conventions.reset
-        if reset == "zero" or isinstance(neuron, FloatSoftLif) or node.kind == "Threshold":
+        reset, listed = self.reading.conventions.reset, self.reading.metadata.subtrahends
+        if (subtrahend := listed.get(self.reading.named(node.name))) is not None:
+            return soft_reset(neuron, subtrahend)
+        if reset == "zero" or node.kind == "Threshold":
             return neuron
         if "v_reset" in node.tree and np.any(node.numbers("v_reset")):
             node.fail("v_reset", "is not zero, so spikes reset to it and do not subtract; drop --nir-reset")
