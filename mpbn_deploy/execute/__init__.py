@@ -20,6 +20,7 @@ from ..base import door
 if TYPE_CHECKING:
     from .executors import EXECUTORS as EXECUTORS, Executor as Executor, ListedExecutor as ListedExecutor
     from .options import ExecutionOptions as ExecutionOptions
+    from .traces import outputs_of as outputs_of
     from .trial import check_one_neuron as check_one_neuron, one_neuron as one_neuron
 else:
     __getattr__, __dir__ = door(__name__, __file__)

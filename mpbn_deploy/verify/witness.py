@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..base import Array, SimulationError, announce, no_progress, progress_bar
-from ..execute import EXECUTORS, ExecutionOptions
+from ..execute import EXECUTORS, ExecutionOptions, outputs_of
 from ..execute.lava import StockShare, run_alone, stock_share
 from ..execute.reference import simulate
-from ..execute.traces import outputs_of
 from ..ir import IntNetwork, Trace, as_steps
 from .comparison import Comparison, compare
 

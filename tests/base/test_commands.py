@@ -103,6 +103,8 @@ def test_exporting_again_replaces_the_folder(folder, model_path, result):
         "calibration": "digits",
         "timesteps": 4,
         "nir_dialect": "faithful",
+        "nir_reset": "auto",
+        "nir_current": "auto",
         "thresholds": "own",
         "overflow": "proved",
     }
