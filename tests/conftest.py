@@ -2,6 +2,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 # Before torch is imported: networks this small gain nothing from threads, and threads that wait for
@@ -117,3 +118,10 @@ def run_here(monkeypatch, capfd):
         return subprocess.CompletedProcess(name, ended.value.code, out, err)
 
     return run
+
+
+@pytest.fixture
+def short_folder():
+    """Return a temporary folder with a short path: paths of sockets have about a hundred characters."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)

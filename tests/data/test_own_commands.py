@@ -111,7 +111,7 @@ def test_verify_and_its_certificate_take_own_data(typed, home):
 def test_random_inputs_are_announced_and_marked(typed, home):
     code, out, err = typed("export m.pt --target loihi2 --samples 2 --out random")
     assert code == 0 and "so inputs are random, and so are firing rates, energy and time" in err
-    assert "bit-exact, 2 random inputs" in out and "estimated from 2 random inputs" in out
+    assert "Lava's own models not run, 2 random inputs" in out and "estimated from 2 random inputs" in out
     assert json.loads((home / "random" / "fit.json").read_text())["energy"]["random_inputs"] is True
     assert json.loads((home / "random" / "verify.json").read_text())["data"] == "random"
     page = (home / "random" / "report.html").read_text()

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from functools import partial
@@ -331,13 +330,6 @@ def test_a_cluster_that_goes_away_in_the_middle(dask, monkeypatch, leave, messag
 
 
 # ---- the commands -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def short_folder():
-    """Return a temporary folder with a short path: paths of sockets have about a hundred characters."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 def command(folder, *arguments):

@@ -127,7 +127,7 @@ def test_an_error_of_the_user_ends_a_session():
     ("command", "code", "message"),
     [
         (RUN, 2, "error: Lava did not finish"),
-        (VERIFY, 1, "bit-exact in 2 of 3 executions; Lava failed"),
+        (VERIFY, 1, "bit-exact in 2 of 3 executions; Lava (our models) failed"),
     ],
 )
 def test_a_lava_that_hangs_ends_the_command_in_one_message(
@@ -237,14 +237,14 @@ def endless(folder, models="ours"):
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.5, None])
-def test_an_interrupt_from_the_keyboard_ends_all_processes(tmp_path, seconds):
+def test_an_interrupt_from_the_keyboard_ends_all_processes(short_folder, seconds):
     """It reaches the whole process group, as in a terminal: while Lava is imported, built, or runs (None)."""
-    with endless(tmp_path) as run:
+    with endless(short_folder) as run:
         wait_for_lava(run.pid) if seconds is None else time.sleep(seconds)
         os.killpg(run.pid, signal.SIGINT)
         out = end_of(run)[0]
     assert out == "interrupted\n" and run.returncode == 0
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_folder.iterdir()) == []
     assert group_is_gone(run.pid)
 
 
@@ -258,15 +258,15 @@ def test_an_interrupt_from_the_keyboard_ends_all_processes(tmp_path, seconds):
     ],
 )
 @on_linux
-def test_a_run_that_is_killed_leaves_no_process_and_no_memory(tmp_path, number, models):
+def test_a_run_that_is_killed_leaves_no_process_and_no_memory(short_folder, number, models):
     """The signal reaches only the parent, and SIGKILL gives it no time to stop the others."""
-    with endless(tmp_path, models) as run:
+    with endless(short_folder, models) as run:
         memory = _memory_in_use(run.pid)
         os.kill(run.pid, number)
         end_of(run)
     assert group_is_gone(run.pid)
     assert not any(path.exists() for path in memory)
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_folder.iterdir()) == []
 
 
 def _memory_in_use(group, seconds=60):

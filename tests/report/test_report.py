@@ -603,7 +603,7 @@ def test_spikes_between_chips_are_counted(content):
 
 def test_each_step_says_what_it_changed(content):
     check = FoldCheck(spikes_compared=1234, spikes_mismatched=0, largest_output_difference=0.1)
-    ran = Comparison(execution="emulator", spikes_compared=1000, outputs_compared=9)
+    ran = Comparison(execution="Lava's own models", spikes_compared=1000, outputs_compared=9)
     accuracy = replace(
         content.verify.accuracy, trained_network=0.75, predictions=Predictions(samples=8, changed=3)
     )
