@@ -58,7 +58,7 @@ def measured(path, options):
         "timesteps": network.timesteps,
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "training": training,
-        "training_processor_seconds": processor_seconds(options.log),
+        "training_processor_seconds": processor_seconds(path, options.log),
         "test_samples": accuracy.samples,
         "float_accuracy": accuracy.float_network,
         "integer_accuracy": accuracy.integer_network,
@@ -81,9 +81,11 @@ def measured(path, options):
     return card, result.good
 
 
-def processor_seconds(log):
+def processor_seconds(path, log):
+    """Return the time that training took: of its log or, without one, of the card that is there."""
     if log is None:
-        return None
+        card = path.with_suffix(".json")
+        return json.loads(card.read_text())["training_processor_seconds"] if card.exists() else None
     return round(sum(json.loads(line)["processor_seconds"] for line in log.read_text().splitlines()))
 
 
