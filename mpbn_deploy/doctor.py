@@ -18,8 +18,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from . import __version__
-from .base import Command, Outcome, main, record
+from .base import Command, MissingPackageError, Outcome, main, record
 from .execute import EXECUTORS
+from .execute.outside import WITNESSES
 
 OLDEST, NEWEST = (3, 10), (3, 12)
 
@@ -32,6 +33,7 @@ class Component:
     needed: bool  # if it fails, no command but `doctor` works
     test: Callable[[], str]  # returns a version or a result, or raises
     fix: str
+    witness: bool = False  # only `verify --witness` uses it, so that its absence is no failure
 
 
 @record
@@ -43,16 +45,17 @@ class Diagnosis:
     needed: bool
     found: str
     fix: str | None
+    absent: bool = False  # a witness that is not installed
 
     def to_json(self) -> dict[str, Any]:
         whole = asdict(self)
-        fix = whole.pop("fix")
+        fix, _ = whole.pop("fix"), whole.pop("absent")
         return {**whole, "mend": fix}  # JSON keys do not change
 
 
 def diagnose() -> list[Diagnosis]:
     """Test every component, also after one has failed."""
-    return [_diagnose(component) for component in (*COMPONENTS, *_executors())]
+    return [_diagnose(component) for component in (*COMPONENTS, *_executors(), *_witnesses())]
 
 
 def _diagnose(component: Component) -> Diagnosis:
@@ -60,8 +63,16 @@ def _diagnose(component: Component) -> Diagnosis:
     try:
         found = component.test()
     except Exception as error:  # a broken installation may raise anything
+        absent = component.witness and isinstance(error, MissingPackageError)
         reason = f"{type(error).__name__}: {error}".splitlines()[0].split("; ")[0]
-        return Diagnosis(name=name, works=False, needed=needed, found=reason, fix=component.fix)
+        return Diagnosis(
+            name=name,
+            works=False,
+            needed=needed,
+            found="not installed" if absent else reason,
+            fix=component.fix,
+            absent=absent,
+        )
     return Diagnosis(name=name, works=True, needed=needed, found=found, fix=None)
 
 
@@ -132,21 +143,34 @@ def _executors() -> list[Component]:
     ]
 
 
+def _witnesses() -> list[Component]:
+    """Return the simulators of others, which `verify --witness` compares."""
+    return [
+        Component(name=witness.name, needed=False, test=witness.check, fix=witness.install, witness=True)
+        for witness in WITNESSES.values()
+    ]
+
+
 def _text(diagnoses: list[Diagnosis]) -> RenderableType:
     table = Table(
         "", "works", "found", title=f"mpbn_deploy {__version__}", title_justify="left", box=SIMPLE_HEAD
     )
     for diagnosis in diagnoses:
-        table.add_row(diagnosis.name, "yes" if diagnosis.works else "NO", diagnosis.found)
-    lines = [f"to fix {each.name}: {each.fix}" for each in diagnoses if each.fix]
-    return Group(table, *(lines or ["everything works"]))
+        table.add_row(diagnosis.name, _answer(diagnosis), diagnosis.found)
+    lines = [f"to fix {each.name}: {each.fix}" for each in diagnoses if each.fix and not each.absent]
+    added = [f"to add {each.name} (verify --witness): {each.fix}" for each in diagnoses if each.absent]
+    return Group(table, *(lines or ["everything works"]), *added)
+
+
+def _answer(diagnosis: Diagnosis) -> str:
+    return "yes" if diagnosis.works else "no" if diagnosis.absent else "NO"
 
 
 def _json(diagnoses: list[Diagnosis]) -> dict[str, Any]:
     return {
         "mpbn_deploy": __version__,
         "platform": platform.platform(),
-        "works": all(diagnosis.works for diagnosis in diagnoses),
+        "works": all(diagnosis.works or diagnosis.absent for diagnosis in diagnoses),
         "checks": [diagnosis.to_json() for diagnosis in diagnoses],
     }
 
@@ -160,7 +184,10 @@ def _execute(options: argparse.Namespace) -> Outcome:
 COMMAND = Command(
     name="doctor",
     summary="Check this machine's installation, and say how to fix what fails.",
-    details="Runs a neuron in Lava. Exit code 0: everything works. 1: something, needed or optional, fails.",
+    details=(
+        "Runs a neuron in Lava and in each witness. Exit code 0: everything works. 1: something, needed or\n"
+        "optional, fails; a witness that is not installed is no failure."
+    ),
     add_arguments=lambda parser: None,
     load=lambda: _execute,
 )

@@ -8,6 +8,7 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     emulator             the fast simulator, in torch
     spike_convolution    integer convolutions of spikes, used by the emulator
     lava/                Lava's CPU simulator, with our process models or its own; lava-dl's netx reader
+    outside/             simulators of others, as witnesses: nengo-loihi, SANA-FE
     cluster              distributes samples over Dask workers
     trial                a one-neuron network that tests whether an executor works on this machine
     traces               joins traces and reads outputs from them

@@ -4,6 +4,8 @@ IntNetwork + samples (+ FoldedNetwork, PyTorch model, test split) -> VerifyRepor
 
     stage         `verify`: all of the checks below in one report
     comparison    every executor against the reference simulator, bit by bit
+    witness       Lava's own models, within a budget
+    outside       simulators of others, population by population
     twin          the PyTorch model of quantization-aware training as an executor
     drift         the integer against the float network, per population and time step
     flips         which rounding error flipped a spike, and the first spike that differs

@@ -15,6 +15,7 @@ from ..base import (
     main,
 )
 from ..data import DATASETS, RANDOM
+from ..execute.outside import WITNESSES
 from .certificate import LAVA_CLAIM
 
 
@@ -27,6 +28,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stock",
         action="store_true",
         help="compare Lava's own process models on all samples, however long it takes",
+    )
+    comparison.add_argument(
+        "--witness",
+        action="append",
+        choices=WITNESSES,
+        default=[],
+        help="compare this simulator of others too, each for about --budget seconds; may be repeated",
     )
     comparison.add_argument(
         "--check",
@@ -55,6 +63,7 @@ COMMAND = Command(
         "example: python -m mpbn_deploy.verify model.loihi2 --samples 16\n"
         "         python -m mpbn_deploy.verify network.net --samples 2\n"
         "         python -m mpbn_deploy.verify model.loihi2 --check\n"
+        "         python -m mpbn_deploy.verify model.loihi2 --witness nengo-loihi\n"
         "         python -m mpbn_deploy.verify model.loihi2 --samples all --cluster local:4"
     ),
     add_arguments=_add_arguments,

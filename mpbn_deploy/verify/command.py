@@ -10,6 +10,7 @@ from rich.console import Group
 from ..base import OptionError, Outcome, network_facts
 from ..data import dataset_name
 from ..execute.cluster import chosen_cluster
+from ..execute.outside import WITNESSES
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from .certificate import check_certificate, read_certificate
 from .stage import verify
@@ -32,6 +33,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             data_name=samples.name,
             assumptions=opened.assumptions,
             budget=None if options.stock else options.budget,
+            witnesses=tuple(WITNESSES[name] for name in dict.fromkeys(options.witness)),
             patience=options.patience,
             cluster=cluster,
         )

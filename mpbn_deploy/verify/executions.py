@@ -17,9 +17,11 @@ from ..base import (
 )
 from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
 from ..execute.lava import LavaFailedError
+from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace
 from .comparison import Compared, Comparison, compare
+from .outside import compare_with_witness
 from .witness import LAVA_STOCK, compare_with_lava
 
 REFERENCE, EMULATOR = "reference", "emulator"
@@ -29,13 +31,15 @@ REFERENCE, EMULATOR = "reference", "emulator"
 class Executions:
     """The network, the executors to compare with the reference, and the options they run with.
 
-    `budget` is the time for Lava's own models, in seconds; None: all samples, however long it takes.
+    `budget` is the time for Lava's own models and for each witness, in seconds; None: all samples, however
+    long it takes.
     """
 
     network: IntNetwork
     executors: tuple[Executor, ...]
     options: ExecutionOptions
     budget: float | None
+    witnesses: tuple[Witness, ...] = ()
 
     def portable(self) -> Executions:
         """Return a copy that can be sent to another machine."""
@@ -60,6 +64,7 @@ def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) 
     show(f"verify: the reference, {len(inputs)} samples of {given.network.timesteps} steps")
     reference = simulate(given.network, inputs)
     compared = [_compare_one(executor, given, inputs, reference, shown) for executor in given.executors]
+    compared += [_compare_witness(witness, given, inputs, reference, shown) for witness in given.witnesses]
     return replace(joined(compared), trace=replace(reference, voltages={}))
 
 
@@ -74,12 +79,15 @@ def joined(parts: Iterable[Compared]) -> Compared:
 
 def compare_shard(given: Executions, inputs: Array) -> Compared:
     """Run `compare_executions` on a worker of a cluster: without output, and without returning the trace."""
-    return replace(compare_executions(given, inputs, shown=False), trace=None)
+    return replace(compare_executions(replace(given, witnesses=()), inputs, shown=False), trace=None)
 
 
-def compare_stock(given: Executions, inputs: Array) -> Compared:
-    """Compare Lava's own models within the budget, with the reference run on as many samples."""
-    return _attempt(LAVA_STOCK, partial(_within_budget, given, inputs, None, True))
+def compare_here(given: Executions, inputs: Array) -> Compared:
+    """Compare what has a budget, which workers of a cluster would each take: Lava's own models, witnesses."""
+    parts = [_attempt(LAVA_STOCK, partial(_within_budget, given, inputs, None, True))] if given.budget else []
+    return joined(
+        [*parts, *(_compare_witness(witness, given, inputs, None, True) for witness in given.witnesses)]
+    )
 
 
 def _compare_one(
@@ -92,12 +100,21 @@ def _compare_one(
     return _attempt(executor, lambda: compare(executor.name, reference, _run(executor, given, inputs, shown)))
 
 
+def _compare_witness(
+    witness: Witness, given: Executions, inputs: Array, reference: Trace | None, shown: bool
+) -> Compared:
+    return _attempt(
+        witness,
+        lambda: compare_with_witness(witness, given.network, inputs, reference, given.budget, shown=shown),
+    )
+
+
 def _within_budget(given: Executions, inputs: Array, reference: Trace | None, shown: bool) -> Comparison:
     assert given.budget is not None
     return compare_with_lava(given.network, inputs, reference, given.budget, given.options, shown=shown)
 
 
-def _attempt(executor: Executor, compared: Callable[[], Comparison]) -> Compared:
+def _attempt(executor: Executor | Witness, compared: Callable[[], Comparison]) -> Compared:
     """Compare, or say why the executor did not run; the emulator runs every network."""
     try:
         return Compared(comparisons=(compared(),))
@@ -106,7 +123,7 @@ def _attempt(executor: Executor, compared: Callable[[], Comparison]) -> Compared
             raise
         return Compared(
             comparisons=(Comparison(execution=executor.name, not_run=str(error)),),
-            failed=(executor.name,) if isinstance(error, LavaFailedError) else (),
+            failed=(executor.name,) if isinstance(error, (LavaFailedError, WitnessFailedError)) else (),
         )
 
 

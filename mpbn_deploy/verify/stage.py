@@ -16,6 +16,7 @@ from ..base import HANG_SECONDS, USUAL_BUDGET, Array, announce, progress_bar, re
 from ..data import RANDOM, Split
 from ..execute import EXECUTORS, ExecutionOptions
 from ..execute.cluster import Cluster
+from ..execute.outside import Witness
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..formats.nir import Assumption
@@ -31,8 +32,8 @@ from .executions import (
     Executions,
     chosen_executors,
     compare_executions,
+    compare_here,
     compare_shard,
-    compare_stock,
     joined,
 )
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
@@ -149,6 +150,7 @@ def verify(
     model: SpikingNetwork | None = None,
     assumptions: tuple[Assumption, ...] = (),
     budget: float | None = USUAL_BUDGET,
+    witnesses: tuple[Witness, ...] = (),
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
 ) -> VerifyReport:
@@ -162,6 +164,7 @@ def verify(
         test      accuracy on this whole labelled split; needs `folded`
         model     the PyTorch model that was folded: spikes changed by folding, and its accuracy; or the
                   model of quantization-aware training: its spikes and outputs
+        witnesses simulators of others, population by population, each for about `budget` seconds
 
     Lava's own process models are slow; they run on as many samples and populations as they can in about
     `budget` seconds (0: not at all; None: on all samples). If a block of time steps takes Lava longer than
@@ -178,6 +181,7 @@ def verify(
         executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
         options=ExecutionOptions(netx=netx, patience=patience),
         budget=budget,
+        witnesses=witnesses,
     )
     compared = _compare(executions, inputs, cluster)
     report = VerifyReport(
@@ -218,11 +222,7 @@ def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> 
     announce(f"verify: reference against all executors, {len(inputs)} samples, on {cluster}")
     parts = cluster.share_out(compare_shard, executions.portable(), inputs, "verify: comparisons, shards")
     shared = join_comparisons(network, parts)
-    if not executions.budget:
-        return shared
-    both = joined(
-        [shared, compare_stock(executions, inputs)]
-    )  # not on workers, which would each take so long
+    both = joined([shared, compare_here(executions, inputs)])
     order = [executor.name for executor in EXECUTORS.values()]
     listed = {name: place for place, name in enumerate(order)}
     return replace(

@@ -30,6 +30,9 @@ def verify_text(report: VerifyReport) -> RenderableType:
         if c.not_run
     ]
     lines += [] if report.lava_claim is None else [report.lava_claim]
+    lines += [
+        f"{c.execution}: {c.extent}" for c in report.comparisons if c.extent and c is not report.lavas_own
+    ]
     if report.stock_reader_obstacle is not None:
         lines.append(f"stock netx reader: not run, {report.stock_reader_obstacle}")
     lines += [

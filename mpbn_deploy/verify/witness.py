@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from ..base import Array, SimulationError, announce, no_progress, progress_bar
 from ..execute import EXECUTORS, ExecutionOptions, outputs_of
@@ -43,7 +44,7 @@ def compare_with_lava(
         announce(f"verify: reference against {LAVA_STOCK.name}, {extent or f'{len(inputs)} samples'}")
     progress = progress_bar(LAVA_STOCK.name) if shown else no_progress
     options = replace(options, progress=progress)
-    expected = simulate(network, chosen) if reference is None else _first(reference, share.samples)
+    expected = simulate(network, chosen) if reference is None else first_samples(reference, share.samples)
     if not share.alone:
         found = compare(LAVA_STOCK.name, expected, LAVA_STOCK.run(network, chosen, options))
     else:
@@ -65,17 +66,34 @@ def _compare_alone(
         name = share.alone[index]
         sources = {connection.source: spikes[connection.source] for connection in network.entering(name)}
         found[name] = run_alone(network, name, sources, quiet)
-    fired: Mapping[str, Array] = {name: replay.spikes for name, replay in found.items()}
-    charged: Mapping[str, Array] = {name: replay.voltages for name, replay in found.items()}
+    return compare_some(LAVA_STOCK.name, network, expected, found)
+
+
+class Recorded(Protocol):
+    """What one population did, [samples, timesteps, *shape]."""
+
+    @property
+    def spikes(self) -> Array: ...
+
+    @property
+    def voltages(self) -> Array: ...
+
+
+def compare_some(
+    execution: str, network: IntNetwork, expected: Trace, found: Mapping[str, Recorded]
+) -> Comparison:
+    """Compare the populations that ran alone; outputs are compared if the last population is one of them."""
+    fired = {name: recorded.spikes for name, recorded in found.items()}
+    charged = {name: recorded.voltages for name, recorded in found.items()}
     if network.output.name in found:
         outputs = outputs_of(network, fired, charged)
     else:  # compare none
         expected = replace(expected, outputs=expected.outputs[:0])
         outputs = expected.outputs
-    return compare(LAVA_STOCK.name, expected, Trace(spikes=fired, voltages=charged, outputs=outputs))
+    return compare(execution, expected, Trace(spikes=fired, voltages=charged, outputs=outputs))
 
 
-def _first(trace: Trace, samples: int) -> Trace:
+def first_samples(trace: Trace, samples: int) -> Trace:
     """Return the trace of the first samples."""
     return Trace(
         spikes={name: values[:samples] for name, values in trace.spikes.items()},

@@ -18,6 +18,7 @@ from networks import end_of, needs_lava, spiking_network, wait_for_lava, with_ca
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import commands as cli, write_atomically
 from mpbn_deploy.checkpoint import save_model
+from mpbn_deploy.execute.outside import WITNESSES
 from mpbn_deploy.formats.folder import check_replaceable, open_folder, seal
 
 COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
@@ -191,6 +192,7 @@ def test_doctor(result):
         "report",
         "Lava (our models)",
         "lava-dl netx",
+        *(witness.name for witness in WITNESSES.values()),
     }
     assert all(check["works"] for check in checks.values() if check["needed"])
     assert code == (0 if data["works"] else 1)

@@ -1,0 +1,30 @@
+"""Simulators of others, as witnesses: each is given the populations of a network and recorded spikes.
+
+Given its input spikes, a neuron does not depend on others of its population. So a population is cut into
+pieces that a simulator holds, each with only the axons that reach it; what the simulator answers is compared
+with the reference, in every spike and voltage.
+
+    witnesses        the dict of all witnesses; reading it imports none of them
+    pieces           cuts a population into pieces
+    shares           how much of a network a witness can run in a given time
+    nengo_loihi      the emulator of nengo-loihi (Loihi 1)
+    sana_fe          SANA-FE (Loihi), in a process of its own: sana_fe_child
+    trial            a small network that tests whether a witness works on this machine
+"""
+
+from typing import TYPE_CHECKING
+
+from ...base import door
+
+if TYPE_CHECKING:
+    from .pieces import (
+        Answer as Answer,
+        ObstacleError as ObstacleError,
+        Piece as Piece,
+        WitnessFailedError as WitnessFailedError,
+        cut_pieces as cut_pieces,
+    )
+    from .shares import Share as Share, share as share
+    from .witnesses import WITNESSES as WITNESSES, Witness as Witness
+else:
+    __getattr__, __dir__ = door(__name__, __file__)

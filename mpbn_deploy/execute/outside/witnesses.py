@@ -1,0 +1,67 @@
+"""The witness protocol, and the dict of all witnesses. Reading the dict imports none of them.
+
+To add a witness, write one module and add one line to `WITNESSES`; `verify --witness` and `doctor` use every
+entry of the dict. The module defines
+
+    COSTS                        the seconds of its work, for `--budget`
+    obstacle(neuron)             what of a population it cannot express, or None
+    run(piece) -> Answer         raises ObstacleError if it cannot express a piece
+    version() -> str             raises MissingPackageError with the command that installs it
+
+and imports its own libraries inside these functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...ir import Neuron
+    from .pieces import Answer, Piece
+    from .shares import Costs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """A simulator of others, whose module is imported on first use."""
+
+    name: str
+    module: str
+    install: str
+
+    @property
+    def costs(self) -> Costs:
+        found: Costs = self._imported().COSTS
+        return found
+
+    def obstacle(self, neuron: Neuron) -> str | None:
+        """Return what of a population is not supported, or None if nothing is."""
+        found: str | None = self._imported().obstacle(neuron)
+        return found
+
+    def run(self, piece: Piece) -> Answer:
+        """Run a piece of a population on all its samples."""
+        answer: Answer = self._imported().run(piece)
+        return answer
+
+    def version(self) -> str:
+        """Return the installed version; raise MissingPackageError if there is none."""
+        return str(self._imported().version())
+
+    def check(self) -> str:
+        """Run a small test on this machine and return a line for doctor; raise if it fails."""
+        from .trial import check_witness
+
+        return f"{self.version()}, {check_witness(self.name, self.run)}"
+
+    def _imported(self) -> Any:
+        return import_module(self.module)
+
+
+WITNESSES: dict[str, Witness] = {
+    "nengo-loihi": Witness(
+        name="nengo-loihi", module=f"{__package__}.nengo_loihi", install="pip install 'mpbn_deploy[nengo]'"
+    ),
+}

@@ -1,0 +1,109 @@
+"""Compare simulators of others with the reference, population by population, within a time budget.
+
+Each population is fed the spikes that the reference recorded, in pieces that the simulator can hold. What a
+simulator cannot express is named, with the populations that have it, and the others are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..base import Array, Progress, SimulationError, announce, layer_name, no_progress, progress_bar
+from ..execute.outside import Answer, ObstacleError, Share, Witness, cut_pieces, share
+from ..execute.reference import simulate
+from ..ir import IntNetwork, Trace, as_steps
+from .comparison import Comparison
+from .witness import compare_some, first_samples
+
+MOST_NAMES = 3  # of populations, before "and 4 more"
+
+
+def compare_with_witness(
+    witness: Witness,
+    network: IntNetwork,
+    inputs: Array,
+    reference: Trace | None,
+    budget: float | None,
+    *,
+    shown: bool = True,
+) -> Comparison:
+    """Compare a witness with the reference, for about `budget` seconds (None: on all samples).
+
+    `reference` is its trace of all samples; without it, it runs here.
+    """
+    witness.version()  # raises if it is not installed, before the reference runs
+    reference = simulate(network, inputs) if reference is None else reference
+    sent: dict[str, Array] = {
+        network.input.name: as_steps(inputs, network.input.shape, network.timesteps).astype(np.int64),
+        **reference.spikes,
+    }
+    obstacles = {p.name: why for p in network.layers if (why := witness.obstacle(p.neuron)) is not None}
+    possible = [p.name for p in network.layers if p.name not in obstacles]
+    chosen = share(network, possible, sent, witness.costs, budget)
+    if not chosen.samples:
+        raise SimulationError(
+            _obstacle_text(obstacles) or f"no population fits a budget of {budget:g} s; raise --budget."
+        )
+    if shown:
+        announce(f"verify: reference against {witness.name}, {_extent(network, chosen, len(inputs), {})}")
+    progress = progress_bar(f"{witness.name}, populations") if shown else no_progress
+    sent = {name: values[: chosen.samples] for name, values in sent.items()}
+    answers, found = _answers(witness, network, chosen.populations, sent, progress)
+    obstacles |= found
+    if not answers:
+        raise SimulationError(_obstacle_text(obstacles))
+    chosen = replace(chosen, populations=tuple(answers))
+    compared = compare_some(witness.name, network, first_samples(reference, chosen.samples), answers)
+    return replace(compared, extent=_extent(network, chosen, len(inputs), obstacles))
+
+
+def _answers(
+    witness: Witness,
+    network: IntNetwork,
+    populations: tuple[str, ...],
+    sent: Mapping[str, Array],
+    progress: Progress,
+) -> tuple[dict[str, Answer], dict[str, str]]:
+    """Return what the witness answers for each population, or what it cannot express."""
+    answers, obstacles = {}, {}
+    for index in progress(range(len(populations))):
+        name = populations[index]
+        try:
+            answers[name] = run_population(witness, network, name, sent)
+        except ObstacleError as error:
+            obstacles[name] = str(error)
+    return answers, obstacles
+
+
+def run_population(witness: Witness, network: IntNetwork, name: str, sent: Mapping[str, Array]) -> Answer:
+    """Run a population, piece by piece; the answer is [samples, timesteps, *shape]."""
+    population = network.layer(name)
+    shape = (len(next(iter(sent.values()))), network.timesteps, population.size)
+    spikes, voltages = np.zeros(shape, bool), np.zeros(shape, np.int64)
+    for piece in cut_pieces(network, name, sent):
+        answer = witness.run(piece)
+        spikes[..., piece.neurons], voltages[..., piece.neurons] = answer.spikes, answer.voltages
+    whole = (*shape[:2], *population.shape)
+    return Answer(spikes=spikes.reshape(whole), voltages=voltages.reshape(whole))
+
+
+def _extent(network: IntNetwork, chosen: Share, samples: int, obstacles: Mapping[str, str]) -> str:
+    """'2 of 16 samples, 5 of 7 populations, one by one; lif1, lif2: soft reset'"""
+    parts = [f"{chosen.samples} of {samples} samples"] if chosen.samples < samples else []
+    some = len(chosen.populations) < len(network.layers)
+    parts.append(f"{len(chosen.populations)} of {len(network.layers)} populations" if some else "populations")
+    listed = _obstacle_text(obstacles)
+    return ", ".join([*parts, "one by one"]) + (f"; {listed}" if listed else "")
+
+
+def _obstacle_text(obstacles: Mapping[str, str]) -> str:
+    """'lif1, lif2, lif3 and 4 more: soft reset; lif9: a current that never decays'"""
+    texts = []
+    for why in dict.fromkeys(obstacles.values()):
+        names = [layer_name(name) for name, reason in obstacles.items() if reason == why]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        texts.append(f"{', '.join(names[:MOST_NAMES])}{more}: {why}")
+    return "; ".join(texts)
