@@ -12,10 +12,10 @@ from rich.console import Console
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import MissingPackageError, SimulationError
-from mpbn_deploy.execute.outside import WITNESSES, WitnessFailedError, nengo_loihi
+from mpbn_deploy.execute.outside import WITNESSES, WitnessFailedError, nengo_loihi, sana_fe
 from mpbn_deploy.execute.outside.shares import Costs
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout
+from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout, SoftLif
 from mpbn_deploy.verify import verify
 from mpbn_deploy.verify.outside import compare_with_witness
 from mpbn_deploy.verify.text import verify_text
@@ -242,6 +242,91 @@ def test_a_witness_that_fails_is_a_failure(monkeypatch):
     network = int_chain()
     report = verify(network, inputs_for(network), budget=10.0, witnesses=(NENGO,))
     assert report.failed == ("nengo-loihi",) and not report.passed
+
+
+# ---- SANA-FE ----------------------------------------------------------------------------------
+
+SANA_FE = WITNESSES["sana-fe"]
+needs_sana_fe = pytest.mark.skipif(not installed(SANA_FE), reason="SANA-FE is not installed")
+
+
+def soft(threshold, subtrahend):
+    return SoftLif(
+        threshold=np.array(threshold), subtrahend=np.array(subtrahend), bias=np.zeros(len(threshold), int)
+    )
+
+
+@pytest.mark.parametrize(
+    ("neuron", "why"),
+    [
+        (Readout(bias=np.zeros(1, int), decay_current=0), None),
+        (Readout(bias=np.zeros(1, int), decay_current=7), "a decaying current, which SANA-FE does not round"),
+        (soft([3, 0], [3, 0]), None),
+        (soft([3, 4], [3, 5]), "a soft reset that does not subtract the threshold"),
+        (soft([3, -1], [3, -1]), "a soft reset with a negative threshold"),
+    ],
+)
+def test_what_sana_fe_cannot_express(neuron, why):
+    assert SANA_FE.obstacle(neuron) == why
+
+
+@needs_sana_fe
+def test_sana_fe_has_a_soft_reset():
+    network = without_current(int_loop())
+    for name in ("first", "last"):
+        hard = network.layer(name).neuron
+        bent = SoftLif(
+            threshold=hard.threshold,
+            subtrahend=hard.threshold,
+            bias=hard.bias,
+            decay_voltage=hard.decay_voltage,
+        )
+        populations = tuple(p.with_neuron(bent) if p.name == name else p for p in network.populations)
+        network = replace(network, populations=populations)
+    found = compared(SANA_FE, network)
+    assert found.exact and found.spikes_compared == 3 * 5 * 9
+
+
+@needs_sana_fe
+def test_a_spoiled_sana_fe_turns_a_residual_network_red(tmp_path, monkeypatch):
+    """The child is told other biases than the network has."""
+    sound = sana_fe._request
+    monkeypatch.setattr(
+        sana_fe, "_request", lambda piece: {**(asked := sound(piece)), "bias": asked["bias"] + 1}
+    )
+    found = compared(SANA_FE, without_current(int_residual()), samples=1)
+    assert not found.exact and found.voltages_mismatched and found.first_mismatch.time_step == 0
+
+
+@needs_sana_fe
+def test_a_child_that_fails(tmp_path, monkeypatch):
+    child = tmp_path / "child.py"
+    monkeypatch.setattr(sana_fe, "CHILD", child)
+    for text, why in (
+        ("raise RuntimeError('no chip')", "SANA-FE failed: RuntimeError: no chip"),
+        ("import os; os._exit(3)", "SANA-FE failed: exit code 3"),
+        ("import time; time.sleep(60)", "SANA-FE: a piece took more than 0.5 s."),
+    ):
+        child.write_text(text, encoding="utf-8")
+        monkeypatch.setattr(sana_fe, "PATIENCE", 0.5 if "sleep" in text else 60.0)
+        with pytest.raises(WitnessFailedError) as raised:
+            compared(SANA_FE, int_chain())
+        assert str(raised.value) == why
+
+
+@needs_sana_fe
+def test_more_axons_than_its_loihi_has(monkeypatch):
+    monkeypatch.setattr(sana_fe, "MOST_AXONS", 40)
+    found = compared(SANA_FE, int_chain())
+    assert "of which its Loihi has 40" in found.extent and "of 3 populations" in found.extent
+
+
+def test_an_interpreter_without_sana_fe(monkeypatch):
+    monkeypatch.setenv("SANA_FE_PYTHON", "/nowhere/python")
+    with pytest.raises(
+        MissingPackageError, match=r"SANA-FE is not installed for /nowhere/python; pip install"
+    ):
+        SANA_FE.version()
 
 
 # ---- commands ---------------------------------------------------------------------------------

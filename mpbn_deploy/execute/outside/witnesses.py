@@ -64,4 +64,9 @@ WITNESSES: dict[str, Witness] = {
     "nengo-loihi": Witness(
         name="nengo-loihi", module=f"{__package__}.nengo_loihi", install="pip install 'mpbn_deploy[nengo]'"
     ),
+    "sana-fe": Witness(
+        name="sana-fe",
+        module=f"{__package__}.sana_fe",
+        install="pip install sanafe  # GPL; or SANA_FE_PYTHON",
+    ),
 }
