@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from networks import inputs_for, int_chain, int_loop, int_residual, int_windows
 
-from mpbn_deploy.execute.outside import ObstacleError, cut_pieces, share
+from mpbn_deploy.execute.outside import cut_pieces, share
 from mpbn_deploy.execute.outside.pieces import binary_digits
 from mpbn_deploy.execute.outside.shares import Costs
 from mpbn_deploy.execute.reference import gather, simulate
-from mpbn_deploy.ir import Dense, as_steps
+from mpbn_deploy.ir import as_steps
 
 FREE = Costs(piece=0.0, synapse=0.0, step=0.0, arrival=0.0)
 
@@ -51,17 +51,6 @@ def test_graded_values_are_sums_of_zeros_and_ones(values):
     digits = binary_digits(np.array(values))
     assert sum((factor * ones for factor, ones in digits), np.zeros(len(values), int)).tolist() == values
     assert all(ones.dtype == bool and ones.any() for _, ones in digits)
-
-
-def test_weights_that_floats_do_not_hold_are_an_obstacle():
-    network = int_loop()
-    heavy = Dense(weight=np.full((5, 6), 2**31 - 1), exponent=23)
-    network = replace(
-        network, connections=(replace(network.connections[0], synapse=heavy), *network.connections[1:])
-    )
-    sent = {"input": np.ones((1, 5, 6), int), "first": np.zeros((1, 5, 5), bool)}
-    with pytest.raises(ObstacleError, match=r"weights beyond 2\*\*53"):
-        next(cut_pieces(network, "first", sent))
 
 
 # ---- what fits a budget -----------------------------------------------------------------------

@@ -27,7 +27,6 @@ from ...ir import (
 )
 
 LARGEST_PIECE = 1024  # neurons of a core of Loihi
-LARGEST_WEIGHT = 2.0**53  # beyond it, floats do not hold every integer
 
 
 class ObstacleError(SimulationError):
@@ -148,8 +147,6 @@ def _bundles(network: IntNetwork, connection: Connection, values: Array, neurons
         :, : max(0, network.timesteps - connection.delay)
     ]
     for factor, ones in binary_digits(arriving):
-        if np.abs(weight).max(initial=0) * 2.0**STATE_EXPONENT * abs(factor) > LARGEST_WEIGHT:
-            raise ObstacleError("weights beyond 2**53")
         used = ones.any(axis=(0, 1))  # [source]
         axon_of = np.cumsum(used) - 1
         kept = used[source]
@@ -163,7 +160,9 @@ def _bundles(network: IntNetwork, connection: Connection, values: Array, neurons
 
 
 def _in_units_of_state(weight: Array) -> Array:
-    scaled: Array = (weight * 2.0**STATE_EXPONENT).astype(np.int64)  # exact: exponents are at least -6
+    scaled: Array = (weight * 2.0**STATE_EXPONENT).astype(
+        np.int64
+    )  # exact: sums of a network are below 2**53
     return scaled
 
 
