@@ -19,6 +19,7 @@ from .comparison import Comparison
 from .witness import compare_some, first_samples
 
 MOST_NAMES = 3  # of populations, before "and 4 more"
+FEW_SAMPLES = 64  # more than fit most budgets; their trace fits into memory
 
 
 def compare_with_witness(
@@ -32,21 +33,19 @@ def compare_with_witness(
 ) -> Comparison:
     """Compare a witness with the reference, for about `budget` seconds (None: on all samples).
 
-    `reference` is its trace of all samples; without it, it runs here.
+    `reference` is its trace of all samples; without it, it runs here, on a few of them if there is a budget.
     """
     witness.version()  # raises if it is not installed, before the reference runs
-    reference = simulate(network, inputs) if reference is None else reference
-    sent: dict[str, Array] = {
-        network.input.name: as_steps(inputs, network.input.shape, network.timesteps).astype(np.int64),
-        **reference.spikes,
-    }
     obstacles = {p.name: why for p in network.layers if (why := witness.obstacle(p.neuron)) is not None}
     possible = [p.name for p in network.layers if p.name not in obstacles]
+    if not possible:
+        raise SimulationError(_obstacle_text(obstacles))
+    given = inputs if reference is not None or budget is None else inputs[:FEW_SAMPLES]
+    reference = simulate(network, given) if reference is None else reference
+    sent = _sent(network, given, reference)
     chosen = share(network, possible, sent, witness.costs, budget)
-    if not chosen.samples:
-        raise SimulationError(
-            _obstacle_text(obstacles) or f"no population fits a budget of {budget:g} s; raise --budget."
-        )
+    if not chosen.populations:
+        raise SimulationError(f"no population fits a budget of {budget:g} s; raise --budget.")
     if shown:
         announce(f"verify: reference against {witness.name}, {_extent(network, chosen, len(inputs), {})}")
     progress = progress_bar(f"{witness.name}, populations") if shown else no_progress
@@ -58,6 +57,12 @@ def compare_with_witness(
     chosen = replace(chosen, populations=tuple(answers))
     compared = compare_some(witness.name, network, first_samples(reference, chosen.samples), answers)
     return replace(compared, extent=_extent(network, chosen, len(inputs), obstacles))
+
+
+def _sent(network: IntNetwork, inputs: Array, reference: Trace) -> dict[str, Array]:
+    """Return what each population sent, [samples, timesteps, *shape]: values of the input, and spikes."""
+    steps = as_steps(inputs, network.input.shape, network.timesteps).astype(np.int64)
+    return {network.input.name: steps, **reference.spikes}
 
 
 def _answers(

@@ -16,7 +16,7 @@ from mpbn_deploy.execute.outside import WITNESSES, WitnessFailedError, nengo_loi
 from mpbn_deploy.execute.outside.shares import Costs
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout, SoftLif
-from mpbn_deploy.verify import verify
+from mpbn_deploy.verify import outside, verify
 from mpbn_deploy.verify.outside import compare_with_witness
 from mpbn_deploy.verify.text import verify_text
 
@@ -218,6 +218,13 @@ def test_a_budget_leaves_samples_and_populations_out(monkeypatch):
     assert compared(NENGO, network, 8.0).extent == "1 of 3 samples, 2 of 3 populations, one by one"
     with pytest.raises(SimulationError, match=r"no population fits a budget of 1 s; raise --budget"):
         compared(NENGO, network, 1.0)
+
+
+@needs_nengo
+def test_without_a_trace_a_few_samples_run(monkeypatch):
+    monkeypatch.setattr(outside, "FEW_SAMPLES", 2)
+    assert compared(NENGO, int_chain()).extent == "2 of 3 samples, populations, one by one"
+    assert compared(NENGO, int_chain(), None).extent == "populations, one by one"
 
 
 def test_a_witness_that_is_not_installed(monkeypatch):
