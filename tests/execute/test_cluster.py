@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError, 
 from mpbn_deploy.data import Samples, Split
 from mpbn_deploy.execute import cluster
 from mpbn_deploy.execute.emulator import CHUNK
+from mpbn_deploy.execute.outside import WITNESSES
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.netx import write_netx
@@ -216,6 +218,17 @@ def test_verify_reports_what_one_process_reports_though_a_worker_is_killed(worke
     assert killed
     assert alone.bit_exact and alone.executed == 3
     assert json.dumps(shared.to_json()) == json.dumps(alone.to_json())
+
+
+@needs_lava
+def test_witnesses_run_here_and_not_on_workers(workers):
+    if find_spec("nengo_loihi") is None:
+        pytest.skip("nengo-loihi is not installed")
+    network, witnesses = int_chain(), (WITNESSES["nengo-loihi"],)
+    report = verify(network, inputs_for(network, 4), budget=5.0, witnesses=witnesses, cluster=workers)
+    *_, last = report.comparisons
+    assert report.passed and last.execution == "nengo-loihi" and last.extent == "populations, one by one"
+    assert [c.execution for c in report.comparisons].count("nengo-loihi") == 1
 
 
 @pytest.mark.parametrize(
