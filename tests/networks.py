@@ -158,6 +158,19 @@ def enlivened(body, *, shape, timesteps=3, gains="mixed", samples=32, maximum=9,
     return network.eval()
 
 
+def with_zero_gains(network, share):
+    """Return `spiking_network` with a share of lif1's gains zero, so that they fire always or never."""
+    norm = network.body.lif1.mpbn.bn
+    zero = torch.rand(norm.num_features) < share
+    norm.weight.data[zero] = 0.0
+    norm.bias.data[zero] += torch.randint(0, 2, (int(zero.sum()),)).double()
+    given = network.input_format
+    with torch.no_grad():  # other spikes arrive at lif2
+        for _ in range(5):
+            network.train()(torch.randint(0, given.maximum + 1, (32, *given.shape)).double())
+    return network.eval()
+
+
 SOFT = ("subtract", "subtract")
 RESETS = [("zero", "zero"), SOFT, ("subtract", "zero"), ("zero", "subtract")]  # of `conv_body`
 LOOPS = [(False, False), (True, True), (True, False), (False, True)]

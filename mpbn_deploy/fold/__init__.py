@@ -1,7 +1,7 @@
 """Fold normalizations into weights and thresholds: TrainedNetwork -> FoldedNetwork.
 
 The folded network fires the same spikes without batch norms, MPBN, input normalization or pooling layers.
-`stage.py` holds all of it; the equations are in its docstring.
+The equations are in the docstring of `stage.py`; `mirrors.py` doubles channels with gains of both signs.
 """
 
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .mirrors import as_trained as as_trained
     from .stage import fold as fold
 else:
     __getattr__, __dir__ = door(__name__, __file__)

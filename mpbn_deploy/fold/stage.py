@@ -9,8 +9,9 @@ which for gain > 0 is v > folded, with
     folded = (threshold - offset) * sqrt(variance + epsilon) / gain + mean.
 
 For gain < 0, dividing flips the comparison to v < folded; negating the channel's weights, bias and
-threshold flips it back, exactly, because leak and reset to zero are odd functions of v. For gain = 0, the
-neuron always fires if offset > threshold, and otherwise never.
+threshold flips it back, exactly, because leak and reset to zero are odd functions of v. A convolution channel
+with gains of both signs gets a second, negated copy (`mirrors.py`). For gain = 0, the neuron always fires if
+offset > threshold, and otherwise never.
 
 A soft reset, v <- v - subtrahend, acts on the membrane before normalization: MPBN changes the threshold and
 leaves the subtrahend; negating a channel negates both.
@@ -66,11 +67,13 @@ from ..ir import (
     average_synapse,
     compact,
     constant_source,
+    firing,
     per_channel,
-    scale_channels,
     scaled,
     soft_reset,
+    state_intervals,
 )
+from .mirrors import Copies, copies
 
 OUTPUT_NAME = "output"
 ANY_SPIKE = 0.5  # the threshold of a neuron that fires when at least one of its inputs does
@@ -88,10 +91,12 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
             folding.take(step)
     with _named(trained.steps[-1].name):
         folding.finish(trained)
-    return FoldedNetwork(
-        populations=tuple(folding.populations),
-        connections=tuple(folding.connections),
-        timesteps=trained.timesteps,
+    return _with_finite_thresholds(
+        FoldedNetwork(
+            populations=tuple(folding.populations),
+            connections=tuple(folding.connections),
+            timesteps=trained.timesteps,
+        )
     )
 
 
@@ -114,22 +119,55 @@ class _Folding:
         """Fold one operation: neurons become a population, everything else a value."""
         values = [self.values[source] for source in step.sources]
         match step.operation:
-            case Spike(current_leak=current_leak, recurrent=recurrent):
-                arriving = self.arriving(step, values[0])
-                if recurrent is not None:
-                    arriving = _recurring(step, recurrent, *arriving)
-                if np.any(current_leak):
-                    arriving = self.accumulating(step, *arriving)
-                neuron, synapses = _fold_neuron(step, step.operation, *arriving)
-                self.populate(step.name, step.shape, neuron, synapses)
+            case Spike():
+                self.fire(step, step.operation, values[0])
             case MaxPool():
-                neuron, synapses = _any_neuron(step, step.operation, values[0])
-                self.populate(step.name, step.shape, neuron, synapses)
+                self.pool(step, step.operation, values[0])
             case Add():
                 self.values[step.name] = reduce(self.algebra.sum, values)
             case _:
                 affine = _affine(step, step.operation, values[0].shape)
                 self.values[step.name] = self.algebra.through(affine, values[0])
+
+    def fire(self, step: Step, spike: Spike, value: Value) -> None:
+        """Add neurons, which send the sum over the copies of each channel."""
+        made = copies(spike, step.shape)
+        self.shapes[step.name] = made.shape(step.shape)
+        sent = self.algebra.sent(step.name)
+        if not made.single:
+            sums = Affine(source=sent.shape, shape=step.shape, synapse=made.sums())
+            sent = self.algebra.through(sums, sent)
+        synapses, bias = self.arriving(step, value)
+        if spike.recurrent is not None:  # its bias counts from the first step on
+            loop = _affine(step, spike.recurrent, step.shape)
+            again, _ = self.arriving(step, self.algebra.through(replace(loop, bias=None), sent))
+            synapses, bias = {**synapses, **again}, bias if loop.bias is None else bias + loop.bias
+        if np.any(spike.current_leak):
+            synapses, bias = self.accumulating(step, synapses, bias)
+        neuron, synapses = _fold_neuron(step, spike, made, synapses, bias)
+        self.populate(step.name, made.shape(step.shape), neuron, synapses)
+        self.values[step.name] = sent
+
+    def pool(self, step: Step, operation: MaxPool, value: Value) -> None:
+        """Add a max pool of spikes: neurons without memory that fire if any of their inputs does."""
+        if not self.is_spikes(value):
+            raise FoldError(
+                f"{layer_name(step.name)}: MaxPool2d is supported on spikes only; put it right after a LIF, "
+                "or use AvgPool2d."
+            )
+        channels = step.shape[0]
+        counting = any_synapse(operation, channels)
+        counted = self.algebra.through(Affine(source=value.shape, shape=step.shape, synapse=counting), value)
+        one = np.ones((channels, *(1 for _ in step.shape[1:])))
+        neuron = FloatLif(threshold=ANY_SPIKE * one, bias=0 * one, leak=0.0)
+        self.populate(step.name, step.shape, neuron, self.arriving(step, counted)[0])
+
+    def is_spikes(self, value: Value) -> bool:
+        """Whether a value is what the neurons of one layer send, unchanged."""
+        (arrival, map_), *others = value.maps.items()
+        if arrival[0] == INPUT_NAME or others or value.constant is not None:
+            return False
+        return value.as_sent() is not None or map_ is self.values[arrival[0]].maps[arrival]
 
     def finish(self, trained: TrainedNetwork) -> None:
         """Add the readout, which integrates the last value and never fires (Eq. 3)."""
@@ -220,16 +258,6 @@ def _affine(
             assert_never(operation)
 
 
-def _recurring(
-    step: Step, recurrent: Linear | Convolution, synapses: dict[str, Synapses], bias: Array
-) -> tuple[dict[str, Synapses], Array]:
-    """Add a synapse from the neurons to themselves; its bias counts from the first step on."""
-    loop = _affine(step, recurrent, step.shape)
-    assert loop.synapse is not None, "linear layers and convolutions have one"
-    added = np.zeros(1) if loop.bias is None else loop.bias
-    return {**synapses, step.name: (loop.synapse,)}, bias + added
-
-
 def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:
     return tuple(scaled(synapse, factor) for synapse in synapses)
 
@@ -238,39 +266,28 @@ def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:
 
 
 def _fold_neuron(
-    step: Step, spike: Spike, synapses: dict[str, Synapses], bias: Array
+    step: Step, spike: Spike, made: Copies, synapses: dict[str, Synapses], bias: Array
 ) -> tuple[FloatFiringNeuron, dict[str, Synapses]]:
-    threshold = np.full(step.shape, spike.threshold)
-    subtrahend = np.zeros(step.shape) if spike.subtrahend is None else _spread(spike.subtrahend, step.shape)
+    shape = made.shape(step.shape)
+    threshold = np.full(shape, spike.threshold)
+    bias = made.signed(np.broadcast_to(bias, step.shape))
+    subtrahend = np.zeros(shape)
+    if spike.subtrahend is not None:
+        subtrahend = made.signed(_spread(spike.subtrahend, step.shape))
     if spike.norm is not None:
-        gain = _spread(spike.norm.gain, step.shape)
-        signs = _signs(step.name, gain)
-        threshold = scale_channels(folded_threshold(spike.threshold, spike.norm, step.shape), signs)
-        bias, subtrahend = scale_channels(bias, signs), scale_channels(subtrahend, signs)
-        synapses = {source: _all_scaled(parts, signs) for source, parts in synapses.items()}
-        always = _spread(spike.norm.offset, step.shape) > spike.threshold
-        synapses, bias, threshold = _express_constants(gain == 0, always, synapses, bias, threshold)
-        subtrahend = np.where(gain == 0, 0.0, subtrahend)  # their voltage does not matter, and stays small
+        gain, offset = (_spread(each, step.shape) for each in (spike.norm.gain, spike.norm.offset))
+        threshold = made.signed(folded_threshold(spike.threshold, spike.norm, step.shape))
+        synapses = {source: tuple(map(made.entering, parts)) for source, parts in synapses.items()}
+        constant = made.constant(gain)
+        always = constant & (made.of(offset) > spike.threshold)
+        synapses, bias, threshold = _express_constants(~made.live(gain), always, synapses, bias, threshold)
+        subtrahend = np.where(constant, 0.0, subtrahend)  # their voltage does not matter, and stays small
     leak, current_leak = (
-        compact(_spread(each, step.shape)) if isinstance(each, np.ndarray) else each
+        compact(made.of(_spread(each, step.shape))) if isinstance(each, np.ndarray) else each
         for each in (spike.leak, spike.current_leak)
     )
     neuron = FloatLif(threshold=compact(threshold), bias=compact(bias), leak=leak, current_leak=current_leak)
     return neuron if spike.subtrahend is None else soft_reset(neuron, compact(subtrahend)), synapses
-
-
-def _any_neuron(step: Step, operation: MaxPool, value: Value) -> tuple[FloatLif, dict[str, Synapses]]:
-    """Return a max pool of spikes as neurons without memory that fire if any of their inputs does."""
-    sent = value.as_sent()
-    if sent is None or sent[0] == INPUT_NAME:
-        raise FoldError(
-            f"{layer_name(step.name)}: MaxPool2d is supported on spikes only; put it right after a LIF, or "
-            "use AvgPool2d."
-        )
-    channels = step.shape[0]
-    one = np.ones((channels, *(1 for _ in step.shape[1:])))
-    neuron = FloatLif(threshold=ANY_SPIKE * one, bias=0 * one, leak=0.0)
-    return neuron, {sent[0]: (any_synapse(operation, channels),)}
 
 
 def folded_threshold(threshold: float, norm: BatchNorm, shape: Shape) -> Array:
@@ -291,27 +308,14 @@ def _spread(values: Array, shape: Shape) -> Array:
     )
 
 
-def _signs(name: str, gain: Array) -> Array:
-    """Return +1 or -1 per channel. Neurons of a channel share a kernel, so their gains must agree in sign."""
-    rows = gain.reshape(len(gain), -1)
-    mixed = (rows.min(axis=1) < 0) & (rows.max(axis=1) > 0)
-    if mixed.any():
-        raise FoldError(
-            f"{layer_name(name)}: {int(mixed.sum())} of {len(rows)} channels have MPBN gains of both signs; "
-            "their neurons share a kernel, which cannot be negated for only some. Train with --mpbn-gain "
-            "positive, or --mpbn channel."
-        )
-    return np.where(rows.min(axis=1) < 0, -1.0, 1.0)
-
-
 def _express_constants(
     constant: Array, always: Array, synapses: dict[str, Synapses], bias: Array, threshold: Array
 ) -> tuple[dict[str, Synapses], Array, Array]:
-    """Make neurons of gain zero fire `always` or never, independent of their input.
+    """Make constant neurons fire `always` or never, independent of their input.
 
-    If all neurons of a channel have gain zero, the channel gets zero weights and a bias of 2 (always) or
+    If all neurons of a channel are constant, the channel gets zero weights and a bias of 2 (always) or
     0 (never) with a threshold of 1, which also suits chips that need positive thresholds. Single neurons in
-    other channels keep their kernel and get an infinite threshold.
+    other channels keep their kernel and get an infinite threshold, see `_with_finite_thresholds`.
     """
     threshold = np.where(constant, np.where(always, -np.inf, np.inf), threshold)
     whole = constant.reshape(len(constant), -1).all(axis=1)
@@ -321,3 +325,20 @@ def _express_constants(
     rows = per_channel(whole, threshold.shape)
     bias = np.where(rows, np.where(always, 2.0, 0.0), bias)
     return synapses, bias, np.where(rows, 1.0, threshold)
+
+
+def _with_finite_thresholds(network: FoldedNetwork) -> FoldedNetwork:
+    """Replace infinite thresholds, which files cannot hold, by ones beyond all voltages.
+
+    With |v| <= reach for all inputs in range, v > 2 * reach + 1 never holds, and v > -(2 * reach + 1) always.
+    """
+    finite = {}
+    for population in firing(network):
+        threshold = np.broadcast_to(population.neuron.threshold, population.shape)
+        if np.isinf(threshold).any():
+            _, (lowest, highest) = state_intervals(network, population)
+            beyond = np.sign(threshold) * (2 * np.maximum(-lowest, highest) + 1)
+            chosen = np.where(np.isinf(threshold), beyond, threshold)
+            finite[population.name] = population.with_neuron(replace(population.neuron, threshold=chosen))
+    populations = tuple(finite.get(population.name, population) for population in network.populations)
+    return replace(network, populations=populations)

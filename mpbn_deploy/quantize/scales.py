@@ -178,14 +178,14 @@ def weight_limits(
 def constant_neurons(folded: FoldedNetwork, population: Population[FloatFiringNeuron]) -> tuple[Array, Array]:
     """Return masks of the neurons that never fire, and of those that fire in every step, for any input.
 
-    In a channel with one threshold for all neurons, either all neurons count as constant or none. A neuron
-    that a spike does not return to zero fires in every step only for a threshold of -infinity.
+    In a channel with one threshold for all neurons, either all neurons count as constant or none. If a spike
+    returns the whole state to zero, the lowest voltage of a neuron that always fires is that of a first step.
     """
     neuron = population.neuron
-    (low, _), (_, highest) = reachable(folded, population)
+    (low, _), (lowest, highest) = reachable(folded, population)
     threshold = np.broadcast_to(neuron.threshold, population.shape)
-    least = low + neuron.bias if forgets(neuron) else np.full(population.shape, -np.inf)
-    constant = highest <= threshold, (least > threshold) | (threshold == -np.inf)
+    least = low + neuron.bias if forgets(neuron) else lowest
+    constant = highest <= threshold, least > threshold
     if neuron.threshold.shape == population.shape:
         return constant
     never, always = (each.reshape(len(each), -1).all(axis=1) for each in constant)

@@ -1,0 +1,113 @@
+"""Mirrored channels: gains of both signs among neurons that share a kernel.
+
+A neuron of negative gain needs negated weights, which the neurons of a convolution channel can only have
+together. A channel with gains of both signs is therefore folded twice, as it is and mirrored (weights, bias,
+threshold and subtrahend negated). Each trained neuron is live in the copy that has the sign of its gain and
+never fires in the other. So at most one of two copies fires, and readers take their sum,
+
+    trained spike[c] = sum of the folded spikes over all copies of channel c,
+
+by having the same weights for both. Channels of one sign have one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from typing_extensions import assert_never
+
+from ..base import Array, array_record
+from ..ir import Conv2d, Dense, Shape, Spike, Synapse, TrainedNetwork, per_channel, regroup
+
+
+@array_record
+class Copies:
+    """The folded channels of a layer, copies of one trained channel side by side."""
+
+    channels: int  # trained
+    origin: Array  # the trained channel of each folded one
+    sign: Array  # +1, or -1 for a copy that is negated
+
+    @property
+    def single(self) -> bool:
+        """Whether no channel has a second copy."""
+        return len(self.origin) == self.channels
+
+    @property
+    def first(self) -> Array:
+        """The place of the first copy of each trained channel."""
+        return np.searchsorted(self.origin, np.arange(self.channels))
+
+    def shape(self, trained: Shape) -> Shape:
+        """Return the shape of the folded layer."""
+        return (len(self.origin), *trained[1:])
+
+    def of(self, values: Array) -> Array:
+        """Return the numbers of each copy, given those of trained channels."""
+        return values[self.origin]
+
+    def signed(self, values: Array) -> Array:
+        """Return the numbers of each copy, negated where the copy is."""
+        copied: Array = self.of(values) * per_channel(self.sign, values.shape)
+        return copied
+
+    def live(self, gain: Array) -> Array:
+        """Return which folded neurons fire as their trained neuron does; those of gain zero are not live."""
+        return self.signed(gain) > 0
+
+    def constant(self, gain: Array) -> Array:
+        """Return which folded neurons stand for a trained neuron of gain zero: those of the first copy."""
+        firsts = np.isin(np.arange(len(self.origin)), self.first)
+        constant: Array = (self.of(gain) == 0) & per_channel(firsts, gain.shape)
+        return constant
+
+    def entering(self, synapse: Synapse) -> Synapse:
+        """Return a synapse onto the trained channels as one onto all copies."""
+        weight = synapse.weight
+        match synapse:
+            case Dense():
+                rows = self.signed(weight.reshape(self.channels, -1, weight.shape[1]))
+                return replace(synapse, weight=rows.reshape(-1, weight.shape[1]))
+            case Conv2d(groups=groups):
+                fewer = groups if self._even else 1
+                return replace(synapse, weight=self.signed(regroup(weight, groups, fewer)), groups=fewer)
+            case _:
+                assert_never(synapse)
+
+    def sums(self) -> Conv2d:
+        """Return the sum over the copies of each channel, as a kernel of one pixel."""
+        sums = Conv2d(weight=np.ones((self.channels, len(self.origin) // self.channels, 1, 1)))
+        if self._even:
+            return replace(sums, groups=self.channels)
+        own = self.origin == np.arange(self.channels)[:, None]
+        return replace(sums, weight=own[:, :, None, None].astype(np.float64))
+
+    @property
+    def _even(self) -> bool:
+        """Whether all channels have equally many copies, so that groups of channels stay groups."""
+        return len(self.origin) % self.channels == 0
+
+
+def copies(spike: Spike, shape: Shape) -> Copies:
+    """Return the folded channels of neurons: two of each channel with gains of both signs."""
+    gain = np.ones(shape[0]) if spike.norm is None else spike.norm.gain
+    rows = gain.reshape(shape[0], -1)
+    negative, positive = rows.min(axis=1) < 0, rows.max(axis=1) > 0
+    origin = np.repeat(np.arange(shape[0]), 1 + (negative & positive))
+    second = np.r_[False, origin[1:] == origin[:-1]]
+    negated = second | (negative & ~positive)[origin]
+    return Copies(channels=shape[0], origin=origin, sign=np.where(negated, -1.0, 1.0))
+
+
+def as_trained(trained: TrainedNetwork, spikes: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the spikes [samples, timesteps, *shape] of a folded network in the shapes of the trained one.
+
+    Spikes of two copies are added, as readers do; a sum of two would be an error of folding.
+    """
+    summed = dict(spikes)
+    for step in trained.steps:
+        if isinstance(step.operation, Spike) and not (made := copies(step.operation, step.shape)).single:
+            summed[step.name] = np.add.reduceat(spikes[step.name].astype(np.int8), made.first, axis=2)
+    return summed
