@@ -419,9 +419,13 @@ def test_soft_resets_that_need_no_rounding_fire_as_in_float(seed, leak):
     """Whole weights and subtrahends; the largest weight makes every scale one."""
     generator = np.random.default_rng(seed)
     weight = generator.integers(-127, 128, size=(6, 4))
-    weight[:, 0] = 127
-    threshold, subtrahend = generator.integers(-50, 120, size=6) + 0.4, generator.integers(-90, 200, size=6)
-    folded = soft_layer(weight, threshold, subtrahend, timesteps=5, leak=leak)
+    weight[:, :2] = 127, -127  # one scale for all, and no neuron that always fires
+    threshold, subtrahend = generator.integers(-50, 120, size=6), generator.integers(-90, 200, size=6)
+    if leak == 0:  # no voltage may equal a threshold: the register ends at 4095, which keeps 1/4096 of it
+        sums = weight @ np.indices((2,) * 4).reshape(4, -1)
+        while (tied := (sums == threshold[:, None]).any(axis=1)).any():
+            threshold += tied
+    folded = soft_layer(weight, threshold + 0.4, subtrahend, timesteps=5, leak=leak)
     network = quantize(folded, LOIHI2).network
     np.testing.assert_array_equal(network.scales["layer"], 1)
     np.testing.assert_array_equal(network.layers[0].neuron.subtrahend, subtrahend)
