@@ -26,7 +26,7 @@ from paper_code import (
 )
 from torch import nn
 
-from mpbn_deploy.checkpoint.paper import paper_names
+from mpbn_deploy.checkpoint import paper_names
 from mpbn_deploy.nn import LIF
 
 LARGEST_DIFFERENCE = 1e-9

@@ -39,7 +39,7 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.quantize import (
     CALIBRATION_SAMPLES,
     QUANTIZED,
-    Formats,
+    NumberFormats,
     choose_grid,
     quantize,
     round_without_overflow,
@@ -53,7 +53,7 @@ METHODS = ("one scale", "data-free", "calibrated", "trained")
 
 def with_one_scale(folded, bits):
     """Round to nearest with one scale per layer, the largest that all its channels can hold."""
-    formats = Formats.of(PROFILE, bits)
+    formats = NumberFormats.of(PROFILE, bits)
     grids = {p.name: choose_grid(folded, p, replace(formats, exponent=0)) for p in folded.populations[1:]}
     for name, grid in grids.items():
         grids[name] = replace(grid, scales=np.full_like(grid.scales, grid.scales.min()))

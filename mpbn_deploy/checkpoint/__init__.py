@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from .architectures import build_body as build_body
     from .bare import InputFacts as InputFacts
     from .model import load_model as load_model, save_model as save_model
-    from .paper import PAPER_ARCHITECTURES as PAPER_ARCHITECTURES, PAPER_DATASETS as PAPER_DATASETS
+    from .paper import (
+        PAPER_ARCHITECTURES as PAPER_ARCHITECTURES,
+        PAPER_DATASETS as PAPER_DATASETS,
+        paper_names as paper_names,
+    )
     from .safe_reading import read_safely as read_safely
 else:
     __getattr__, __dir__ = door(__name__, __file__)

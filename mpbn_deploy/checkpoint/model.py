@@ -28,6 +28,7 @@ import torch
 from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, one_line, write_atomically
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
+from ..quantize import QUANTIZED
 from . import paper
 from .architectures import allowed_architecture, own_factory
 from .bare import InputFacts, find_state, load_bare
@@ -113,7 +114,7 @@ def load_model(
     """Read model.pt or model.safetensors into a network in evaluation mode.
 
     `arch` overrides the architecture in the file; it is the only way to import code from outside this
-    package. `timesteps` overrides the number of time steps.
+    package. `timesteps` overrides the number of time steps; integers keep the number they were trained for.
 
     With `arch="paper:res20m"` (or res19, res20, VGG16) and `timesteps`, the file is a checkpoint of the
     paper's own code. The network then takes raw pixels: it includes the normalization
@@ -133,6 +134,7 @@ def load_model(
             "it itself."
         )
     _check_content(path, content)
+    _check_timesteps(path, content, timesteps)
     name = allowed_architecture(path, content["architecture"], arch)
     card = ModelCard(
         architecture=name,
@@ -189,6 +191,16 @@ def _load_paper(
         card=card,
     )
     return network.eval()
+
+
+def _check_timesteps(path: str | Path, content: dict[str, Any], timesteps: int | None) -> None:
+    """Raise if integers chosen by training are asked to run for another number of time steps."""
+    trained = content["timesteps"]
+    if content["architecture"] == QUANTIZED and timesteps not in (None, trained):
+        raise OptionError(
+            f"{path}: --timesteps {timesteps}, but its integers were trained, and proved not to overflow, "
+            f"for {trained} time steps. Drop --timesteps."
+        )
 
 
 def _check_content(path: str | Path, content: dict[str, Any]) -> None:

@@ -100,22 +100,10 @@ def _load_integers(
     path: Path, module: SpikingNetwork, body: QuantizedBody, options: ExportOptions
 ) -> ExportedModel:
     """Read a network trained by `train --quantize`, whose integers are exported unchanged."""
-    _reject_other_timesteps(path, options)
     _reject_quantization(path, options)
     integers = body.to_integers(module.timesteps)
     folded = in_dialect(real_network(integers), options.nir_dialect)
     return ExportedModel(path=path, folded=folded, module=module, integers=integers)
-
-
-def _reject_other_timesteps(path: Path, options: ExportOptions) -> None:
-    if options.timesteps is None:
-        return
-    trained = load_model(path, arch=options.arch).timesteps
-    if options.timesteps != trained:
-        raise OptionError(
-            f"{path}: --timesteps {options.timesteps}, but its integers were trained, and proved not to "
-            f"overflow, for {trained} time steps. Drop --timesteps."
-        )
 
 
 def _reject_quantization(path: Path, options: ExportOptions) -> None:

@@ -44,7 +44,7 @@ from ..formats.nir import read_folded, write_nir
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile, load_profile
 from ..ir import IntNetwork
-from ..quantize import Formats, Quantized, check_overflow, load_calibration, quantize, trained_integers
+from ..quantize import NumberFormats, Quantized, check_overflow, load_calibration, quantize, trained_integers
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
@@ -133,7 +133,7 @@ def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
 def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> None:
     """Reject invalid options before any long computation."""
     check_replaceable(folder)
-    Formats.of(profile, options.weight_bits)
+    NumberFormats.of(profile, options.weight_bits)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
 
 

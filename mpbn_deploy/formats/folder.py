@@ -15,11 +15,12 @@ too. Instead of a folder, `run`,
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from .options import ExportOptions
 FORMAT = "mpbn_deploy.export"
 VERSION = 2
 HASHED_BYTES = 2**20  # at once
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.json"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE)
@@ -206,18 +208,37 @@ def sha256(path: Path) -> str:
 def new_folder(out: Path) -> Iterator[Path]:
     """Yield a temporary folder to fill; rename it to `out` on success, delete it on errors."""
     check_replaceable(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _tidy(out)
-        prefix = owned_name(f".{out.name}.")
-        with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=out.parent) as temporary:
-            staging = Path(temporary) / "new"
+    prefix = owned_name(f".{out.name}.")
+    with ExitStack() as stack:
+        with _writing(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            _tidy(out)
+            part = tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=out.parent)
+            temporary = Path(stack.enter_context(part))
+            staging = temporary / "new"
             staging.mkdir()
+        with _writing(out, staging):
             yield staging
+        with _writing(out):
             if out.exists():  # move it aside; it is deleted once the new one is in its place
-                out.rename(Path(temporary) / "old")
+                out.rename(temporary / "old")
             staging.rename(out)
+
+
+@contextmanager
+def _writing(out: Path, inside: Path | None = None) -> Iterator[None]:
+    """Say of an OSError that `out` cannot be written; with `inside`, only of a full disk or a file in there.
+
+    Other work is done while the folder is filled, and its errors are not about the folder.
+    """
+    try:
+        yield
     except OSError as error:
+        of_folder = inside is None or (
+            isinstance(error.filename, str) and inside in Path(error.filename).parents
+        )
+        if not of_folder and error.errno not in FULL_DISK:
+            raise
         raise OptionError(f"{out}: cannot be written ({error.strerror or error}).") from error
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         calibration_data as calibration_data,
         load_calibration as load_calibration,
     )
-    from .scales import Formats as Formats, choose_grid as choose_grid
+    from .scales import NumberFormats as NumberFormats, choose_grid as choose_grid
     from .stage import (
         check_overflow as check_overflow,
         quantize as quantize,

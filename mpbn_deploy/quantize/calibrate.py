@@ -74,7 +74,7 @@ from .joint_rounding import (
     voltages,
 )
 from .rounding import overflow, round_population, with_fixed_threshold
-from .scales import FixedThresholds, Formats, Grid, scale_limits
+from .scales import FixedThresholds, Grid, NumberFormats, scale_limits
 
 FINER = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0)  # scales tried, relative to the one at which the largest weight fits
 FEW_BITS = 7  # largest mantissa (4 bits) for which clipping on finer grids pays off
@@ -83,7 +83,11 @@ Sent = Mapping[str, Array]  # values sent by populations: [samples, timesteps, *
 
 
 def calibrate(
-    folded: FoldedNetwork, network: IntNetwork, grids: Mapping[str, Grid], inputs: Array, formats: Formats
+    folded: FoldedNetwork,
+    network: IntNetwork,
+    grids: Mapping[str, Grid],
+    inputs: Array,
+    formats: NumberFormats,
 ) -> IntNetwork:
     """Fit the rounding, biases, thresholds and scales of a network to the calibration inputs."""
     wanted: dict[str, Array] = {folded.input.name: np.asarray(inputs)}
@@ -127,7 +131,7 @@ def _fitted(
     population: FloatPopulation,
     grid: Grid,
     activity: tuple[Sent, Sent, Array],
-    formats: Formats,
+    formats: NumberFormats,
 ) -> IntNetwork:
     """Return the network with new integers in one population, chosen as described at the top of this file."""
     wanted, found, spikes = activity
@@ -160,7 +164,7 @@ def _fitted(
 
 
 def _factors(
-    folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: Formats
+    folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: NumberFormats
 ) -> tuple[Tensor, Tensor]:
     """Return, as [trials, channels], factors for the scales, and whether each is allowed.
 
@@ -200,7 +204,7 @@ def _fit_weights(
     activity: tuple[Sent, Sent],
     scales: Tensor,
     grid: Grid,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """Return the rounded weights per connection, the currents of the float network, and the remaining errors.
 
@@ -262,7 +266,7 @@ def _with_fit(
     population: FloatPopulation,
     grid: Grid,
     fit: _Fit,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> IntNetwork:
     """Return the network with the integers of a fit in one population."""
     name, shape = population.name, population.shape
@@ -299,7 +303,7 @@ def _better(
     population: FloatPopulation,
     responses: tuple[tuple[Array, Array], ...],
     fixed: FixedThresholds | None,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> Array:
     """Return, per channel, whether the trial is better than nearest rounding and cannot overflow."""
     name = population.name

@@ -25,7 +25,7 @@ from ..ir import (
     scaled,
     spiking,
 )
-from .scales import Formats, constant_neurons, scale_limits, weight_limits
+from .scales import NumberFormats, constant_neurons, scale_limits, weight_limits
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
@@ -97,7 +97,7 @@ class Quantized:
 
 
 def with_costs(
-    network: IntNetwork, folded: FoldedNetwork, limits: ThresholdLimits, formats: Formats
+    network: IntNetwork, folded: FoldedNetwork, limits: ThresholdLimits, formats: NumberFormats
 ) -> Quantized:
     """Compare the integers with the real numbers of the folded network."""
     return Quantized(
@@ -111,7 +111,7 @@ def _population_cost(
     network: IntNetwork,
     population: FloatPopulation,
     limits: ThresholdLimits,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> PopulationCost:
     name, lif = population.name, spiking(population)
     scales = network.scales[name]
@@ -138,7 +138,7 @@ def _leak_error(real: AnyPopulation, integer: AnyPopulation) -> float:
 
 
 def _binding_limits(
-    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: Formats
+    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: NumberFormats
 ) -> dict[str, int]:
     """Count the channels that each limit keeps from a larger scale."""
     exponents = [c.synapse.exponent for c in network.entering(population.name)]

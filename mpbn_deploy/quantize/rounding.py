@@ -37,7 +37,7 @@ from ..ir import (
     spiking,
     state_intervals,
 )
-from .scales import Formats, Grid, constant_neurons
+from .scales import Grid, NumberFormats, constant_neurons
 
 MOST_TRIALS = 20  # of scales; the second nearly always succeeds
 EXTRA_LOWERING = 1.02  # scales are lowered by this factor more in each further trial
@@ -56,7 +56,7 @@ def lowered(scales: Array, excess: Array) -> Array:
 def round_without_overflow(
     folded: FoldedNetwork,
     grids: Mapping[str, Grid],
-    formats: Formats,
+    formats: NumberFormats,
     lower: Callable[[str, Grid, Array], Grid] = lower_scales,
 ) -> tuple[IntNetwork, dict[str, Grid]]:
     """Round, and lower the scales of channels that could overflow, until none can; return the final grids."""
@@ -79,7 +79,7 @@ def round_without_overflow(
     )
 
 
-def overflow(network: IntNetwork, population: IntPopulation, formats: Formats) -> Array:
+def overflow(network: IntNetwork, population: IntPopulation, formats: NumberFormats) -> Array:
     """Return, per channel, the largest reachable state / limit; for a readout, that of all channels."""
     current, voltage = state_intervals(network, population)
     edges = [largest_per_channel(edge) for edge in (*current, *voltage)]
@@ -87,7 +87,7 @@ def overflow(network: IntNetwork, population: IntPopulation, formats: Formats) -
     return ratio if fires(population.neuron) else np.full_like(ratio, ratio.max())
 
 
-def round_network(folded: FoldedNetwork, grids: Mapping[str, Grid], formats: Formats) -> IntNetwork:
+def round_network(folded: FoldedNetwork, grids: Mapping[str, Grid], formats: NumberFormats) -> IntNetwork:
     """Round all numbers of a network to the given grids."""
     exponents = {
         connection: exponent
@@ -107,7 +107,9 @@ def round_network(folded: FoldedNetwork, grids: Mapping[str, Grid], formats: For
     )
 
 
-def round_connection(connection: Connection, scales: Array, exponent: int, formats: Formats) -> Connection:
+def round_connection(
+    connection: Connection, scales: Array, exponent: int, formats: NumberFormats
+) -> Connection:
     """integer = step * round(scale * weight / (step * 2**exponent)), within the format"""
     quantum = formats.step * 2.0**exponent
     mantissa = np.rint(scaled(connection.synapse, scales).weight / quantum)
@@ -116,7 +118,7 @@ def round_connection(connection: Connection, scales: Array, exponent: int, forma
 
 
 def round_population(
-    folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: Formats
+    folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: NumberFormats
 ) -> IntPopulation:
     """Round all numbers of a population's neurons."""
     neuron, fixed, threshold = population.neuron, grid.fixed, None
@@ -140,7 +142,7 @@ def _rounded_decay(leak: float | Array, least: int, most: int) -> int | Array:
 
 
 def round_thresholds(
-    folded: FoldedNetwork, population: Population[FloatFiringNeuron], scales: Array, formats: Formats
+    folded: FoldedNetwork, population: Population[FloatFiringNeuron], scales: Array, formats: NumberFormats
 ) -> Array:
     """Round thresholds down.
 
@@ -158,7 +160,7 @@ def round_thresholds(
 
 
 def round_subtrahends(
-    neuron: FloatNeuron, integers: Array | None, scales: Array, formats: Formats
+    neuron: FloatNeuron, integers: Array | None, scales: Array, formats: NumberFormats
 ) -> Array | None:
     """Round what soft resets subtract to the nearest integers; None for other neurons.
 
@@ -174,7 +176,7 @@ def round_subtrahends(
     return rounded.astype(np.int32)
 
 
-def round_biases(values: Array, scales: Array, formats: Formats, offset: Array | float = 0.0) -> Array:
+def round_biases(values: Array, scales: Array, formats: NumberFormats, offset: Array | float = 0.0) -> Array:
     """bias = round(scale * value + offset), within the format"""
     rounded = np.rint(scale_channels(values, scales) + offset)
     biases: Array = np.clip(rounded, -formats.bias, formats.bias).astype(np.int32)

@@ -49,7 +49,7 @@ LARGEST_SNAP = 1.1  # the largest factor by which a scale is lowered to make a s
 
 
 @record
-class Formats:
+class NumberFormats:
     """The number formats of a target, as the largest magnitudes of its integers.
 
     Weights of fewer bits than the target supports are multiples of `step`; thresholds and biases keep
@@ -71,7 +71,7 @@ class Formats:
         return self.allowances.get(name, np.ones(1))
 
     @classmethod
-    def of(cls, profile: HardwareProfile, weight_bits: int | None) -> Formats:
+    def of(cls, profile: HardwareProfile, weight_bits: int | None) -> NumberFormats:
         widest = profile.value("formats.weight_bits")
         bits = widest if weight_bits is None else weight_bits
         if not 2 <= bits <= widest:
@@ -118,7 +118,7 @@ class Grid:
     fixed: FixedThresholds | None = None
 
 
-def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> Grid:
+def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: NumberFormats) -> Grid:
     """Choose exponents by coordinate descent on the noise, each with the largest scales it allows."""
     entering = folded.entering(population.name)
     limits = scale_limits(folded, population, formats)
@@ -147,7 +147,9 @@ def reachable(folded: FoldedNetwork, population: FloatPopulation) -> tuple[Inter
     return state_intervals(folded, population)
 
 
-def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Formats) -> dict[str, Array]:
+def scale_limits(
+    folded: FoldedNetwork, population: FloatPopulation, formats: NumberFormats
+) -> dict[str, Array]:
     """Return the largest scales per channel for which all numbers of neurons fit; infinity for any."""
     (low, high), (lowest, highest) = reachable(folded, population)
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
@@ -167,7 +169,7 @@ def scale_limits(folded: FoldedNetwork, population: FloatPopulation, formats: Fo
 
 
 def weight_limits(
-    folded: FoldedNetwork, population: FloatPopulation, exponents: Sequence[int], formats: Formats
+    folded: FoldedNetwork, population: FloatPopulation, exponents: Sequence[int], formats: NumberFormats
 ) -> Array:
     """Return the largest scale per channel for which every weight fits its format."""
     largest = largest_weights(folded.entering(population.name), population)
@@ -205,7 +207,7 @@ def _scales(
     limits: dict[str, Array],
     largest: list[Array],
     exponents: Sequence[int],
-    formats: Formats,
+    formats: NumberFormats,
 ) -> Array:
     scales = np.min([*limits.values(), *_weight_ratios(largest, exponents, formats)], axis=0)
     if not scales.min() > 0:
@@ -219,7 +221,7 @@ def _scales(
     return np.where(np.isfinite(scales), scales, 1.0)
 
 
-def _weight_ratios(largest: list[Array], exponents: Sequence[int], formats: Formats) -> list[Array]:
+def _weight_ratios(largest: list[Array], exponents: Sequence[int], formats: NumberFormats) -> list[Array]:
     limits = [formats.weight * formats.step * 2.0**exponent for exponent in exponents]
     return [_ratio(limit, values) for limit, values in zip(limits, largest, strict=True)]
 
@@ -253,7 +255,7 @@ def _noise(grid: Grid, powers: list[Array]) -> float:
 
 
 def snap_scales(
-    grid: Grid, entering: list[Connection], population: FloatPopulation, formats: Formats
+    grid: Grid, entering: list[Connection], population: FloatPopulation, formats: NumberFormats
 ) -> Grid:
     """Lower scales slightly, so that a shortcut whose weights have one magnitude needs no rounding.
 

@@ -11,8 +11,8 @@ from ..base import Array, record
 from ..ir import Connection, FloatFiringNeuron, FoldedNetwork, Population, per_channel
 from .scales import (
     FixedThresholds,
-    Formats,
     Grid,
+    NumberFormats,
     largest_weights,
     mean_square,
     scale_limits,
@@ -36,7 +36,7 @@ class ScaleChoices:
     population: Population[FloatFiringNeuron]
     entering: list[Connection]
     powers: list[float]  # per connection: mean square of its inputs, accumulated over the time steps
-    formats: Formats
+    formats: NumberFormats
 
     @property
     def most(self) -> Array:
@@ -69,7 +69,7 @@ def scale_choices(
     population: Population[FloatFiringNeuron],
     grid: Grid,
     most: Array,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> ScaleChoices:
     neuron = population.neuron
     entering = folded.entering(population.name)

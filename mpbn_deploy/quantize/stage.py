@@ -25,7 +25,7 @@ from .calibrate import calibrate
 from .cost import Quantized, with_costs
 from .rounding import round_without_overflow
 from .samples import check_calibration
-from .scales import Formats, Grid, choose_grid, reachable
+from .scales import Grid, NumberFormats, choose_grid, reachable
 from .threshold_ranges import ThresholdLimits
 from .thresholds import core_limits_hold, cores_of_channels, fix_thresholds, one_core, silence_constants
 from .voltage_samples import sample_voltages
@@ -49,7 +49,7 @@ def quantize(
     input can make a state overflow. With `overflow="measured"`, scales are larger, and leave only a margin
     above the states reached on the calibration inputs.
     """
-    formats = Formats.of(profile, weight_bits)
+    formats = NumberFormats.of(profile, weight_bits)
     check_overflow(overflow, calibrated=calibration is not None)
     limits = ThresholdLimits.of(profile, thresholds, formats)
     inputs = None if calibration is None else check_calibration(folded, calibration)
@@ -67,7 +67,7 @@ def quantize(
 
 def trained_integers(network: IntNetwork, folded: FoldedNetwork, profile: HardwareProfile) -> Quantized:
     """Return the integers of quantization-aware training unchanged, with their rounding errors."""
-    formats = Formats.of(profile, None)
+    formats = NumberFormats.of(profile, None)
     limits = ThresholdLimits.of(profile, "own", formats)
     return with_costs(network, silence_constants(folded), limits, formats)
 
@@ -87,7 +87,7 @@ def _under_limits(
     inputs: Array | None,
     profile: HardwareProfile,
     limits: ThresholdLimits,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> IntNetwork:
     """Fix thresholds within the limits; the placement of `network` tells which channels share a core."""
     samples = sample_voltages(folded, inputs)
@@ -107,7 +107,7 @@ def _calibrated(
     network: IntNetwork,
     grids: Mapping[str, Grid],
     inputs: Array | None,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> IntNetwork:
     return network if inputs is None else calibrate(folded, network, grids, inputs, formats)
 

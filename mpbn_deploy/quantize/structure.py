@@ -35,12 +35,12 @@ from ..ir import (
     neuron_subtrahend,
     neuron_threshold,
 )
-from .scales import Formats
+from .scales import NumberFormats
 
 MOST_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
 
 
-def describe_structure(network: IntNetwork, formats: Formats) -> str:
+def describe_structure(network: IntNetwork, formats: NumberFormats) -> str:
     """Return the structure as JSON; raise QuantizeError if the network cannot be trained."""
     _check_trainable(network)
     source = network.input_range
@@ -118,7 +118,7 @@ def _describe_connection(connection: Connection) -> dict[str, Any]:
     return stored
 
 
-def read_structure(structure: str) -> tuple[IntNetwork, Formats]:
+def read_structure(structure: str) -> tuple[IntNetwork, NumberFormats]:
     """Read a structure; all numbers of the network are zeros, which take no memory."""
     try:
         stored = json.loads(structure)
@@ -133,7 +133,7 @@ def read_structure(structure: str) -> tuple[IntNetwork, Formats]:
             scales={},
         )
         sizes: dict[str, Any] = {name: int(value) for name, value in stored["formats"].items()}
-        formats = Formats(**sizes)
+        formats = NumberFormats(**sizes)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise OptionError(f"structure of a quantized network: {type(error).__name__}: {error}") from error
     except NetworkError as error:

@@ -14,7 +14,7 @@ from ..base import Array, OptionError, record
 from ..formats.options import Thresholds
 from ..hardware import HardwareProfile
 from ..ir import FloatFiringNeuron, FloatPopulation, FoldedNetwork, Population, compact, per_channel
-from .scales import Formats
+from .scales import NumberFormats
 from .voltage_samples import VoltageSamples, threshold_range
 
 ROUND_UP = 0.5 - 1e-9  # added before rounding to the nearest integer, it rounds up
@@ -31,7 +31,7 @@ class ThresholdLimits:
     per_core: int | None
 
     @classmethod
-    def of(cls, profile: HardwareProfile, thresholds: str, formats: Formats) -> ThresholdLimits:
+    def of(cls, profile: HardwareProfile, thresholds: str, formats: NumberFormats) -> ThresholdLimits:
         if thresholds not in get_args(Thresholds):
             raise OptionError(f"thresholds {thresholds!r}; allowed are {', '.join(get_args(Thresholds))}.")
         shared, per_core = thresholds == "shared", profile.limit("core.thresholds")

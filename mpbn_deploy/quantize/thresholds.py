@@ -47,7 +47,7 @@ from ..ir import (
     with_values,
 )
 from .rounding import lowered, round_without_overflow
-from .scales import FixedThresholds, Formats, Grid, constant_neurons
+from .scales import FixedThresholds, Grid, NumberFormats, constant_neurons
 from .shared_thresholds import scale_choices, share_thresholds
 from .threshold_ranges import ThresholdLimits, as_population, threshold_ranges
 from .voltage_samples import VoltageSamples
@@ -140,7 +140,7 @@ def fix_thresholds(
     samples: Mapping[str, VoltageSamples],
     cores: Mapping[str, Array],
     limits: ThresholdLimits,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> tuple[IntNetwork, dict[str, Grid]]:
     """Return integers within the limits, for which no state can overflow, and their grids."""
 
@@ -174,7 +174,7 @@ def raise_thresholds(
     grid: Grid,
     samples: VoltageSamples,
     limits: ThresholdLimits,
-    formats: Formats,
+    formats: NumberFormats,
 ) -> Grid:
     """Keep each neuron's own threshold; raise those below the lowest allowed, and let biases compensate."""
     ranges = threshold_ranges(folded, population, samples)

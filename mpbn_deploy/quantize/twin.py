@@ -45,7 +45,7 @@ from ..ir import (
 )
 from ..nn import Feedback, Loop, TimedLayer
 from .rounding import overflow
-from .scales import Formats
+from .scales import NumberFormats
 from .structure import describe_structure, read_structure
 
 Rounding = Callable[[Tensor], Tensor]
@@ -97,7 +97,7 @@ class QuantizedSynapse(TimedLayer):
 
     quanta: Tensor
 
-    def __init__(self, connection: Connection, formats: Formats) -> None:
+    def __init__(self, connection: Connection, formats: NumberFormats) -> None:
         super().__init__()
         self.connection = connection
         self.formats = formats
@@ -153,7 +153,7 @@ class QuantizedNeurons(TimedLayer):
     width: Tensor
     subtrahend: Tensor | None
 
-    def __init__(self, population: IntPopulation, formats: Formats) -> None:
+    def __init__(self, population: IntPopulation, formats: NumberFormats) -> None:
         super().__init__()
         neuron = population.neuron
         self.population, self.neuron, self.formats = population, neuron, formats
@@ -414,7 +414,7 @@ class QuantizedBody(nn.Module):
         return cast(list[QuantizedSynapse], list(self.synapses))
 
     @classmethod
-    def of(cls, network: IntNetwork, formats: Formats, inputs: Array) -> QuantizedBody:
+    def of(cls, network: IntNetwork, formats: NumberFormats, inputs: Array) -> QuantizedBody:
         """Build the twin of an integer network; `inputs` are used to measure how its voltages vary."""
         body = cls(describe_structure(network, formats))
         units = {p.name: torch.tensor(network.scales[p.name] * STATE_UNIT) for p in network.layers}

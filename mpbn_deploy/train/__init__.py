@@ -10,6 +10,7 @@ quantized      the integer twin that quantization-aware training starts from
 settings       hyperparameters, their defaults, and recipes
 recalibration  running statistics of the trained network, estimated again
 health         stops a run that has diverged
+norms          the norms that are no part of neurons
 precision      bfloat16 where it is faster; keeps freed memory
 command        what the command does with its options
 """

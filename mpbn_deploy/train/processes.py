@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..base import OptionError, record
 from ..nn import MPBN, SpikingNetwork, synchronized_batch_norm
+from .norms import norms_outside_neurons
 
 
 @record
@@ -121,18 +122,16 @@ def distributed_model(network: SpikingNetwork, processes: ProcessGroup) -> Itera
 def _batch_norms(network: SpikingNetwork) -> list[nn.BatchNorm1d | nn.BatchNorm2d]:
     """Return every batch norm outside neurons."""
     norms = []
-    inside = {module.bn for module in network.modules() if isinstance(module, MPBN)}
-    for name, module in network.named_modules():
-        if isinstance(module, nn.modules.batchnorm._NormBase) and module not in inside:
-            if not module.affine or not module.track_running_stats or module.momentum is None:
-                raise OptionError(
-                    f"{name}: training on several processes supports only batch norms with affine=True, "
-                    "track_running_stats=True and a momentum."
-                )
-            if not isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-                raise OptionError(
-                    f"{name}: {type(module).__name__} is not supported on several processes; "
-                    "use BatchNorm1d or BatchNorm2d."
-                )
-            norms.append(module)
+    for name, module in norms_outside_neurons(network).items():
+        if not module.affine or not module.track_running_stats or module.momentum is None:
+            raise OptionError(
+                f"{name}: training on several processes supports only batch norms with affine=True, "
+                "track_running_stats=True and a momentum."
+            )
+        if not isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            raise OptionError(
+                f"{name}: {type(module).__name__} is not supported on several processes; "
+                "use BatchNorm1d or BatchNorm2d."
+            )
+        norms.append(module)
     return norms

@@ -15,7 +15,7 @@ from ..frontend import trace
 from ..hardware import HardwareProfile
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
-from ..quantize import QUANTIZED, Formats, QuantizedBody, ThresholdLimits, calibration_data, quantize
+from ..quantize import QUANTIZED, NumberFormats, QuantizedBody, ThresholdLimits, calibration_data, quantize
 from .settings import FULL_RATE_BITS, QUANTIZED_RATE
 
 
@@ -33,7 +33,7 @@ def quantized_twin(
     folded = fold(trace(model))
     inputs = calibration_data(folded, dataset).inputs
     announce(f"quantize: to the formats of {profile.name}")
-    formats = Formats.of(profile, weight_bits)
+    formats = NumberFormats.of(profile, weight_bits)
     network = quantize(folded, profile, inputs, weight_bits=weight_bits).network
     body = QuantizedBody.of(network, formats, inputs)
     if ThresholdLimits.of(profile, "own", formats).bind:

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..base import Progress, announce, no_progress, progress_bar
 from ..data import DataSet, Split, center_crop
-from ..nn import LIF, MPBN, SpikingNetwork
+from ..nn import LIF, SpikingNetwork
 from .batching import read_samples
 from .loop import evaluate
+from .norms import BatchNorm, norms_outside_neurons
 from .processes import ProcessGroup
 from .settings import Training
 
@@ -29,7 +30,6 @@ SAMPLES = 2048
 BATCH = 256
 PASSES = 2  # for MPBN over several steps, whose spikes, and so later membranes, depend on its statistics
 
-BatchNorm = nn.modules.batchnorm._BatchNorm
 NormSite = LIF | BatchNorm  # a module that normalizes: neurons with MPBN, or a batch norm outside neurons
 
 
@@ -119,13 +119,9 @@ def _part(split: Split, start: int, stop: int) -> Split:
 
 
 def _norm_sites(network: SpikingNetwork) -> list[NormSite]:
-    inside = {module.bn for module in network.modules() if isinstance(module, MPBN)}
-    return [
-        module
-        for module in network.modules()
-        if (isinstance(module, LIF) and module.mpbn is not None)
-        or (isinstance(module, BatchNorm) and module not in inside and module.track_running_stats)
-    ]
+    neurons = [layer for layer in network.modules() if isinstance(layer, LIF) and layer.mpbn is not None]
+    norms = norms_outside_neurons(network).values()
+    return [*neurons, *(norm for norm in norms if isinstance(norm, BatchNorm) and norm.track_running_stats)]
 
 
 def _batch_norm(site: NormSite) -> BatchNorm:

@@ -1,5 +1,6 @@
 """What killed processes leave behind is removed by the next one; what living ones own is not."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpbn_deploy.base import leftovers, write_atomically
+from mpbn_deploy.base import OptionError, leftovers, write_atomically
 from mpbn_deploy.formats.folder import FORMAT, MANIFEST_FILE, new_folder
 
 WRITE = """
@@ -52,6 +53,23 @@ def killed(out, place):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_only_errors_about_the_folder_say_that_it_cannot_be_written(tmp_path):
+    for error, raised in (
+        (FileNotFoundError(errno.ENOENT, "missing", str(tmp_path / "data.npz")), FileNotFoundError),
+        (OSError(errno.EAGAIN, "no process can be started"), OSError),
+        (OSError(errno.ENOSPC, "no space left"), OptionError),
+    ):
+        with pytest.raises(raised) as caught, new_folder(tmp_path / "out"):
+            raise error
+        assert (caught.value is error) == (raised is not OptionError)
+    with (
+        pytest.raises(OptionError, match="out: cannot be written"),
+        new_folder(tmp_path / "out") as staging,
+    ):
+        (staging / "missing" / "network.net").write_bytes(b"")
+    assert names(tmp_path) == []
 
 
 def test_a_file_half_written_by_a_killed_process_is_removed(tmp_path):

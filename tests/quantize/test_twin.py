@@ -36,7 +36,7 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import weight_bits
 from mpbn_deploy.ir import InputFormat, Lif, Readout, bounds, fires, real_network, scaled
 from mpbn_deploy.nn import Feedback, ModelCard, SpikingNetwork
-from mpbn_deploy.quantize import QUANTIZED, Formats, QuantizedBody, QuantizedNeurons, quantize
+from mpbn_deploy.quantize import QUANTIZED, NumberFormats, QuantizedBody, QuantizedNeurons, quantize
 from mpbn_deploy.quantize.structure import describe_structure, read_structure
 from mpbn_deploy.quantize.twin import ScanRule, _Charge, _Scan
 from mpbn_deploy.train import Training, evaluate, quantized_twin, train
@@ -49,7 +49,7 @@ def twin_of(folded, bits=4, samples=16):
     """An integer network, its twin in a SpikingNetwork, and inputs for both."""
     inputs = inputs_for(folded, samples=samples)
     network = quantize(folded, LOIHI2, weight_bits=bits).network
-    body = QuantizedBody.of(network, Formats.of(LOIHI2, bits), inputs)
+    body = QuantizedBody.of(network, NumberFormats.of(LOIHI2, bits), inputs)
     source = network.input_range
     input_format = InputFormat(
         shape=network.input.shape,
@@ -254,7 +254,7 @@ def test_checkpoints_keep_every_integer(tmp_path, resets, currents, recurrent):
 
 def test_structures_without_soft_resets_and_currents_are_read_as_before():
     network, _, _ = twin_of(fold(trace(spiking_network(0))), 4)
-    stored = json.loads(describe_structure(network, Formats.of(LOIHI2, 4)))
+    stored = json.loads(describe_structure(network, NumberFormats.of(LOIHI2, 4)))
     for population in stored["populations"]:
         assert population.pop("subtrahend") is None
         assert population.pop("decay_current") == 4096
@@ -266,7 +266,7 @@ def test_structures_without_soft_resets_and_currents_are_read_as_before():
 @pytest.mark.parametrize("resets", RESETS)
 def test_structures_are_read_as_they_were_written(resets):
     network, _, _ = twin_of(fold(trace(spiking_network(0, resets=resets))), 4)
-    formats = Formats.of(LOIHI2, 4)
+    formats = NumberFormats.of(LOIHI2, 4)
     read, found = read_structure(describe_structure(network, formats))
     assert same_records(found, formats)
     assert describe_structure(replace(read, timesteps=2), formats) == describe_structure(network, formats)
@@ -310,7 +310,7 @@ def test_trained_integers_need_nobody_to_build_their_network(tmp_path):
 
 
 def test_what_cannot_be_trained_is_named():
-    formats = Formats.of(LOIHI2, 4)
+    formats = NumberFormats.of(LOIHI2, 4)
     loop = int_loop(1)
     late = [replace(c, delay=2) if c.source == c.target else c for c in loop.connections]
     with pytest.raises(QuantizeError, match="first->first: a recurrent connection; quantization-aware"):
