@@ -9,6 +9,9 @@
 # PYTHON=python3.12 chooses another interpreter, WORKERS=4 how many processes share the tests, and
 # HYPOTHESIS_PROFILE=long how many examples a law is tried on (ci, dev, long). All are quick the second time.
 
+# Tests start many processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV ?= .venv
 # One more than the cores of a small machine: tests of clusters, signals and other processes wait most of the time.

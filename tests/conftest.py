@@ -26,6 +26,7 @@ settings.register_profile("dev", max_examples=100, deadline=None)
 settings.register_profile("long", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
 LONG = ("cluster", "slow", "lava")  # markers, those of the longest files first
 
 
@@ -112,10 +113,14 @@ def run_here(monkeypatch, capfd):
 
     def run(name, *arguments):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(Path(__file__).parents[1] / "examples" / name), run_name="__main__")
+        monkeypatch.syspath_prepend(EXAMPLES)  # as a script has its folder
+        code = 0
+        try:
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code
         out, err = capfd.readouterr()
-        return subprocess.CompletedProcess(name, ended.value.code, out, err)
+        return subprocess.CompletedProcess(name, code, out, err)
 
     return run
 

@@ -33,12 +33,11 @@ OWN = {
 
 @needs_lava
 @pytest.mark.interop
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
-def test_networks_and_data_of_ones_own(tmp_path, name):
+def test_networks_and_data_of_ones_own(run_here, tmp_path, name):
     for library in ("snntorch", "spikingjelly"):
         pytest.importorskip(library, reason=f"{library} is not installed (pip install {library})")
-    done = run_example(name, tmp_path)
+    done = run_here(name, tmp_path)
     assert done.returncode == 0, done.stderr
     assert OWN[name] in done.stdout
 
@@ -51,12 +50,6 @@ def test_the_loop_of_the_docs_runs(tmp_path, monkeypatch):
     from mpbn_deploy.checkpoint import load_model
 
     assert load_model(tmp_path / "model.pt").card.architecture == "digits-mlp"
-
-
-def run_example(name, *arguments):
-    """What an example prints, run as a user would."""
-    command = [sys.executable, str(ROOT / "examples" / name), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks(run_here, tmp_path):

@@ -16,13 +16,14 @@ from networks import end_of, heed_interrupts, input_format
 from torch import nn
 
 import mpbn_deploy.train.batching
-from mpbn_deploy.base import CheckpointError, OptionError
+from mpbn_deploy.base import CheckpointError, OptionError, main
 from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import DataSet, Split, load_dataset
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.train import Epoch, Training, accuracy, evaluate, train
+from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 from mpbn_deploy.train.batching import batches
 from mpbn_deploy.train.files import TrainingFiles, TrainingState
 from mpbn_deploy.train.loop import make_optimizer
@@ -353,22 +354,36 @@ sys.exit(main(COMMAND))
 """
 
 
+@pytest.fixture
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.slow
-def test_two_processes_give_the_losses_of_one(tmp_path):
+def test_two_processes_give_the_losses_of_one(digits, float64, tmp_path, capfd):
     """In float64, so that the order of sums does not show: the same batches, the same statistics."""
+    few = {"inputs": digits.train.inputs[:400], "labels": digits.train.labels[:400]}
+    np.savez(tmp_path / "few.npz", **few)
+    options = ["--arch", "networks:both_kinds", "--epochs", "2", "--batch", "64", "--timesteps", "2"]
+    options += ["--data", str(tmp_path / "few.npz"), "--out"]
+    assert main(TRAIN, [*options, str(tmp_path / "one.pt")]) == 0
+    outputs = [capfd.readouterr().out]
     script = tmp_path / "float64.py"
     script.write_text(IN_FLOAT64)
-    options = ["--arch", "networks:both_kinds", "--epochs", "2", "--batch", "64", "--timesteps", "2"]
-    together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     python = [sys.executable, "-W", "error::FutureWarning"]
-    outputs = []
-    for launcher, name in (([], "one.pt"), (together, "two.pt")):
-        command = [*python, *launcher, str(script), *options, "--out", str(tmp_path / name)]
-        result = subprocess.run(
-            command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=120
-        )
-        assert result.returncode == 0, result.stderr
-        outputs.append(result.stdout)
+    together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    result = subprocess.run(
+        [*python, *together, str(script), *options, str(tmp_path / "two.pt")],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    outputs.append(result.stdout)
     assert [text.count("test accuracy") for text in outputs] == [1, 1]
     one, two = read_log(tmp_path / "one.pt"), read_log(tmp_path / "two.pt")
     for key in ("train_loss", "test_loss", "train_accuracy", "test_accuracy"):
