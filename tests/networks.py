@@ -359,6 +359,50 @@ def int_windows(seed=0, *, timesteps=3):
     )
 
 
+def int_pooled(seed=0, *, timesteps=3, delay=0, window=(2, 2), size=(4, 4)):
+    """A residual block after a pooling, and an average before the readout, composed into their synapses.
+
+    Kernels are repeated block by block, which is what composing a pooling with them gives.
+    """
+    generator = np.random.default_rng(seed)
+    (high, wide), (rows, columns) = window, size
+    large, small = (3, rows * high, columns * wide), (4, rows, columns)
+
+    def blocks(weight, window=window):
+        return weight.repeat(window[0], axis=-2).repeat(window[1], axis=-1)
+
+    populations = (
+        Population(name="input", shape=(2, *large[1:]), neuron=Input(minimum=0, maximum=7)),
+        Population(name="first", shape=large, neuron=_lif(generator, large, per_neuron=False)),
+        Population(name="second", shape=small, neuron=_lif(generator, small, per_neuron=True)),
+        Population(name="third", shape=small, neuron=_lif(generator, small, per_neuron=False)),
+        Population(name="output", shape=(3,), neuron=Readout(bias=generator.integers(-9, 9, size=3))),
+    )
+    pooled = Conv2d(weight=blocks(_weights(generator, 4, 3, 3, 3, largest=9)), stride=window, padding=window)
+    skip = Conv2d(weight=blocks(_weights(generator, 4, 3, 1, 1, largest=9)), stride=window, exponent=1)
+    average = blocks(_weights(generator, 3, 4, 1, 1), size).reshape(3, -1)
+    return IntNetwork(
+        populations=populations,
+        connections=(
+            Connection(
+                source="input",
+                target="first",
+                synapse=Conv2d(weight=_weights(generator, 3, 2, 3, 3), padding=(1, 1)),
+            ),
+            Connection(source="first", target="second", synapse=pooled),
+            Connection(
+                source="second",
+                target="third",
+                synapse=Conv2d(weight=_weights(generator, 4, 4, 3, 3), padding=(1, 1)),
+            ),
+            Connection(source="first", target="third", synapse=skip, delay=delay),
+            Connection(source="third", target="output", synapse=Dense(weight=average)),
+        ),
+        timesteps=timesteps,
+        scales=_scales(populations),
+    )
+
+
 def _features(generator, name, size, **options):
     """Return LIF neurons with random thresholds and biases."""
     neuron = Lif(

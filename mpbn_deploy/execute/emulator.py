@@ -31,6 +31,7 @@ from ..base import Array, Progress, SimulationError, layer_name, no_progress, re
 from ..ir import (
     DECAY_ONE,
     NO_BORDER,
+    STATE_EXPONENT,
     STATE_LIMIT,
     AnyNetwork,
     AnyPopulation,
@@ -154,6 +155,7 @@ class _Layer:
     decay_current: DecayInPlace | None
     decay_voltage: DecayInPlace | None
     divisor: int
+    graded: bool
     records_peaks: bool = False  # the largest states, which may exceed the limit
     limit: float = inf  # of their magnitude
 
@@ -177,6 +179,7 @@ def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtyp
         decay_current=_in_place(rule.decay_current),
         decay_voltage=_in_place(rule.decay_voltage),
         divisor=rule.divisor,
+        graded=rule.graded,
         records_peaks=not proved,
         limit=rule.limit,
     )
@@ -188,8 +191,9 @@ def _current(network: AnyNetwork, connection: Connection, unit: int, real_type: 
     if isinstance(network, IntNetwork):
         kind = FLOATS[exact_float(largest_sum(connection, source))]
         binary = source is not network.input and value_range(source.neuron) == BINARY_SPIKES
-        # Integer convolutions give float32.
-        if binary and isinstance(synapse, Conv2d) and kind == torch.float32:
+        # Integer convolutions give float32, in units of a membrane's state.
+        in_states = unit == 2**STATE_EXPONENT
+        if binary and in_states and isinstance(synapse, Conv2d) and kind == torch.float32:
             product = spike_convolution(synapse, source.shape, CHUNK)
             if product is not None:
                 return _Current(connection=connection, product=product)
@@ -270,7 +274,7 @@ class _Membranes:
         self.peak = torch.zeros(layer.shape[0], dtype=torch.float64) if layer.records_peaks else None
 
     def step(self, synapses: Tensor) -> Tensor:
-        """Decay, integrate, fire, reset; return the spikes, in memory that the next step overwrites."""
+        """Decay, integrate, fire, reset; return what is sent, in memory that the next step overwrites."""
         layer = self.layer
         if self.current is not None and layer.decay_current is not None:
             synapses = self.current = layer.decay_current(self.current).add_(synapses)
@@ -283,6 +287,10 @@ class _Membranes:
         if layer.divisor == 1:
             self.voltage.add_(layer.bias)
         self._record_peak(synapses, self.voltage)
+        if layer.graded:
+            self.spikes.copy_(self.voltage)
+            self.voltage.zero_()
+            return self.spikes
         if layer.threshold is None:
             return self.spikes
         torch.gt(self.voltage, layer.threshold, out=self.spikes)
@@ -362,7 +370,8 @@ def _run_block(
 ) -> dict[str, Tensor]:
     """Run populations over all time steps; add their spikes to `sent` and return their voltages."""
     for neurons in membranes:
-        spikes = _zeros((timesteps, *neurons.voltage.shape), torch.bool)
+        kind = torch.int64 if neurons.layer.graded else torch.bool
+        spikes = _zeros((timesteps, *neurons.voltage.shape), kind)
         sent[neurons.layer.name] = _Sent(values=spikes, constant=False)
     once = _constant_currents([neurons.layer for neurons in membranes], sent)
     seen: dict[str, list[Tensor]] = {neurons.layer.name: [] for neurons in membranes}

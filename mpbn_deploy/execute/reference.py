@@ -51,7 +51,8 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
     rules = {p.name: membrane(p.neuron, timesteps) for p in layers}
     states: dict[str, State] = {p.name: (np.zeros((samples, *p.shape), steps.dtype),) * 2 for p in layers}
     voltages = {p.name: np.zeros((samples, timesteps, *p.shape), steps.dtype) for p in layers}
-    spikes = {p.name: np.zeros((samples, timesteps, *p.shape), bool) for p in layers}
+    kinds = {p.name: np.int64 if rules[p.name].graded else np.bool_ for p in layers}
+    spikes = {p.name: np.zeros((samples, timesteps, *p.shape), kinds[p.name]) for p in layers}
     sent = {network.input.name: steps, **spikes}
     for step in range(timesteps):
         for population in layers:

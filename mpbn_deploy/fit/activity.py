@@ -30,6 +30,7 @@ from ..ir import (
     Lif,
     Neuron,
     Readout,
+    Relay,
     SoftLif,
     Synapse,
     apply_synapse,
@@ -45,9 +46,9 @@ PopulationPart = tuple[str, tuple[slice, ...]]  # a population, and an index of 
 class Activity:
     """Mean activity of a network on some samples.
 
-    `spikes` has the events per neuron and sample for each population, in its shape. Events of the input are
-    its nonzero values; an image that is presented in all time steps is sent in each of them. `random` marks
-    the activity on random inputs, which says little about that on real ones.
+    `spikes` has the events per neuron and sample for each population, in its shape. Events of the input and
+    of relays are their nonzero values; an image that is presented in all time steps is sent in each of them.
+    `random` marks the activity on random inputs, which says little about that on real ones.
     """
 
     samples: int
@@ -76,7 +77,7 @@ def updates(neuron: Neuron, profile: HardwareProfile | None) -> int:
     Without a profile, it is one.
     """
     match neuron:
-        case Lif() | Readout():
+        case Lif() | Readout() | Relay():
             return 1
         case SoftLif():
             return 1 if profile is None else core_neurons(neuron, profile)

@@ -34,7 +34,7 @@ def measure(
     counts = {p.name: np.zeros(p.shape, np.int64) for p in network.populations}
     for chunk, spikes in _executed(network, inputs, progress) if trace is None else [(inputs, trace.spikes)]:
         for name in spikes:
-            counts[name] += spikes[name].sum(axis=(0, 1))
+            counts[name] += np.count_nonzero(spikes[name], axis=(0, 1))
         steps = as_steps(chunk, network.input.shape, network.timesteps)
         counts[network.input.name] += np.count_nonzero(steps, axis=(0, 1))
     return Activity(

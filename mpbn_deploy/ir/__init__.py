@@ -16,6 +16,8 @@ Everything is a frozen record of NumPy arrays that is checked when it is made. N
     receptive        receptive and projective fields of convolutions
     constants        constants on leaking currents, as neurons that always fire
     counts           numbers of synapses, fan-in and fan-out
+    sums             bounds of what arrives in one time step
+    relays           pooling as relay populations, and as part of the synapses after it
     intervals        proved bounds of currents and voltages
     exact_floats     the narrowest float type that computes a sum exactly
     dequantize       IntNetwork -> FoldedNetwork: the real numbers that the integers represent
@@ -94,17 +96,22 @@ if TYPE_CHECKING:
         FloatReadout as FloatReadout,
         FloatSoftLif as FloatSoftLif,
         Input as Input,
+        IntegratingNeuron as IntegratingNeuron,
         Lif as Lif,
         Neuron as Neuron,
         Readout as Readout,
+        Relay as Relay,
         SoftLif as SoftLif,
         fires as fires,
         has_current as has_current,
         integer_neuron as integer_neuron,
+        integrating as integrating,
+        is_graded as is_graded,
         neuron_bias as neuron_bias,
         neuron_kind as neuron_kind,
         neuron_subtrahend as neuron_subtrahend,
         neuron_threshold as neuron_threshold,
+        sends as sends,
         soft_reset as soft_reset,
         value_range as value_range,
         with_values as with_values,
@@ -123,6 +130,16 @@ if TYPE_CHECKING:
         projective_fields as projective_fields,
         source_channels as source_channels,
     )
+    from .relays import (
+        Pooling as Pooling,
+        find_poolings as find_poolings,
+        pooled_window as pooled_window,
+        relay_names as relay_names,
+        with_population as with_population,
+        with_relays as with_relays,
+        without_relays as without_relays,
+    )
+    from .sums import synapse_interval as synapse_interval
     from .synapses import (
         NO_BORDER as NO_BORDER,
         Border as Border,

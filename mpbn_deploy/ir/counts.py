@@ -18,7 +18,8 @@ from ..base import Array
 from .graph import Connection
 from .integer import IntNetwork, IntPopulation
 from .receptive import axes
-from .synapses import Conv2d, Dense, Shape, Synapse, apply_synapse
+from .sums import sum_of_weights
+from .synapses import Conv2d, Dense, Shape, Synapse
 
 # ---- of a network -----------------------------------------------------------------------------
 
@@ -109,16 +110,3 @@ def synapses_out_of(synapse: Synapse, source: Shape, target: Shape) -> Array:
             return counts
         case _:
             assert_never(synapse)
-
-
-def sum_of_weights(synapse: Synapse, source: Shape) -> Array:
-    """Return the input of each neuron when every source sends a one.
-
-    Zero padding sends nothing, so neurons at a border have fewer terms. The input channels of a kernel can
-    be summed first, because all of them read the same picture of ones.
-    """
-    if isinstance(synapse, Conv2d):
-        together = synapse.weight.sum(axis=1, keepdims=True, dtype=np.float64)
-        synapse, source = replace(synapse, weight=together, groups=1), (1, *source[1:])
-    total: Array = apply_synapse(synapse, np.ones((1, *source)))[0]
-    return total

@@ -23,11 +23,13 @@ from .neurons import (
     FloatNeuron,
     FloatReadout,
     FloatSoftLif,
+    IntegratingNeuron,
     Lif,
-    Neuron,
     Readout,
     SoftLif,
+    integrating,
 )
+from .relays import without_relays
 from .synapses import scale_channels, scaled
 
 
@@ -35,12 +37,17 @@ def real_network(network: IntNetwork, *, in_weights: bool = False) -> FoldedNetw
     """Return the real network that the integers represent; it differs only in not truncating its leak.
 
     Quantizing it with the same scales gives the integers back. With `in_weights`, all numbers stay in
-    units of one weight, and scales are not needed.
+    units of one weight, and scales are not needed. Relays are composed into the synapses after them.
     """
+    network = without_relays(network)
     units = {
         p.name: np.ones(p.shape[0]) if in_weights else 1 / network.scales[p.name] for p in network.layers
     }
-    layers = (p.with_neuron(_real_neuron(p.neuron, units[p.name])) for p in network.layers)
+    layers = [
+        p.with_neuron(_real_neuron(neuron, units[p.name]))
+        for p in network.layers
+        if (neuron := integrating(p.neuron)) is not None
+    ]
     return FoldedNetwork(
         populations=(network.input, *layers),
         connections=tuple(_real_connection(c, units[c.target]) for c in network.connections),
@@ -53,7 +60,7 @@ def _real_connection(connection: Connection, unit: Array) -> Connection:
     return replace(connection, synapse=replace(real, weight=real.weight * 2.0**real.exponent, exponent=0))
 
 
-def _real_neuron(neuron: Neuron, unit: Array) -> FloatNeuron:
+def _real_neuron(neuron: IntegratingNeuron, unit: Array) -> FloatNeuron:
     bias = scale_channels(neuron.bias * 2.0 ** (neuron.bias_exponent - STATE_EXPONENT), unit)
     leak, current_leak = 1 - neuron.decay_voltage / DECAY_ONE, 1 - neuron.decay_current / DECAY_ONE
     match neuron:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ..base import Array, NetworkError, record
 from .exact_floats import EXACT_FLOAT64, largest_sum, magnitude
@@ -20,11 +21,18 @@ from .neurons import (
     STATE_EXPONENT,
     STATE_LIMIT,
     THRESHOLD_LIMIT,
+    IntegratingNeuron,
+    Lif,
     Neuron,
-    fires,
+    Readout,
+    Relay,
+    SoftLif,
+    integrating,
     neuron_subtrahend,
     neuron_threshold,
+    sends,
 )
+from .sums import synapse_interval
 from .synapses import Shape
 
 IntPopulation = Population[Neuron]
@@ -52,7 +60,7 @@ def _problems(network: IntNetwork) -> list[str]:
     problems = [
         f"{p.name}: a readout, but not the last population"
         for p in network.layers[:-1]
-        if not fires(p.neuron)
+        if not sends(p.neuron)
     ]
     problems += timestep_problems(network.timesteps)
     problems += graph_problems(network.populations, network.connections)
@@ -72,15 +80,16 @@ def _problems(network: IntNetwork) -> list[str]:
     if max(abs(source.minimum), abs(source.maximum)) >= EXACT_FLOAT64:
         problems.append(f"{network.input.name}: values of 2**53 and beyond are too large to be exact")
     for population in network.layers:
-        problems += _neuron_problems(population)
+        if (neuron := integrating(population.neuron)) is not None:
+            problems += _neuron_problems(population, neuron)
         problems += _scale_problems(population, network.scales.get(population.name))
-    return problems or [
-        problem for population in network.layers for problem in _sum_problems(network, population.name)
-    ]
+    for check in (_message_problems, _sum_problems):
+        problems = problems or [problem for p in network.layers for problem in check(network, p)]
+    return problems
 
 
-def _neuron_problems(population: IntPopulation) -> list[str]:
-    name, neuron, shape = population.name, population.neuron, population.shape
+def _neuron_problems(population: IntPopulation, neuron: IntegratingNeuron) -> list[str]:
+    name, shape = population.name, population.shape
     problems = _parameter_problems(f"{name}: bias", neuron.bias, shape)
     if not 0 <= neuron.bias_exponent <= LARGEST_EXPONENT:
         problems.append(f"{name}: bias exponent {neuron.bias_exponent}; allowed are 0..{LARGEST_EXPONENT}")
@@ -109,9 +118,34 @@ def _scale_problems(population: IntPopulation, scales: Array | None) -> list[str
     return [f"{population.name}: scales must be {channels[0]} numbers above zero, one per channel"]
 
 
-def _sum_problems(network: IntNetwork, name: str) -> list[str]:
+def _message_problems(network: IntNetwork, population: IntPopulation) -> list[str]:
+    """Check that messages of a relay are whole numbers, and that its range contains all of them."""
+    match neuron := population.neuron:
+        case Relay(minimum=minimum, maximum=maximum):
+            name = population.name
+            if any(c.synapse.exponent < 0 for c in network.entering(name)):
+                return [f"{name}: a relay sends whole numbers; weight exponents into it must not be negative"]
+            if not -STATE_LIMIT <= minimum <= 0 <= maximum <= STATE_LIMIT:
+                return [f"{name}: messages of {minimum}..{maximum}; allowed are ranges of 24 bits with zero"]
+            if name == network.output.name:
+                return [f"{name}: a relay as the last population; the output is a readout, or fires"]
+            low, high = (int(edge) for edge in _edges(synapse_interval(network, name)))
+            if min(low, 0) < minimum or max(high, 0) > maximum:
+                return [f"{name}: messages of {low}..{high}, but the relay declares {minimum}..{maximum}"]
+            return []
+        case Lif() | SoftLif() | Readout():
+            return []
+        case _:
+            assert_never(neuron)
+
+
+def _edges(interval: tuple[Array, Array]) -> tuple[float, float]:
+    return float(interval[0].min()), float(interval[1].max())
+
+
+def _sum_problems(network: IntNetwork, population: IntPopulation) -> list[str]:
     """Check that float64 holds every sum of currents exactly, whatever the order, in units of the state."""
-    largest = 0.0
+    name, largest = population.name, 0.0
     for connection in network.entering(name):
         unit = 2.0 ** (STATE_EXPONENT + connection.synapse.exponent)
         largest += unit * largest_sum(connection, network.population(connection.source))

@@ -16,17 +16,14 @@ The bounds hold for every input in range and every time step of a sample.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
-from ..base import Array, record
-from .counts import sum_of_weights
+from ..base import record
 from .integer import IntNetwork
 from .membranes import AnyNetwork, AnyPopulation, Membrane, membrane
-from .neurons import STATE_LIMIT, value_range
-
-Interval = tuple[Array, Array]
+from .neurons import STATE_LIMIT
+from .sums import Interval, synapse_interval
 
 
 @record
@@ -98,24 +95,6 @@ def _after_firing(voltage: Interval, rule: Membrane) -> Interval:
     fired = np.maximum(low, rule.threshold) - rule.subtrahend, high - rule.subtrahend
     least, most = (np.where(high > rule.threshold, edge, 0) for edge in fired)
     return _union(quiet, (least, most))
-
-
-def synapse_interval(network: AnyNetwork, target: str) -> Interval:
-    """Return the interval of the sum of synapses in one step, per neuron of `target`."""
-    shape = network.layer(target).shape
-    low, high = np.zeros(shape), np.zeros(shape)
-    for connection in network.entering(target):
-        synapse, source = connection.synapse, network.population(connection.source)
-        smallest, largest = value_range(source.neuron)
-        if connection.delay:  # nothing arrives before the delay has passed
-            smallest, largest = min(smallest, 0), max(largest, 0)
-        plus, minus = (
-            sum_of_weights(replace(synapse, weight=part), source.shape).reshape(shape)
-            for part in (np.maximum(synapse.weight, 0), np.minimum(synapse.weight, 0))
-        )
-        low += plus * smallest + minus * largest
-        high += plus * largest + minus * smallest
-    return low, high
 
 
 def _union(first: Interval, second: Interval) -> Interval:

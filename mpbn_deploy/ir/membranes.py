@@ -29,9 +29,10 @@ from .neurons import (
     FloatNeuron,
     FloatReadout,
     FloatSoftLif,
+    IntegratingNeuron,
     Lif,
-    Neuron,
     Readout,
+    Relay,
     SoftLif,
 )
 
@@ -88,7 +89,8 @@ class Membrane:
         spike    = voltage > threshold
         voltage <- 0 where spike; with a subtrahend, voltage - subtrahend
 
-    The state is zero before the first step of each sample. Without a threshold, the neuron never fires.
+    The state is zero before the first step of each sample. Without a threshold, the neuron never fires. A
+    `graded` one sends its voltage in every step, as a graded message, and returns to zero.
     """
 
     unit: int  # a weight of one, in units of the state
@@ -98,6 +100,7 @@ class Membrane:
     decay_voltage: Decay
     subtrahend: Array | None = None  # of a soft reset
     divisor: int = 1
+    graded: bool = False
     limit: float = inf  # the largest magnitude of a state
 
     def integrate(self, state: State, arriving: Array) -> State:
@@ -108,8 +111,10 @@ class Membrane:
         return current, self.decay_voltage(state[1]) + (current + self.bias) / self.divisor
 
     def fire(self, state: State) -> tuple[State, Array]:
-        """Return the state after its reset, and the spikes."""
+        """Return the state after its reset, and the spikes or graded messages."""
         current, voltage = state
+        if self.graded:
+            return (current, np.zeros_like(voltage)), voltage
         if self.threshold is None:
             return state, np.zeros(voltage.shape, dtype=bool)
         spikes = voltage > self.threshold
@@ -161,11 +166,28 @@ def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:
             return replace(_real_membrane(neuron, neuron.threshold, 1), subtrahend=neuron.subtrahend)
         case FloatReadout():
             return _real_membrane(neuron, None, timesteps)
+        case Relay():
+            return _relay_membrane()
         case _:
             assert_never(neuron)
 
 
-def _integer_membrane(neuron: Neuron, threshold: Array | None) -> Membrane:
+def _relay_membrane() -> Membrane:
+    """A state of one step, in units of a weight, which the next step does not see."""
+    forgotten = Truncation(amount=DECAY_ONE)
+    nothing = np.zeros(1, np.int64)
+    return Membrane(
+        unit=1,
+        bias=nothing,
+        threshold=None,
+        decay_current=forgotten,
+        decay_voltage=forgotten,
+        graded=True,
+        limit=STATE_LIMIT,
+    )
+
+
+def _integer_membrane(neuron: IntegratingNeuron, threshold: Array | None) -> Membrane:
     return Membrane(
         unit=2**STATE_EXPONENT,
         bias=_shifted(neuron.bias, neuron.bias_exponent),
@@ -205,7 +227,7 @@ def spiking(population: AnyPopulation) -> Population[FiringNeuron] | Population[
             return population.with_neuron(neuron)
         case FloatLif() | FloatSoftLif():
             return population.with_neuron(neuron)
-        case Readout() | FloatReadout():
+        case Readout() | FloatReadout() | Relay():
             return None
         case _:
             assert_never(neuron)

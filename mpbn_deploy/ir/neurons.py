@@ -84,8 +84,24 @@ class Readout:
     decay_voltage: int | Array = 0
 
 
+@record
+class Relay:
+    """Passes sums on. In each time step, in this order:
+
+        message = sum of synapses
+        the sum is forgotten
+
+    The message is graded: a whole number from `minimum` to `maximum`, a range that contains zero and every
+    sum that can arrive. A message of zero is not sent.
+    """
+
+    minimum: int
+    maximum: int
+
+
 FiringNeuron = Lif | SoftLif
-Neuron = Lif | SoftLif | Readout
+IntegratingNeuron = Lif | SoftLif | Readout  # neurons with a membrane: bias, current, voltage, decays
+Neuron = Lif | SoftLif | Readout | Relay
 
 # ---- in real numbers --------------------------------------------------------------------------
 
@@ -158,16 +174,40 @@ def neuron_kind(neuron: Input | AnyNeuron) -> str:
             return "soft lif"
         case Readout() | FloatReadout():
             return "readout"
+        case Relay():
+            return "relay"
         case _:
             assert_never(neuron)
 
 
 def fires(neuron: Input | AnyNeuron) -> bool:
-    """Whether a neuron sends spikes; inputs present values, and readouts output their voltage."""
+    """Whether a neuron sends spikes; inputs present values, relays pass sums on, readouts have a voltage."""
     match neuron:
         case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return True
-        case Input() | Readout() | FloatReadout():
+        case Input() | Relay() | Readout() | FloatReadout():
+            return False
+        case _:
+            assert_never(neuron)
+
+
+def sends(neuron: Input | AnyNeuron) -> bool:
+    """Whether other populations can receive from a neuron; readouts only have a voltage."""
+    match neuron:
+        case Input() | Lif() | SoftLif() | FloatLif() | FloatSoftLif() | Relay():
+            return True
+        case Readout() | FloatReadout():
+            return False
+        case _:
+            assert_never(neuron)
+
+
+def is_graded(neuron: Input | AnyNeuron) -> bool:
+    """Whether what a neuron sends is a graded message, a whole number in `value_range`, and not a spike."""
+    match neuron:
+        case Input() | Relay():
+            return True
+        case Lif() | SoftLif() | FloatLif() | FloatSoftLif() | Readout() | FloatReadout():
             return False
         case _:
             assert_never(neuron)
@@ -178,7 +218,7 @@ def neuron_threshold(neuron: AnyNeuron) -> Array | None:
     match neuron:
         case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return neuron.threshold
-        case Readout() | FloatReadout():
+        case Readout() | FloatReadout() | Relay():
             return None
         case _:
             assert_never(neuron)
@@ -189,7 +229,7 @@ def neuron_subtrahend(neuron: AnyNeuron) -> Array | None:
     match neuron:
         case SoftLif() | FloatSoftLif():
             return neuron.subtrahend
-        case Lif() | FloatLif() | Readout() | FloatReadout():
+        case Lif() | FloatLif() | Readout() | FloatReadout() | Relay():
             return None
         case _:
             assert_never(neuron)
@@ -202,13 +242,32 @@ def has_current(neuron: AnyNeuron) -> bool:
             return bool(np.min(neuron.decay_current) < DECAY_ONE)
         case FloatLif() | FloatSoftLif() | FloatReadout():
             return bool(np.max(neuron.current_leak) > 0)
+        case Relay():
+            return False
         case _:
             assert_never(neuron)
 
 
 def neuron_bias(neuron: AnyNeuron) -> Array:
     """Return the bias, which is added to the voltage in each step; for integer neurons its mantissa."""
-    return neuron.bias
+    match neuron:
+        case Lif() | SoftLif() | Readout() | FloatLif() | FloatSoftLif() | FloatReadout():
+            return neuron.bias
+        case Relay():
+            return np.zeros(1, np.int32)
+        case _:
+            assert_never(neuron)
+
+
+def integrating(neuron: Neuron) -> IntegratingNeuron | None:
+    """Return the neuron, typed as one with a membrane; None if it has no state between time steps."""
+    match neuron:
+        case Lif() | SoftLif() | Readout():
+            return neuron
+        case Relay():
+            return None
+        case _:
+            assert_never(neuron)
 
 
 @overload
@@ -235,6 +294,8 @@ def with_values(
             )
         case Readout() | FloatReadout():
             return replace(neuron, bias=bias)
+        case Relay():
+            return neuron
         case _:
             assert_never(neuron)
 
@@ -269,7 +330,7 @@ def integer_neuron(
 def value_range(neuron: Input | AnyNeuron) -> tuple[int, int]:
     """Return the smallest and the largest value that a neuron can send."""
     match neuron:
-        case Input(minimum=minimum, maximum=maximum):
+        case Input(minimum=minimum, maximum=maximum) | Relay(minimum=minimum, maximum=maximum):
             return minimum, maximum
         case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return 0, 1

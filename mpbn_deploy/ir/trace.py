@@ -16,7 +16,8 @@ class Trace:
     """Spikes, voltages and outputs of a network on some samples.
 
     `spikes` and `voltages` have shape [samples, timesteps, *shape] for each layer; voltages are those at the
-    end of a step, after the reset. `outputs` [samples, *shape] are the voltages of the readout after the last
+    end of a step, after the reset. Spikes are bool; populations that send graded messages have those instead,
+    as whole numbers. `outputs` [samples, *shape] are the voltages of the readout after the last
     step, or the spike counts of the last population if it fires.
     """
 

@@ -21,6 +21,7 @@ from ..ir import (
     Conv2d,
     Dense,
     Input,
+    IntegratingNeuron,
     IntNetwork,
     IntPopulation,
     Lif,
@@ -31,6 +32,7 @@ from ..ir import (
     SoftLif,
     Synapse,
     fires,
+    integrating,
     membrane,
     neuron_subtrahend,
     neuron_threshold,
@@ -67,7 +69,7 @@ def _check_trainable(network: IntNetwork) -> None:
                 "of a layer to itself with a delay of one step, one for each layer."
             )
     for population in network.layers:
-        neuron = population.neuron
+        neuron = _trainable(population)
         if np.ndim(neuron.decay_current) or np.ndim(neuron.decay_voltage):
             raise QuantizeError(
                 f"{population.name}: decays that differ between neurons; quantization-aware training needs "
@@ -82,6 +84,12 @@ def _check_trainable(network: IntNetwork) -> None:
         )
 
 
+def _trainable(population: IntPopulation) -> IntegratingNeuron:
+    if (neuron := integrating(population.neuron)) is not None:
+        return neuron
+    raise QuantizeError(f"{population.name}: a relay; quantization-aware training takes composed pooling.")
+
+
 def _is_plain_loop(network: IntNetwork, connection: Connection) -> bool:
     """Whether a connection is one that `nn.Loop` follows: of a layer to itself, and the only such."""
     entering, synapse = network.entering(connection.target), connection.synapse
@@ -93,7 +101,7 @@ def _is_plain_loop(network: IntNetwork, connection: Connection) -> bool:
 
 
 def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
-    neuron = population.neuron
+    neuron = _trainable(population)
     threshold, subtrahend = neuron_threshold(neuron), neuron_subtrahend(neuron)
     return {
         "name": population.name,

@@ -38,6 +38,7 @@ from ..ir import (
     IntPopulation,
     as_steps,
     exact_float,
+    integrating,
     largest_total,
     neuron_subtrahend,
     neuron_threshold,
@@ -155,7 +156,8 @@ class QuantizedNeurons(TimedLayer):
 
     def __init__(self, population: IntPopulation, formats: NumberFormats) -> None:
         super().__init__()
-        neuron = population.neuron
+        neuron = integrating(population.neuron)
+        assert neuron is not None, "`describe_structure` refuses relays"
         self.population, self.neuron, self.formats = population, neuron, formats
         self.timesteps = 1
         self.bias = nn.Parameter(torch.zeros(neuron.bias.shape))
@@ -185,7 +187,8 @@ class QuantizedNeurons(TimedLayer):
 
     def start(self, population: IntPopulation, scales: Array, width: Tensor) -> None:
         """Set the parameters such that they round to the integers of a population."""
-        neuron, threshold = population.neuron, neuron_threshold(population.neuron)
+        neuron, threshold = integrating(population.neuron), neuron_threshold(population.neuron)
+        assert neuron is not None, "`describe_structure` refuses relays"
         subtrahend = neuron_subtrahend(neuron)
         self.scale.copy_(torch.tensor(scales))
         self.width.copy_(width)

@@ -24,6 +24,7 @@ from ..ir import (
     Neuron,
     Population,
     Readout,
+    Relay,
     SoftLif,
     Synapse,
     fires,
@@ -158,6 +159,8 @@ def _kind(population: AnyBox) -> str:
             return f"spiking, one threshold per {per}, soft reset"
         case Readout():
             return f"{'leaky ' if np.any(neuron.decay_voltage) else ''}readout, never fires"
+        case Relay():
+            return f"relay, graded messages of {neuron.minimum}..{neuron.maximum}"
         case _:
             assert_never(neuron)
 

@@ -18,7 +18,15 @@ import numpy as np
 
 from ..base import Array, SimulationError, announce, array_record, progress_bar, record
 from ..execute.emulator import Emulator
-from ..ir import FoldedNetwork, IntNetwork, IntPopulation, Trace, as_steps, neuron_kind
+from ..ir import (
+    FoldedNetwork,
+    IntNetwork,
+    IntPopulation,
+    Trace,
+    as_steps,
+    neuron_kind,
+    without_relays,
+)
 from .accuracy import Predictions, compare_predictions
 from .flips import ALL_CAUSES, ONE_WEIGHT, Flip, PairedRun, count_causes, earliest, first_flip, json_number
 
@@ -111,8 +119,10 @@ def measure_drift(
 ) -> Drift:
     """Compare both networks on all inputs, in parts whose traces fit in memory.
 
-    `trace` is the trace of the integer network, if it has been executed already.
+    `trace` is the trace of the integer network, if it has been executed already. Relays have no counterpart
+    in the float network, and decide nothing: they are composed into the synapses after them.
     """
+    network = without_relays(network)
     check_pair(folded, network)
     as_steps(inputs, network.input.shape, network.timesteps)
     announce(f"verify: float against integer, {len(inputs)} samples")

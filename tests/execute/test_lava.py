@@ -17,6 +17,7 @@ from networks import (
     inputs_for,
     int_chain,
     int_loop,
+    int_pooled,
     int_residual,
     int_windows,
     needs_lava,
@@ -46,6 +47,7 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     bounds,
+    with_relays,
 )
 from mpbn_deploy.quantize import quantize
 
@@ -97,6 +99,8 @@ STRUCTURES = {
     "currents and a loop": lambda: charged(int_loop(1, delays=(1, 3)), 2),
     "a constant on a current": constant_on_a_current,
     "recurrent layers": recurrent_layers,
+    # Also: a delayed skip past the relays, into which both paths lead.
+    "relays": lambda: with_relays(int_pooled(1, delay=1, window=(2, 3), size=(2, 2))),
 }
 
 

@@ -18,6 +18,7 @@ from networks import (
     inputs_for,
     int_chain,
     int_loop,
+    int_pooled,
     int_residual,
     int_windows,
     needs_lava,
@@ -33,7 +34,7 @@ from mpbn_deploy.execute import EXECUTORS, ExecutionOptions, lava as lava_sim
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fit import fit
-from mpbn_deploy.formats.netx import read_netx, stock_reader_loads, write_netx
+from mpbn_deploy.formats.netx import read_netx, stock_reader_loads, stock_reader_obstacle, write_netx
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import (
     Connection,
@@ -45,6 +46,7 @@ from mpbn_deploy.ir import (
     Population,
     Readout,
     output_shape,
+    with_relays,
 )
 from mpbn_deploy.nn import ModelCard
 
@@ -84,6 +86,24 @@ def test_a_chain_with_a_window_is_not_for_the_stock_reader(tmp_path):
     assert network.is_chain and not stock_reader_loads(network)
     write_netx(network, tmp_path / "a.net")
     assert same_records(network, read_netx(tmp_path / "a.net"))
+
+
+def test_round_trip_of_relays(tmp_path):
+    network = with_relays(int_pooled(delay=1))
+    write_netx(network, tmp_path / "a.net")
+    assert same_records(network, read_netx(tmp_path / "a.net"))
+    assert stock_reader_obstacle(network) == (
+        "first_pool: relays, which pass sums on as graded messages; netx has no such layer"
+    )
+    with h5py.File(tmp_path / "a.net", "r+") as file:
+        neurons = next(
+            n["neuron"] for n in file["layer"].values() if "neuron" in n and "messageRange" in n["neuron"]
+        )
+        assert neurons["messageRange"][()].tolist() == [0, 4]
+        del neurons["messageRange"]
+        neurons["messageRange"] = 4
+    with pytest.raises(FormatError, match="a messageRange of one number"):
+        read_netx(tmp_path / "a.net")
 
 
 @pytest.mark.parametrize("delay", [0, 3])

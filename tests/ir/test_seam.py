@@ -16,10 +16,10 @@ import pytest
 import mpbn_deploy
 
 PACKAGE = Path(mpbn_deploy.__file__).parent
-KINDS = {"Lif", "SoftLif", "Readout", "FloatLif", "FloatSoftLif", "FloatReadout"}
+KINDS = {"Lif", "SoftLif", "Readout", "Relay", "FloatLif", "FloatSoftLif", "FloatReadout"}
 UNIONS = {
     "ir/neurons.py": (
-        ("Neuron = Lif | SoftLif | Readout", "Odd"),
+        ("Neuron = Lif | SoftLif | Readout | Relay", "Odd"),
         ("FloatNeuron = FloatLif | FloatSoftLif | FloatReadout", "Odd"),
     ),
     "ir/trained.py": (("MaxPool | Add | Spike", "Strange"),),

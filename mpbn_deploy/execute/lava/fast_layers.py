@@ -33,10 +33,11 @@ from lava.proc.lif.models import AbstractPyLifModelFixed
 
 
 @lru_cache
-def fast_layer(sources: int) -> type:
+def fast_layer(sources: int, graded: bool) -> type:
     """Return the model of a layer with `sources` ports; Lava requires each port as a class attribute."""
     ports = {port_name(index): LavaPyType(PyInPort.VEC_DENSE, np.int8) for index in range(sources)}
-    model = type(f"FastLayer{sources}", (AbstractFastLayer,), ports)
+    ports["s_out"] = LavaPyType(PyOutPort.VEC_DENSE, np.int32 if graded else np.int8)
+    model = type(f"FastLayer{sources}{'Graded' if graded else ''}", (AbstractFastLayer,), ports)
     declared: type = implements(proc=Layer, protocol=LoihiProtocol)(requires(CPU)(model))
     return declared
 
@@ -44,7 +45,7 @@ def fast_layer(sources: int) -> type:
 class AbstractFastLayer(PyLoihiProcessModel):  # type: ignore[misc]
     """In each time step, integrates the currents of the last one and fires, then receives and multiplies."""
 
-    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int8)
+    s_out: PyOutPort
 
     def __init__(self, proc_params: dict[str, Any]) -> None:
         super().__init__(proc_params)

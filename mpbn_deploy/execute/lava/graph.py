@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...base import record
-from ...ir import AnyNetwork, AnyPopulation, FoldedNetwork, Shape, fires
+from ...ir import AnyNetwork, AnyPopulation, FoldedNetwork, Shape, fires, is_graded
 from .fast_layers import fast_layer
 from .models import (
     DelayLineModel,
@@ -36,10 +36,13 @@ from lava.proc.conv.models import PyConvModelFixed, PyConvModelFloat
 from lava.proc.conv.process import Conv as LavaConv
 from lava.proc.dense.models import PyDenseModelBitAcc, PyDenseModelFloat
 from lava.proc.dense.process import Dense as LavaDense
+from lava.proc.graded.models import PyGradedVecModelFixed
+from lava.proc.graded.process import GradedVec
 
 FIXED = {
     LavaConv: PyConvModelFixed,
     LavaDense: PyDenseModelBitAcc,
+    GradedVec: PyGradedVecModelFixed,
     TapedLif: TapedLifModelFixed,
     Window: WindowModelFixed,
 }
@@ -122,13 +125,15 @@ def _tapes(
     def sizes(populations: Sequence[Source]) -> int:
         return sum(p.size for p in populations) * prod(lane_axis)
 
-    row = sizes(firing) + sizes(charged) * np.dtype(kind).itemsize + sizes(fed) * 4
+    graded = [p for p in firing if is_graded(p.neuron)]
+    row = sizes(firing) + 3 * sizes(graded) + sizes(charged) * np.dtype(kind).itemsize + sizes(fed) * 4
     rows = int(np.clip(TAPE_BYTES // row, 1, MOST_ROWS))
 
     def made(populations: Sequence[Source], kind: Any) -> dict[str, Tape]:
         return {p.name: Tape(rows, (*lane_axis, *lava_shape(p.shape)), kind) for p in populations}
 
-    return made(fed, np.int32), made(firing, np.bool_), made(charged, kind)
+    spikes = {**made(firing, np.bool_), **made(graded, np.int32)}
+    return made(fed, np.int32), spikes, made(charged, kind)
 
 
 class ModelChoice(dict[Any, Any]):
@@ -143,7 +148,10 @@ class ModelChoice(dict[Any, Any]):
 
     def __getitem__(self, process: Any) -> Any:
         chosen = super().__getitem__(type(process))
-        return chosen(len(process.proc_params["plan"].sources)) if chosen is fast_layer else chosen
+        if chosen is not fast_layer:
+            return chosen
+        plan = process.proc_params["plan"]
+        return fast_layer(len(plan.sources), plan.membrane.graded)
 
 
 def configuration(*, real: bool, stock: bool) -> Loihi2SimCfg:

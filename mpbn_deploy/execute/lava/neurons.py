@@ -34,6 +34,7 @@ class Neurons:
             for values in (rule.threshold, rule.subtrahend)
         )
         self.divisor = rule.divisor
+        self.graded = rule.graded
         self.silence: Array | None = np.zeros(shape, np.bool_) if rule.threshold is None else None
 
     def reset(self) -> None:
@@ -42,7 +43,7 @@ class Neurons:
             self.current.fill(0)
 
     def step(self, synapses: Array) -> Array:
-        """Return the spikes, given the synaptic current, which is not modified."""
+        """Return the spikes or graded messages, given the synaptic current, which is not modified."""
         if self.current is not None and self.decay_current is not None:
             self.decay_current(self.current)
             self.current += synapses
@@ -56,6 +57,10 @@ class Neurons:
             self.voltage += synapses
         if self.divisor == 1:
             self.voltage += self.bias
+        if self.graded:
+            messages: Array = self.voltage.astype(np.int32)
+            self.voltage.fill(0)
+            return messages
         if self.silence is not None:
             return self.silence
         spikes: Array = self.voltage > self.threshold

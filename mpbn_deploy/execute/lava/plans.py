@@ -33,6 +33,7 @@ from ...ir import (
     Membrane,
     Population,
     Readout,
+    Relay,
     Shape,
     SoftLif,
     exact_float,
@@ -85,7 +86,12 @@ class Plan:
 
     @property
     def lowest_exponent(self) -> int:
-        """The lowest weight exponent of all synapses, which is the unit of Lava's fixed-point currents."""
+        """The lowest weight exponent of all synapses, which is the unit of Lava's fixed-point currents.
+
+        Relays send their sums without a shift, so theirs is zero.
+        """
+        if self.membrane.graded:
+            return 0
         return min(arrival.connection.synapse.exponent for arrival in self.arrivals)
 
     def resets_at(self, time_step: int) -> bool:
@@ -152,6 +158,8 @@ def _proven(
                 f"{connection.label}: sums of up to {total:.3g}; Lava adds in 32 bits, which are exact below "
                 f"{LARGEST_SUM}. Quantize with a smaller scale."
             )
+    if rule.graded:  # `IntNetwork` has checked it
+        return True
     if max(shifted) > STATE_LIMIT:
         return False
     current = sum(shifted) * rule.unit * 2.0**lowest * _accumulated(rule.decay_current, network.timesteps)
@@ -215,7 +223,7 @@ def stock_obstacle(network: AnyNetwork) -> str | None:
         match neuron := population.neuron:
             case SoftLif() | FloatSoftLif():
                 return f"{population.name}: neurons with a soft reset; Lava's own LIF resets to zero"
-            case Lif() | Readout() | FloatLif() | FloatReadout():
+            case Lif() | Readout() | Relay() | FloatLif() | FloatReadout():
                 pass
             case _:
                 assert_never(neuron)
@@ -225,7 +233,7 @@ def stock_obstacle(network: AnyNetwork) -> str | None:
 def message_bits(source: Source) -> int:
     """Return the bits of a graded spike; 0 for a binary one."""
     match source.neuron:
-        case Input(minimum=minimum, maximum=maximum):
+        case Input(minimum=minimum, maximum=maximum) | Relay(minimum=minimum, maximum=maximum):
             return max(1, max(abs(minimum), maximum).bit_length())
         case Lif() | SoftLif() | Readout() | FloatLif() | FloatSoftLif() | FloatReadout():
             return 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from math import prod, sqrt
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -198,10 +198,10 @@ class Streams:
         deepest = max(depths.values())
         self.total = -(-(self.length + deepest) // network.timesteps) * network.timesteps
         wide = np.int64 if isinstance(network, IntNetwork) else np.float64
-        self.spikes = {name: self._empty(tape, np.bool_) for name, tape in graph.spike_tapes.items()}
+        self.spikes = {name: self._empty(tape, tape.values.dtype) for name, tape in graph.spike_tapes.items()}
         self.voltages = {name: self._empty(tape, wide) for name, tape in graph.voltage_tapes.items()}
 
-    def _empty(self, tape: Tape, kind: type) -> Array:
+    def _empty(self, tape: Tape, kind: Any) -> Array:
         return np.zeros((self.lanes, self.length, *self._neurons(tape)), kind)
 
     def _neurons(self, tape: Tape) -> Shape:

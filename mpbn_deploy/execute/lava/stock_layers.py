@@ -26,13 +26,14 @@ from ...ir import (
     Lif,
     Pair,
     Readout,
+    Relay,
     Shape,
     SoftLif,
     regroup,
     window,
 )
 from .plans import Arrival, Plan, lava_shape, message_bits, to_lava
-from .processes import DelayLine, Layer, TapedLif, Window, port_name
+from .processes import DelayLine, Layer, TapedLif, TapeOutput, Window, port_name
 
 # isort: split
 from lava.magma.core.decorator import implements
@@ -40,6 +41,7 @@ from lava.magma.core.model.sub.model import AbstractSubProcessModel
 from lava.magma.core.process.process import AbstractProcess
 from lava.proc.conv.process import Conv as LavaConv
 from lava.proc.dense.process import Dense as LavaDense
+from lava.proc.graded.process import GradedVec
 from lava.utils.weightutils import SignMode
 
 
@@ -61,7 +63,7 @@ class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
         self.count += 1
         return process
 
-    def _neurons(self, plan: Plan) -> TapedLif:
+    def _neurons(self, plan: Plan) -> TapedLif | GradedVec:
         raise NotImplementedError
 
     def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
@@ -136,8 +138,18 @@ class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
 class StockLayerFixed(AbstractStockLayer):
     """Fixed point: synapses multiply by 2**(exponent - lowest exponent), which is at least 1."""
 
-    def _neurons(self, plan: Plan) -> TapedLif:
+    def _neurons(self, plan: Plan) -> TapedLif | GradedVec:
+        if plan.membrane.graded:
+            return self._relays(plan)
         return TapedLif(plan=plan, **neuron_parameters(plan), shift=STATE_EXPONENT + plan.lowest_exponent)
+
+    def _relays(self, plan: Plan) -> GradedVec:
+        """Return Lava's own relays, which send every sum but zero; their voltage is always zero after it."""
+        relays = GradedVec(shape=lava_shape(plan.population.shape), vth=0)
+        if plan.spike_tape is not None:
+            output = self._add(TapeOutput(shape=relays.s_out.shape, tape=plan.spike_tape))
+            relays.s_out.connect(output.s_in)
+        return relays
 
     def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
         for digits, shift in _eight_bits(synapse.weight.astype(np.int64)):
@@ -195,8 +207,8 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
             vth = to_lava(threshold, shape)
         case Readout():
             vth = np.full(lava_shape(shape), THRESHOLD_LIMIT)
-        case FloatLif() | FloatSoftLif() | FloatReadout():
-            raise TypeError(f"fixed-point models need an integer neuron, not {type(neuron).__name__}")
+        case FloatLif() | FloatSoftLif() | FloatReadout() | Relay():
+            raise TypeError(f"fixed-point models need an integer membrane, not {type(neuron).__name__}")
         case _:
             assert_never(neuron)
     bias = {"bias_mant": to_lava(neuron.bias, shape), "bias_exp": neuron.bias_exponent}

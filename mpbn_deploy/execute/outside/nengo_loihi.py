@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import Array, MissingPackageError
-from ...ir import STATE_LIMIT, Lif, Neuron, Readout, SoftLif, Truncation
+from ...ir import STATE_LIMIT, Lif, Neuron, Readout, Relay, SoftLif, Truncation
 from .pieces import Answer, ObstacleError, Piece
 from .shares import Costs
 
@@ -38,6 +38,8 @@ def obstacle(neuron: Neuron) -> str | None:
             return "soft reset"
         case Lif() | Readout():
             return None if neuron.decay_current else "a current that never decays"
+        case Relay():
+            return "a relay, which sends graded messages"
         case _:
             assert_never(neuron)
 

@@ -18,7 +18,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import Array, MissingPackageError
-from ...ir import DECAY_ONE, STATE_LIMIT, Lif, Neuron, Readout, SoftLif
+from ...ir import DECAY_ONE, STATE_LIMIT, Lif, Neuron, Readout, Relay, SoftLif
 from .pieces import Answer, ObstacleError, Piece, WitnessFailedError
 from .shares import Costs
 
@@ -47,9 +47,11 @@ def _version(python: str) -> str:
 
 
 def obstacle(neuron: Neuron) -> str | None:
-    if neuron.decay_current not in (0, DECAY_ONE):
-        return "a decaying current, which SANA-FE does not round"
     match neuron:
+        case Relay():
+            return "a relay, which sends graded messages"
+        case Lif() | SoftLif() | Readout() if neuron.decay_current not in (0, DECAY_ONE):
+            return "a decaying current, which SANA-FE does not round"
         case Lif() | Readout():
             return None
         case SoftLif():

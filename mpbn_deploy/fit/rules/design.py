@@ -10,7 +10,7 @@ import numpy as np
 from ...base import Array, layer_name, record
 from ...hardware import KEYS, Allowed, HardwareProfile, Limit
 from ...hardware.place import Placement
-from ...ir import FiringNeuron, IntNetwork, IntPopulation, Neuron, Population, firing
+from ...ir import FiringNeuron, IntegratingNeuron, IntNetwork, IntPopulation, Population, firing, integrating
 
 Severity = Literal["error", "warning", "not checked"]
 WHOLE_NETWORK = "network"
@@ -55,10 +55,11 @@ class Design:
         """Return 'loihi1 holds at most 62 (its source)'."""
         return self.limit_text(f"at most {limit.value}", limit)
 
-    def neurons(self) -> Iterator[tuple[IntPopulation, Neuron]]:
-        """Yield every population but the input with its neuron, of a kind that the rules know."""
+    def neurons(self) -> Iterator[tuple[IntPopulation, IntegratingNeuron]]:
+        """Yield every population whose neurons have a membrane: all but the input and relays."""
         for population in self.network.layers:
-            yield population, population.neuron
+            if (neuron := integrating(population.neuron)) is not None:
+                yield population, neuron
 
     def spiking(self) -> Iterator[Population[FiringNeuron]]:
         """Yield every population whose neurons have a threshold and a reset."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...ir import DECAY_ONE, Neuron, has_current, neuron_subtrahend
+from ...ir import DECAY_ONE, IntegratingNeuron, has_current, neuron_subtrahend
 from .design import WHOLE_NETWORK, Design, Rule, Violations, list_some, needs, rule, says
 
 
@@ -19,7 +19,7 @@ def keeps_states(design: Design) -> bool:
     return is_digital(design) and not design.profile.says("formats.membrane", 0)
 
 
-def decays(neuron: Neuron) -> Iterator[tuple[str, int]]:
+def decays(neuron: IntegratingNeuron) -> Iterator[tuple[str, int]]:
     """Yield the decays with their names, those that neurons share once."""
     for name, decay in (("decay_current", neuron.decay_current), ("decay_voltage", neuron.decay_voltage)):
         yield from ((name, int(value)) for value in np.unique(decay))

@@ -15,12 +15,14 @@ from ...ir import (
     Lif,
     Neuron,
     Readout,
+    Relay,
     Shape,
     SoftLif,
     compact,
 )
 from .node import Node
 
+RELAY = "RELAY"  # the type of relays, in our extension
 SOFT = "CUBA_SUBTRACT"  # the type of neurons with a soft reset, in our extension
 NEVER_FIRES = THRESHOLD_LIMIT - 1  # the largest threshold of the format
 KINDS = {
@@ -38,6 +40,8 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
     kind = layer.text("type")
     if kind == "average":
         return Readout(bias=np.zeros(shape, np.int32))
+    if kind == "concat" and layer.group("neuron").text("type") == RELAY:
+        return _relay(layer.group("neuron"))
     neuron = _lif(layer, shape)
     if not is_last or is_readout is False:
         return neuron
@@ -47,6 +51,13 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
     if is_readout:
         return _readout(neuron, neuron.decay_current, neuron.decay_voltage)
     return _undeclared_readout(neuron) if never_fires and kind != "dense_rec" else neuron
+
+
+def _relay(rule: Node) -> Relay:
+    ends = rule.integers("messageRange", most=2).ravel().tolist()
+    if len(ends) != 2:
+        rule.fail("has a messageRange of one number; the smallest and the largest message are needed")
+    return Relay(minimum=ends[0], maximum=ends[1])
 
 
 def _undeclared_readout(neuron: FiringNeuron) -> Readout:

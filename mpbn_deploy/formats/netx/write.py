@@ -18,20 +18,26 @@ from ...ir import (
     Connection,
     Conv2d,
     Dense,
+    IntegratingNeuron,
     IntNetwork,
     IntPopulation,
+    Lif,
     Neuron,
     Population,
+    Readout,
+    Relay,
     Shape,
+    SoftLif,
     Synapse,
     fires,
+    integrating,
     membrane,
     neuron_bias,
     neuron_subtrahend,
     neuron_threshold,
     state_intervals,
 )
-from .neurons import NEVER_FIRES, SOFT
+from .neurons import NEVER_FIRES, RELAY, SOFT
 from .read import CHAIN_VERSION, GRAPH_VERSION
 
 LARGEST_STOCK_DELAY = 62  # lava-dl's reader clamps larger delays
@@ -94,6 +100,8 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
         return f"a graph with skip connections (from {', '.join(others)}); netx is a chain of layers"
     if neuron_subtrahend(population.neuron) is not None:
         return "neurons with a soft reset; those of netx reset to zero"
+    if integrating(population.neuron) is None:
+        return "relays, which pass sums on as graded messages; netx has no such layer"
     if any(c.synapse.exponent for c in entering):
         return "weights with exponents, for which netx has no key"
     if not _neurons_fit(network, population):
@@ -180,7 +188,9 @@ def _delayed_dense(parts: Sequence[tuple[Synapse, int]]) -> Tree | None:
 
 def _neurons_fit(network: IntNetwork, population: IntPopulation) -> bool:
     """Whether netx has the neurons: they reset to zero, can fire, and have no exponents of biases."""
-    neuron = population.neuron
+    neuron = integrating(population.neuron)
+    if neuron is None:
+        return False
     if neuron.bias_exponent != STATE_EXPONENT or neuron_subtrahend(neuron) is not None:
         return False
     if fires(population.neuron):
@@ -208,20 +218,28 @@ def _layers(network: IntNetwork, contents: Sequence[_LayerContent]) -> tuple[lis
             concat = layers[numbers[population.name]]
             concat |= {
                 "layers": _int32(sorted(sources)),
-                "biasExponent": np.int32(population.neuron.bias_exponent),
+                **_bias_exponent(population.neuron),
             }
     return layers, numbers
 
 
+def _bias_exponent(neuron: Neuron) -> Tree:
+    own = integrating(neuron)
+    return {} if own is None else {"biasExponent": np.int32(own.bias_exponent)}
+
+
 def _population_tree(population: IntPopulation) -> Tree:
-    return {
-        "shape": _int32(population.shape),
-        "bias": _to_netx(neuron_bias(population.neuron)),
-        "neuron": _neuron_tree(population.neuron),
-    }
+    neuron, shape = population.neuron, {"shape": _int32(population.shape)}
+    match neuron:
+        case Lif() | SoftLif() | Readout():
+            return {**shape, "bias": _to_netx(neuron_bias(neuron)), "neuron": _neuron_tree(neuron)}
+        case Relay(minimum=minimum, maximum=maximum):
+            return {**shape, "neuron": {"type": RELAY, "messageRange": _int32([minimum, maximum])}}
+        case _:
+            assert_never(neuron)
 
 
-def _neuron_tree(neuron: Neuron) -> Tree:
+def _neuron_tree(neuron: IntegratingNeuron) -> Tree:
     own = neuron_threshold(neuron)
     threshold = NEVER_FIRES if own is None else _to_netx(own)
     subtrahend = neuron_subtrahend(neuron)

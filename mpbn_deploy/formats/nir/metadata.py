@@ -30,6 +30,7 @@ from ...ir import (
     fires,
     has_current,
     integer_neuron,
+    integrating,
     neuron_bias,
     neuron_subtrahend,
     neuron_threshold,
@@ -127,7 +128,8 @@ def _per_neuron(population: FloatPopulation) -> list[bool]:
 def _integers(network: IntNetwork) -> dict[str, Any]:
     rules: dict[str, dict[str, Any]] = {}
     for population in network.layers:
-        neuron = population.neuron
+        neuron = integrating(population.neuron)
+        assert neuron is not None, "a folded network has no relays"
         rules[population.name] = {
             "bias_exponent": neuron.bias_exponent,
             "decay_current": np.asarray(neuron.decay_current).tolist(),

@@ -19,6 +19,7 @@ from ...ir import (
     Lif,
     Neuron,
     Readout,
+    Relay,
     Shape,
     SoftLif,
     Synapse,
@@ -146,7 +147,7 @@ def build_layers(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
 def core_neurons(neuron: Neuron, profile: HardwareProfile) -> int:
     """Return how many neurons of a core one neuron takes: more than one for soft resets on some chips."""
     match neuron:
-        case Lif() | Readout():
+        case Lif() | Readout() | Relay():
             return 1
         case SoftLif():
             limit = profile.limit("formats.soft_reset")
