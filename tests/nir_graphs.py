@@ -25,9 +25,11 @@ LEAK = 0.5
 
 
 class Builder:
-    def __init__(self, seed, shape, timesteps=4, maximum=1, leak=LEAK, biased=True, on_grid=True, **options):
+    def __init__(
+        self, seed, shape, timesteps=4, maximum=1, leak=LEAK, biased=True, on_grid=True, lowest=4, **options
+    ):
         self.generator = np.random.default_rng(seed)
-        self.biased, self.on_grid = biased, on_grid
+        self.biased, self.on_grid, self.lowest = biased, on_grid, lowest
         self.options = {"leak": leak, **options}
         self.timesteps = timesteps
         self.populations = [Population(name="input", shape=shape, neuron=Input(minimum=0, maximum=maximum))]
@@ -43,10 +45,12 @@ class Builder:
     def dense(self, outputs, inputs):
         return Dense(weight=self.eighths(-8, 13, outputs, inputs))
 
-    def lif(self, name, shape, *, per_neuron=False, lowest=4, own_bias=False, **options):
+    def lif(self, name, shape, *, per_neuron=False, lowest=None, own_bias=False, **options):
         channels = (shape[0], *(1 for _ in shape[1:]))
         neuron = FloatLif(
-            threshold=self.eighths(lowest, 30, *(shape if per_neuron else channels)),
+            threshold=self.eighths(
+                self.lowest if lowest is None else lowest, 30, *(shape if per_neuron else channels)
+            ),
             bias=self.eighths(-4, 5, *(shape if own_bias else channels)) * self.biased,
             **{**self.options, **options},
         )

@@ -103,6 +103,11 @@ def _load_integers(
     _reject_quantization(path, options)
     integers = body.to_integers(module.timesteps)
     folded = in_dialect(real_network(integers), options.nir_dialect)
+    if folded.shapes != integers.shapes:
+        raise OptionError(
+            f"{path}: --nir-dialect portable adds neurons for thresholds at or below zero, but its integers "
+            "were chosen by training and are exported unchanged. Use --nir-dialect faithful."
+        )
     return ExportedModel(path=path, folded=folded, module=module, integers=integers)
 
 

@@ -20,7 +20,7 @@ from networks import inputs_for
 
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.formats.nir import DT, read_folded, write_nir
-from mpbn_deploy.ir import FloatLif
+from mpbn_deploy.ir import FloatLif, firing
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 
@@ -142,6 +142,15 @@ def test_portable_files(importer, kind, tmp_path):
         pytest.skip("snntorch 1.0.0 makes a subgraph of a loop, which nirtorch 2.6 cannot hold")
     for seed, options in ((0, {}), (1, {"leak": 0.25}), (2, {"leak": 0.3, "on_grid": False})):
         assert_fires_our_spikes(importer, kind(seed, **options), tmp_path / "a.nir", "portable")
+
+
+@pytest.mark.parametrize("kind", nir_graphs.PORTABLE)
+@pytest.mark.parametrize("importer", [in_spikingjelly, in_norse, in_nirtorch])
+def test_portable_files_of_neurons_that_fire_without_input(importer, kind, tmp_path):
+    for seed, options in ((1, {"leak": 0.25}), (2, {"leak": 0.3, "on_grid": False})):
+        network = kind(seed, lowest=-30, **options)
+        assert any((p.neuron.threshold <= 0).any() for p in firing(network))
+        assert_fires_our_spikes(importer, network, tmp_path / "a.nir", "portable")
 
 
 @pytest.mark.parametrize("kind", [*nir_graphs.PORTABLE, nir_graphs.own_thresholds])

@@ -1,9 +1,10 @@
 """The portable dialect: a threshold of one for all neurons, for snntorch, spikingjelly and others.
 
 A hard-reset neuron fires the same spikes when its weights, bias and threshold are divided by the same
-positive number (`ir.scale_channels`). Some readers fire at v > threshold, others at v >= threshold. If
-voltages lie on a grid, as with integer weights, the threshold is first moved midway between two grid points,
-so that both comparisons agree and rounding to float32 changes nothing.
+positive number (`ir.scale_channels`). Thresholds at or below zero are shifted first (`shifts`). Some readers
+fire at v > threshold, others at v >= threshold. If voltages lie on a grid, as with integer weights, the
+threshold is first moved midway between two grid points, so that both comparisons agree and rounding to
+float32 changes nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ...ir import (
 )
 from .constants import can_have_constant, needs_constant
 from .metadata import PORTABLE_THRESHOLD, is_average
+from .shifts import can_shift, shift_thresholds
 
 FINEST_UNIT = 20  # weights that are not multiples of 2**-20 have no grid
 FINEST_LEAK = 12
@@ -41,8 +43,20 @@ LEAST_MARGIN = 2.0**-18  # relative to a threshold; the error of float32 is a fe
 
 def portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> FoldedNetwork:
     """Return a network that fires the same spikes, with every threshold one."""
-    check_portable(network, explicit_delays)
-    return _divide(network)
+    shifted = _shift(network)
+    check_portable(shifted, explicit_delays)
+    return _divide(shifted)
+
+
+def _shift(network: FoldedNetwork) -> FoldedNetwork:
+    """Return the network with thresholds above zero, wherever a shift expresses them."""
+    for population in firing(network):
+        threshold = middle_thresholds(network, population)
+        if not np.any(threshold <= 0) or not np.isfinite(threshold).all() or not can_shift(population.neuron):
+            continue
+        if len(population.shape) == 1 or not _differ_within_channels(threshold):
+            network = shift_thresholds(network, population, threshold)
+    return network
 
 
 def check_portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> None:
@@ -86,15 +100,19 @@ def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
 
 
 def _threshold_problems(name: str, threshold: Array, shared: bool) -> list[str]:
-    if wrong := int(np.sum(threshold <= 0)):
-        found = f"thresholds down to {float(threshold.min()):g}, {wrong} of {threshold.size} not above zero"
-        return [f"{name}: {found}; weights can only be divided by positive ones. MPBN often makes others"]
-    if shared and compact(threshold).size != len(threshold):
+    if shared and _differ_within_channels(threshold):
         return [
             f"{name}: neurons that share a kernel differ in threshold, so it cannot be divided by them. "
             "Train with --mpbn channel, which gives one threshold per kernel"
         ]
+    if wrong := int(np.sum(threshold <= 0)):
+        found = f"thresholds down to {float(threshold.min()):g}, {wrong} of {threshold.size} not above zero"
+        return [f"{name}: {found}; only neurons that reset to zero, without a leaking current, can have them"]
     return []
+
+
+def _differ_within_channels(threshold: Array) -> bool:
+    return compact(threshold).size != len(threshold)
 
 
 def _divide(network: FoldedNetwork) -> FoldedNetwork:
