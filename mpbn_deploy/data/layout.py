@@ -9,7 +9,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ..base import Array, DataError, announce, record
+from ..ir import Input
 from .dataset import Inputs, center_crop
 
 ORDER = "TCHWF"
@@ -40,6 +43,31 @@ class Arranged:
         leading = values.ndim - len(self.order)
         ordered = values.transpose(*range(leading), *(leading + axis for axis in self.order))
         return ordered.reshape(*values.shape[:leading], *self.sample)
+
+
+@record
+class Coarse:
+    """Inputs whose values are divided by the step of a network's input when they are indexed."""
+
+    inputs: Inputs
+    taken: Input
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(self.inputs.shape)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, chosen: Any, /) -> Array:
+        return self.taken.rounded(self.inputs[chosen])
+
+
+def coarse(inputs: Inputs, taken: Input) -> Inputs:
+    """Return inputs divided by the step of a network's input and rounded; arrays at once."""
+    if taken.step == 1:
+        return inputs
+    return taken.rounded(inputs) if isinstance(inputs, np.ndarray) else Coarse(inputs=inputs, taken=taken)
 
 
 @record

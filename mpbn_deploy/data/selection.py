@@ -9,7 +9,7 @@ import numpy as np
 from ..base import Array, DataError, announce, record
 from ..ir import FoldedNetwork, IntNetwork
 from .dataset import Inputs, Part, Split
-from .layout import Arranged, arranged
+from .layout import Arranged, arranged, coarse
 from .own import dataset_name, is_own
 from .registry import DATASETS, load_part, unknown_data
 
@@ -65,7 +65,14 @@ def choose_samples(
 def fitting_part(network: IntNetwork | FoldedNetwork, data: str, data_dir: Path | None, part: str) -> Part:
     """Return the samples to "train" or to "test" with, as the network takes them."""
     (found, axes), name = load_part(data, data_dir, part), dataset_name(data)
-    inputs = arranged(name, found.inputs, network.input.shape, network.timesteps, axes)
+    taken = network.input_range
+    if taken.step > 1:
+        announce(
+            f"note: values of {name} are divided by {taken.step} and rounded, because the network takes "
+            f"{taken.minimum}..{taken.maximum} (--input-bits)"
+        )
+    given = coarse(found.inputs, taken)
+    inputs = arranged(name, given, network.input.shape, network.timesteps, axes)
     return Part(inputs=inputs, labels=found.labels)
 
 
@@ -75,11 +82,12 @@ def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs
         inputs = inputs.inputs
     if not isinstance(inputs, np.ndarray):
         return
-    minimum, maximum = network.input_range.minimum, network.input_range.maximum
-    lowest, highest = inputs.min(), inputs.max()
-    if lowest < minimum or highest > maximum:
+    allowed, lowest, highest = network.input_range, inputs.min(), inputs.max()
+    if lowest < allowed.minimum or highest > allowed.maximum:
+        divided = f" after division by {allowed.step}" if allowed.step > 1 else ""
         raise DataError(
-            f"{name}: inputs from {lowest} to {highest}; the network takes {minimum}..{maximum}. "
+            f"{name}: inputs from {lowest} to {highest}{divided}; the network takes {allowed.minimum}.."
+            f"{allowed.maximum}. "
             "Give raw values of that range, not normalized ones; for a NIR or netx file, --input-range sets "
             "another range."
         )

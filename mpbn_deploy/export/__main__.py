@@ -80,8 +80,8 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
         type=float,
         nargs=2,
         metavar=("MEAN", "DEVIATION"),
-        help="how the inputs of a bare state_dict were normalized in training: (x - mean) / deviation, where "
-        "x is in --input-range (default: not at all)",
+        help="how the inputs of a bare state_dict or a .nir file were normalized in training: "
+        "(x - mean) / deviation, where x is in --input-range (default: not at all)",
     )
     group.add_argument(
         "--dt",
@@ -113,6 +113,13 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="bits per weight, including the sign (default: the most that the target supports); fewer bits "
         "take less memory and change more spikes",
+    )
+    group.add_argument(
+        "--input-bits",
+        type=whole_number(1),
+        metavar="N",
+        help="round inputs to this many bits (default: as they are); many time steps of 8-bit values leave "
+        "few bits of a state for weights",
     )
     group.add_argument(
         "--calibration",

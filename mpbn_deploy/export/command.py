@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rich.console import Group
 
-from ..base import Outcome
+from ..base import Outcome, layer_name
 from ..fit import fit_text
 from ..formats.folder import FILES, MANIFEST_FILE
 from ..formats.options import ExportOptions
@@ -22,10 +22,20 @@ def execute(options: argparse.Namespace) -> Outcome:
         verify_text(result.verified),
         fit_text(result.fitted),
         *(f"note: {note}" for note in result.notes),
+        *_losses(result),
         *_next_step(result, options),
         f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
     )
     return Outcome(data=result.to_json(), text=text, exit_code=0 if result.good else 1)
+
+
+def _losses(result: ExportResult) -> Iterator[str]:
+    """Yield the populations whose weights are gone; the notes say why, and what to do."""
+    for cost in result.quantized.lost:
+        yield (
+            f"LOST: {layer_name(cost.name)}: {cost.channels_without_weights} of {cost.channels_with_weights} "
+            "channels have no weight left after rounding, and ignore their inputs; see the note on it"
+        )
 
 
 def _next_step(result: ExportResult, options: argparse.Namespace) -> Iterator[str]:

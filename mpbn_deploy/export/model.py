@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf, isfinite
 from pathlib import Path
 
 from ..base import OptionError, announce, record
 from ..checkpoint import InputFacts, load_model
-from ..fold import fold
+from ..fold import coarsen_inputs, fold, normalize_inputs
 from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
@@ -53,8 +55,11 @@ def load_and_fold(path: Path, options: ExportOptions) -> ExportedModel:
             f"{path}: a netx file holds integers already and cannot be exported again; fit, run and verify "
             f"accept it directly: python -m mpbn_deploy.fit {path} --target loihi2"
         )
-    if path.suffix == NIR_SUFFIX:
-        return _load_nir(path, options)
+    read = _load_nir if path.suffix == NIR_SUFFIX else _load_checkpoint
+    return _coarsened(read(path, options), options.input_bits)
+
+
+def _load_checkpoint(path: Path, options: ExportOptions) -> ExportedModel:
     for name in ("dt", "nir_reset", "nir_current"):
         if getattr(options, name) != getattr(ExportOptions(), name):
             raise OptionError(f"{path}: --{name.replace('_', '-')} applies to NIR files only; drop it.")
@@ -73,8 +78,12 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
         raise OptionError(
             f"{path}: --arch applies to checkpoints only; a NIR file describes its own network. Drop --arch."
         )
-    if options.normalize is not None:
-        raise OptionError(f"{path}: --normalize applies to bare state_dicts only; drop it.")
+    mean, deviation = options.normalize or (0.0, 1.0)
+    if not (isfinite(mean) and 0 < deviation < inf):
+        raise OptionError(
+            f"{path}: --normalize {mean:g} {deviation:g}; a finite mean and a deviation above zero are "
+            "needed."
+        )
     announce(f"read: {path}")
     read = open_nir(
         path,
@@ -87,10 +96,32 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
     )
     return ExportedModel(
         path=path,
-        folded=in_dialect(read.folded, options.nir_dialect),
+        folded=in_dialect(normalize_inputs(read.folded, mean, deviation), options.nir_dialect),
         assumptions=read.assumptions,
         notes=read.notes,
     )
+
+
+def _coarsened(exported: ExportedModel, bits: int | None) -> ExportedModel:
+    """Return the model with inputs of this many bits; its module takes the same inputs, to be compared."""
+    given = exported.folded.input_range
+    if bits is None or (taken := given.coarser(bits)).step == 1:
+        return exported
+    if exported.module is not None:
+        trained = exported.module.input_format
+        exported.module.input_format = replace(
+            trained,
+            minimum=taken.minimum,
+            maximum=taken.maximum,
+            mean=trained.mean / taken.step,
+            deviation=trained.deviation / taken.step,
+        )
+    note = (
+        f"inputs {given.minimum}..{given.maximum} are divided by {taken.step} and rounded, to "
+        f"{taken.minimum}..{taken.maximum} (--input-bits {bits}); all figures, those of PyTorch too, are for "
+        "such inputs."
+    )
+    return replace(exported, folded=coarsen_inputs(exported.folded, bits), notes=(*exported.notes, note))
 
 
 # ---- integers chosen by training ----------------------------------------------------------------
@@ -114,7 +145,7 @@ def _load_integers(
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
     """Raise if an option asks for other integers than the trained ones."""
     usual = ExportOptions()
-    for name in ("weight_bits", "calibration", "thresholds", "overflow"):
+    for name in ("weight_bits", "calibration", "thresholds", "overflow", "input_bits"):
         given = getattr(options, name)
         if given != getattr(usual, name):
             raise OptionError(

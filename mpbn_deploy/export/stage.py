@@ -63,8 +63,8 @@ class ExportResult:
 
     @property
     def good(self) -> bool:
-        """Whether the network passed verification and fits the chip."""
-        return self.verified.passed and self.fitted.fits is True
+        """Whether the network passed verification, fits the chip and kept its weights."""
+        return self.verified.passed and self.fitted.fits is True and not self.quantized.lost
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -72,6 +72,7 @@ class ExportResult:
             "files": [*FILES, MANIFEST_FILE],
             "fits": self.fitted.fits,
             "bit_exact": self.verified.bit_exact,
+            "without_weights": [cost.name for cost in self.quantized.lost],
             "assumptions": [asdict(assumption) for assumption in self.verified.assumptions],
             "notes": list(self.notes),
         }
@@ -100,7 +101,7 @@ def export(
     network = quantized.network
     samples = _samples(network, exported, options)
     calibration = options.calibration and dataset_name(options.calibration)
-    used = replace(options, timesteps=network.timesteps, calibration=calibration)
+    used = replace(options, calibration=calibration)
     facts = facts_of(exported, profile, samples.name, used)
     with new_folder(folder) as staging:
         _write_networks(staging, exported, quantized, options)

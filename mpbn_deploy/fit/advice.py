@@ -19,7 +19,7 @@ import numpy as np
 from ..base import Array, DataError, DeployError, announce, record
 from ..data import data_named_by_file, dataset_name
 from ..execute.emulator import emulate
-from ..formats.folder import NIR_SUFFIX, ExportFolder
+from ..formats.folder import ExportFolder
 from ..formats.options import ExportOptions
 from ..hardware import load_profile
 from ..hardware.place import Tiling
@@ -29,7 +29,6 @@ from .question import Question
 from .stage import FitReport
 
 FEWEST_BITS = 2
-PLAIN_SPIKES = (0, 1)  # the default input range of a NIR file
 UNBOUNDED = "unbounded"  # the profile to quantize for if the number formats of a chip are unknown
 # A kind of plan is skipped if a plan of one of these kinds, which change less, fits on the given chips.
 IMPLIED_BY = {"thresholds": ("chip",), "bits": ("chip",), "both": ("chip", "thresholds", "bits")}
@@ -238,17 +237,14 @@ class _Search:
         beside = self.folder.path.parent / self.folder.manifest["model"]["name"]  # where `export` writes
         model = beside if beside.is_file() else Path(beside.name)
         target = question.target if self.export_profile is question.profile else UNBOUNDED
-        yield self._completed(plan.options, model).command(model, target)
+        yield self._completed(plan.options).command(model, target)
         yield question.command(model.with_name(f"{model.stem}.{self.export_profile.name}"))
 
-    def _completed(self, options: ExportOptions, model: Path) -> ExportOptions:
-        """Add the options that the model file does not contain."""
+    def _completed(self, options: ExportOptions) -> ExportOptions:
+        """Add the options that the manifest does not record."""
         assert self.folder is not None
         architecture = self.folder.architecture or ""
         own_code = ":" in architecture  # importable code, which only the user may name
-        from_nir = model.suffix == NIR_SUFFIX
-        allowed = self.opened.network.input_range
-        values = (allowed.minimum, allowed.maximum)
         calibration, typed = options.calibration, self.question.data
         if typed is not None and dataset_name(typed) == calibration:
             calibration = typed
@@ -256,7 +252,6 @@ class _Search:
             options,
             calibration=calibration,
             arch=architecture if own_code else None,
-            timesteps=options.timesteps if from_nir else None,
-            input_range=values if from_nir and values != PLAIN_SPIKES else None,
-            data_dir=None if options.calibration is None else self.question.data_dir,
+            data=typed,
+            data_dir=self.question.data_dir if typed or options.calibration else None,
         )

@@ -1,7 +1,8 @@
 """Fold normalizations into weights and thresholds: TrainedNetwork -> FoldedNetwork.
 
 The folded network fires the same spikes without batch norms, MPBN, input normalization or pooling layers.
-The equations are in the docstring of `stage.py`; `mirrors.py` doubles channels with gains of both signs.
+The equations are in the docstring of `stage.py`; `mirrors.py` doubles channels with gains of both signs;
+`inputs.py` changes what a folded network takes.
 """
 
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .inputs import coarsen_inputs as coarsen_inputs, normalize_inputs as normalize_inputs
     from .mirrors import as_trained as as_trained
     from .stage import fold as fold
 else:

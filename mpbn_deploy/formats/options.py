@@ -29,6 +29,11 @@ RECORDED = (
     "weight_bits",
     "calibration",
     "timesteps",
+    "input_range",
+    "input_shape",
+    "input_bits",
+    "normalize",
+    "dt",
     "nir_dialect",
     "nir_reset",
     "nir_current",
@@ -39,12 +44,13 @@ RECORDED = (
 
 @record
 class ExportOptions:
-    """The options of an export; those in `RECORDED` determine the bytes of the network files."""
+    """The options of an export, as given; those in `RECORDED` determine the bytes of the network files."""
 
     # How to read the model. Our checkpoints need none of these; other files may need them.
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
     input_shape: tuple[int, ...] | None = None
+    input_bits: int | None = None  # None: inputs as they are
     normalize: tuple[float, float] | None = None
     dt: float | None = None
     nir_reset: NirReset = "auto"
@@ -82,7 +88,8 @@ class ExportOptions:
         for name, value in recorded.items():
             if not _is_a(value, hints[name]):
                 raise FormatError(f"{where}: damaged; the option {name} is {value!r}.")
-        return cls(**recorded)
+        values = {name: tuple(v) if isinstance(v, list) else v for name, v in recorded.items()}
+        return cls(**values)
 
     def recorded(self) -> dict[str, Any]:
         """Return the options that the manifest records."""
@@ -100,8 +107,15 @@ class ExportOptions:
         return shlex.join(map(str, words))
 
 
+_ALSO: dict[Any, tuple[type, ...]] = {float: (int,)}  # JSON writes both
+
+
 def _is_a(value: object, hint: Any) -> bool:
-    """Whether a JSON value has the type of a field: a literal, a plain type, or a union of plain types."""
+    """Whether a JSON value has the type of a field: a literal, a plain type, a tuple, or a union of them."""
     if get_origin(hint) is Literal:
         return value in get_args(hint)
-    return any(type(value) is kind for kind in get_args(hint) or (hint,))
+    kinds = get_args(hint)
+    if get_origin(hint) is tuple:  # of any length, or of a given one
+        whole = isinstance(value, list) and (kinds[-1] is ... or len(value) == len(kinds))
+        return whole and all(_is_a(each, kinds[0]) for each in value)  # type: ignore[attr-defined]
+    return any(_is_a(value, kind) for kind in kinds) if kinds else type(value) in (hint, *_ALSO.get(hint, ()))

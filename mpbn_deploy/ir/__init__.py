@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         counted as counted,
         fan_in as fan_in,
         fan_out as fan_out,
+        sum_of_weights as sum_of_weights,
         synapses_into as synapses_into,
         synapses_out_of as synapses_out_of,
         unit_weights as unit_weights,

@@ -24,10 +24,32 @@ THRESHOLD_LIMIT = 2**17  # times 2**6 this exceeds every voltage, so larger thre
 
 @record
 class Input:
-    """Presents the sample itself: integers from minimum to maximum, as graded spikes."""
+    """Presents the sample itself: integers from minimum to maximum, as graded spikes.
+
+    With a `step` above one, they are the values of the data divided by it, and rounded.
+    """
 
     minimum: int
     maximum: int
+    step: int = 1
+
+    def coarser(self, bits: int) -> Input:
+        """Return the smallest step with which values fit `bits` bits, and the range that they then have.
+
+        Zero stays zero, so that silence stays silence.
+        """
+        largest, signed = max(abs(self.minimum), abs(self.maximum)), self.minimum < 0
+        highest = max(1, 2 ** (bits - signed) - 1)
+        chosen = Input(minimum=0, maximum=0, step=max(1, -(-largest // highest)))
+        lowest, highest = map(int, chosen.rounded(np.array([self.minimum, self.maximum])))
+        return Input(minimum=lowest, maximum=highest, step=chosen.step)
+
+    def rounded(self, values: Array) -> Array:
+        """Return round(value / step), halves up."""
+        if self.step == 1:
+            return values
+        wide: Array = (2 * values.astype(np.int64) + self.step) // (2 * self.step)
+        return wide.astype(values.dtype)
 
 
 # ---- in integers ------------------------------------------------------------------------------

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from math import floor, log2
 from typing import Any
 
 import numpy as np
 
-from ..base import layer_name, record
+from ..base import Array, layer_name, record
 from ..ir import (
+    AnyNetwork,
     AnyPopulation,
     FloatFiringNeuron,
     FloatPopulation,
@@ -29,6 +31,8 @@ from .scales import NumberFormats, constant_neurons, scale_limits, weight_limits
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
+
+COARSE_WEIGHT = 7  # the largest weight of a population that is still worth rounding: as many as 4 bits hold
 
 
 @record
@@ -69,10 +73,17 @@ class PopulationCost:
     channels_limited_by: Mapping[str, int]
     weight_error_rms: float
     channels_without_weights: int
+    channels_with_weights: int  # before rounding
     overflow_proved_absent: bool
     leak_error: float
     thresholds_beyond_reach: int | None = None
     thresholds: ThresholdCost | None = None
+    input_bits: int | None = None  # of inputs that would leave bits for the weights that were lost
+
+    @property
+    def lost(self) -> bool:
+        """Whether rounding left most channels without weights, so that they ignore what they receive."""
+        return 2 * self.channels_without_weights > self.channels_with_weights
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -95,6 +106,11 @@ class Quantized:
     def notes(self) -> tuple[str, ...]:
         return tuple(note for cost in self.costs for note in cost.notes)
 
+    @property
+    def lost(self) -> tuple[PopulationCost, ...]:
+        """The populations that rounding left without weights, in most of their channels."""
+        return tuple(cost for cost in self.costs if cost.lost)
+
 
 def with_costs(
     network: IntNetwork, folded: FoldedNetwork, limits: ThresholdLimits, formats: NumberFormats
@@ -115,6 +131,8 @@ def _population_cost(
 ) -> PopulationCost:
     name, lif = population.name, spiking(population)
     scales = network.scales[name]
+    real, integer = (_weight_sums(each, population) for each in (folded, network))
+    lost = (real > 0) & (integer == 0)
     return PopulationCost(
         name=name,
         scale_minimum=float(scales.min()),
@@ -122,11 +140,13 @@ def _population_cost(
         weight_exponents=tuple(c.synapse.exponent for c in network.entering(name)),
         channels_limited_by=_binding_limits(folded, network, population, formats),
         weight_error_rms=_weight_error(folded, network, name),
-        channels_without_weights=_lost_channels(folded, network, population),
+        channels_without_weights=int(np.sum(lost)),
+        channels_with_weights=int(np.sum(real > 0)),
         overflow_proved_absent=bounds(network, (name,))[name].fits,
         leak_error=_leak_error(population, network.layer(name)),
         thresholds_beyond_reach=None if lif is None else _beyond_reach(folded, lif),
         thresholds=None if lif is None else _threshold_cost(folded, network, lif, limits),
+        input_bits=_fewer_input_bits(folded, network, population) if lost.any() else None,
     )
 
 
@@ -161,14 +181,29 @@ def _weight_error(folded: FoldedNetwork, network: IntNetwork, name: str) -> floa
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 
-def _lost_channels(folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation) -> int:
-    """Count the channels whose weights were all rounded to zero."""
-    channels = population.shape[0]
-    real, integer = (
-        sum(np.abs(c.synapse.weight).reshape(channels, -1).sum(axis=1) for c in entering)
-        for entering in (folded.entering(population.name), network.entering(population.name))
-    )
-    return int(np.sum((np.asarray(real) > 0) & (np.asarray(integer) == 0)))
+def _weight_sums(network: AnyNetwork, population: FloatPopulation) -> Array:
+    """Return the sum of weight magnitudes of each channel."""
+    rows = [c.synapse.weight.reshape(population.shape[0], -1) for c in network.entering(population.name)]
+    return np.sum([np.abs(weights).sum(axis=1) for weights in rows], axis=0)
+
+
+def _fewer_input_bits(folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation) -> int | None:
+    """Return the most bits of inputs with which the largest weight would be `COARSE_WEIGHT` or more.
+
+    Inputs that are `step` times smaller leave room for weights that are as many times larger. None where
+    inputs do not arrive, or have one bit.
+    """
+    scales, taken = network.scales[population.name], folded.input_range
+    weights = [
+        np.abs(scaled(c.synapse, scales).weight).max()
+        for c in folded.entering(population.name)
+        if c.source == folded.input.name
+    ]
+    largest = max(abs(taken.minimum), abs(taken.maximum))
+    if not weights or largest < 2 or not max(weights) > 0:
+        return None
+    bits = floor(log2(1 + largest * max(weights) / COARSE_WEIGHT)) + (taken.minimum < 0)
+    return int(max(1, bits))
 
 
 def _beyond_reach(folded: FoldedNetwork, population: Population[FloatFiringNeuron]) -> int:
@@ -211,11 +246,22 @@ def _threshold_cost(
     )
 
 
+def _most_binding(cost: PopulationCost) -> str:
+    """Return the limits that keep channels from larger scales, with how many channels each."""
+    binding = sorted(cost.channels_limited_by.items(), key=lambda item: -item[1])
+    return ", ".join(f"{limit} {count}" for limit, count in binding if count)
+
+
 def _notes(cost: PopulationCost) -> Iterator[str]:
     if lost := cost.channels_without_weights:
+        fewer = (
+            "" if cost.input_bits is None else f" --input-bits {cost.input_bits} leaves more bits to weights;"
+        )
         yield (
-            f"all weights of {lost} channels were rounded to zero, because they are too small compared with "
-            "the thresholds, biases or states of these channels."
+            f"all weights of {lost} of {cost.channels_with_weights} channels were rounded to zero, because "
+            "they are too small compared with the thresholds, biases or states of these channels (limits: "
+            f"{_most_binding(cost)}).{fewer} --calibration NAME chooses the weights that matter; fewer time "
+            "steps make states smaller."
         )
     if not cost.overflow_proved_absent:
         yield (

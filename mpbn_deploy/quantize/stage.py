@@ -30,7 +30,7 @@ from .threshold_ranges import ThresholdLimits
 from .thresholds import core_limits_hold, cores_of_channels, fix_thresholds, one_core, silence_constants
 from .voltage_samples import sample_voltages
 
-MARGIN = 1.25  # with --overflow measured: range of a state / largest state on the calibration inputs
+MARGIN = 2.0  # with --overflow measured: range of a state / largest on the calibration inputs
 
 
 def quantize(
@@ -115,7 +115,7 @@ def _calibrated(
 def measured_allowances(folded: FoldedNetwork, inputs: Array) -> dict[str, Array]:
     """Return, per channel, the factor by which proved intervals may overestimate reachable states.
 
-    allowance = max(1, interval / (1.25 * largest state on the inputs)); none for readouts
+    allowance = max(1, interval / (MARGIN * largest state on the inputs)); none for readouts
     """
     reached = peaks(folded, inputs)
     allowances = {}

@@ -16,6 +16,8 @@ from ..ir import FoldedNetwork, IntNetwork
 from ..nn import SpikingNetwork
 
 SAMPLES_AT_ONCE = 1024  # read and computed together; a whole data set may not fit in memory
+COLLAPSE_SAMPLES = 20  # fewer say little about accuracy
+COLLAPSE_LOSS = 0.1  # the least loss of accuracy that counts as a collapse
 
 
 @record
@@ -69,6 +71,13 @@ class Accuracy:
     trained_network: float | None = None
     changed_by_folding: int | None = None
 
+    @property
+    def collapsed(self) -> bool:
+        """Whether quantization made another network: most predictions changed, and accuracy fell."""
+        if self.predictions is None or self.samples < COLLAPSE_SAMPLES:
+            return False
+        return self.predictions.agreement < 0.5 and self.integer_network < self.float_network - COLLAPSE_LOSS
+
     def to_json(self) -> dict[str, Any]:
         return {
             "data": self.data,
@@ -76,6 +85,7 @@ class Accuracy:
             "trained": self.trained_network,
             "float": self.float_network,
             "integer": self.integer_network,
+            "collapsed": self.collapsed,
             "changed_by_folding": self.changed_by_folding,
             "predictions": None if self.predictions is None else self.predictions.to_json(),
         }
@@ -162,6 +172,11 @@ def accuracy_text(accuracy: Accuracy) -> list[str]:
     ]
     if accuracy.predictions is not None:
         lines.append(f"predictions changed by quantization on these samples: {accuracy.predictions}")
+    if accuracy.collapsed:
+        lines.append(
+            "accuracy collapsed: these integers are another network. Export again with --calibration NAME, "
+            "fewer --input-bits, more --weight-bits or fewer --timesteps"
+        )
     if accuracy.changed_by_folding:
         lines.append(f"predictions changed by folding (float32 rounding): {accuracy.changed_by_folding}")
     return lines

@@ -66,8 +66,12 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differs and no executor failed; those that could not run are ignored."""
-        return self.bit_exact and not self.failed
+        """Whether nothing differs, no executor failed and accuracy did not collapse.
+
+        Executors that could not run are ignored.
+        """
+        collapsed = self.accuracy is not None and self.accuracy.collapsed
+        return self.bit_exact and not self.failed and not collapsed
 
     @property
     def executed(self) -> int:

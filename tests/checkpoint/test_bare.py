@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import re
+import shlex
 
 import numpy as np
 import pytest
@@ -151,6 +153,9 @@ def test_a_bare_state_dict_is_exported(tmp_path, state, monkeypatch, capfd):
     )
     manifest = json.loads((tmp_path / "theirs.loihi2" / "manifest.json").read_text())
     assert manifest["model"]["architecture"] == ARCH
+    assert console_script(["fit", "theirs.loihi2", "--target", "loihi1", "--samples", "0", "--advise"]) == 1
+    advised = re.search(r"python -m mpbn_deploy\.(export \S.*)", capfd.readouterr().out)
+    assert console_script([*shlex.split(advised[1]), "--samples", "1"]) != 2, capfd.readouterr().err
 
 
 # ---- safetensors --------------------------------------------------------------------------------

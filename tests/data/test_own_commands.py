@@ -101,6 +101,16 @@ def test_fit_and_advice_take_own_data(typed):
     assert code in (0, 1) and "Traceback" not in err
 
 
+def test_inputs_of_fewer_bits_are_rounded_by_every_command(typed):
+    code, out, _ = typed(
+        "export m.pt --target loihi2 --data mine.npz --samples 2 --input-bits 2 --out coarse"
+    )
+    assert code == 0 and "inputs 0..16 are divided by 6 and rounded, to 0..3 (--input-bits 2)" in out
+    code, out, err = typed("run coarse --backend emulator --data mine.npz --samples all")
+    assert code == 0 and "values of mine.npz are divided by 6 and rounded" in err
+    assert int(out.split("accuracy ")[1].split(".")[0]) > 70
+
+
 def test_verify_and_its_certificate_take_own_data(typed, home):
     code, out, _ = typed(f"verify m.loihi2 --check --data {home}/mine.npz")
     assert code == 0 and "the certificate holds" in out

@@ -149,11 +149,26 @@ def test_an_export_that_does_not_fit_names_the_command_that_looks_further(tmp_pa
     assert "to try changes" not in capfd.readouterr().out
 
 
+def test_inputs_that_training_normalized_and_of_fewer_bits(tmp_path):
+    """Values 0..3 as the file takes them, given as 8..20 with a mean of 8 and a deviation of 4."""
+    inputs = np.random.default_rng(0).integers(
+        0, 4, size=(3, 2, *read_folded(theirs(tmp_path), timesteps=2).input.shape)
+    )
+    raw = {"timesteps": 2, "input_range": (8, 20), "normalize": (8, 4), "samples": 1}
+    folder = open_folder(export(theirs(tmp_path), "loihi2", **raw).folder)
+    expected = simulate(read_folded(theirs(tmp_path), timesteps=2, input_range=(0, 3)), inputs)
+    assert (simulate(folder.folded, 4 * inputs + 8).outputs == expected.outputs).all()
+    assert folder.options.normalize == (8, 4)
+    coarse = open_folder(export(theirs(tmp_path), "loihi2", **raw, input_bits=2).folder)
+    for network in (coarse.network, coarse.folded):
+        assert (network.input_range.step, network.input_range.maximum) == (7, 3)
+
+
 def test_what_does_not_go_together(tmp_path, model_path):
     with pytest.raises(OptionError, match="--arch applies to checkpoints only"):
         export(theirs(tmp_path), "loihi2", timesteps=2, arch="networks:conv_body")
-    with pytest.raises(OptionError, match="--normalize applies to bare state_dicts only"):
-        export(theirs(tmp_path), "loihi2", timesteps=2, normalize=(0.0, 1.0))
+    with pytest.raises(OptionError, match="--normalize 0 -1; a finite mean and a deviation above zero"):
+        export(theirs(tmp_path), "loihi2", timesteps=2, normalize=(0.0, -1.0))
     for options, message in (
         ({"dt": 1e-3}, "--dt applies to NIR files only"),
         ({"nir_reset": "zero"}, "--nir-reset applies to NIR files only"),

@@ -24,7 +24,7 @@ from torch import nn
 from mpbn_deploy.base import NetworkError, OptionError, QuantizeError
 from mpbn_deploy.execute.emulator import emulate, peaks
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.fold import fold
+from mpbn_deploy.fold import coarsen_inputs, fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import weight_bits
@@ -553,6 +553,26 @@ def test_states_that_are_only_measured_allow_larger_scales_and_are_named():
         for network in (proved, measured)
     ]
     assert errors[1] <= errors[0]
+
+
+def test_weights_that_the_proof_leaves_no_bits_for_are_reported_with_a_remedy():
+    """As in snnTorch's tutorial 5: a slow leak, many steps, bytes."""
+    generator = np.random.default_rng(0)
+    folded = layer(generator.normal(size=(8, 784)), np.full(8, 255.0), maximum=255, timesteps=25, leak=0.95)
+    folded = replace(
+        folded,
+        populations=tuple(
+            p.with_neuron(soft_reset(p.neuron, p.neuron.threshold)) if p.name == "layer" else p
+            for p in folded.populations
+        ),
+    )
+    quantized = quantize(folded, LOIHI2)
+    (cost,) = quantized.lost
+    assert cost.name == "layer" and cost.input_bits is not None
+    assert f"--input-bits {cost.input_bits} leaves more bits" in cost.notes[0]
+    remedied = quantize(coarsen_inputs(folded, cost.input_bits), LOIHI2)
+    weights = remedied.network.entering("layer")[0].synapse.weight
+    assert not remedied.lost and remedied.costs[0].overflow_proved_absent and np.abs(weights).max() >= 6
 
 
 def test_measuring_needs_something_to_measure_on():

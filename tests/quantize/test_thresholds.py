@@ -368,7 +368,7 @@ def test_a_threshold_far_beyond_its_weights(profile, thresholds):
     assert bounds(network)["layer"].fits and np.abs(lifs(network)[0].bias).max() <= 4095
     described = quantized.costs[0].to_json()
     assert described["channels_without_weights"] == 1
-    assert "layer: all weights of 1 channels were rounded to zero" in described["notes"][0]
+    assert "layer: all weights of 1 of 2 channels were rounded to zero" in described["notes"][0]
 
 
 @pytest.mark.parametrize(

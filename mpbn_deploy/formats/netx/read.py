@@ -53,6 +53,7 @@ class _Metadata:
     ours: bool = True
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
+    input_step: int = 1
     names: tuple[str, ...] = ()
     readout: bool | None = None
     scales: Tree
@@ -108,6 +109,7 @@ def _read_metadata(path: Path, tree: Tree) -> _Metadata:
         return _Metadata(
             timesteps=_whole(metadata["timesteps"]),
             input_range=(_whole(lowest), _whole(highest)),
+            input_step=_whole(metadata.get("input_step", 1)),
             names=tuple(map(str, metadata["populations"])),
             readout=bool(metadata["readout"]),
             scales=extra["scales"],
@@ -211,7 +213,10 @@ def _input(layers: Sequence[Node], metadata: _Metadata, given: ReadOptions) -> P
         )
     if not -STATE_LIMIT <= lowest <= highest <= STATE_LIMIT:  # larger graded spikes would overflow
         raise FormatError(f"{first.path}: input range {lowest}..{highest}; give one within 24 bits.")
-    return Population(name="input", shape=shape, neuron=Input(minimum=lowest, maximum=highest))
+    step = 1 if given.input_range else metadata.input_step
+    if step < 1:
+        raise FormatError(f"{first.path}: input step {step}; 1 or more is needed.")
+    return Population(name="input", shape=shape, neuron=Input(minimum=lowest, maximum=highest, step=step))
 
 
 def _check_input_shape(first: Node, shape: Shape, given: Shape | None) -> None:

@@ -287,10 +287,12 @@ def _int32(values: Any) -> Array:
 
 def _extra(network: IntNetwork, version: int) -> Tree:
     """Return the properties of a network for which netx has no keys."""
+    allowed = network.input_range
     metadata = {
         "version": version,
         "timesteps": network.timesteps,
-        "input_range": [network.input_range.minimum, network.input_range.maximum],
+        "input_range": [allowed.minimum, allowed.maximum],
+        **({"input_step": allowed.step} if allowed.step > 1 else {}),
         "populations": [population.name for population in network.populations],
         "readout": not fires(network.output.neuron),
     }

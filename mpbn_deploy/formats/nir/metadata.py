@@ -57,6 +57,7 @@ class Metadata:
     dt: float | None = None
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
+    input_step: int = 1
     populations: tuple[str, ...] = ()
     connections: tuple[ConnectionKey, ...] = ()
     leaks: Mapping[str, tuple[float | Array, float | Array]]
@@ -81,6 +82,7 @@ def metadata_text(
             "dt": DT,
             "timesteps": network.timesteps,
             "input_range": [allowed.minimum, allowed.maximum],
+            **({"input_step": allowed.step} if allowed.step > 1 else {}),
             "comparison": "v > v_threshold",
             "reset": "to zero; by subtraction in the populations of `subtrahends`" if soft else "to zero",
             **({"subtrahends": soft} if soft else {}),
@@ -181,6 +183,7 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
             dt=_positive(entries["dt"]),
             timesteps=int(entries["timesteps"]),
             input_range=(lowest, highest),
+            input_step=_step(entries.get("input_step", 1)),
             populations=tuple(map(str, entries["populations"])),
             connections=tuple(_read_key(*entry) for entry in entries["connections"]),
             leaks={str(name): (_leaks(a), _leaks(b)) for name, (a, b) in entries["leaks"].items()},
@@ -195,6 +198,12 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path}: the metadata {KEY!r} is damaged ({error!r}).") from error
+
+
+def _step(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"input step {value!r}")
+    return value
 
 
 def _plain_dt(path: Path, metadata: Tree) -> float | None:

@@ -142,7 +142,7 @@ def open_nir(
         ),
         conventions=chosen,
         timesteps=timesteps,
-        source=Input(minimum=lowest, maximum=highest),
+        source=Input(minimum=lowest, maximum=highest, step=1 if input_range else metadata.input_step),
     )
     try:
         shape, notes = reading.input_shape(input_shape)

@@ -1,0 +1,75 @@
+"""Change what a folded network takes: values before their normalization, or values of fewer bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..base import Array, FoldError, layer_name
+from ..ir import (
+    Connection,
+    FloatPopulation,
+    FoldedNetwork,
+    compact,
+    constant_source,
+    has_current,
+    scaled,
+    sum_of_weights,
+)
+
+
+def normalize_inputs(folded: FoldedNetwork, mean: float, deviation: float) -> FoldedNetwork:
+    """Return the network that computes from x what the given one computes from (x - mean) / deviation.
+
+    Weights are divided by the deviation, and what the mean adds in every step becomes a bias.
+    """
+    source, factor = folded.input, 1 / deviation
+    layers, connections = [], []
+    for population in folded.layers:
+        entering = folded.entering(population.name)
+        shift = np.zeros(population.shape)
+        for connection in entering:
+            if connection.source != source.name:
+                connections.append(connection)
+                continue
+            if mean and connection.delay:
+                raise FoldError(
+                    f"{layer_name(population.name)}: its inputs arrive {connection.delay} steps late, so "
+                    "that a mean cannot become a bias. Give --normalize 0 DEVIATION, or drop it."
+                )
+            channels = np.full(population.shape[0], factor)
+            synapse = scaled(connection.synapse, channels)
+            connections.append(replace(connection, synapse=synapse))
+            shift -= mean * sum_of_weights(synapse, source.shape).reshape(population.shape)
+        for added, joins in _shifted(folded, population, shift):
+            layers.append(added)
+            connections += joins
+    return replace(folded, populations=(source, *layers), connections=tuple(connections))
+
+
+def _shifted(
+    folded: FoldedNetwork, population: FloatPopulation, shift: Array
+) -> Iterator[tuple[FloatPopulation, tuple[Connection, ...]]]:
+    """Yield the population with a constant added to its current: as a bias, or as spikes if it builds up."""
+    neuron = population.neuron
+    if not shift.any():
+        yield population, ()
+    elif has_current(neuron):
+        name = f"{population.name}_mean"
+        while any(other.name == name for other in folded.populations):
+            name += "_"
+        yield constant_source(name, population.name, shift, folded.input)
+        yield population, ()
+    else:
+        bias = compact(np.broadcast_to(neuron.bias, population.shape) + shift)
+        yield population.with_neuron(replace(neuron, bias=bias)), ()
+
+
+def coarsen_inputs(folded: FoldedNetwork, bits: int) -> FoldedNetwork:
+    """Return the network that takes round(x / step) in place of x, of `bits` bits (`Input.coarser`)."""
+    coarse = folded.input_range.coarser(bits)
+    multiplied = normalize_inputs(folded, 0.0, 1 / coarse.step)
+    first, *layers = multiplied.populations
+    return replace(multiplied, populations=(first.with_neuron(coarse), *layers))

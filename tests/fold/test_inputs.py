@@ -1,0 +1,71 @@
+"""Networks whose inputs are normalized, or rounded to fewer bits, after folding."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from networks import assert_same_trace, int_chain, int_residual, lively
+from properties import examples
+
+from mpbn_deploy.base import FoldError
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.fold import coarsen_inputs, normalize_inputs
+from mpbn_deploy.ir import Input, real_network
+
+
+def real(network, **changes):
+    """Return a network of real numbers with a wide range of inputs, and changed neurons."""
+    folded = real_network(network)
+    populations = tuple(
+        p.with_neuron(replace(p.neuron, **changes)) if changes and p.name == "conv" else p
+        for p in folded.layers
+    )
+    wide = folded.input.with_neuron(Input(minimum=0, maximum=255))
+    return replace(folded, populations=(wide, *populations))
+
+
+@pytest.mark.parametrize(
+    "folded",
+    [real(int_chain()), real(int_residual()), real(int_chain(), current_leak=0.5)],
+    ids=["chain", "residual", "currents"],
+)
+def test_a_normalized_network_computes_the_same_from_raw_inputs(folded):
+    """(x - mean) / deviation with powers of two, so that float64 is exact."""
+    given_inputs = np.random.default_rng(0).integers(0, 8, size=(4, *folded.input.shape))
+    raw = 4 * given_inputs + 8
+    expected, got = simulate(folded, given_inputs), simulate(normalize_inputs(folded, 8.0, 4.0), raw)
+    names = [p.name for p in folded.layers]
+    assert any(lively(expected, name) for name in names[:-1])
+    assert all((got.spikes[name] == expected.spikes[name]).all() for name in names)
+    np.testing.assert_allclose(got.outputs, expected.outputs, rtol=1e-12)
+
+
+def test_rounded_inputs_mean_their_multiples():
+    folded = real(int_chain())
+    raw = np.random.default_rng(0).integers(0, 256, size=(4, *folded.input.shape))
+    coarse = coarsen_inputs(folded, 4)
+    taken = coarse.input_range
+    assert (taken.minimum, taken.maximum, taken.step) == (0, 15, 17)
+    rounded = taken.rounded(raw.astype(np.uint8))
+    assert rounded.dtype == np.uint8 and np.abs(17 * rounded.astype(int) - raw).max() <= 8
+    assert_same_trace(simulate(folded, 17 * rounded.astype(int)), simulate(coarse, rounded), voltages=False)
+
+
+@given(ends=st.tuples(*[st.integers(-1000, 1000)] * 2), bits=st.integers(1, 12))
+@examples(60)
+def test_coarse_values_fit_their_bits(ends, bits):
+    given_range = Input(minimum=min(ends), maximum=max(ends))
+    taken = given_range.coarser(bits)
+    assert taken.rounded(np.array([0])) == 0
+    signed = given_range.minimum < 0
+    if bits > signed:
+        assert max(abs(taken.minimum), abs(taken.maximum)) <= 2 ** (bits - signed) - 1
+    assert taken.step == 1 or max(map(abs, ends)) > (taken.step - 1) * (2 ** (bits - signed) - 1)
+
+
+def test_a_mean_that_arrives_late_is_rejected():
+    folded = real(int_residual())
+    late = tuple(replace(c, delay=2) if c.source == folded.input.name else c for c in folded.connections)
+    with pytest.raises(FoldError, match="inputs arrive 2 steps late"):
+        normalize_inputs(replace(folded, connections=late), 1.0, 2.0)
