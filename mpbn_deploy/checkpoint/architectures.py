@@ -25,7 +25,8 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     except (TypeError, ValueError) as error:
         given = ", ".join(arguments) or "no arguments"
         raise OptionError(
-            f"architecture {architecture!r}: {error}; it is called with {given} and must accept them."
+            f"architecture {architecture!r}: {error}; it is called with {given} and must accept them. "
+            "Name a function that builds the network without others."
         ) from error
     try:
         body = factory(**arguments)

@@ -88,7 +88,9 @@ class ExportOptions:
         for name, value in recorded.items():
             if not _is_a(value, hints[name]):
                 raise FormatError(f"{where}: damaged; the option {name} is {value!r}.")
-        values = {name: tuple(v) if isinstance(v, list) else v for name, v in recorded.items()}
+        values: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in recorded.items()
+        }
         return cls(**values)
 
     def recorded(self) -> dict[str, Any]:
@@ -115,7 +117,8 @@ def _is_a(value: object, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     kinds = get_args(hint)
-    if get_origin(hint) is tuple:  # of any length, or of a given one
-        whole = isinstance(value, list) and (kinds[-1] is ... or len(value) == len(kinds))
-        return whole and all(_is_a(each, kinds[0]) for each in value)  # type: ignore[attr-defined]
+    if get_origin(hint) is tuple:  # of a given length, or of any
+        if not isinstance(value, list) or (kinds[-1] is not ... and len(value) != len(kinds)):
+            return False
+        return all(_is_a(each, kinds[0]) for each in value)
     return any(_is_a(value, kind) for kind in kinds) if kinds else type(value) in (hint, *_ALSO.get(hint, ()))

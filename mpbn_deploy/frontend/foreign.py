@@ -44,6 +44,7 @@ LAYERS = (  # where libraries define them
 )
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 NEAREST = {"snntorch": "Leaky", "spikingjelly": "LIFNode", "norse": "LIFBoxCell"}  # by library
+ALIKE = {"Lapicque": "Leaky", "Alpha": "Synaptic"}  # by what they compute, and not by name
 
 
 def foreign_converters() -> dict[type[nn.Module], Converter]:
@@ -89,7 +90,8 @@ def check_supported(
         name = type(module).__name__
         kinds = [kind for kind, converter in known.items() if converter is not mpbn_node]
         theirs = [kind.__name__ for kind in kinds if kind.__module__.startswith(f"{library}.")]
-        nearest = next(iter(get_close_matches(name, theirs, n=1, cutoff=0.4)), NEAREST[library])
+        similar = next(iter(get_close_matches(name, theirs, n=1, cutoff=0.4)), NEAREST[library])
+        nearest = ALIKE.get(name, similar)
         is_neuron = "neuron" in type(module).__module__ or library == "norse"
         hint = f" The nearest neuron that is supported: {nearest}." if is_neuron else ""
         raise FrontendError(

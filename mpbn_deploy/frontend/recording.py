@@ -157,9 +157,22 @@ def _failed(
     error = ForwardError(
         f"{type(module).__name__}: forward fails for inputs of every kind that was tried, with B = {BATCH} "
         f"and T = {timesteps}:{listed}\nCheck input shape and time steps; forward must take the inputs alone."
+        f"{_flat_hint(module, shape)}"
     )
     error.__cause__ = first
     return error
+
+
+def _flat_hint(module: nn.Module, shape: Shape) -> str:
+    """Return a hint if the first layer takes the samples flattened."""
+    layers = (part for part in module.modules() if isinstance(part, (nn.Linear, nn.Conv2d)))
+    first = next(layers, None)
+    if len(shape) == 1 or not isinstance(first, nn.Linear) or first.in_features != prod(shape):
+        return ""
+    return (
+        f" Its first Linear takes {prod(shape)} features: give --input-shape {prod(shape)}, and samples are "
+        "flattened."
+    )
 
 
 class _Recorder(TorchFunctionMode):
@@ -240,6 +253,7 @@ class _Recorder(TorchFunctionMode):
         if value is None or not sent:
             return
         if isinstance(part, self.neurons):
+            self._check_mode(path, part, tuple(given[0].shape))
             spikes = value if value.call is None else self._fired(path, value)
             self._keep_states(path, part, value, spikes, sent[1:])
             value = spikes
@@ -248,6 +262,15 @@ class _Recorder(TorchFunctionMode):
         elif value.call is not None:
             value = Value(self._call(path, (value.call,)), value.steps, value.form)
         self._keep(sent[0], value)
+
+    def _check_mode(self, path: str, part: nn.Module, given: Shape) -> None:
+        """Raise if a neuron of SpikingJelly that takes all steps at once would take other axes for time."""
+        wanted = (self.timesteps, BATCH)
+        if getattr(part, "step_mode", "s") == "m" and given[:2] != wanted:
+            raise FrontendError(
+                f"{layer_name(path, type(part).__name__)}: step_mode 'm' takes [time, batch, ...], "
+                f"{list(wanted)} at first; it gets {list(given)}. Check --timesteps, or set step_mode 's'."
+            )
 
     def _keep_states(
         self, path: str, part: nn.Module, given: Value, spikes: Value, states: list[Tensor]

@@ -409,8 +409,12 @@ def _module_of_call(node: fx.Node) -> nn.Module | None:
 
 
 def _unsupported(where: str, what: str, known: Mapping[type[nn.Module], Converter]) -> str:
-    names = ", ".join(sorted(kind.__name__ for kind in known))
-    hint = " Use x.flatten(1)." if any(word in what for word in ("'size'", "'view'", "'reshape'")) else ""
+    names = ", ".join(sorted({kind.__name__ for kind in known}))
+    hint = ""
+    if any(word in what for word in ("'size'", "'view'", "'reshape'")):
+        hint = " Use x.flatten(1)."
+    elif what.startswith("operation"):
+        hint = " A neuron must be a module, such as mpbn_deploy.nn.LIF (examples/own_loop.py)."
     return (
         f"{where}: {what} is not supported.{hint} Supported layers: {names}. Replace it, or pass a "
         "converter to trace()."

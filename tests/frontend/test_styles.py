@@ -603,6 +603,36 @@ def test_what_cannot_be_followed_is_named(name):
         trace(on_a_grid(make()), (FEATURES,), timesteps)
 
 
+def test_multi_step_neurons_never_take_a_batch_for_time():
+    """Flatten and Linear accept [B, 1, 3, 4] as [T, B, 3, 4] too, and would make another network of it."""
+    from spikingjelly.activation_based import functional as theirs, layer, neuron
+
+    module = nn.Sequential(layer.Flatten(), layer.Linear(12, 5), neuron.LIFNode(v_threshold=0.3))
+    theirs.set_step_mode(module, "m")
+    traced = trace(module, (1, 3, 4), T)  # compares spikes itself
+    assert traced.steps[-1].shape == (5,)
+
+    class Repeats(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = module
+
+        def forward(self, x):
+            return self.body(x.unsqueeze(0).repeat(T, 1, 1, 1, 1)).mean(0)
+
+    with pytest.raises(
+        FrontendError, match=r"^body\.2 \(LIFNode\): step_mode 'm' takes .* Check --timesteps"
+    ):
+        trace(Repeats(), (1, 3, 4), T + 1)
+
+
+def test_samples_that_the_first_layer_takes_flat():
+    with pytest.raises(
+        FrontendError, match=f"first Linear takes {FEATURES} features: give --input-shape {FEATURES}"
+    ):
+        trace(Tutorial(), (1, FEATURES // 4, 4), T)
+
+
 def test_a_readout_has_one_leak():
     import snntorch as snn
 
@@ -674,7 +704,10 @@ def test_an_unsupported_neuron_names_its_path_its_class_and_the_nearest():
     from spikingjelly.activation_based import layer, neuron
 
     for made, message in (
-        (snn.Alpha(alpha=0.9, beta=0.5, init_hidden=True), "snntorch's Alpha .* nearest .* supported: Leaky"),
+        (
+            snn.Alpha(alpha=0.9, beta=0.5, init_hidden=True),
+            "snntorch's Alpha .* nearest .* supported: Synaptic",
+        ),
         (snn.Lapicque(beta=0.5, init_hidden=True), "snntorch's Lapicque is not supported"),
         (neuron.QIFNode(), "spikingjelly's QIFNode .* nearest .* supported: IFNode"),
         (norse.LSNNCell(), "norse's LSNNCell is not supported"),
