@@ -29,6 +29,7 @@ from ..base import (
     array_record,
     one_line,
     record,
+    shortened,
 )
 from ..ir import InputFormat
 from .arrays import read_npy, read_npz
@@ -38,7 +39,7 @@ from .layout import in_standard_order, layout_without_network
 from .pictures import read_class_folders
 
 FILES = (".npz", ".npy")
-INPUT_NAMES = ("inputs", "input", "x", "images", "frames", "data")
+INPUT_NAMES = ("inputs", "input", "x", "images", "image", "frames", "data")
 LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 FACTS = ("axes", "class_names", "input_range", "mean", "deviation")
 TEST_FRACTION, SPLIT_SEED = 0.2, 0
@@ -89,10 +90,12 @@ class OwnData:
 
 
 def _split_note(name: str, train: int, test: int) -> str:
+    how = "save train_inputs, train_labels, test_inputs and test_labels"
+    if Path(name).suffix not in FILES and ":" not in name:
+        how = "put the folders of the classes into a folder train and a folder test"
     return (
         f"note: {name} has no test part; {train} samples are for training, {test} for tests "
-        f"(seed {SPLIT_SEED}). For a split of your own, save train_inputs, train_labels, test_inputs and "
-        "test_labels."
+        f"(seed {SPLIT_SEED}). For a split of your own, {how}."
     )
 
 
@@ -296,6 +299,13 @@ def _class_names(own: OwnData, labels: Mapping[str, Array]) -> tuple[str, ...]:
         )
     if len(names) < 2:
         raise DataError(f"{own.name}: all labels are 0; at least two classes are needed.")
+    found = set(np.unique(np.concatenate(list(labels.values()))).tolist())
+    if missing := [name for number, name in enumerate(names) if number not in found]:
+        listed = shortened(", ".join(missing), 60)
+        announce(
+            f"note: {own.name}: {len(missing)} of {len(names)} classes have no sample ({listed}); labels "
+            "count from 0"
+        )
     return names
 
 

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         counted as counted,
         fan_in as fan_in,
         fan_out as fan_out,
-        sum_of_weights as sum_of_weights,
         synapses_into as synapses_into,
         synapses_out_of as synapses_out_of,
         unit_weights as unit_weights,
@@ -140,7 +139,7 @@ if TYPE_CHECKING:
         with_relays as with_relays,
         without_relays as without_relays,
     )
-    from .sums import synapse_interval as synapse_interval
+    from .sums import sum_of_weights as sum_of_weights, synapse_interval as synapse_interval
     from .synapses import (
         NO_BORDER as NO_BORDER,
         Border as Border,

@@ -184,7 +184,8 @@ def _weight_error(folded: FoldedNetwork, network: IntNetwork, name: str) -> floa
 def _weight_sums(network: AnyNetwork, population: FloatPopulation) -> Array:
     """Return the sum of weight magnitudes of each channel."""
     rows = [c.synapse.weight.reshape(population.shape[0], -1) for c in network.entering(population.name)]
-    return np.sum([np.abs(weights).sum(axis=1) for weights in rows], axis=0)
+    sums: Array = np.sum([np.abs(weights).sum(axis=1) for weights in rows], axis=0)
+    return sums
 
 
 def _fewer_input_bits(folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation) -> int | None:
