@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         add_execution_arguments as add_execution_arguments,
         add_network_arguments as add_network_arguments,
         add_sample_arguments as add_sample_arguments,
+        add_side_arguments as add_side_arguments,
         host_and_port as host_and_port,
         input_value as input_value,
         local_workers as local_workers,

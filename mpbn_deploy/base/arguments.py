@@ -151,6 +151,25 @@ def add_chips_argument(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_side_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add --first-layer and --readout."""
+    sides = ("chip", "host")
+    group.add_argument(
+        "--first-layer",
+        choices=sides,
+        default="chip",
+        help="where the first layer runs: chip; or host, which sends the layer's spikes to the chip, for "
+        "chips that accept no graded input (default %(default)s)",
+    )
+    group.add_argument(
+        "--readout",
+        choices=sides,
+        default="chip",
+        help="where the readout runs, which never fires: chip; or host, which sums the spikes that reach it, "
+        "in the same integers (default %(default)s)",
+    )
+
+
 def add_execution_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --cluster and --patience."""
     group = parser.add_argument_group("execution")

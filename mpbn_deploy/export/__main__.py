@@ -13,12 +13,13 @@ from ..base import (
     add_budget_argument,
     add_chips_argument,
     add_sample_arguments,
+    add_side_arguments,
     input_value,
     main,
     whole_number,
 )
 from ..data import DATASETS, RANDOM
-from ..formats.options import Dialect, ExportOptions, NirCurrent, NirReset, Overflow, Thresholds
+from ..formats.options import Dialect, ExportOptions, NirCurrent, NirReset, Overflow, Pooling, Thresholds
 from ..quantize import CALIBRATION_SAMPLES
 
 USUAL = ExportOptions()
@@ -142,6 +143,14 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         help="proved: no input can make a membrane voltage overflow; measured: finer integers, with only a "
         "margin above the voltages that calibration samples reach; needs --calibration (default %(default)s)",
     )
+    group.add_argument(
+        "--pooling",
+        choices=get_args(Pooling),
+        default=USUAL.pooling,
+        help="composed: part of the kernels after it; relay: neurons that pass sums on as graded messages, "
+        "with the same integers everywhere else; auto: whichever needs fewer cores of the target (default "
+        "%(default)s)",
+    )
 
 
 def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
@@ -152,6 +161,7 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         help="the chip to export for: the name of a profile (`fit --targets` lists them), or a .toml file",
     )
     add_chips_argument(group)
+    add_side_arguments(group)
     group.add_argument(
         "--out", type=Path, metavar="FOLDER", help="folder to write (default: MODEL.TARGET beside the model)"
     )

@@ -14,7 +14,7 @@ from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
 from ..frontend import trace
 from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, IntNetwork, fires, real_network
+from ..ir import FoldedNetwork, IntNetwork, fires, real_network, relay_names
 from ..nn import LIF, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 
@@ -163,6 +163,16 @@ def notes_on_spikes(network: IntNetwork) -> tuple[str, ...]:
         "the network has no spiking neuron: it is one linear map, summed over the time steps, and the spikes "
         "counted above are those of its silent output. This is allowed; for a spiking network, put LIF "
         "layers (mpbn_deploy.nn.LIF, or those of other libraries in docs/folding.md) between its weights.",
+    )
+
+
+def notes_on_relays(network: IntNetwork, pooling: str) -> tuple[str, ...]:
+    """Return a note if relays were asked for and there are none."""
+    if pooling != "relay" or relay_names(network):
+        return ()
+    return (
+        "--pooling relay: no relays, because no kernel repeats its weights window by window: the network has "
+        "no average pooling, its windows overlap, or its integers were trained with pooling composed.",
     )
 
 

@@ -26,7 +26,7 @@ from ..base import (
     same_records,
 )
 from ..data import DATASETS, RANDOM, Samples, choose_samples, dataset_name
-from ..fit import FitReport, fit, measure
+from ..fit import FitReport, fit_on_chip, measure
 from ..formats.folder import (
     FILES,
     FIT_FILE,
@@ -48,7 +48,7 @@ from ..quantize import NumberFormats, Quantized, check_overflow, load_calibratio
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
-from .model import ExportedModel, load_and_fold, notes_on_spikes, notes_on_target
+from .model import ExportedModel, load_and_fold, notes_on_relays, notes_on_spikes, notes_on_target
 
 
 @record
@@ -108,13 +108,25 @@ def export(
         verified = _verify(staging, exported, quantized, samples, options.budget)
         announce(f"fit: on {profile.title}")
         activity = measure(network, samples.inputs, trace=verified.trace, random=samples.random)
-        fitted = fit(network, profile, activity, chips=options.chips)
+        fitted = fit_on_chip(
+            network,
+            profile,
+            activity,
+            chips=options.chips,
+            first_layer=options.first_layer,
+            readout=options.readout,
+        )
         result = ExportResult(
             folder=folder,
             quantized=quantized,
             verified=verified,
             fitted=fitted,
-            notes=(*exported.notes, *notes_on_spikes(network), *notes),
+            notes=(
+                *exported.notes,
+                *notes_on_spikes(network),
+                *notes_on_relays(network, options.pooling),
+                *notes,
+            ),
         )
         _write_reports(staging, result, _content(staging, exported, result, profile, facts))
         assumed = [asdict(assumption) for assumption in exported.assumptions]
@@ -174,7 +186,7 @@ def _quantize(
     """Quantize, or keep the integers of quantization-aware training; return them with notes for the user."""
     announce(f"quantize: to the number formats of {profile.name}")
     if exported.integers is not None:
-        trained = trained_integers(exported.integers, exported.folded, profile)
+        trained = trained_integers(exported.integers, exported.folded, profile, pooling=options.pooling)
         return trained, (*notes_on_target(exported, profile), *trained.notes)
     inputs: Array | None = None
     notes: tuple[str, ...] = ()
@@ -188,6 +200,7 @@ def _quantize(
         weight_bits=options.weight_bits,
         thresholds=options.thresholds,
         overflow=options.overflow,
+        pooling=options.pooling,
     )
     return quantized, (*notes, *quantized.notes)
 

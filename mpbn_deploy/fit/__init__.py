@@ -8,7 +8,7 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     chips         assignment of cores to chips
     activity      spikes and synaptic operations; measurement counts them on samples
     energy        energy and time per sample; energy_text prints them
-    host_layer    the network without its first layer, which the host computes
+    host_layer    the network without its first layer or readout, which the host computes
     question      the request of the command line: network, chip, options of placement
     advice        changes that make a network fit, each tried; advice_text prints them
     text          the printed report; command and __main__ are the command line
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         range_ends as range_ends,
         spread as spread,
     )
+    from .host_layer import fit_on_chip as fit_on_chip
     from .measurement import measure as measure
     from .stage import FitReport as FitReport, LayerFit as LayerFit, fit as fit
     from .text import column as column, fit_text as fit_text, shown_resources as shown_resources

@@ -6,10 +6,17 @@ import argparse
 import sys
 from typing import get_args
 
-from ..base import Command, Execute, add_chips_argument, add_network_arguments, add_sample_arguments, main
+from ..base import (
+    Command,
+    Execute,
+    add_chips_argument,
+    add_network_arguments,
+    add_sample_arguments,
+    add_side_arguments,
+    main,
+)
 from ..data import DATASETS, RANDOM
 from ..hardware.place import Tiling
-from .host_layer import FirstLayer
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,13 +56,7 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         help="how layers are partitioned into cores: compiler, as the chip's own tools do it; best, a "
         "search for the fewest cores (default %(default)s)",
     )
-    group.add_argument(
-        "--first-layer",
-        choices=get_args(FirstLayer),
-        default="chip",
-        help="where the first layer runs: chip; or host, which sends the layer's spikes to the chip, for "
-        "chips that accept no graded input (default %(default)s)",
-    )
+    add_side_arguments(group)
 
 
 def _load() -> Execute:

@@ -73,6 +73,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
             chips=options.chips,
             tiling=options.tiling,
             first_layer=options.first_layer,
+            readout=options.readout,
             samples=samples,
             data=options.data,
             data_dir=options.data_dir,

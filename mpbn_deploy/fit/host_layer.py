@@ -1,20 +1,22 @@
-"""Run the first layer on the host, for chips that accept only binary spikes.
+"""Run the first layer, or the readout, on the host: in the same integers, so that the result is identical.
 
-The host computes the spikes of the first layer from graded inputs, in the same integers as the chip would,
-and sends them to the chip. The network on the chip begins with these spikes as its input. The result is
-identical.
+The host computes the spikes of the first layer from graded inputs and sends them to the chip, for chips that
+accept only binary spikes. The network on the chip begins with these spikes as its input. A readout never
+fires, so the host can sum the spikes that reach it; the network on the chip ends before it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from ..base import OptionError
-from ..ir import Input, IntNetwork, value_range
+from ..formats.options import Side
+from ..hardware import HardwareProfile
+from ..hardware.place import Tiling
+from ..ir import Input, IntNetwork, fires, relay_names, value_range
 from .activity import Activity
+from .stage import FitReport, fit
 
-FirstLayer = Literal["chip", "host"]
 PLAIN_SPIKES = Input(minimum=0, maximum=1)
 
 
@@ -50,7 +52,43 @@ def without_first_layer(network: IntNetwork) -> IntNetwork:
     )
 
 
-def activity_without_input(network: IntNetwork, activity: Activity) -> Activity:
-    """Return the activity without the input."""
-    spikes = {name: counts for name, counts in activity.spikes.items() if name != network.input.name}
-    return replace(activity, spikes=spikes)
+def without_readout(network: IntNetwork) -> IntNetwork:
+    """Return the network without its readout, and without relays that only the readout reads."""
+    if fires(network.output.neuron) or not any(fires(p.neuron) for p in network.layers):
+        raise OptionError(
+            f"--readout host: {network.output.name} is no readout after a population that fires. Use "
+            "--readout chip."
+        )
+    gone = {network.output.name}
+    for name in reversed(relay_names(network)):
+        if {c.target for c in network.connections if c.source == name} <= gone:
+            gone.add(name)
+    return IntNetwork(
+        populations=tuple(p for p in network.populations if p.name not in gone),
+        connections=tuple(c for c in network.connections if not gone & {c.source, c.target}),
+        timesteps=network.timesteps,
+        scales={name: scales for name, scales in network.scales.items() if name not in gone},
+    )
+
+
+def activity_on_chip(network: IntNetwork, activity: Activity) -> Activity:
+    """Return the activity of the populations of a network, a part of the one that was measured."""
+    return replace(activity, spikes={name: activity.spikes[name] for name in network.shapes})
+
+
+def fit_on_chip(
+    network: IntNetwork,
+    profile: HardwareProfile,
+    activity: Activity | None,
+    *,
+    chips: int = 1,
+    tiling: Tiling = "compiler",
+    first_layer: Side = "chip",
+    readout: Side = "chip",
+) -> FitReport:
+    """Check what of a network is not on the host against the chip."""
+    network = without_first_layer(network) if first_layer == "host" else network
+    network = without_readout(network) if readout == "host" else network
+    activity = None if activity is None else activity_on_chip(network, activity)
+    report = fit(network, profile, activity, chips=chips, tiling=tiling)
+    return replace(report, first_layer=first_layer, readout=readout)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 from ..base import record
 from ..data import Samples
 from ..formats.folder import ExportFolder, NetworkFile
+from ..formats.options import Side
 from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import IntNetwork
 from .activity import Activity
-from .host_layer import FirstLayer, activity_without_input, without_first_layer
-from .stage import FitReport, fit
+from .host_layer import fit_on_chip
+from .stage import FitReport
 
 
 @record
@@ -26,7 +26,8 @@ class Question:
     profile: HardwareProfile
     chips: int = 1
     tiling: Tiling = "compiler"
-    first_layer: FirstLayer = "chip"
+    first_layer: Side = "chip"
+    readout: Side = "chip"
     samples: Samples | None = None
     data: str | None = None  # as typed
     data_dir: Path | None = None
@@ -34,11 +35,15 @@ class Question:
 
     def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
         """Check a network against the chip."""
-        if self.first_layer == "host":
-            activity = None if activity is None else activity_without_input(network, activity)
-            network = without_first_layer(network)
-        report = fit(network, self.profile, activity, chips=self.chips, tiling=self.tiling)
-        return replace(report, first_layer=self.first_layer)
+        return fit_on_chip(
+            network,
+            self.profile,
+            activity,
+            chips=self.chips,
+            tiling=self.tiling,
+            first_layer=self.first_layer,
+            readout=self.readout,
+        )
 
     def command(self, folder: Path) -> str:
         """Return the shell command that makes the same request for the network in `folder`."""
@@ -46,4 +51,5 @@ class Question:
         typed += self.file_options
         typed += f" --chips {self.chips}" if self.chips > 1 else ""
         typed += f" --tiling {self.tiling}" if self.tiling != "compiler" else ""
-        return typed + (f" --first-layer {self.first_layer}" if self.first_layer != "chip" else "")
+        typed += f" --first-layer {self.first_layer}" if self.first_layer != "chip" else ""
+        return typed + (f" --readout {self.readout}" if self.readout != "chip" else "")

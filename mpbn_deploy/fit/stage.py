@@ -62,6 +62,7 @@ class FitReport:
     findings: tuple[Finding, ...]
     placement: Placement
     first_layer: str = "chip"  # or "host"; then the report covers the remaining layers only
+    readout: str = "chip"  # or "host", likewise
     chip_map: ChipMap | None = None
     energy: EnergyReport | None = None
 
@@ -78,6 +79,7 @@ class FitReport:
             "cores_lower_bound": self.lower_bound,
             "tiling": self.tiling,
             "first_layer": self.first_layer,
+            "readout": self.readout,
             "layers": [_layer_json(layer) for layer in self.layers],
             "findings": [asdict(finding) for finding in self.findings],
             "between_chips": _chips_json(self.chip_map),

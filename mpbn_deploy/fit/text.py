@@ -136,6 +136,8 @@ def _cost_cells(report: FitReport) -> list[str]:
 def _cost_lines(report: FitReport) -> Iterator[str]:
     if report.first_layer == "host":
         yield "the first layer runs on the host; its work and energy are not included"
+    if report.readout == "host":
+        yield "the readout runs on the host; its work and energy are not included"
     crossing = report.chip_map
     if crossing is not None and crossing.chips > 1:
         board = "no board known" if crossing.board is None else f"{crossing.boards} x {crossing.board}"

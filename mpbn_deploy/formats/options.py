@@ -20,6 +20,8 @@ from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, record
 
 Thresholds = Literal["own", "shared"]
 Overflow = Literal["proved", "measured"]
+Pooling = Literal["composed", "relay", "auto"]
+Side = Literal["chip", "host"]  # where a layer runs
 Dialect = Literal["faithful", "portable"]
 # How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
 NirReset = Literal["auto", "zero", "subtract", "subtract-before-leak", "subtract-after-leak"]
@@ -39,6 +41,7 @@ RECORDED = (
     "nir_current",
     "thresholds",
     "overflow",
+    "pooling",
 )
 
 
@@ -61,6 +64,7 @@ class ExportOptions:
     weight_bits: int | None = None  # None: the widest that the target supports
     thresholds: Thresholds = "own"
     overflow: Overflow = "proved"
+    pooling: Pooling = "composed"
     # Which samples to verify with.
     samples: int | None = USUAL_SAMPLES  # None: all
     data: str | None = None
@@ -69,6 +73,8 @@ class ExportOptions:
     # What to write, and for how many chips.
     nir_dialect: Dialect = "faithful"
     chips: int = 1
+    first_layer: Side = "chip"
+    readout: Side = "chip"
 
     @classmethod
     def from_arguments(cls, parsed: Mapping[str, Any]) -> ExportOptions:

@@ -11,6 +11,8 @@ FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork 
     thresholds       few thresholds per core, or none below one, for chips with such limits
                      (threshold_ranges, shared_thresholds)
     voltage_samples  voltages of the float network, used to choose thresholds
+    ties             weights that stay equal, for relays
+    pooling          which poolings become relays
     cost             Quantized, with the rounding errors of every population
     twin             the integer network as a torch module, for quantization-aware training
     structure        an integer network without its numbers, as JSON in a checkpoint
@@ -22,6 +24,7 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .cost import Quantized as Quantized
+    from .pooling import check_pooling as check_pooling
     from .rounding import round_without_overflow as round_without_overflow
     from .samples import (
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,

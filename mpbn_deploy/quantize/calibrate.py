@@ -75,6 +75,7 @@ from .joint_rounding import (
 )
 from .rounding import overflow, round_population, with_fixed_threshold
 from .scales import FixedThresholds, Grid, NumberFormats, scale_limits
+from .ties import Tie
 
 FINER = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0)  # scales tried, relative to the one at which the largest weight fits
 FEW_BITS = 7  # largest mantissa (4 bits) for which clipping on finer grids pays off
@@ -88,8 +89,13 @@ def calibrate(
     grids: Mapping[str, Grid],
     inputs: Array,
     formats: NumberFormats,
+    *,
+    tied: bool = False,
 ) -> IntNetwork:
-    """Fit the rounding, biases, thresholds and scales of a network to the calibration inputs."""
+    """Fit the rounding, biases, thresholds and scales of a network to the calibration inputs.
+
+    With `tied`, weights under one window of a pooling stay equal, so that relays can pool in their place.
+    """
     wanted: dict[str, Array] = {folded.input.name: np.asarray(inputs)}
     found = dict(wanted)
     wanted |= recurrent_spikes(folded, inputs)
@@ -97,7 +103,8 @@ def calibrate(
         name = population.name
         real = respond(folded, name, wanted)
         plain = respond(network, name, wanted | found)
-        trial = _fitted(folded, network, population, grids[name], (wanted, wanted | found, real[0]), formats)
+        activity = (wanted, wanted | found, real[0])
+        trial = _fitted(folded, network, population, grids[name], activity, formats, tied)
         fitted = respond(trial, name, wanted | found)
         better = _better(network, trial, population, (real, plain, fitted), grids[name].fixed, formats)
         network = _mixed(network, trial, name, better)
@@ -132,6 +139,7 @@ def _fitted(
     grid: Grid,
     activity: tuple[Sent, Sent, Array],
     formats: NumberFormats,
+    tied: bool,
 ) -> IntNetwork:
     """Return the network with new integers in one population, chosen as described at the top of this file."""
     wanted, found, spikes = activity
@@ -142,7 +150,10 @@ def _fitted(
     scales = factors * torch.tensor(grid.scales)
     rows = max(ROWS, ROWS_PER_INPUT * max(c.synapse.weight[0].size for c in entering))
     places = draw_places(len(spikes), folded.timesteps, population.shape[1:], rows)
-    weights, currents, errors = _fit_weights(folded, entering, places, (wanted, found), scales, grid, formats)
+    ties = [Tie.of(c, folded.shapes[c.source]) if tied else Tie(shape=()) for c in entering]
+    weights, currents, errors = _fit_weights(
+        folded, entering, ties, places, (wanted, found), scales, grid, formats
+    )
     shift = errors.mean(dim=1)
     if (lif := spiking(population)) is None:
         cut = torch.zeros_like(shift)
@@ -200,6 +211,7 @@ def _group_cost(cost: Tensor, allowed: Tensor, fixed: FixedThresholds | None) ->
 def _fit_weights(
     folded: FoldedNetwork,
     entering: list[Connection],
+    ties: list[Tie],
     places: Places,
     activity: tuple[Sent, Sent],
     scales: Tensor,
@@ -211,12 +223,15 @@ def _fit_weights(
     Connections with many weights come last, because they can compensate the errors of the others.
     """
     shapes = folded.shapes
-    exact = [torch.tensor(c.synapse.weight).flatten(1) for c in entering]
+    exact = [
+        tie.firsts(torch.tensor(c.synapse.weight).flatten(1)) for tie, c in zip(ties, entering, strict=True)
+    ]
     taken, wanted = [], torch.zeros(())
-    for connection, weight in zip(entering, exact, strict=True):
+    for connection, tie, weight in zip(entering, ties, exact, strict=True):
         name = connection.source
         wanted_inputs, inputs = (
-            inputs_at(connection, sent[name], shapes[name], places, folded.timesteps) for sent in activity
+            tie.sums(inputs_at(connection, sent[name], shapes[name], places, folded.timesteps))
+            for sent in activity
         )
         wanted = wanted + current(weight, wanted_inputs)
         taken.append(inputs)
@@ -228,7 +243,8 @@ def _fit_weights(
         # Weights do not compensate flips upstream: regression on noisy spikes would shrink them all.
         rounded[index] = round_jointly(exact[index], taken[index], left, quanta, formats.weight)
         left = left - current(rounded[index] - exact[index], taken[index])
-    return rounded, wanted, flipped + left
+    spread = [tie.spread(weight) for tie, weight in zip(ties, rounded, strict=True)]
+    return spread, wanted, flipped + left
 
 
 def _fit_thresholds(

@@ -6,6 +6,7 @@ rounding    round to the nearest integers, and prove that no state can overflow
 thresholds  fix thresholds within the limits of chip and user, where there are such limits
 calibrate   with data: choose the rounding, biases and thresholds that flip the fewest spikes
 cost        compare the integers with the real numbers
+pooling     make poolings relays, where asked for
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..hardware import HardwareProfile
 from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel
 from .calibrate import calibrate
 from .cost import Quantized, with_costs
+from .pooling import check_pooling, express_pooling
 from .rounding import round_without_overflow
 from .samples import check_calibration
 from .scales import Grid, NumberFormats, choose_grid, reachable
@@ -41,14 +43,17 @@ def quantize(
     weight_bits: int | None = None,
     thresholds: str = "own",
     overflow: str = "proved",
+    pooling: str = "composed",
 ) -> Quantized:
     """Choose an integer for every weight, bias and threshold, in the formats of the profile.
 
     With `calibration` inputs, integers and scales are chosen to flip as few spikes of the float network as
     possible on them; otherwise, numbers are rounded to the nearest integers. With `overflow="proved"`, no
     input can make a state overflow. With `overflow="measured"`, scales are larger, and leave only a margin
-    above the states reached on the calibration inputs.
+    above the states reached on the calibration inputs. `pooling` says whether pooling is part of the synapses
+    after it ("composed"), a population of relays ("relay"), or what takes fewer cores ("auto").
     """
+    check_pooling(pooling)
     formats = NumberFormats.of(profile, weight_bits)
     check_overflow(overflow, calibrated=calibration is not None)
     limits = ThresholdLimits.of(profile, thresholds, formats)
@@ -59,17 +64,24 @@ def quantize(
     grids = {p.name: choose_grid(folded, p, formats) for p in folded.layers}
     network, grids = round_without_overflow(folded, grids, formats)
     if limits.bind:
-        network = _under_limits(folded, network, grids, inputs, profile, limits, formats)
+        network = _under_limits(folded, network, grids, inputs, profile, limits, formats, pooling)
     else:
-        network = _calibrated(folded, network, grids, inputs, formats)
-    return with_costs(network, folded, limits, formats)
+        network = _calibrated(folded, network, grids, inputs, formats, pooling)
+    quantized = with_costs(network, folded, limits, formats)
+    return replace(quantized, network=express_pooling(network, profile, pooling))
 
 
-def trained_integers(network: IntNetwork, folded: FoldedNetwork, profile: HardwareProfile) -> Quantized:
-    """Return the integers of quantization-aware training unchanged, with their rounding errors."""
+def trained_integers(
+    network: IntNetwork, folded: FoldedNetwork, profile: HardwareProfile, *, pooling: str = "composed"
+) -> Quantized:
+    """Return the integers of quantization-aware training unchanged, with their rounding errors.
+
+    Relays can take the place of a pooling only where training has left the weights of its windows equal.
+    """
     formats = NumberFormats.of(profile, None)
     limits = ThresholdLimits.of(profile, "own", formats)
-    return with_costs(network, silence_constants(folded), limits, formats)
+    quantized = with_costs(network, silence_constants(folded), limits, formats)
+    return replace(quantized, network=express_pooling(network, profile, pooling))
 
 
 def check_overflow(overflow: str, *, calibrated: bool) -> None:
@@ -88,6 +100,7 @@ def _under_limits(
     profile: HardwareProfile,
     limits: ThresholdLimits,
     formats: NumberFormats,
+    pooling: str,
 ) -> IntNetwork:
     """Fix thresholds within the limits; the placement of `network` tells which channels share a core."""
     samples = sample_voltages(folded, inputs)
@@ -96,7 +109,7 @@ def _under_limits(
     for whole in (False, False, True):
         cores = one_core(network) if whole or limits.shared else cores_of_channels(network, profile)
         network, fixed = fix_thresholds(folded, grids, samples, cores, limits, formats)
-        network = _calibrated(folded, network, fixed, inputs, formats)
+        network = _calibrated(folded, network, fixed, inputs, formats, pooling)
         if core_limits_hold(network, profile, limits):
             break
     return network
@@ -108,8 +121,11 @@ def _calibrated(
     grids: Mapping[str, Grid],
     inputs: Array | None,
     formats: NumberFormats,
+    pooling: str,
 ) -> IntNetwork:
-    return network if inputs is None else calibrate(folded, network, grids, inputs, formats)
+    if inputs is None:
+        return network
+    return calibrate(folded, network, grids, inputs, formats, tied=pooling != "composed")
 
 
 def measured_allowances(folded: FoldedNetwork, inputs: Array) -> dict[str, Array]:

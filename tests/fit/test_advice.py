@@ -20,7 +20,7 @@ from mpbn_deploy.fit import measure, stage as fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.fit.advice import Question, advise
 from mpbn_deploy.fit.advice_text import advice_text
-from mpbn_deploy.fit.host_layer import activity_without_input, without_first_layer
+from mpbn_deploy.fit.host_layer import activity_on_chip, fit_on_chip, without_first_layer, without_readout
 from mpbn_deploy.fit.text import verdict
 from mpbn_deploy.formats.folder import NetworkFile, open_folder
 from mpbn_deploy.hardware import Limit, load_profile, profile_names
@@ -66,11 +66,20 @@ def test_a_network_behind_its_first_layer_fires_the_same_spikes(exported):
     for name in ("lif2", "lif3"):
         np.testing.assert_array_equal(behind.spikes[name], whole.spikes[name])
     np.testing.assert_array_equal(behind.outputs, whole.outputs)
-    seen = activity_without_input(opened.network, measure(opened.network, samples.inputs))
+    seen = activity_on_chip(rest, measure(opened.network, samples.inputs))
     same = measure(rest, sent)
     assert seen.spikes.keys() == same.spikes.keys()
     for name in same.spikes:
         np.testing.assert_array_equal(seen.spikes[name], same.spikes[name])
+
+
+def test_what_reaches_a_readout_on_the_host_is_on_the_chip(exported):
+    opened = open_folder(exported)
+    report = fit_on_chip(opened.network, load_profile("loihi2"), None, readout="host")
+    assert [layer.name for layer in report.layers] == ["lif1", "lif2", "lif3"]
+    assert report.to_json()["readout"] == "host"
+    with pytest.raises(OptionError, match="lif3 is no readout after a population that fires"):
+        without_readout(without_readout(opened.network))
 
 
 def test_without_a_first_layer_of_its_own_nothing_can_go_to_the_host(exported):

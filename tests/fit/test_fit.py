@@ -238,6 +238,7 @@ def test_the_report_as_json():
         "cores_lower_bound",
         "tiling",
         "first_layer",
+        "readout",
         "layers",
         "findings",
         "between_chips",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...hardware import Limit
 from ...hardware.place import trailing_zeros, weight_bits
-from ...ir import DECAY_ONE, Connection, bounds
+from ...ir import DECAY_ONE, Connection, bounds, relay_names, value_range
 from .design import Design, Rule, Violations, needs, outside, rule
 from .neurons import decays, is_digital, keeps_states
 
@@ -25,6 +25,10 @@ def decays_by_register(design: Design) -> bool:
 
 def takes_messages(design: Design) -> bool:
     return not any(map(design.profile.knows, INPUT_KEYS))
+
+
+def has_relays(design: Design) -> bool:
+    return bool(relay_names(design.network))
 
 
 @needs("formats.weight_bits", applies=has_weights_of_its_own)
@@ -146,9 +150,27 @@ def states_stay_in_width(design: Design) -> Violations:
 def input_values_fit_message(design: Design) -> Violations:
     """low <= input <= high: 0..1 for messages of one bit, signed integers for wider ones"""
     bits = design.limit("formats.message_bits")
-    half = 2 ** (bits.value - 1)
-    low, high = (0, 1) if bits.value == MESSAGE_IS_A_PLAIN_SPIKE else (-half, half - 1)
+    low, high = _message_range(bits)
     return _inputs_outside(design, low, high, bits)
+
+
+@needs("formats.message_bits", applies=has_relays)
+def messages_of_relays_fit(design: Design) -> Violations:
+    """low <= message <= high, as for the input"""
+    bits = design.limit("formats.message_bits")
+    low, high = _message_range(bits)
+    for name in relay_names(design.network):
+        least, most = value_range(design.network.layer(name).neuron)
+        if least < low or most > high:
+            found = f"a relay sends graded messages of {least}..{most}"
+            advice = "Export with --pooling composed, or choose another target, such as loihi2."
+            yield name, f"{found}; {design.limit_text(f'{low}..{high}', bits)}. {advice}"
+
+
+def _message_range(bits: Limit) -> tuple[int, int]:
+    """0..1 for messages of one bit, signed integers for wider ones"""
+    half = 2 ** (bits.value - 1)
+    return (0, 1) if bits.value == MESSAGE_IS_A_PLAIN_SPIKE else (-half, half - 1)
 
 
 @needs(*INPUT_KEYS, related=INPUT_KEYS)
@@ -179,6 +201,7 @@ FORMAT_RULES: tuple[Rule, ...] = (
     rule(decays_are_shifts),
     rule(states_stay_in_width),
     rule(input_values_fit_message, input_values_fit_network),
+    rule(messages_of_relays_fit),
     rule(delays_fit_format),
 )
 
