@@ -23,7 +23,7 @@ from ..formats.folder import ExportFolder
 from ..formats.options import ExportOptions
 from ..hardware import load_profile
 from ..hardware.place import Tiling
-from ..ir import IntNetwork
+from ..ir import IntNetwork, find_poolings
 from ..quantize import QUANTIZED, load_calibration, quantize
 from .question import Question
 from .stage import FitReport
@@ -163,6 +163,9 @@ class _Search:
         plain = replace(self.folder.options, weight_bits=None, thresholds="own")
         shared = replace(plain, thresholds="shared")
         name, one = self.export_profile.name, "one threshold per layer"
+        if find_poolings(self.opened.network):  # exact, so it is tried first
+            relays = replace(self.folder.options, pooling="auto")
+            yield Plan(kind="relays", description="pooling as relays, where they save cores", options=relays)
         yield Plan(kind="chip", description=f"quantized for {name}", options=plain)
         yield Plan(kind="thresholds", description=one, options=shared)
         for kind, options, more in (("bits", plain, ""), ("both", shared, f", {one}")):
@@ -222,6 +225,7 @@ class _Search:
             weight_bits=options.weight_bits,
             thresholds=options.thresholds,
             overflow=options.overflow,
+            pooling=options.pooling,
         ).network
 
     def _predict(self, network: IntNetwork) -> Array:

@@ -18,6 +18,7 @@ Everything is a frozen record of NumPy arrays that is checked when it is made. N
     counts           numbers of synapses, fan-in and fan-out
     sums             bounds of what arrives in one time step
     relays           pooling as relay populations, and as part of the synapses after it
+    splits           long sums in parts, which relays add
     intervals        proved bounds of currents and voltages
     exact_floats     the narrowest float type that computes a sum exactly
     dequantize       IntNetwork -> FoldedNetwork: the real numbers that the integers represent
@@ -139,6 +140,7 @@ if TYPE_CHECKING:
         with_relays as with_relays,
         without_relays as without_relays,
     )
+    from .splits import can_split as can_split, split_sum as split_sum
     from .sums import sum_of_weights as sum_of_weights, synapse_interval as synapse_interval
     from .synapses import (
         NO_BORDER as NO_BORDER,

@@ -101,7 +101,7 @@ def _insert(network: IntNetwork, pooling: Pooling) -> IntNetwork:
     source, (height, width) = network.population(pooling.source), pooling.window
     channels, rows, columns = source.shape
     relay: IntPopulation = Population(
-        name=_unused(f"{source.name}_pool", network),
+        name=unused_name(f"{source.name}_pool", network),
         shape=(channels, rows // height, columns // width),
         neuron=_relay_of(source, height * width),
     )
@@ -155,7 +155,8 @@ def _after_pooling(connection: Connection, relay: IntPopulation, source: Shape, 
     return replace(connection, source=relay.name, synapse=rest)
 
 
-def _unused(name: str, network: IntNetwork) -> str:
+def unused_name(name: str, network: IntNetwork) -> str:
+    """Return the name, with underscores after it if a population has it already."""
     while name in network.shapes:
         name += "_"
     return name

@@ -1,21 +1,34 @@
-"""Choose, for a chip, which poolings become relays; the integers that every other neuron receives stay equal.
+"""Choose, for a chip, where relays pay; the integers that every other neuron receives stay equal.
 
-composed  none: pooling stays part of the synapses after it
-relay     all that the synapses contain
-auto      those that save cores, or make a layer fit its cores, one after the other
+composed  nowhere: pooling stays part of the synapses after it
+relay     for every pooling that the synapses contain
+auto      for those that save cores, or make a layer fit its cores, one after the other; then for parts of
+          sums, in layers with more inputs than a core takes
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import get_args
 
-from ..base import OptionError, did_you_mean
+from ..base import QUIET_SECONDS, OptionError, did_you_mean, track
 from ..formats.options import Pooling
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, capacity, place
-from ..ir import IntNetwork, find_poolings, relay_names, value_range, with_relays
+from ..ir import (
+    Connection,
+    IntNetwork,
+    can_split,
+    find_poolings,
+    relay_names,
+    split_sum,
+    value_range,
+    with_relays,
+)
 
-Score = tuple[int, int]  # layers that exceed a core, and cores
+Score = tuple[float, float]  # layers that exceed a core, and cores
+NEVER: Score = (inf, inf)
+GROUPS = (2, 4, 8, 16, 32)  # of channels, in which long sums are tried
 
 
 def check_pooling(pooling: str) -> None:
@@ -32,14 +45,34 @@ def express_pooling(network: IntNetwork, profile: HardwareProfile, pooling: str)
 
 
 def fewest_cores(network: IntNetwork, profile: HardwareProfile) -> IntNetwork:
-    """Make each pooling relays if the chip can send their messages, and needs fewer cores with them."""
+    """Insert relays where the chip can send their messages, and needs fewer cores with them."""
     best, score = network, _score(network, profile)
-    for pooling in find_poolings(network) if score is not None else ():
+    if score is None:
+        return network
+    poolings = find_poolings(network)
+    for pooling in track(poolings, "relays", len(poolings), quiet_seconds=QUIET_SECONDS):
         trial = with_relays(best, [pooling])
-        found = _score(trial, profile) if messages_fit(trial, profile) else None
-        if found is not None and score is not None and found < score:
+        if (found := _score_if_sent(trial, profile)) < score:
             best, score = trial, found
+    for connection in _into_full_cores(best, profile):
+        for groups in GROUPS:
+            trial = split_sum(best, connection, groups) if can_split(best, connection, groups) else best
+            if (found := _score_if_sent(trial, profile)) < score:
+                best, score = trial, found
+                break
     return best
+
+
+def _into_full_cores(network: IntNetwork, profile: HardwareProfile) -> list[Connection]:
+    """Return the connections into layers of which a part exceeds its core, however small."""
+    full = [layer.name for layer in place(network, profile).layers if _exceeds(layer, profile)]
+    return [connection for connection in network.connections if connection.target in full]
+
+
+def _score_if_sent(network: IntNetwork, profile: HardwareProfile) -> Score:
+    """Return the score, the worst one if the chip cannot send the messages of relays."""
+    score = _score(network, profile) if messages_fit(network, profile) else None
+    return NEVER if score is None else score
 
 
 def messages_fit(network: IntNetwork, profile: HardwareProfile) -> bool:

@@ -18,8 +18,10 @@ from mpbn_deploy.ir import (
     IntNetwork,
     Relay,
     bounds,
+    can_split,
     find_poolings,
     relay_names,
+    split_sum,
     value_range,
     with_relays,
     without_relays,
@@ -143,3 +145,20 @@ def test_relays_that_hear_themselves_cannot_be_composed():
     network = replace(network, connections=(*network.connections, loop))
     with pytest.raises(NetworkError, match="first_pool: a relay that receives its own messages"):
         without_relays(network)
+
+
+@given(seed=st.integers(0, 2**32 - 1), groups=st.sampled_from([2, 4]), place=st.integers(0, 4))
+@examples(10, deadline=None)
+def test_sums_in_parts_decide_alike(seed, groups, place):
+    """Of convolutions and of a matrix, with exponents, delays, padding and graded inputs."""
+    network = int_pooled(seed, delay=1)
+    connection = network.connections[place]
+    if not can_split(network, connection, groups):
+        assert network.shapes[connection.source][0] % groups
+        return
+    parts = split_sum(network, connection, groups)
+    inputs = inputs_for(network, samples=2, steps=True)
+    assert relay_names(parts) == [f"{connection.target}_parts"]
+    assert_same_decisions(network, parts, inputs)
+    assert_same_trace(simulate(parts, inputs), emulate(parts, inputs))
+    assert_same_decisions(network, without_relays(parts), inputs)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from networks import enlivened, inputs_for, with_limit
+from networks import enlivened, inputs_for, int_chain, with_limit
 from torch import nn
 
 from mpbn_deploy.base import OptionError
@@ -74,6 +74,18 @@ def test_auto_takes_the_fewest_cores(folded):
     binary = with_limit(few, "formats.message_bits", 1)
     assert not relay_names(fewest_cores(plain, binary))
     assert not relay_names(fewest_cores(plain, load_profile("brainscales2")))  # cores are not documented
+
+
+def test_auto_adds_long_sums_in_parts():
+    """A matrix with more inputs than a core has axons, which no smaller part of the layer would help."""
+    few = with_limit(LOIHI2, "core.input_axons", 20)
+    network = int_chain()
+    assert "dense" in [f.where for f in fit(network, few).found("error")]
+    parts = fewest_cores(network, few)
+    assert relay_names(parts) == ["dense_parts"]
+    assert fit(parts, few).fits
+    inputs = inputs_for(network, steps=True)
+    np.testing.assert_array_equal(simulate(network, inputs).outputs, simulate(parts, inputs).outputs)
 
 
 def test_chips_with_binary_spikes_send_no_messages(folded):
