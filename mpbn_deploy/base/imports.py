@@ -8,7 +8,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .errors import OptionError
+from .errors import OptionError, did_you_mean
+
+
+def _import_hint(module_name: str, attribute: str) -> str:
+    if module_name.endswith(".py"):
+        module = module_name.removesuffix(".py").replace("/", ".").strip(".")
+        return f"Name the module, not its file: {module}:{attribute}."
+    if (module := sys.modules.get(module_name)) is not None:
+        return did_you_mean(attribute, [name for name in vars(module) if not name.startswith("_")])
+    return "Run the command in the folder that holds the module, or set PYTHONPATH."
 
 
 def import_function(name: str, kind: str) -> Callable[..., Any]:
@@ -21,8 +30,7 @@ def import_function(name: str, kind: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         reason = f"{type(error).__name__}: {error}"
         raise OptionError(
-            f"{kind} {name!r} cannot be imported ({reason}). Run the command "
-            "in the folder that holds the module, or set PYTHONPATH."
+            f"{kind} {name!r} cannot be imported ({reason}). {_import_hint(module_name, attribute)}"
         ) from error
     if not callable(found):
         raise OptionError(f"{kind} {name!r} is not a function, but a {type(found).__name__}.")

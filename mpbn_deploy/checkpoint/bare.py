@@ -11,7 +11,7 @@ and bfloat16 numbers become float32. `num_batches_tracked`, which no inference n
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from .architectures import build_body, own_factory
 from .state import check_tensors, structure_problems, value_problems
 
 NESTED = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights")
-PREFIXES = ("module.", "_orig_mod.", "model.")
 NAMES_OF_NETWORKS = ("arch", "architecture", "model_name")
 COUNTER = "num_batches_tracked"
 
@@ -120,6 +119,7 @@ def _load(path: str | Path, arch: str, body: nn.Module, state: dict[str, Tensor]
     for name, wanted in expected.items():
         if name.endswith(COUNTER) and name not in state:
             state[name] = torch.zeros_like(wanted)
+    state |= _as_built(path, body, expected.keys() - state.keys())
     converted = _converted(path, state, expected)
     if problems := structure_problems(expected, converted):
         listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -131,27 +131,46 @@ def _load(path: str | Path, arch: str, body: nn.Module, state: dict[str, Tensor]
 
 
 def _without_prefix(state: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Remove a prefix that all names have and the network does not."""
-    for prefix in PREFIXES:
-        if all(name.startswith(prefix) for name in state) and not any(n.startswith(prefix) for n in expected):
-            state = {name.removeprefix(prefix): value for name, value in state.items()}
-    return dict(state)
+    """Remove prefixes that all names have, such as module. or net., until a name is one of the network's."""
+    found = dict(state)
+    while found and not found.keys() & expected.keys():
+        if len({name.partition(".")[0] for name in found}) > 1 or not all("." in name for name in found):
+            return dict(state)
+        found = {name.partition(".")[2]: value for name, value in found.items()}
+    return found
+
+
+def _as_built(path: str | Path, body: nn.Module, missing: Set[str]) -> dict[str, Tensor]:
+    """Return constants of snnTorch's neurons that are missing, as the network was built; announced.
+
+    Other versions of snnTorch save other constants, and some people save parameters only.
+    """
+    found = {
+        name: value
+        for name, value in body.named_buffers()
+        if name in missing and _owner(body, name).__module__.startswith("snntorch.")
+    }
+    if found:
+        announce(f"note: {path}: does not hold {', '.join(found)}; taken from the network as it is built")
+    return found
+
+
+def _owner(body: nn.Module, name: str) -> type[nn.Module]:
+    """Return the class of the module that holds a tensor."""
+    return type(body.get_submodule(name.rpartition(".")[0]))
 
 
 def _converted(
     path: str | Path, state: dict[str, Tensor], expected: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Convert floats to the network's type, which is announced."""
+    """Convert floats to the network's type, which is announced; to integers only if they are whole."""
     kinds: dict[str, None] = {}
     converted = dict(state)
     for name, value in state.items():
         wanted = expected.get(name)
-        if (
-            wanted is not None
-            and value.dtype != wanted.dtype
-            and value.is_floating_point()
-            and wanted.is_floating_point()
-        ):
+        if wanted is None or value.dtype == wanted.dtype or not value.is_floating_point():
+            continue
+        if wanted.is_floating_point() or torch.equal(value, value.round()):
             kinds[str(value.dtype).removeprefix("torch.")] = None
             converted[name] = value.to(wanted.dtype)
     if kinds:

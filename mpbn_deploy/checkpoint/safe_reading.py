@@ -142,4 +142,7 @@ def _unreadable(path: Path) -> str:
 
 def _runs_code(path: Path, found: str = "") -> str:
     found = f"holds more than tensors and plain values{found}"
-    return f"{path}: {found}; not loaded, because loading it would run code."
+    return (
+        f"{path}: {found}; not loaded, because loading it would run code. Save the weights alone: "
+        "torch.save(network.state_dict(), file)."
+    )

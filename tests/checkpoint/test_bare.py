@@ -51,6 +51,7 @@ SHAPES = {
     "module": lambda state: prefixed(state, "module."),
     "compiled": lambda state: {"model_state_dict": prefixed(state, "module._orig_mod.")},
     "lightning": lambda state: {"state_dict": prefixed(state, "model."), "hyper_parameters": {"width": 4}},
+    "somebody's": lambda state: {"net": prefixed(state, "network.body."), "epoch": 3},
     "no counters": lambda state: {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")},
 }
 
@@ -107,7 +108,7 @@ def test_every_wrong_tensor_is_listed_with_the_nearest_name(tmp_path, state):
     state["conv.weight"] = state.pop("conv1.weight")
     state["surplus"] = torch.zeros(1)
     state["readout.weight"] = state["readout.weight"][:, :2].clone()
-    state["norm1.num_batches_tracked"] = torch.zeros(())
+    state["norm1.num_batches_tracked"] = torch.full((), 0.5)
     with pytest.raises(CheckpointError) as caught:
         load(written(tmp_path, state))
     assert str(caught.value).splitlines()[1:] == [
@@ -117,6 +118,25 @@ def test_every_wrong_tensor_is_listed_with_the_nearest_name(tmp_path, state):
         "  - unknown conv.weight (nearest in the network: conv1.weight)",
         "  - unknown surplus",
     ]
+
+
+def test_constants_of_neurons_may_be_missing_or_half(tmp_path, capsys, monkeypatch):
+    """Versions of snnTorch save different constants; people halve everything, whole numbers too."""
+    snntorch = pytest.importorskip("snntorch")
+
+    def build():
+        return torch.nn.Sequential(torch.nn.Linear(4, 3), snntorch.Leaky(beta=0.75, init_hidden=True))
+
+    monkeypatch.setattr("networks.tutorial", build, raising=False)
+    whole = {name: value.half() for name, value in build().state_dict().items()}
+    some = {name: value for name, value in whole.items() if name != "1.graded_spikes_factor"}
+    facts = InputFacts(shape=(4,), range=(0, 1))
+    loaded = load(written(tmp_path, some), arch="networks:tutorial", inputs=facts).body.state_dict()
+    assert loaded["1.reset_mechanism_val"].dtype == torch.int64 and loaded["1.beta"] == 0.75
+    err = capsys.readouterr().err
+    assert "does not hold 1.graded_spikes_factor; taken from the network as it is built" in err
+    with pytest.raises(CheckpointError, match=r"missing 0\.weight"):
+        load(written(tmp_path, {"0.bias": whole["0.bias"]}), arch="networks:tutorial", inputs=facts)
 
 
 def test_wrong_values_are_named(tmp_path, state):

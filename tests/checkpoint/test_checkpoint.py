@@ -178,8 +178,10 @@ def test_wrong_architectures_are_named(path):
         load_model(path, arch="digits")
     with pytest.raises(OptionError, match="cannot be imported"):
         load_model(path, arch="no_such_package:factory")
-    with pytest.raises(OptionError, match="cannot be imported"):
-        load_model(path, arch="networks:no_such_factory")
+    with pytest.raises(OptionError, match=r"cannot be imported .* Did you mean 'conv_body'"):
+        load_model(path, arch="networks:conv_bod")
+    with pytest.raises(OptionError, match=r"Name the module, not its file: tests\.networks:conv_body"):
+        load_model(path, arch="./tests/networks.py:conv_body")
     with pytest.raises(OptionError, match="is not a function"):
         load_model(path, arch="networks:np")
     with pytest.raises(OptionError, match=r"returned a dict; a torch\.nn\.Module is needed"):
