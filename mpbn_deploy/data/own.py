@@ -196,6 +196,11 @@ def _checked(name: str, key: str, inputs: Array, labels: tuple[str, Array] | Non
 
 def whole_numbers(where: str, values: Array) -> Array:
     """Return whole numbers as uint8 or int32; multiples of 1/255 become bytes, which is announced."""
+    if values.dtype.names is not None:
+        raise DataError(
+            f"{where} are events ({', '.join(values.dtype.names)}); frames are needed, one per time step, as "
+            "tonic's transforms.ToFrame(sensor_size, n_time_bins=T) makes them."
+        )
     if values.dtype.kind not in "biuf":
         raise DataError(f"{where} of type {values.dtype}; whole numbers are needed.")
     if values.dtype.kind == "f":
