@@ -17,6 +17,7 @@ EXPECTED = {  # what some lines print
     "export theirs.nir": "assuming resets by subtraction, one step later",
     "export weights.pt": "PyTorch model: 0 of ",
     "export tutorial.pt": "PyTorch model: 0 of 640",
+    "run tutorial.loihi2": "values of mine.npz are divided by 3 and rounded",
     "fit mine.loihi2": "estimated from 16 samples",
     "train --data recordings": "on recordings",
 }
