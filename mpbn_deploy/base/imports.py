@@ -13,8 +13,8 @@ from .errors import OptionError, did_you_mean
 
 def _import_hint(module_name: str, attribute: str) -> str:
     if module_name.endswith(".py"):
-        module = module_name.removesuffix(".py").replace("/", ".").strip(".")
-        return f"Name the module, not its file: {module}:{attribute}."
+        dotted = module_name.removesuffix(".py").replace("/", ".").strip(".")
+        return f"Name the module, not its file: {dotted}:{attribute}."
     if (module := sys.modules.get(module_name)) is not None:
         return did_you_mean(attribute, [name for name in vars(module) if not name.startswith("_")])
     return "Run the command in the folder that holds the module, or set PYTHONPATH."
