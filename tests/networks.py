@@ -493,6 +493,14 @@ def _one_or_each(decays):
     return int(decays.flat[0]) if np.unique(decays).size == 1 else compact(decays)
 
 
+def widened(network, factor):
+    """Return the network as from elsewhere, with weights so large that states leave 24 bits."""
+    connections = (
+        replace(c, synapse=replace(c.synapse, weight=c.synapse.weight * factor)) for c in network.connections
+    )
+    return replace(network, connections=tuple(connections), foreign=True)
+
+
 def assert_same_trace(expected, got, *, voltages=True):
     """Assert that two traces have equal spikes, voltages and outputs."""
     assert expected.spikes.keys() == got.spikes.keys()

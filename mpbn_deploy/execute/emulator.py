@@ -7,7 +7,8 @@ all its targets have run, so memory stays small and each weight is fetched once.
 Spikes are convolved in integers where torch supports it (`spike_convolution`). Everything else is computed in
 floats: float32 is exact on integers while no partial sum, in any order of summation, reaches 2**24. For
 states, `bounds` proves this, and `largest_total` for the sums of currents that enter a population; states
-without a proof are computed in float64 and checked in every step. Each synapse is computed in float64 if its
+without a proof are computed in float64 and checked in every step, or in integers as `ir.overflow` defines if
+we did not quantize the network. Each synapse is computed in float64 if its
 sums could be too large. Convolutions must be plain sums of products, so torch's NNPACK, which transforms
 them, is switched off.
 
@@ -41,7 +42,9 @@ from ..ir import (
     Dense,
     IntNetwork,
     Leak,
+    Membrane,
     Shape,
+    State,
     Synapse,
     Trace,
     Truncation,
@@ -55,8 +58,11 @@ from ..ir import (
     output_shape,
     span,
     value_range,
+    wide_sums,
     window,
+    wrapped,
 )
+from .narrow import NarrowNeurons, may_narrow
 from .options import ExecutionOptions
 from .spike_convolution import spike_convolution
 from .traces import join_traces, outputs_of
@@ -141,6 +147,9 @@ class _Current:
     product: Callable[[Tensor], Tensor]
 
 
+NO_MODULI: Mapping[_Current, float] = {}
+
+
 @record
 class _Layer:
     """A prepared population. A decay of None keeps no state from one step to the next."""
@@ -156,6 +165,9 @@ class _Layer:
     decay_voltage: DecayInPlace | None
     divisor: int
     graded: bool
+    rule: Membrane
+    moduli: Mapping[_Current, float]  # of sums that may wrap
+    narrows: bool = False  # whether states may leave their width, and continue as in Lava
     records_peaks: bool = False  # the largest states, which may exceed the limit
     limit: float = inf  # of their magnitude
 
@@ -163,15 +175,18 @@ class _Layer:
 def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtype = torch.float64) -> _Layer:
     """Prepare a population: real numbers are computed in `real_type`, integers in a float that is exact."""
     name, rule = population.name, membrane(population.neuron, network.timesteps)
-    proved, kind = True, real_type
+    proved, kind, moduli = True, real_type, {}
     if isinstance(network, IntNetwork):
-        proved = bounds(network, (name,))[name].fits
+        moduli = wide_sums(network, name)
+        proved = bounds(network, (name,))[name].fits and not moduli
         arrivals = [(c, network.population(c.source)) for c in network.entering(name)]
         kind = FLOATS[exact_float(largest_total(arrivals))] if proved else torch.float64
+    currents = tuple(_current(network, c, rule.unit, real_type) for c in network.entering(name))
+    narrows = not proved and may_narrow(network, rule)
     return _Layer(
         name=name,
         shape=population.shape,
-        currents=tuple(_current(network, c, rule.unit, real_type) for c in network.entering(name)),
+        currents=currents,
         state_type=kind,
         bias=torch.tensor(rule.bias, dtype=kind),
         threshold=None if rule.threshold is None else torch.tensor(rule.threshold, dtype=kind),
@@ -180,7 +195,10 @@ def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtyp
         decay_voltage=_in_place(rule.decay_voltage),
         divisor=rule.divisor,
         graded=rule.graded,
-        records_peaks=not proved,
+        rule=rule,
+        moduli={c: rule.unit * moduli[c.connection] for c in currents if c.connection in moduli},
+        narrows=narrows,
+        records_peaks=not proved and not narrows,
         limit=rule.limit,
     )
 
@@ -273,8 +291,16 @@ class _Membranes:
         self.spikes = torch.zeros_like(self.voltage)
         self.peak = torch.zeros(layer.shape[0], dtype=torch.float64) if layer.records_peaks else None
 
-    def step(self, synapses: Tensor) -> Tensor:
-        """Decay, integrate, fire, reset; return what is sent, in memory that the next step overwrites."""
+    @property
+    def overflows(self) -> Array:
+        """Per neuron, the steps in which its numbers left their width."""
+        return np.zeros(0)
+
+    def step(self, synapses: Tensor, exact: Tensor | None = None) -> Tensor:
+        """Decay, integrate, fire, reset; return what is sent, in memory that the next step overwrites.
+
+        `exact` are the currents before they wrapped, None if they did not.
+        """
         layer = self.layer
         if self.current is not None and layer.decay_current is not None:
             synapses = self.current = layer.decay_current(self.current).add_(synapses)
@@ -316,9 +342,34 @@ class _Membranes:
             )
 
 
+class _NarrowMembranes(_Membranes):
+    """Neurons whose states may leave their width; `ir.Membrane` itself computes them, in NumPy."""
+
+    def __init__(self, layer: _Layer, samples: int) -> None:
+        super().__init__(layer, samples)
+        self.neurons = NarrowNeurons(layer.rule, layer.shape)
+        self.state: State = (np.zeros(self.voltage.shape, np.int64),) * 2
+
+    @property
+    def overflows(self) -> Array:
+        return self.neurons.overflows
+
+    def step(self, synapses: Tensor, exact: Tensor | None = None) -> Tensor:
+        kept, sums = (
+            each.numpy() / self.layer.rule.unit for each in (synapses, synapses if exact is None else exact)
+        )
+        self.state, spikes = self.neurons.step(self.state, sums, kept)
+        self.voltage.copy_(torch.from_numpy(self.state[1]))
+        return torch.from_numpy(spikes)
+
+
+def _membranes(layer: _Layer, samples: int) -> _Membranes:
+    return _NarrowMembranes(layer, samples) if layer.narrows else _Membranes(layer, samples)
+
+
 def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
     """Return the largest magnitude of current or voltage of each channel on `inputs`."""
-    layers = [replace(layer, records_peaks=True) for layer in Emulator(network).layers]
+    layers = [replace(layer, records_peaks=True, narrows=False) for layer in Emulator(network).layers]
     found: dict[str, Array] = {}
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, len(inputs), CHUNK):
@@ -337,12 +388,16 @@ def _run(
     sent = {network.input.name: _sent(inputs, network.input.shape)}
     spikes: dict[str, Array] = {}
     voltages: dict[str, Array] = {}
+    overflows: dict[str, Array] = {}
     for block in _blocks(network, layers):
-        membranes = [_Membranes(layer, len(inputs)) for layer in block]
+        membranes = [_membranes(layer, len(inputs)) for layer in block]
         seen = _run_block(membranes, sent, network.timesteps, keep_trace)
         if keep_trace:
             spikes |= {layer.name: _by_sample(sent[layer.name].values) for layer in block}
             voltages |= {name: _by_sample(_as_numbers(network, values)) for name, values in seen.items()}
+        overflows |= {
+            neurons.layer.name: neurons.overflows for neurons in membranes if neurons.overflows.any()
+        }
         for neurons in membranes:
             if found is not None and neurons.peak is not None:
                 before = found.get(neurons.layer.name, 0.0)
@@ -351,7 +406,7 @@ def _run(
             del sent[name]
     last, end = network.output.name, _as_numbers(network, membranes[-1].voltage).numpy()
     outputs = outputs_of(network, {last: _by_sample(sent[last].values)}, {last: end[:, None]})
-    return Trace(spikes=spikes, voltages=voltages, outputs=outputs)
+    return Trace(spikes=spikes, voltages=voltages, outputs=outputs, overflows=overflows)
 
 
 def _blocks(network: AnyNetwork, layers: Sequence[_Layer]) -> Iterator[list[_Layer]]:
@@ -378,7 +433,9 @@ def _run_block(
     for step in range(timesteps):
         for neurons in membranes:
             layer = neurons.layer
-            sent[layer.name].values[step] = neurons.step(_gather(layer, sent, step, once))
+            synapses = _gather(layer, sent, step, once, layer.moduli)
+            exact = _gather(layer, sent, step, once) if layer.moduli else None
+            sent[layer.name].values[step] = neurons.step(synapses, exact)
             if keep_voltages:
                 seen[layer.name].append(neurons.voltage.clone())
     return {name: torch.stack(steps) for name, steps in seen.items() if steps}
@@ -390,8 +447,14 @@ def _constant_currents(layers: Sequence[_Layer], sent: Mapping[str, _Sent]) -> d
     return {current: current.product(sent[current.connection.source].values) for current in currents}
 
 
-def _gather(layer: _Layer, sent: Mapping[str, _Sent], step: int, once: Mapping[_Current, Tensor]) -> Tensor:
-    """Sum the currents into a population in one step, in units of its state."""
+def _gather(
+    layer: _Layer,
+    sent: Mapping[str, _Sent],
+    step: int,
+    once: Mapping[_Current, Tensor],
+    moduli: Mapping[_Current, float] = NO_MODULI,
+) -> Tensor:
+    """Sum the currents into a population in one step, in units of its state; those with a modulus wrap."""
     total: Tensor | None = None
     for current in layer.currents:
         connection = current.connection
@@ -401,6 +464,8 @@ def _gather(layer: _Layer, sent: Mapping[str, _Sent], step: int, once: Mapping[_
         if arriving is None:
             arriving = current.product(sent[connection.source].at(step - connection.delay))
         arriving = arriving.to(layer.state_type).view(-1, *layer.shape)
+        if current in moduli:
+            arriving = torch.from_numpy(wrapped(arriving.numpy(), moduli[current]))
         total = arriving if total is None else total + arriving
     return torch.zeros(1, *layer.shape, dtype=layer.state_type) if total is None else total
 

@@ -7,6 +7,7 @@ all integers must be equal. A FoldedNetwork is simulated in float64. `ir.Membran
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,14 @@ from ..ir import (
     check_input_values,
     firing,
     membrane,
+    wide_sums,
+    wrapped,
 )
+from .narrow import NarrowNeurons, may_narrow
 from .options import ExecutionOptions
-from .traces import outputs_of
+from .traces import join_traces, outputs_of
 
+NO_MODULI: Mapping[Connection, float] = {}
 ROUNDING = 64 * np.finfo(np.float64).eps  # relative rounding error of a sum of many terms
 
 
@@ -54,29 +59,54 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
     kinds = {p.name: np.int64 if rules[p.name].graded else np.bool_ for p in layers}
     spikes = {p.name: np.zeros((samples, timesteps, *p.shape), kinds[p.name]) for p in layers}
     sent = {network.input.name: steps, **spikes}
+    narrow = {
+        p.name: NarrowNeurons(rules[p.name], p.shape) for p in layers if may_narrow(network, rules[p.name])
+    }
+    moduli = {name: wide_sums(network, name) for name in narrow} if isinstance(network, IntNetwork) else {}
     for step in range(timesteps):
         for population in layers:
             name, rule = population.name, rules[population.name]
-            # In units of the state, currents are integers for weight exponents of -6 and above.
-            arriving = rule.unit * gather(network.entering(name), population, sent, step)
-            charged = rule.integrate(states[name], arriving.astype(steps.dtype))
-            _check_width(name, charged, rule.limit)
-            states[name], spikes[name][:, step] = rule.fire(charged)
-            _check_width(name, states[name], rule.limit)  # a subtraction can overflow too
+            sums = gather(network.entering(name), population, sent, step)
+            if name in narrow:
+                kept = (
+                    gather(network.entering(name), population, sent, step, moduli[name])
+                    if moduli[name]
+                    else sums
+                )
+                states[name], spikes[name][:, step] = narrow[name].step(states[name], sums, kept)
+            else:
+                # In units of the state, currents are integers for weight exponents of -6 and above.
+                charged = rule.integrate(states[name], (rule.unit * sums).astype(steps.dtype))
+                _check_width(name, charged, rule.limit)
+                states[name], spikes[name][:, step] = rule.fire(charged)
+                _check_width(name, states[name], rule.limit)  # a subtraction can overflow too
             voltages[name][:, step] = states[name][1]
-    return Trace(spikes=spikes, voltages=voltages, outputs=outputs_of(network, spikes, voltages))
+    return Trace(
+        spikes=spikes,
+        voltages=voltages,
+        outputs=outputs_of(network, spikes, voltages),
+        overflows={name: each.overflows for name, each in narrow.items() if each.overflows.any()},
+    )
 
 
 def gather(
-    entering: Sequence[Connection], population: Population[Any], sent: Mapping[str, Array], step: int
+    entering: Sequence[Connection],
+    population: Population[Any],
+    sent: Mapping[str, Array],
+    step: int,
+    moduli: Mapping[Connection, float] = NO_MODULI,
 ) -> Array:
-    """Sum the currents into a population at one step; delayed spikes from before the sample are zero."""
+    """Sum the currents into a population at one step; delayed spikes from before the sample are zero.
+
+    Sums of connections in `moduli` wrap.
+    """
     samples = len(sent[population.name])
     total: Array = np.zeros((samples, *population.shape))
     for connection in entering:
         if step >= connection.delay:
             values = sent[connection.source][:, step - connection.delay]
-            total += apply_synapse(connection.synapse, values).reshape(total.shape)
+            arriving = apply_synapse(connection.synapse, values).reshape(total.shape)
+            total += wrapped(arriving, moduli[connection]) if connection in moduli else arriving
     return total
 
 
@@ -125,5 +155,4 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     as_steps(inputs[:1], network.input.shape, network.timesteps)
     starts = range(0, len(inputs), CHUNK)
     parts = (inputs[start : start + CHUNK] for start in options.progress(starts))
-    outputs = [simulate(network, part).outputs for part in parts]
-    return Trace(spikes={}, voltages={}, outputs=np.concatenate(outputs))
+    return join_traces([replace(simulate(network, part), spikes={}, voltages={}) for part in parts])

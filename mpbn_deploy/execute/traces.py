@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..base import Array
-from ..ir import AnyNetwork, Trace, fires
+from ..ir import AnyNetwork, Trace, fires, join_overflows
 
 
 def outputs_of(network: AnyNetwork, spikes: Mapping[str, Array], voltages: Mapping[str, Array]) -> Array:
@@ -26,4 +26,5 @@ def join_traces(traces: Sequence[Trace]) -> Trace:
         spikes=joined([trace.spikes for trace in traces]),
         voltages=joined([trace.voltages for trace in traces]),
         outputs=np.concatenate([trace.outputs for trace in traces]),
+        overflows=join_overflows([trace.overflows for trace in traces]),
     )

@@ -49,6 +49,7 @@ def without_first_layer(network: IntNetwork) -> IntNetwork:
         connections=tuple(c for c in network.connections if c.source != source),
         timesteps=network.timesteps,
         scales={name: scales for name, scales in network.scales.items() if name != first.name},
+        foreign=network.foreign,
     )
 
 

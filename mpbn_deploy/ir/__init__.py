@@ -20,6 +20,7 @@ Everything is a frozen record of NumPy arrays that is checked when it is made. N
     relays           pooling as relay populations, and as part of the synapses after it
     splits           long sums in parts, which relays add
     intervals        proved bounds of currents and voltages
+    overflow         what becomes of integers that leave their width, as in Lava
     exact_floats     the narrowest float type that computes a sum exactly
     dequantize       IntNetwork -> FoldedNetwork: the real numbers that the integers represent
     trace            Trace: spikes, voltages and outputs of an execution; checks of inputs
@@ -117,6 +118,12 @@ if TYPE_CHECKING:
         value_range as value_range,
         with_values as with_values,
     )
+    from .overflow import (
+        clipped_voltage as clipped_voltage,
+        wide_sums as wide_sums,
+        wrapped as wrapped,
+        wrapped_current as wrapped_current,
+    )
     from .pooling import (
         any_synapse as any_synapse,
         average_synapse as average_synapse,
@@ -162,7 +169,15 @@ if TYPE_CHECKING:
         span as span,
         window as window,
     )
-    from .trace import Trace as Trace, as_steps as as_steps, check_input_values as check_input_values
+    from .trace import (
+        Overflow as Overflow,
+        Trace as Trace,
+        as_steps as as_steps,
+        check_input_values as check_input_values,
+        count_overflows as count_overflows,
+        join_overflows as join_overflows,
+        overflow_lines as overflow_lines,
+    )
     from .trained import (
         INPUT_NAME as INPUT_NAME,
         AdaptivePool as AdaptivePool,

@@ -2,7 +2,8 @@
 
 The arithmetic is that of Loihi's leaky integrate-and-fire neuron as Lava's fixed-point model defines it.
 States (current, voltage) are signed 24-bit integers in units of 2**-6 of a weight. A network whose states
-might overflow is still valid: `bounds` proves whether they can, and the reference stops if they do.
+might overflow is still valid: `bounds` proves whether they can. If they do, the reference stops, or computes
+as Lava does if somebody else chose the integers (`ir.overflow`).
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ class IntNetwork(Network[Neuron]):
     """A network of integers.
 
     `scales` maps integers back to real numbers, with one factor per channel of a population:
-    real voltage = voltage / (2**6 * scale). Executors do not need it.
+    real voltage = voltage / (2**6 * scale). Executors do not need it. States of a `foreign` network, whose
+    integers somebody else chose, may overflow, and continue as in Lava.
     """
 
     scales: Mapping[str, Array]
+    foreign: bool = False
 
     def __post_init__(self) -> None:
         if problems := _problems(self):

@@ -35,6 +35,7 @@ from .neurons import (
     Relay,
     SoftLif,
 )
+from .overflow import clipped_voltage, wrapped_current
 
 AnyNetwork = IntNetwork | FoldedNetwork  # the networks that can be executed
 AnyPopulation = IntPopulation | FloatPopulation
@@ -123,6 +124,11 @@ class Membrane:
     def reset(self, voltage: Array, spikes: Array) -> Array:
         """Return the voltage after the reset of the neurons that fired."""
         return np.where(spikes, 0 if self.subtrahend is None else voltage - self.subtrahend, voltage)
+
+    def narrow(self, state: State) -> State:
+        """Return a state before it fires, as 24 bits hold it in Lava; the same state if it fits."""
+        current = wrapped_current(state[0])
+        return current, clipped_voltage(state[1] + current - state[0])
 
     def scaled(self, factor: Array | int) -> Membrane:
         """Return the membrane whose states are `factor` times as large, given inputs `factor` times as large.

@@ -52,6 +52,7 @@ def _compose_away(network: IntNetwork, relay: str) -> IntNetwork:
         connections=tuple(connections),
         timesteps=network.timesteps,
         scales={name: scales for name, scales in network.scales.items() if name != relay},
+        foreign=network.foreign,
     )
 
 
@@ -130,6 +131,7 @@ def with_population(
         connections=(*kept[:at], *connections, *kept[at:]),
         timesteps=network.timesteps,
         scales=network.scales,
+        foreign=network.foreign,
     )
 
 

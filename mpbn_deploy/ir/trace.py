@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import field
 
 import numpy as np
 
-from ..base import Array, SimulationError, array_record
+from ..base import Array, SimulationError, array_record, layer_name, record
 from .membranes import AnyNetwork
 from .synapses import Shape
 
@@ -18,18 +19,55 @@ class Trace:
     `spikes` and `voltages` have shape [samples, timesteps, *shape] for each layer; voltages are those at the
     end of a step, after the reset. Spikes are bool; populations that send graded messages have those instead,
     as whole numbers. `outputs` [samples, *shape] are the voltages of the readout after the last
-    step, or the spike counts of the last population if it fires.
+    step, or the spike counts of the last population if it fires. `overflows` has the shape of each layer
+    whose states left their width: in how many steps of all samples each neuron's did. Only the reference and
+    the emulator count them.
     """
 
     spikes: Mapping[str, Array]
     voltages: Mapping[str, Array]
     outputs: Array
+    overflows: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def predictions(self) -> Array:
         """The index of the largest output of each sample; the first one in case of ties."""
         predictions: Array = self.outputs.reshape(len(self.outputs), -1).argmax(axis=1)
         return predictions
+
+
+@record
+class Overflow:
+    """In how many neurons of a population, and in how many of their steps, a number left its width."""
+
+    neurons: int
+    steps: int
+
+
+def join_overflows(parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+    """Add the overflows of the traces of several samples."""
+    total: dict[str, Array] = {}
+    for part in parts:
+        for name, steps in part.items():
+            total[name] = total.get(name, 0) + steps
+    return total
+
+
+def count_overflows(overflows: Mapping[str, Array]) -> dict[str, Overflow]:
+    """Return the counts of each population of a trace's overflows."""
+    return {
+        name: Overflow(neurons=int(np.count_nonzero(steps)), steps=int(steps.sum()))
+        for name, steps in overflows.items()
+    }
+
+
+def overflow_lines(overflows: Mapping[str, Overflow]) -> list[str]:
+    """Return a printed line per population."""
+    return [
+        f"{layer_name(name)}: {found.neurons} neurons left 24 bits, in {found.steps} steps of all samples; "
+        "they continue as in Lava, where currents wrap and voltages clip"
+        for name, found in overflows.items()
+    ]
 
 
 def as_steps(inputs: Array, shape: Shape, timesteps: int) -> Array:

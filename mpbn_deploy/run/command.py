@@ -10,6 +10,7 @@ from ..base import Outcome, network_facts
 from ..data import RANDOM
 from ..execute.cluster import chosen_cluster
 from ..formats.folder import open_network
+from ..ir import Overflow, overflow_lines
 from .stage import run
 
 
@@ -35,7 +36,8 @@ def _text(result: dict[str, Any], class_names: Sequence[str]) -> str:
     accuracy = "" if result["accuracy"] is None else f", accuracy {result['accuracy']:.2%}"
     rate = f"{result['samples_per_second']:.1f} samples per second"
     head = f"{result['backend']}: {_inputs(result)}{accuracy}, {rate}"
-    return f"{head}\npredictions: {' '.join(names)}{more}"
+    overflows = {name: Overflow(**found) for name, found in result["overflows"].items()}
+    return "\n".join([head, f"predictions: {' '.join(names)}{more}", *overflow_lines(overflows)])
 
 
 def _inputs(result: dict[str, Any]) -> str:

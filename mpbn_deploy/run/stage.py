@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from ..base import HANG_SECONDS, Array, OptionError, announce, did_you_mean, pro
 from ..data import Samples
 from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor
 from ..execute.cluster import Cluster
-from ..ir import IntNetwork, as_steps
+from ..ir import IntNetwork, Trace, as_steps, count_overflows, join_overflows
 
+Predicted = tuple[Array, Mapping[str, Array]]  # predictions, and the overflows of a trace
 WITH_STOCK = {"lava": "lava-stock"}  # the executor that --stock selects instead
 
 
@@ -41,7 +43,7 @@ def run(
     file = netx if executor.reads_file else None
     options = ExecutionOptions(keep_trace=False, netx=file, patience=patience)
     started = time.perf_counter()
-    predictions = _predict(network, samples.inputs, backend, executor, options, cluster)
+    predictions, overflows = _predict(network, samples.inputs, backend, executor, options, cluster)
     seconds = time.perf_counter() - started
     accuracy = None if samples.labels is None else float(np.mean(predictions == samples.labels))
     return {
@@ -51,6 +53,7 @@ def run(
         "predictions": predictions.tolist(),
         "accuracy": accuracy,
         "samples_per_second": len(predictions) / seconds,
+        "overflows": {name: asdict(found) for name, found in count_overflows(overflows).items()},
     }
 
 
@@ -71,18 +74,23 @@ def _predict(
     executor: ListedExecutor,
     options: ExecutionOptions,
     cluster: Cluster | None,
-) -> Array:
+) -> Predicted:
     announce(f"{backend}: {len(inputs)} samples of {network.timesteps} steps")
     if cluster is None:
         progress = progress_bar(f"{backend}, {executor.parts}")
-        return executor.run(network, inputs, replace(options, progress=progress)).predictions
+        return _predictions(executor.run(network, inputs, replace(options, progress=progress)))
     announce(f"cluster: {cluster}")
     as_steps(inputs[:1], network.input.shape, network.timesteps)  # reject wrong shapes before sending samples
     common = executor, network, options.portable()
     parts = cluster.share_out(_predict_shard, common, inputs, f"{backend}, shards of samples")
-    return np.concatenate([predictions for _, predictions in parts])
+    found = [part for _, part in parts]
+    return np.concatenate([predictions for predictions, _ in found]), join_overflows(o for _, o in found)
 
 
-def _predict_shard(common: tuple[ListedExecutor, IntNetwork, ExecutionOptions], inputs: Array) -> Array:
+def _predict_shard(common: tuple[ListedExecutor, IntNetwork, ExecutionOptions], inputs: Array) -> Predicted:
     executor, network, options = common
-    return executor.run(network, inputs, options).predictions
+    return _predictions(executor.run(network, inputs, options))
+
+
+def _predictions(trace: Trace) -> Predicted:
+    return trace.predictions, trace.overflows

@@ -6,14 +6,14 @@ into the result of one comparison of all samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from ..base import Array, layer_name, record
-from ..ir import IntNetwork, Trace
+from ..ir import IntNetwork, Trace, join_overflows
 
 QUANTITIES = ("spike", "voltage", "output")
 COUNTS = tuple(f"{quantity}s_{count}" for quantity in QUANTITIES for count in ("compared", "mismatched"))
@@ -72,6 +72,7 @@ class Compared:
 
     comparisons: tuple[Comparison, ...]
     failed: tuple[str, ...] = ()
+    overflows: Mapping[str, Array] = field(default_factory=dict)  # the reference's, as in a trace
     trace: Trace | None = None
 
 
@@ -132,7 +133,9 @@ def join_comparisons(network: IntNetwork, parts: Sequence[tuple[int, Compared]])
     names = [population.name for population in network.populations[1:]]
     failed = dict.fromkeys(name for _, part in parts for name in part.failed)
     return Compared(
-        comparisons=tuple(_joined(comparisons, names) for comparisons in alike), failed=tuple(failed)
+        comparisons=tuple(_joined(comparisons, names) for comparisons in alike),
+        failed=tuple(failed),
+        overflows=join_overflows(part.overflows for _, part in parts),
     )
 
 

@@ -19,7 +19,7 @@ from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
 from ..execute.lava import LavaFailedError
 from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
-from ..ir import IntNetwork, Trace
+from ..ir import IntNetwork, Trace, join_overflows
 from .comparison import Compared, Comparison, compare
 from .outside import compare_with_witness
 from .witness import LAVA_STOCK, compare_with_lava
@@ -65,7 +65,7 @@ def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) 
     reference = simulate(given.network, inputs)
     compared = [_compare_one(executor, given, inputs, reference, shown) for executor in given.executors]
     compared += [_compare_witness(witness, given, inputs, reference, shown) for witness in given.witnesses]
-    return replace(joined(compared), trace=replace(reference, voltages={}))
+    return replace(joined(compared), overflows=reference.overflows, trace=replace(reference, voltages={}))
 
 
 def joined(parts: Iterable[Compared]) -> Compared:
@@ -74,6 +74,7 @@ def joined(parts: Iterable[Compared]) -> Compared:
     return Compared(
         comparisons=tuple(comparison for part in parts for comparison in part.comparisons),
         failed=tuple(name for part in parts for name in part.failed),
+        overflows=join_overflows(part.overflows for part in parts),
     )
 
 

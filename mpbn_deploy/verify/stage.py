@@ -7,7 +7,7 @@ spike and voltage that it reports.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,16 @@ from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..formats.nir import Assumption
 from ..frontend import is_foreign
-from ..ir import STATE_LIMIT, FoldedNetwork, IntNetwork, Trace, as_steps, bounds
+from ..ir import (
+    STATE_LIMIT,
+    FoldedNetwork,
+    IntNetwork,
+    Overflow,
+    Trace,
+    as_steps,
+    bounds,
+    count_overflows,
+)
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .accuracy import Accuracy, measure_accuracy
@@ -49,6 +58,7 @@ class VerifyReport:
     samples: int
     comparisons: tuple[Comparison, ...]
     bounds: Mapping[str, int]  # by population: the largest magnitude a state can reach
+    overflows: Mapping[str, Overflow] = field(default_factory=dict)  # of networks that we did not quantize
     data: str = ""  # the name of the data set, or "random"
     failed: tuple[str, ...] = ()  # executors that failed during the run
     stock_reader_obstacle: str | None = None  # why lava-dl's own reader did not run
@@ -134,6 +144,7 @@ class VerifyReport:
             "first_mismatch": None if first is None else asdict(first),
             "comparisons": [asdict(comparison) for comparison in self.comparisons],
             "stock_reader_obstacle": self.stock_reader_obstacle,
+            "overflows": {name: asdict(found) for name, found in self.overflows.items()},
             "populations": _populations_json(self),
             **_drift_json(self.drift),
             "accuracy": None if self.accuracy is None else self.accuracy.to_json(),
@@ -194,6 +205,7 @@ def verify(
         comparisons=compared.comparisons,
         failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
+        overflows=count_overflows(compared.overflows),
         stock_reader_obstacle=obstacle,
         assumptions=assumptions,
         trace=compared.trace,

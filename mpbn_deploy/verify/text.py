@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from ..ir import overflow_lines
 from .accuracy import accuracy_text
 from .comparison import COUNTS, Comparison
 from .drift import Drift, PopulationDrift
@@ -33,6 +34,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
     lines += [
         f"{c.execution}: {c.extent}" for c in report.comparisons if c.extent and c is not report.lavas_own
     ]
+    lines += overflow_lines(report.overflows)
     if report.stock_reader_obstacle is not None:
         lines.append(f"stock netx reader: not run, {report.stock_reader_obstacle}")
     lines += [

@@ -18,11 +18,17 @@ from networks import (
     int_windows,
     softened,
     spiking_network,
+    widened,
 )
 from properties import examples
 
-from mpbn_deploy.base import SimulationError
-from mpbn_deploy.execute import emulator as emulate_module, spike_convolution as module
+from mpbn_deploy.base import SimulationError, same_records
+from mpbn_deploy.execute import (
+    EXECUTORS,
+    ExecutionOptions,
+    emulator as emulate_module,
+    spike_convolution as module,
+)
 from mpbn_deploy.execute.emulator import Emulator, emulate, peaks
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.execute.spike_convolution import spike_convolution
@@ -255,6 +261,27 @@ def test_networks_that_could_overflow_are_watched():
     for execute in (simulate, emulate):
         with pytest.raises(SimulationError, match=r"conv: a .* of magnitude .* overflows the 24-bit state"):
             execute(network, bright)
+
+
+@examples(30)
+@given(
+    st.sampled_from([int_chain, int_residual, int_loop]),
+    st.integers(0, 10**6),
+    st.sampled_from([1, 100, 3000]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_networks_of_others_overflow_as_in_the_reference(kind, seed, factor, soft, current):
+    network = kind(seed)
+    network = softened(network, seed) if soft else network
+    network = widened(charged(network, seed) if current else network, factor)
+    inputs = inputs_for(network, samples=3, seed=seed, steps=True)
+    expected, got = simulate(network, inputs), emulate(network, inputs)
+    assert_same_trace(expected, got)
+    assert same_records(expected.overflows, got.overflows)
+    assert bool(expected.overflows) or factor < 3000
+    run = EXECUTORS["reference"].run(network, inputs, ExecutionOptions(keep_trace=False))
+    assert same_records(expected.overflows, run.overflows)
 
 
 def test_peaks_are_the_largest_states_before_reset():

@@ -23,12 +23,14 @@ from networks import (
     needs_lava,
     softened,
     spiking_network,
+    widened,
 )
 from torch import nn
 
 from mpbn_deploy.__main__ import console_script
-from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError
+from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError, same_records
 from mpbn_deploy.execute import EXECUTORS, lava as lava_sim
+from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.lava import compat
 from mpbn_deploy.execute.lava.plans import pipeline_depths
 from mpbn_deploy.execute.reference import close_calls, simulate
@@ -230,7 +232,10 @@ def one_convolution(weight, *, maximum=255, threshold=5000, **neuron):
 
 @pytest.mark.parametrize("largest", [127, 1500, 40_000])
 def test_states_that_leave_their_width_wrap_and_clip_as_in_lava(largest):
-    """Currents and sums of convolutions wrap at 24 bits, and voltages clip; the reference raises."""
+    """Currents and sums of convolutions wrap at 24 bits, and voltages clip.
+
+    The reference raises, unless the integers are from elsewhere.
+    """
     weight = np.random.default_rng(largest).integers(-largest, largest + 1, size=(3, 2, 3, 3))
     network = one_convolution(weight)
     assert not bounds(network)["maps"].fits
@@ -240,6 +245,26 @@ def test_states_that_leave_their_width_wrap_and_clip_as_in_lava(largest):
     stock = lava_sim.run(network, inputs, stock=True)
     assert stock.spikes["maps"].any() and not stock.spikes["maps"].all()
     assert_same_trace(stock, lava_sim.run(network, inputs, lanes=2))
+    foreign = replace(network, foreign=True)
+    expected, emulated = simulate(foreign, inputs), emulate(foreign, inputs)
+    assert_same_trace(expected, stock)
+    assert_same_trace(expected, emulated)
+    assert 0 < expected.overflows["maps"].sum() < expected.spikes["maps"].size
+    assert same_records(expected.overflows, emulated.overflows)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [softened(int_residual(3, delay=2), 3), charged(int_loop(1), 2), charged(softened(int_chain(1), 1), 4)],
+    ids=["soft", "loop", "current"],
+)
+def test_networks_of_others_that_overflow(network, tmp_path):
+    """Soft resets, loops, delays and currents whose states leave 24 bits in several layers."""
+    network = widened(network, 3000)
+    inputs = inputs_for(network, samples=3, steps=True)
+    expected = simulate(network, inputs)
+    assert len(expected.overflows) > 1
+    assert_same_trace(expected, lava_sim.run(network, inputs, lanes=3))
 
 
 def test_sums_beyond_lavas_32_bits_are_rejected():

@@ -78,6 +78,12 @@ def test_what_breaks_one_rule_is_found_by_that_rule(options, rule, where):
     assert errors(network(**options), LOIHI2) == [(rule, where)]
 
 
+def test_networks_of_others_that_may_overflow_get_advice_that_applies():
+    own, foreign = (replace(network(maximum=50000), foreign=foreign) for foreign in (False, True))
+    assert "--overflow proved" in message(own, LOIHI2)
+    assert "wrap and clip" in message(foreign, LOIHI2) and "--input-range" in message(foreign, LOIHI2)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -24,6 +24,7 @@ from networks import (
     needs_lava,
     residual_body,
     softened,
+    widened,
 )
 from properties import examples
 
@@ -35,6 +36,7 @@ from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fit import fit
 from mpbn_deploy.formats.netx import read_netx, stock_reader_loads, stock_reader_obstacle, write_netx
+from mpbn_deploy.formats.nir import read_nir, write_nir
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import (
     Connection,
@@ -696,6 +698,31 @@ def test_commands_take_a_file(result, netx_graph_path):
     network = read_netx(netx_graph_path)
     inputs = np.random.default_rng(0).integers(-3, 4, size=(3, *network.input.shape))
     assert code == 0 and ran["predictions"] == emulate(network, inputs).predictions.tolist()
+
+
+@needs_lava
+def test_networks_of_others_that_overflow_are_verified_like_any(result, capfd):
+    """Inputs far beyond those of lava-dl's tutorial."""
+    options = ["--timesteps", "6", "--input-range", "-30000", "30000", "--samples", "1"]
+    code, report = result("verify", recorded("mnist.net"), *options)
+    assert code == 0 and report["bit_exact"] and report["executions_run"] == 3
+    assert report["overflows"].keys() == {"layer0"} and 10 < report["overflows"]["layer0"]["neurons"] < 784
+    assert not any(c["not_run"] for c in report["comparisons"])
+    run = ["run", str(recorded("mnist.net")), "--backend", "emulator", *options]
+    assert result(*run)[1]["overflows"] == report["overflows"]
+    assert console_script(run) == 0
+    found = report["overflows"]["layer0"]
+    counted = f"layer0: {found['neurons']} neurons left 24 bits, in {found['steps']} steps of all samples"
+    assert counted in capfd.readouterr().out
+
+
+def test_networks_of_others_stay_so(tmp_path):
+    network = widened(int_chain(), 1)
+    write_netx(network, tmp_path / "a.net")
+    write_nir(network, tmp_path / "a.nir")
+    assert same_records(read_netx(tmp_path / "a.net"), network)
+    assert same_records(read_nir(tmp_path / "a.nir"), network)
+    assert read_netx(recorded("mnist.net")).foreign
 
 
 @needs_lava

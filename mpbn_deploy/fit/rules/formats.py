@@ -136,7 +136,11 @@ def states_stay_in_width(design: Design) -> Violations:
     """|current|, |voltage| <= 2**(bits-1) - 1 for all inputs, as proved by `bounds`"""
     bits = design.limit("formats.state_bits")
     largest = 2 ** (bits.value - 1) - 1
-    if design.profile.exportable:
+    if design.network.foreign:
+        advice = (
+            "Its states wrap and clip there; verify counts where. Give the --input-range that it really gets."
+        )
+    elif design.profile.exportable:
         advice = f"Export with --target {design.target_name} --overflow proved, which chooses smaller scales."
     else:
         advice = "Use fewer inputs per neuron or fewer --timesteps, or a target with wider states."

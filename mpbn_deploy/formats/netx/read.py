@@ -51,6 +51,7 @@ class _Metadata:
     """The group `mpbn_deploy` of our own files; empty for other files."""
 
     ours: bool = True
+    foreign: bool = False  # whether the integers are from elsewhere
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
     input_step: int = 1
@@ -86,6 +87,7 @@ def read_network(path: Path, tree: Tree, given: ReadOptions) -> IntNetwork:
         connections=connections,
         timesteps=timesteps,
         scales=_all_scales(path, metadata, working, populations, timesteps),
+        foreign=metadata.foreign,
     )
 
 
@@ -95,7 +97,7 @@ def read_network(path: Path, tree: Tree, given: ReadOptions) -> IntNetwork:
 def _read_metadata(path: Path, tree: Tree) -> _Metadata:
     extra = tree.get("mpbn_deploy")
     if extra is None:
-        return _Metadata(ours=False, scales={})
+        return _Metadata(ours=False, foreign=True, scales={})
     if not isinstance(extra, dict) or not isinstance(extra.get("scales"), dict):
         raise FormatError(f"{path}: group mpbn_deploy is damaged (no scales).")
     try:
@@ -112,6 +114,7 @@ def _read_metadata(path: Path, tree: Tree) -> _Metadata:
             input_step=_whole(metadata.get("input_step", 1)),
             names=tuple(map(str, metadata["populations"])),
             readout=bool(metadata["readout"]),
+            foreign=bool(metadata.get("foreign", False)),
             scales=extra["scales"],
             connections=_connection_group(path, extra) if version == GRAPH_VERSION else None,
         )

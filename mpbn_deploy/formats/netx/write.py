@@ -295,6 +295,7 @@ def _extra(network: IntNetwork, version: int) -> Tree:
         **({"input_step": allowed.step} if allowed.step > 1 else {}),
         "populations": [population.name for population in network.populations],
         "readout": not fires(network.output.neuron),
+        **({"foreign": True} if network.foreign else {}),
     }
     scales = {
         str(i): network.scales[p.name] for i, p in enumerate(network.populations) if p.name in network.scales

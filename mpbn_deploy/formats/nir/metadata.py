@@ -141,6 +141,7 @@ def _integers(network: IntNetwork) -> dict[str, Any]:
         "populations": rules,
         "exponents": {key_text(c): c.synapse.exponent for c in network.connections},
         "scales": {name: scales.tolist() for name, scales in network.scales.items()},
+        **({"foreign": True} if network.foreign else {}),
     }
 
 
@@ -240,6 +241,7 @@ def as_integers(path: Path, real: FoldedNetwork, entries: Mapping[str, Any]) -> 
                 str(name): _scales(path, str(name), values, real.shapes)
                 for name, values in entries["scales"].items()
             },
+            foreign=bool(entries.get("foreign", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(
