@@ -48,6 +48,7 @@ LAYERS: dict[str, str] = {
     "layer.kernel_sizes": "allowed heights and widths of a kernel",
     "layer.kernel_square": "1 if kernels must be square, 0 if not",
     "layer.strides": "allowed strides of a convolution",
+    "layer.pooling": "sides of the square windows over which a core can sum its spikes as it sends them",
     "layer.padding_maximum": "largest padding of a convolution",
     "layer.dilation_maximum": "largest dilation of a convolution",
     "layer.groups_maximum": "most groups of a convolution",
@@ -157,6 +158,6 @@ EXPORT_KEYS = (
 # Lists of integers: allowed values, or one per core.
 CORE_LISTS = frozenset({"core.kernel_words", "core.neuron_words", "core.bias_words"})
 WIDTHS = frozenset({"core.stored_weight_bits", "core.stored_index_bits"})
-LIST_KEYS = frozenset({"layer.kernel_sizes", "layer.strides"}) | CORE_LISTS | WIDTHS
+LIST_KEYS = frozenset({"layer.kernel_sizes", "layer.strides", "layer.pooling"}) | CORE_LISTS | WIDTHS
 # Non-negative real numbers, optionally with the range over which sources disagree.
 COST_KEYS = frozenset(COSTS)

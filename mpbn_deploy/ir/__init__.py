@@ -140,6 +140,7 @@ if TYPE_CHECKING:
     )
     from .relays import (
         Pooling as Pooling,
+        behind_pooling as behind_pooling,
         find_poolings as find_poolings,
         pooled_window as pooled_window,
         relay_names as relay_names,

@@ -108,7 +108,10 @@ def _insert(network: IntNetwork, pooling: Pooling) -> IntNetwork:
     )
     summing = pool_synapse(channels, pooling.window, pooling.window)
     ones = replace(summing, weight=summing.weight.astype(np.int32))
-    pooled = {c: _after_pooling(c, relay, source.shape, pooling.window) for c in pooling.connections}
+    pooled = {
+        c: replace(c, source=relay.name, synapse=behind_pooling(c.synapse, source.shape, pooling.window))
+        for c in pooling.connections
+    }
     first = Connection(source=source.name, target=relay.name, synapse=ones)
     return with_population(network, relay, after=source.name, connections=(first,), replaced=pooled)
 
@@ -140,21 +143,19 @@ def _relay_of(source: Population[Input | Neuron], inputs: int) -> Relay:
     return Relay(minimum=min(0, inputs * low), maximum=max(0, inputs * high))
 
 
-def _after_pooling(connection: Connection, relay: IntPopulation, source: Shape, window: Pair) -> Connection:
-    """Return the connection from the relays that takes the place of one from their source."""
-    synapse, (height, width) = connection.synapse, window
+def behind_pooling(synapse: Synapse, source: Shape, window: Pair) -> Synapse:
+    """Return the synapse that does with sums over windows what one that contains the pooling does."""
+    height, width = window
     if isinstance(synapse, Dense):
         weight = _pictures(synapse, source)[:, :, ::height, ::width].reshape(len(synapse.weight), -1)
-        rest: Synapse = replace(synapse, weight=weight.copy())
-    else:
-        (down, right), (top, left) = synapse.stride, synapse.padding
-        rest = replace(
-            synapse,
-            weight=synapse.weight[:, :, ::height, ::width].copy(),
-            stride=(down // height, right // width),
-            padding=(top // height, left // width),
-        )
-    return replace(connection, source=relay.name, synapse=rest)
+        return replace(synapse, weight=weight.copy())
+    (down, right), (top, left) = synapse.stride, synapse.padding
+    return replace(
+        synapse,
+        weight=synapse.weight[:, :, ::height, ::width].copy(),
+        stride=(down // height, right // width),
+        padding=(top // height, left // width),
+    )
 
 
 def unused_name(name: str, network: IntNetwork) -> str:

@@ -32,6 +32,7 @@ from mpbn_deploy.ir import (
     fan_out,
     firing,
     output_shape,
+    with_relays,
 )
 from mpbn_deploy.quantize import quantize
 
@@ -137,6 +138,7 @@ def extra(source, target, rows, columns, **options):
 
 # ---- each rule, broken and kept ---------------------------------------------------------------
 
+RELAYS = with_relays(maps(dense=2))
 CASES = [
     # what the profile knows, the rule, where it is broken, a network that breaks it, one that keeps it
     (
@@ -190,6 +192,7 @@ CASES = [
         features((3, 1, 1), threshold=0, timesteps=1),  # 3 * 64 = 192
     ),
     ({"formats__message_bits": 1}, "input_values_fit_message", "p0", features(maximum=2), features()),
+    ({"formats__message_bits": 1}, "messages_of_relays_fit", "maps_pool", RELAYS, maps(dense=2)),
     (
         {"network__input_minimum": 0, "network__input_maximum": 15},
         "input_values_fit_message",

@@ -1,5 +1,7 @@
 """--pooling composed, relay and auto: the integers of every other population are the same."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from networks import enlivened, inputs_for, int_chain, with_limit
@@ -11,6 +13,7 @@ from mpbn_deploy.fit import fit, measure
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.hardware.place import place
 from mpbn_deploy.ir import relay_names
 from mpbn_deploy.nn import LIF
 from mpbn_deploy.quantize import quantize
@@ -100,3 +103,17 @@ def test_chips_with_binary_spikes_send_no_messages(folded):
 def test_unknown_forms_are_refused(folded):
     with pytest.raises(OptionError, match="Did you mean 'relay'"):
         quantize(folded, LOIHI2, pooling="relays")
+
+
+def test_speck_pools_as_it_sends(folded):
+    """The kernel after a pooling of 2 x 2 is 3 x 3, not 6 x 6; a readout of 4 x 4 pixels has one left."""
+    network = quantize(folded, load_profile("unbounded")).network
+    speck = load_profile("speck")
+    without = replace(speck, lists={key: a for key, a in speck.lists.items() if key != "layer.pooling"})
+    words = [
+        [layer.use["kernel_words"] for layer in place(network, profile).layers]
+        for profile in (speck, without)
+    ]
+    assert words[0][1:] == [4 * 16 * 8, 5 * 1 * 4]
+    assert words[1][1:] == [4 * 64 * 8, 5 * 16 * 4]
+    assert words[0][0] == words[1][0]

@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import Array, record
-from ...hardware.place import as_map
+from ...hardware.place import as_map, stored_synapse
 from ...ir import Conv2d, Dense, IntNetwork, IntPopulation, Pair, fan_in, fan_out
 from .design import Design, Rule, Violations, needs, rule, says
 
@@ -213,7 +213,7 @@ LAYER_RULES: tuple[Rule, ...] = (
 
 def _kernels(design: Design) -> Iterator[Kernel]:
     for connection in design.network.connections:
-        synapse, shape = connection.synapse, design.network.shapes[connection.source]
+        synapse, shape = stored_synapse(design.network, connection, design.profile)
         match synapse:
             case Conv2d():
                 yield Kernel(

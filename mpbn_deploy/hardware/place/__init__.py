@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         as_map as as_map,
         competing_layers as competing_layers,
         match_cores as match_cores,
+        stored_synapse as stored_synapse,
     )
     from .linkage import (
         Link as Link,

@@ -9,7 +9,7 @@ A core holds a convolution, its neurons and their biases. Memory words are count
 
 A fully connected layer is a convolution whose kernel covers the whole source map: (channels, height, width),
 or (features, 1, 1). Groups do not save memory: c counts all source channels. In our networks pooling is part
-of the next kernel. A chip that pools after its neurons may need smaller kernels.
+of the next kernel; a core that pools as it sends stores the kernel without it.
 
 Cores differ, so layers are matched to cores with augmenting paths.
 """
@@ -22,7 +22,17 @@ from math import prod
 import numpy as np
 
 from ...base import ProfileError, same_records
-from ...ir import Connection, Dense, IntNetwork, IntPopulation, Shape, Synapse, neuron_bias
+from ...ir import (
+    Connection,
+    Dense,
+    IntNetwork,
+    IntPopulation,
+    Shape,
+    Synapse,
+    behind_pooling,
+    neuron_bias,
+    pooled_window,
+)
 from ..profile import HardwareProfile
 from .records import PlacedLayer, Placement, Problem, Tiling, Use
 
@@ -35,7 +45,7 @@ Matching = Mapping[int, int]  # layer -> core, for layers that have one
 def place_layers(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
     """Place every population with its synapses on its own core; layers without a core are problems."""
     populations = network.layers
-    uses = [_use(network, population) for population in populations]
+    uses = [_use(network, population, profile) for population in populations]
     cores = _cores(profile, len(populations))
     fitting = [[index for index, core in enumerate(cores) if _fits(use, core)] for use in uses]
     chosen = match_cores(fitting)
@@ -50,15 +60,31 @@ def place_layers(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) 
 # ---- memory -----------------------------------------------------------------------------------
 
 
-def _use(network: IntNetwork, population: IntPopulation) -> Use:
+def _use(network: IntNetwork, population: IntPopulation, profile: HardwareProfile) -> Use:
     """Count the words of a population and its incoming synapses."""
     channels, height, width = as_map(population.shape)
     entering = _distinct_synapses(network, population.name)
+    stored = [stored_synapse(network, connection, profile) for connection in entering]
     return {
-        "kernel_words": sum(_kernel_words(c.synapse, network.shapes[c.source], channels) for c in entering),
+        "kernel_words": sum(_kernel_words(synapse, source, channels) for synapse, source in stored),
         "neuron_words": channels * _next_power_of_two(height) * _next_power_of_two(width),
         "bias_words": channels if neuron_bias(population.neuron).any() else 0,
     }
+
+
+def stored_synapse(
+    network: IntNetwork, connection: Connection, profile: HardwareProfile
+) -> tuple[Synapse, Shape]:
+    """Return a synapse as a core stores it, and the map that it reads: pooled by the core that sends it."""
+    synapse, source = connection.synapse, network.shapes[connection.source]
+    sides = profile.allowed("layer.pooling")
+    if sides is None or connection.source == network.input.name:
+        return synapse, source
+    if (window := pooled_window(synapse, source)) is None:
+        return synapse, source
+    side = max((s for s in sides.values if not any(size % s for size in window)), default=1)
+    channels, height, width = source
+    return behind_pooling(synapse, source, (side, side)), (channels, height // side, width // side)
 
 
 def _distinct_synapses(network: IntNetwork, target: str) -> list[Connection]:
