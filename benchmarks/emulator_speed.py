@@ -3,8 +3,14 @@
     python benchmarks/emulator_speed.py [--arch resnet20-slim vgg16]      prints tables of docs/RESULTS.md
     python benchmarks/emulator_speed.py --against lava [--stock-samples 4]
 
+A processor without AVX512 and VNNI is simulated by the environment variables of oneDNN and of torch:
+
+    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 python benchmarks/emulator_speed.py --against float
+
 Networks have random weights and statistics of two batches; the float model runs in eval mode under
-torch.no_grad with the same batch and threads. Both take turns, and the fastest of several runs counts; the
+torch.no_grad with the same batch and threads. Both take turns, and the fastest of several runs counts, by
+the clock and by the processor seconds of all threads, which other processes disturb less. The limit is the
+time of the convolutions of spikes alone, as the emulator calls them, without neurons and other layers. The
 integers are those of the reference simulator on some samples. Memory is the highest resident size of a
 process that runs one of the two, less what it had when the network was ready.
 
@@ -29,12 +35,13 @@ import torch
 from fold_zoo import lively_network
 
 from mpbn_deploy.execute import lava as lava_sim
-from mpbn_deploy.execute.emulator import Emulator
+from mpbn_deploy.execute.emulator import Emulator, parts
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.netx import read_netx, write_netx
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.ir import Conv2d
 from mpbn_deploy.quantize import quantize
 
 REPEATS = 5
@@ -60,18 +67,41 @@ def emulator_runner(network, options):
     return lambda: emulator.run(inputs, keep_trace=False)
 
 
+def convolutions_runner(network, options):
+    """A function that only convolves spikes, as often and on as many samples at once as the emulator does."""
+    layers, generator = Emulator(network).layers, torch.Generator().manual_seed(0)
+    calls = []
+    for layer in layers:
+        for current in layer.currents:
+            connection = current.connection
+            if isinstance(connection.synapse, Conv2d) and connection.source != network.input.name:
+                channels, height, width = network.shapes[connection.source]
+                sizes = [part.stop - part.start for part in parts([layer], options.batch)]
+                random = torch.rand(max(sizes), height, width, channels, generator=generator)
+                calls.append((current.product, (random < 0.2).movedim(-1, 1), sizes))
+
+    def run():
+        with torch.no_grad():
+            for product, spikes, sizes in calls:
+                for size in sizes * network.timesteps:
+                    product(spikes[:size])
+
+    return run
+
+
 def batch(shape, options):
     return np.random.default_rng(0).integers(0, 256, size=(options.batch, *shape))
 
 
 def seconds(functions):
-    """The fastest run of each, taking turns."""
-    best = dict.fromkeys(functions, float("inf"))
+    """The fastest run of each, taking turns: by the clock, and in processor seconds."""
+    best = {name: (float("inf"), float("inf")) for name in functions}
     for _ in range(REPEATS):
         for name, run in functions.items():
-            started = time.perf_counter()
+            started = time.perf_counter(), time.process_time()
             run()
-            best[name] = min(best[name], time.perf_counter() - started)
+            taken = time.perf_counter() - started[0], time.process_time() - started[1]
+            best[name] = tuple(map(min, best[name], taken))
     return best
 
 
@@ -102,11 +132,11 @@ def print_stock_table(options):
         model, _ = float_runner(architecture, options)
         network = quantize(fold(trace(model)), load_profile("loihi2")).network
         run = emulator_runner(network, options)
-        before = seconds({"emulator": run})["emulator"]
+        before = seconds({"emulator": run})["emulator"][0]
         inputs, outputs = batch(network.input.shape, options), run().outputs
         for count in (1, options.stock_samples):
             taken, found = in_stock_lava(network, inputs[:count])
-            emulated = min(before, seconds({"emulator": run})["emulator"])
+            emulated = min(before, seconds({"emulator": run})["emulator"][0])
             rates = count / taken, options.batch / emulated
             equal = "yes" if np.array_equal(found, outputs[:count]) else "NO"
             print(f"| {architecture} | {count} | {taken:.1f} | {rates[0]:.4f} | {rates[1]:.0f} "
@@ -130,23 +160,39 @@ def print_setting(options):
 
 def print_table(options):
     print_setting(options)
-    print("| network | float, samples/s | emulator, samples/s | ratio | float, GB | emulator, GB | ratio |")
-    print("|---|---|---|---|---|---|---|")
+    limits = {name: os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ}
+    print(f"torch uses {torch.backends.cpu.get_cpu_capability()}; {limits or 'no limit is set'}\n")
+    print("| network | float, samples/s | emulator, samples/s | ratio | ratio of processor time "
+          "| convolutions alone, samples/s | share of the limit | float, GB | emulator, GB | ratio |")  # fmt: skip
+    print("|---" * 10 + "|")
     for architecture in options.arch:
-        model, float_model = float_runner(architecture, options)
-        network = quantize(fold(trace(model)), load_profile("loihi2")).network
-        functions = {"float": float_model, "emulator": emulator_runner(network, options)}
-        expected = simulate(network, batch(network.input.shape, options)[:COMPARED]).outputs
-        assert np.array_equal(expected, functions["emulator"]().outputs[:COMPARED])
-        times = seconds(functions)
-        rates = [options.batch / times[name] for name in functions]
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "network.net"
-            write_netx(network, file)
-            memory = [gigabytes(architecture, which, options) for which in ("float", str(file))]
-        speed, share = rates[1] / rates[0], memory[1] / memory[0]
-        print(f"| {architecture} | {rates[0]:.0f} | {rates[1]:.0f} | {speed:.2f} x "
-              f"| {memory[0]:.2f} | {memory[1]:.2f} | {share:.2f} x |", flush=True)  # fmt: skip
+        print("| " + " | ".join([architecture, *measured(architecture, options)]) + " |", flush=True)
+
+
+def measured(architecture, options):
+    """The cells of a row."""
+    model, float_model = float_runner(architecture, options)
+    network = quantize(fold(trace(model)), load_profile("loihi2")).network
+    functions = {
+        "float": float_model,
+        "emulator": emulator_runner(network, options),
+        "limit": convolutions_runner(network, options),
+    }
+    expected = simulate(network, batch(network.input.shape, options)[:COMPARED]).outputs
+    assert np.array_equal(expected, functions["emulator"]().outputs[:COMPARED])
+    times = seconds(functions)
+    clock, processor = ({name: taken[which] for name, taken in times.items()} for which in (0, 1))
+    rates = {name: options.batch / taken for name, taken in clock.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "network.net"
+        write_netx(network, file)
+        memory = [gigabytes(architecture, which, options) for which in ("float", str(file))]
+    return [
+        f"{rates['float']:.0f}", f"{rates['emulator']:.0f}", f"{rates['emulator'] / rates['float']:.2f} x",
+        f"{processor['float'] / processor['emulator']:.2f} x", f"{rates['limit']:.0f}",
+        f"{processor['limit'] / processor['emulator']:.0%}",
+        f"{memory[0]:.2f}", f"{memory[1]:.2f}", f"{memory[1] / memory[0]:.2f} x",
+    ]  # fmt: skip
 
 
 def main():

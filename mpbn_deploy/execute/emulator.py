@@ -1,8 +1,9 @@
 """The fast simulator, in torch: runs whole batches and gives the integers of the reference bit by bit.
 
 Populations run one after the other, each over all its time steps. The spikes of a population are kept until
-all its targets have run, so memory stays small and each weight is fetched once. Only populations in a loop
-(a recurrent connection) run together, step by step.
+all its targets have run, so memory stays small. Only populations in a loop (a recurrent connection) run
+together, step by step. A population runs on as many samples at once as keep its states in the processor's
+cache: convolutions and updates are twice as fast there.
 
 Spikes are convolved in integers where torch supports it (`spike_convolution`). Everything else is computed in
 floats: float32 is exact on integers while no partial sum, in any order of summation, reaches 2**24. For
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import gcd, inf
+from math import gcd, inf, prod
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ from .traces import join_traces, outputs_of
 
 CHUNK = 128  # samples computed at once, to bound memory
 MOST_SPIKES = 2**20  # of more samples at once
+MOST_STATES = 2**19  # of a population, or of those in a loop, at once: 2 MB of float32
 RESPONSE_CHUNK = 32  # the same in `respond`
 
 BINARY_SPIKES = (0, 1)  # range of values
@@ -122,7 +124,7 @@ def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[
     time. Real numbers are computed in float32, because calibration tolerates a few different spikes.
     """
     layer = _layer(network, network.layer(name), torch.float32)
-    sources = {current.connection.source for current in layer.currents}
+    sources = layer.sources
     spikes, voltages = [], []
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, min(len(sent[source]) for source in sources), RESPONSE_CHUNK):
@@ -171,6 +173,10 @@ class _Layer:
     records_peaks: bool = False  # the largest states, which may exceed the limit
     limit: float = inf  # of their magnitude
 
+    @property
+    def sources(self) -> set[str]:
+        return {current.connection.source for current in self.currents}
+
 
 def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtype = torch.float64) -> _Layer:
     """Prepare a population: real numbers are computed in `real_type`, integers in a float that is exact."""
@@ -212,7 +218,7 @@ def _current(network: AnyNetwork, connection: Connection, unit: int, real_type: 
         # Integer convolutions give float32, in units of a membrane's state.
         in_states = unit == 2**STATE_EXPONENT
         if binary and in_states and isinstance(synapse, Conv2d) and kind == torch.float32:
-            product = spike_convolution(synapse, source.shape, CHUNK)
+            product = spike_convolution(synapse, source.shape)
             if product is not None:
                 return _Current(connection=connection, product=product)
     # Multiplying a float by a power of two is exact, so the scale goes into the weights.
@@ -270,6 +276,10 @@ class _Sent:
     def samples(self) -> int:
         return self.values.shape[0 if self.constant else 1]
 
+    def part(self, samples: slice) -> _Sent:
+        values = self.values[samples] if self.constant else self.values[:, samples]
+        return _Sent(values=values, constant=self.constant)
+
     def at(self, step: int) -> Tensor:
         return self.values if self.constant else self.values[step]
 
@@ -282,11 +292,11 @@ def _sent(values: Array, shape: Shape) -> _Sent:
 
 
 class _Membranes:
-    """State of the neurons of a population, for a chunk of samples."""
+    """State of the neurons of a population, for some samples."""
 
     def __init__(self, layer: _Layer, samples: int) -> None:
         self.layer = layer
-        self.voltage = _zeros((samples, *layer.shape), layer.state_type)
+        self.voltage = _empty((samples, *layer.shape), layer.state_type).zero_()
         self.current = None if layer.decay_current is None else torch.zeros_like(self.voltage)
         self.spikes = torch.zeros_like(self.voltage)
         self.peak = torch.zeros(layer.shape[0], dtype=torch.float64) if layer.records_peaks else None
@@ -377,6 +387,14 @@ def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
     return found
 
 
+@record
+class _Recording:
+    """What a population did in a chunk, [timesteps, samples, *shape]; voltages of the last step, or of all."""
+
+    spikes: Tensor
+    voltages: Tensor | None
+
+
 def _run(
     network: AnyNetwork,
     layers: Sequence[_Layer],
@@ -390,23 +408,38 @@ def _run(
     voltages: dict[str, Array] = {}
     overflows: dict[str, Array] = {}
     for block in _blocks(network, layers):
-        membranes = [_membranes(layer, len(inputs)) for layer in block]
-        seen = _run_block(membranes, sent, network.timesteps, keep_trace)
-        if keep_trace:
-            spikes |= {layer.name: _by_sample(sent[layer.name].values) for layer in block}
-            voltages |= {name: _by_sample(_as_numbers(network, values)) for name, values in seen.items()}
-        overflows |= {
-            neurons.layer.name: neurons.overflows for neurons in membranes if neurons.overflows.any()
-        }
-        for neurons in membranes:
-            if found is not None and neurons.peak is not None:
-                before = found.get(neurons.layer.name, 0.0)
-                found[neurons.layer.name] = np.maximum(before, neurons.peak.numpy())
+        recordings = [_recording(network, layer, len(inputs), keep_trace) for layer in block]
+        for layer, recorded in zip(block, recordings, strict=True):
+            sent[layer.name] = _Sent(values=recorded.spikes, constant=False)
+        for part in parts(block, len(inputs)):
+            for neurons in _run_block(block, recordings, sent, part):
+                name = neurons.layer.name
+                if neurons.overflows.any():
+                    overflows[name] = overflows.get(name, 0) + neurons.overflows
+                if found is not None and neurons.peak is not None:
+                    found[name] = np.maximum(found.get(name, 0.0), neurons.peak.numpy())
+        for layer, recorded in zip(block, recordings, strict=True):
+            if keep_trace and recorded.voltages is not None:
+                spikes[layer.name] = _by_sample(recorded.spikes)
+                voltages[layer.name] = _by_sample(recorded.voltages)
         for name in set(sent) - network.sources_after(block[-1].name) - {network.output.name}:
             del sent[name]
-    last, end = network.output.name, _as_numbers(network, membranes[-1].voltage).numpy()
-    outputs = outputs_of(network, {last: _by_sample(sent[last].values)}, {last: end[:, None]})
+    last = network.output.name
+    assert recorded.voltages is not None  # those of the output are always recorded
+    outputs = outputs_of(network, {last: _by_sample(recorded.spikes)}, {last: _by_sample(recorded.voltages)})
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs, overflows=overflows)
+
+
+def _recording(network: AnyNetwork, layer: _Layer, samples: int, keep_trace: bool) -> _Recording:
+    """Return an empty recording; the states of an integer network are int64, like the reference's."""
+    steps = network.timesteps if keep_trace else 1
+    kind = torch.int64 if isinstance(network, IntNetwork) else layer.state_type
+    recorded = keep_trace or layer.name == network.output.name
+    sent = torch.int64 if layer.graded else torch.bool
+    return _Recording(
+        spikes=_empty((network.timesteps, samples, *layer.shape), sent),
+        voltages=_empty((steps, samples, *layer.shape), kind) if recorded else None,
+    )
 
 
 def _blocks(network: AnyNetwork, layers: Sequence[_Layer]) -> Iterator[list[_Layer]]:
@@ -420,25 +453,28 @@ def _blocks(network: AnyNetwork, layers: Sequence[_Layer]) -> Iterator[list[_Lay
             begun = index + 1
 
 
+def parts(block: Sequence[_Layer], samples: int) -> Iterator[slice]:
+    """Divide samples into parts whose states are few enough for the processor's cache."""
+    size = max(1, MOST_STATES // sum(prod(layer.shape) for layer in block))
+    return (slice(start, min(start + size, samples)) for start in range(0, samples, size))
+
+
 def _run_block(
-    membranes: list[_Membranes], sent: dict[str, _Sent], timesteps: int, keep_voltages: bool
-) -> dict[str, Tensor]:
-    """Run populations over all time steps; add their spikes to `sent` and return their voltages."""
-    for neurons in membranes:
-        kind = torch.int64 if neurons.layer.graded else torch.bool
-        spikes = _zeros((timesteps, *neurons.voltage.shape), kind)
-        sent[neurons.layer.name] = _Sent(values=spikes, constant=False)
-    once = _constant_currents([neurons.layer for neurons in membranes], sent)
-    seen: dict[str, list[Tensor]] = {neurons.layer.name: [] for neurons in membranes}
-    for step in range(timesteps):
-        for neurons in membranes:
+    block: Sequence[_Layer], recordings: Sequence[_Recording], chunk: Mapping[str, _Sent], part: slice
+) -> list[_Membranes]:
+    """Run populations over all time steps on a part of a chunk; record their spikes and voltages."""
+    sent = {source: chunk[source].part(part) for layer in block for source in (layer.name, *layer.sources)}
+    membranes = [_membranes(layer, sent[layer.name].samples) for layer in block]
+    once = _constant_currents(block, sent)
+    for step in range(len(recordings[0].spikes)):
+        for neurons, recorded in zip(membranes, recordings, strict=True):
             layer = neurons.layer
             synapses = _gather(layer, sent, step, once, layer.moduli)
             exact = _gather(layer, sent, step, once) if layer.moduli else None
-            sent[layer.name].values[step] = neurons.step(synapses, exact)
-            if keep_voltages:
-                seen[layer.name].append(neurons.voltage.clone())
-    return {name: torch.stack(steps) for name, steps in seen.items() if steps}
+            recorded.spikes[step, part] = neurons.step(synapses, exact)
+            if recorded.voltages is not None:
+                recorded.voltages[min(step, len(recorded.voltages) - 1), part] = neurons.voltage
+    return membranes
 
 
 def _constant_currents(layers: Sequence[_Layer], sent: Mapping[str, _Sent]) -> dict[_Current, Tensor]:
@@ -470,12 +506,12 @@ def _gather(
     return torch.zeros(1, *layer.shape, dtype=layer.state_type) if total is None else total
 
 
-def _zeros(size: Shape, kind: torch.dtype) -> Tensor:
-    """Return zeros [..., channels, height, width] in channels-last memory, which speeds up convolutions."""
+def _empty(size: Shape, kind: torch.dtype) -> Tensor:
+    """Return memory for [..., channels, height, width], channels last, which speeds up convolutions."""
     if len(size) < 4:
-        return torch.zeros(size, dtype=kind)
+        return torch.empty(size, dtype=kind)
     *others, channels, height, width = size
-    return torch.zeros(*others, height, width, channels, dtype=kind).movedim(-1, -3)
+    return torch.empty(*others, height, width, channels, dtype=kind).movedim(-1, -3)
 
 
 def apply_weight(synapse: Synapse, weight: Tensor, values: Tensor) -> Tensor:
@@ -502,14 +538,6 @@ def _apply_window(synapse: Conv2d, weight: Tensor, values: Tensor) -> Tensor:
     read = padded[:, :, rows, columns]
     inner = functional.conv2d(read, weight, None, synapse.stride, 0, synapse.dilation, synapse.groups)
     return functional.pad(inner, (*synapse.silent[1], *synapse.silent[0]))
-
-
-# ---- traces -----------------------------------------------------------------------------------
-
-
-def _as_numbers(network: AnyNetwork, values: Tensor) -> Tensor:
-    """Return the states of an integer network as int64, like the reference."""
-    return values.to(torch.int64) if isinstance(network, IntNetwork) else values
 
 
 def _by_sample(values: Tensor) -> Array:

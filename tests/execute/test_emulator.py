@@ -181,6 +181,16 @@ def test_chunks_do_not_matter(monkeypatch):
     assert seen == [3]
 
 
+@pytest.mark.parametrize("build", [int_residual, int_loop])
+def test_parts_of_a_chunk_do_not_matter(build, monkeypatch):
+    network = build()
+    inputs = inputs_for(network, samples=5)
+    whole = emulate(network, inputs)
+    monkeypatch.setattr(emulate_module, "MOST_STATES", 2 * max(p.size for p in network.layers))
+    assert_same_trace(whole, emulate(network, inputs))
+    np.testing.assert_array_equal(whole.outputs, emulate(network, inputs, keep_trace=False).outputs)
+
+
 def test_without_record_only_outputs_remain():
     network = int_chain()
     inputs = inputs_for(network)
@@ -303,15 +313,21 @@ def test_rejects_wrong_inputs():
         emulate(int_chain(), np.full((3, 2, 6, 5), 99))
 
 
+def set_trial_seconds(monkeypatch, *, integers, floats):
+    clock = iter([0, integers, 0, floats])
+    monkeypatch.setattr(module, "process_time", lambda: next(clock))
+
+
 @pytest.mark.parametrize("options", [{}, {"stride": 2}, {"groups": 2}, {"dilation": 2, "padding": 2}])
-def test_spikes_are_convolved_in_integers_as_in_floats(options):
+def test_spikes_are_convolved_in_integers_as_in_floats(options, monkeypatch):
     """Skipped where torch has no integer convolutions, and the emulator falls back to floats."""
     generator = np.random.default_rng(0)
     given = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1} | options
     pairs = {name: (given[name],) * 2 for name in ("stride", "padding", "dilation")}
     weight = generator.integers(-127, 128, size=(6, 4 // given["groups"], 3, 3))
     synapse = Conv2d(weight=weight, groups=given["groups"], exponent=1, **pairs)
-    convolve = spike_convolution(synapse, (4, 9, 8), samples=5)
+    set_trial_seconds(monkeypatch, integers=1, floats=2)
+    convolve = spike_convolution(synapse, (4, 9, 8))
     if convolve is None:
         pytest.skip("this machine or this torch has no integer convolutions")
     spikes = generator.random((5, 4, 9, 8)) < 0.4
@@ -329,14 +345,24 @@ def test_networks_run_alike_without_integer_convolutions(monkeypatch):
 
 def test_convolutions_that_differ_from_floats_are_not_used(monkeypatch):
     synapse = Conv2d(weight=np.ones((2, 2, 3, 3), int))
-    monkeypatch.setattr(module, "_available", lambda: True)
-    monkeypatch.setattr(module, "_prepared", lambda *arguments: lambda spikes: torch.ones(2, 2, 6, 6))
-    assert spike_convolution(synapse, (2, 8, 8), samples=2) is None
+    set_trial_seconds(monkeypatch, integers=1, floats=2)
+    right = module._in_floats
+    monkeypatch.setattr(module, "_in_integers", lambda *given: lambda spikes: right(synapse)(spikes) + 1)
+    assert spike_convolution(synapse, (2, 8, 8)) is None
+
+
+def test_convolutions_that_take_longer_than_floats_are_not_used(monkeypatch):
+    synapse = Conv2d(weight=np.ones((2, 2, 3, 3), int))
+    monkeypatch.setattr(module, "_in_integers", lambda *given: module._in_floats(synapse))
+    set_trial_seconds(monkeypatch, integers=1, floats=2)
+    assert spike_convolution(synapse, (2, 8, 8)) is not None
+    set_trial_seconds(monkeypatch, integers=2, floats=1)
+    assert spike_convolution(synapse, (2, 8, 8)) is None
 
 
 def test_weights_beyond_eight_bits_are_convolved_in_floats():
     synapse = Conv2d(weight=np.full((2, 2, 3, 3), 200))
-    assert spike_convolution(synapse, (2, 8, 8), samples=2) is None
+    assert spike_convolution(synapse, (2, 8, 8)) is None
 
 
 def test_an_emulator_runs_again_and_again():
