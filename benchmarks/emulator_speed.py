@@ -160,7 +160,9 @@ def print_setting(options):
 
 def print_table(options):
     print_setting(options)
-    limits = {name: os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ}
+    limits = {
+        name: os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ
+    }
     print(f"torch uses {torch.backends.cpu.get_cpu_capability()}; {limits or 'no limit is set'}\n")
     print("| network | float, samples/s | emulator, samples/s | ratio | ratio of processor time "
           "| convolutions alone, samples/s | share of the limit | float, GB | emulator, GB | ratio |")  # fmt: skip

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         USUAL_SAMPLES as USUAL_SAMPLES,
         WIDEST_INPUT as WIDEST_INPUT,
         add_budget_argument as add_budget_argument,
+        add_witness_argument as add_witness_argument,
         add_chips_argument as add_chips_argument,
         add_execution_arguments as add_execution_arguments,
         add_network_arguments as add_network_arguments,
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         announce as announce,
         no_progress as no_progress,
         progress_bar as progress_bar,
+        signs_of_life as signs_of_life,
         track as track,
     )
     from .records import (

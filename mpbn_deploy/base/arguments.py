@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,18 @@ def add_budget_argument(group: argparse._ArgumentGroup) -> None:
         default=USUAL_BUDGET,
         metavar="SECONDS",
         help="time for Lava's own process models, which are slow: they are compared on as many samples and "
-        "populations as they run in about so long; 0: not at all (default %(default)g)",
+        "populations as they run in about so long, and in lava-dl's reader in a quarter of that; 0: not at all "
+        "(default %(default)g)",
+    )
+
+
+def add_witness_argument(group: argparse._ArgumentGroup, witnesses: Collection[str]) -> None:
+    group.add_argument(
+        "--witness",
+        action="append",
+        choices=witnesses,
+        default=[],
+        help="compare this simulator of others too, each for about --budget seconds; may be repeated",
     )
 
 

@@ -93,6 +93,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
         parts="samples",
         module=f"{_HERE}.lava.netx",
         install=INSTALL_LAVA,
+        slow=True,
         reads_file=True,
     ),
 }

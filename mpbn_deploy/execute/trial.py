@@ -14,9 +14,9 @@ from .reference import simulate
 Run = Callable[[IntNetwork, Array, ExecutionOptions], Trace]
 
 
-def one_neuron() -> IntNetwork:
+def one_neuron(decay_voltage: int = 3072) -> IntNetwork:
     """Return a network of one leaky neuron: weight 2, threshold 9, inputs 0..7, two time steps."""
-    neuron = Lif(threshold=np.array([9]), bias=np.array([0]), decay_voltage=3072)
+    neuron = Lif(threshold=np.array([9]), bias=np.array([0]), decay_voltage=decay_voltage)
     return IntNetwork(
         populations=(
             Population(name="input", shape=(1,), neuron=Input(minimum=0, maximum=7)),

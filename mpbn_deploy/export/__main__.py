@@ -14,11 +14,13 @@ from ..base import (
     add_chips_argument,
     add_sample_arguments,
     add_side_arguments,
+    add_witness_argument,
     input_value,
     main,
     whole_number,
 )
 from ..data import DATASETS, RANDOM
+from ..execute.outside import WITNESSES
 from ..formats.options import Dialect, ExportOptions, NirCurrent, NirReset, Overflow, Pooling, Thresholds
 from ..quantize import CALIBRATION_SAMPLES
 
@@ -37,6 +39,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         also="; also for --calibration",
     )
     add_budget_argument(verification)
+    add_witness_argument(verification, WITNESSES)
     _add_target_arguments(parser.add_argument_group("target and output"))
 
 
@@ -190,6 +193,7 @@ COMMAND = Command(
         "files\nare still written.\n\n"
         "example: python -m mpbn_deploy.export model.pt --target loihi2\n"
         "         python -m mpbn_deploy.export model.pt --target loihi2 --weight-bits 4\n"
+        "         python -m mpbn_deploy.export model.pt --target loihi2 --witness nengo-loihi\n"
         "         python -m mpbn_deploy.export theirs.nir --target loihi2 --timesteps 16"
     ),
     add_arguments=_add_arguments,

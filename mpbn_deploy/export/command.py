@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rich.console import Group
 
-from ..base import Outcome, layer_name
+from ..base import Outcome, layer_name, signs_of_life
 from ..fit import fit_text
 from ..formats.folder import FILES, MANIFEST_FILE
 from ..formats.options import ExportOptions
@@ -17,7 +17,10 @@ from .stage import ExportResult, export
 
 
 def execute(options: argparse.Namespace) -> Outcome:
-    result = export(options.model, options.target, options.out, ExportOptions.from_arguments(vars(options)))
+    with signs_of_life():
+        result = export(
+            options.model, options.target, options.out, ExportOptions.from_arguments(vars(options))
+        )
     text = Group(
         verify_text(result.verified),
         fit_text(result.fitted),

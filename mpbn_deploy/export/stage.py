@@ -26,6 +26,7 @@ from ..base import (
     same_records,
 )
 from ..data import DATASETS, RANDOM, Samples, choose_samples, dataset_name
+from ..execute.outside import chosen_witnesses
 from ..fit import FitReport, fit_on_chip, measure
 from ..formats.folder import (
     FILES,
@@ -105,7 +106,7 @@ def export(
     facts = facts_of(exported, profile, samples.name, used)
     with new_folder(folder) as staging:
         _write_networks(staging, exported, quantized, options)
-        verified = _verify(staging, exported, quantized, samples, options.budget)
+        verified = _verify(staging, exported, quantized, samples, options)
         announce(f"fit: on {profile.title}")
         activity = measure(network, samples.inputs, trace=verified.trace, random=samples.random)
         fitted = fit_on_chip(
@@ -148,6 +149,7 @@ def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> No
     check_replaceable(folder)
     NumberFormats.of(profile, options.weight_bits)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
+    chosen_witnesses(options.witness)
 
 
 def _data(exported: ExportedModel, options: ExportOptions) -> str | None:
@@ -217,7 +219,7 @@ def _write_networks(
 
 
 def _verify(
-    staging: Path, exported: ExportedModel, quantized: Quantized, samples: Samples, budget: float
+    staging: Path, exported: ExportedModel, quantized: Quantized, samples: Samples, options: ExportOptions
 ) -> VerifyReport:
     return verify(
         quantized.network,
@@ -229,7 +231,8 @@ def _verify(
         data_name=samples.name,
         model=exported.module,
         assumptions=exported.assumptions,
-        budget=budget,
+        budget=options.budget,
+        witnesses=chosen_witnesses(options.witness),
     )
 
 

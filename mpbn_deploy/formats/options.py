@@ -69,7 +69,8 @@ class ExportOptions:
     samples: int | None = USUAL_SAMPLES  # None: all
     data: str | None = None
     data_dir: Path | None = None
-    budget: float = USUAL_BUDGET  # seconds for Lava's own models
+    budget: float = USUAL_BUDGET  # seconds for Lava's own models, and for each witness
+    witness: tuple[str, ...] = ()  # simulators of others
     # What to write, and for how many chips.
     nir_dialect: Dialect = "faithful"
     chips: int = 1
@@ -80,7 +81,7 @@ class ExportOptions:
     def from_arguments(cls, parsed: Mapping[str, Any]) -> ExportOptions:
         """Build the record from parsed arguments, ignoring all others."""
         given: dict[str, Any] = {field.name: parsed[field.name] for field in fields(cls)}
-        for name in ("input_range", "input_shape", "normalize"):
+        for name in ("input_range", "input_shape", "normalize", "witness"):
             if given[name] is not None:
                 given[name] = tuple(given[name])
         return cls(**given)
@@ -108,9 +109,11 @@ class ExportOptions:
         words: list[object] = ["python", "-m", "mpbn_deploy.export", model, "--target", target]
         usual = ExportOptions()
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value != getattr(usual, field.name):
-                words.append(f"--{field.name.replace('_', '-')}")
+            value, option = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if field.name == "witness":
+                words += [word for witness in value for word in (option, witness)]
+            elif value != getattr(usual, field.name):
+                words.append(option)
                 words += value if isinstance(value, tuple) else ["all" if value is None else value]
         return shlex.join(map(str, words))
 

@@ -12,6 +12,7 @@ from ..base import (
     add_execution_arguments,
     add_network_arguments,
     add_sample_arguments,
+    add_witness_argument,
     main,
 )
 from ..data import DATASETS, RANDOM
@@ -29,13 +30,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="compare Lava's own process models on all samples, however long it takes",
     )
-    comparison.add_argument(
-        "--witness",
-        action="append",
-        choices=WITNESSES,
-        default=[],
-        help="compare this simulator of others too, each for about --budget seconds; may be repeated",
-    )
+    add_witness_argument(comparison, WITNESSES)
     comparison.add_argument(
         "--check",
         action="store_true",

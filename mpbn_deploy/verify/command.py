@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Group
 
-from ..base import OptionError, Outcome, network_facts
+from ..base import OptionError, Outcome, network_facts, signs_of_life
 from ..data import dataset_name
 from ..execute.cluster import chosen_cluster
-from ..execute.outside import WITNESSES
+from ..execute.outside import WITNESSES, chosen_witnesses
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from .certificate import check_certificate, read_certificate
 from .stage import verify
@@ -22,7 +22,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     recorded = _certificate(opened, options) if options.check else None
     count = options.samples if recorded is None else recorded["samples"]
     samples = opened.samples(count, options.data, options.data_dir)
-    with chosen_cluster(options.cluster) as cluster:
+    with signs_of_life(), chosen_cluster(options.cluster) as cluster:
         report = verify(
             opened.network,
             samples.inputs,
@@ -33,7 +33,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             data_name=samples.name,
             assumptions=opened.assumptions,
             budget=None if options.stock else options.budget,
-            witnesses=tuple(WITNESSES[name] for name in dict.fromkeys(options.witness)),
+            witnesses=chosen_witnesses([*options.witness, *_recorded_witnesses(recorded)]),
             patience=options.patience,
             cluster=cluster,
         )
@@ -46,6 +46,12 @@ def execute(options: argparse.Namespace) -> Outcome:
         text=Group(text, *checked.lines()),
         exit_code=0 if report.passed and checked.holds else 1,
     )
+
+
+def _recorded_witnesses(recorded: dict[str, Any] | None) -> list[str]:
+    """Return the witnesses that the certificate names, to ask them again."""
+    names = [] if recorded is None else [comparison["execution"] for comparison in recorded["comparisons"]]
+    return [name for name in names if name in WITNESSES]
 
 
 def _certificate(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> dict[str, Any]:

@@ -22,17 +22,21 @@ from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, join_overflows
 from .comparison import Compared, Comparison, compare
 from .outside import compare_with_witness
-from .witness import LAVA_STOCK, compare_with_lava
+from .witness import LAVA_STOCK, READER, compare_with_lava, compare_with_reader
 
 REFERENCE, EMULATOR = "reference", "emulator"
+COMPARED_WITHIN_BUDGET: dict[Executor, Callable[..., Comparison]] = {
+    LAVA_STOCK: compare_with_lava,
+    READER: compare_with_reader,
+}
 
 
 @record
 class Executions:
     """The network, the executors to compare with the reference, and the options they run with.
 
-    `budget` is the time for Lava's own models and for each witness, in seconds; None: all samples, however
-    long it takes.
+    `budget` is the time for slow executors (Lava's own models, lava-dl's reader) and for each witness, in
+    seconds; None: all samples, however long it takes.
     """
 
     network: IntNetwork
@@ -80,25 +84,37 @@ def joined(parts: Iterable[Compared]) -> Compared:
 
 def compare_shard(given: Executions, inputs: Array) -> Compared:
     """Run `compare_executions` on a worker of a cluster: without output, and without returning the trace."""
-    return replace(compare_executions(replace(given, witnesses=()), inputs, shown=False), trace=None)
+    there = tuple(executor for executor in given.executors if not _within_budget(executor, given))
+    return replace(
+        compare_executions(replace(given, executors=there, witnesses=()), inputs, shown=False), trace=None
+    )
 
 
 def compare_here(given: Executions, inputs: Array) -> Compared:
-    """Compare what has a budget, which workers of a cluster would each take: Lava's own models, witnesses."""
-    parts = [_attempt(LAVA_STOCK, partial(_within_budget, given, inputs, None, True))] if given.budget else []
+    """Compare what has a budget, which workers of a cluster would each take: slow executors, witnesses."""
+    slow = (executor for executor in given.executors if _within_budget(executor, given))
+    parts = [_compare_one(executor, given, inputs, None, True) for executor in slow]
     return joined(
         [*parts, *(_compare_witness(witness, given, inputs, None, True) for witness in given.witnesses)]
     )
 
 
+def _within_budget(executor: Executor, given: Executions) -> bool:
+    return given.budget is not None and executor in COMPARED_WITHIN_BUDGET
+
+
 def _compare_one(
-    executor: Executor, given: Executions, inputs: Array, reference: Trace, shown: bool
+    executor: Executor, given: Executions, inputs: Array, reference: Trace | None, shown: bool
 ) -> Compared:
-    if executor is LAVA_STOCK and given.budget is not None:
-        return _attempt(executor, partial(_within_budget, given, inputs, reference, shown))
+    """Compare an executor; only those that run within a budget do without the trace of the reference."""
+    if given.budget is not None and (limited := COMPARED_WITHIN_BUDGET.get(executor)) is not None:
+        asked = (given.network, inputs, reference, given.budget, given.options)
+        return _attempt(executor, partial(limited, *asked, shown=shown))
+    assert reference is not None
+    expected = reference
     if shown:
         announce(f"verify: reference against {executor.name}, {len(inputs)} samples")
-    return _attempt(executor, lambda: compare(executor.name, reference, _run(executor, given, inputs, shown)))
+    return _attempt(executor, lambda: compare(executor.name, expected, _run(executor, given, inputs, shown)))
 
 
 def _compare_witness(
@@ -108,11 +124,6 @@ def _compare_witness(
         witness,
         lambda: compare_with_witness(witness, given.network, inputs, reference, given.budget, shown=shown),
     )
-
-
-def _within_budget(given: Executions, inputs: Array, reference: Trace | None, shown: bool) -> Comparison:
-    assert given.budget is not None
-    return compare_with_lava(given.network, inputs, reference, given.budget, given.options, shown=shown)
 
 
 def _attempt(executor: Executor | Witness, compared: Callable[[], Comparison]) -> Compared:

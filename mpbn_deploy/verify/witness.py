@@ -1,4 +1,5 @@
-"""Compare Lava's own process models with the reference, on as much as a time budget allows.
+"""Compare Lava's own process models, and lava-dl's reader, which builds them from a file, with the reference,
+on as much as a time budget allows.
 
 A network that is too large to run as a whole is compared population by population, each fed the spikes that
 the reference recorded: if every population answers the same spikes with the same spikes and voltages, so does
@@ -13,12 +14,12 @@ from typing import Protocol
 
 from ..base import Array, SimulationError, announce, no_progress, progress_bar
 from ..execute import EXECUTORS, ExecutionOptions, outputs_of
-from ..execute.lava import StockShare, run_alone, stock_share
+from ..execute.lava import StockShare, reader_samples, run_alone, stock_share
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, as_steps
 from .comparison import Comparison, compare
 
-LAVA_STOCK = EXECUTORS["lava-stock"]
+LAVA_STOCK, READER = EXECUTORS["lava-stock"], EXECUTORS["netx"]
 
 
 def compare_with_lava(
@@ -50,6 +51,29 @@ def compare_with_lava(
     else:
         found = _compare_alone(network, share, chosen, expected, options)
     return replace(found, extent=extent)
+
+
+def compare_with_reader(
+    network: IntNetwork,
+    inputs: Array,
+    reference: Trace | None,
+    budget: float,
+    options: ExecutionOptions,
+    *,
+    shown: bool = True,
+) -> Comparison:
+    """Compare lava-dl's reader with the reference on the first samples, for a part of `budget` seconds."""
+    samples = reader_samples(network, len(inputs), budget)
+    if not samples:
+        raise SimulationError(f"not one sample fits its share of a budget of {budget:g} s; raise --budget.")
+    extent = None if samples == len(inputs) else f"{samples} of {len(inputs)} samples"
+    if shown:
+        announce(f"verify: reference against {READER.name}, {extent or f'{samples} samples'}")
+    progress = progress_bar(f"{READER.name}, {READER.parts}") if shown else no_progress
+    chosen = inputs[:samples]
+    expected = simulate(network, chosen) if reference is None else first_samples(reference, samples)
+    found = READER.run(network, chosen, replace(options, progress=progress))
+    return replace(compare(READER.name, expected, found), extent=extent)
 
 
 def _compare_alone(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -549,6 +550,19 @@ def test_a_pipe_is_not_left_without_a_line_for_long(monkeypatch, capfd):
     clock = iter([0, 10, 31, 40, 62])
     assert list(progress.track(range(4), "slow", 400)) == list(range(4))
     assert capfd.readouterr().err.splitlines() == ["slow: 2/400", "slow: 4/400"]
+
+
+def test_a_long_silence_is_broken(capfd):
+    from mpbn_deploy.base import announce, signs_of_life
+
+    with signs_of_life(first=0.02, longest=0.05):
+        announce("quantize: a wide layer")
+        time.sleep(0.3)
+    first, *others = capfd.readouterr().err.splitlines()
+    assert first == "quantize: a wide layer"
+    assert others and set(others) == {"  (quantize: a wide layer: 0 s ago)"}
+    time.sleep(0.1)
+    assert capfd.readouterr().err == ""
 
 
 def test_fit_without_a_network(refused):

@@ -32,6 +32,7 @@ OPTIONS = st.builds(
     samples=st.none() | COUNTS,
     data=st.none() | NAMES,
     data_dir=st.none() | NAMES.map(Path),
+    witness=st.sampled_from(((), ("nengo-loihi",), ("sana-fe", "xylosim"))),
     nir_dialect=st.sampled_from(("faithful", "portable")),
     chips=COUNTS,
 )

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import MissingPackageError, SimulationError
-from mpbn_deploy.execute.outside import WITNESSES, WitnessFailedError, nengo_loihi, sana_fe
+from mpbn_deploy.execute.outside import WITNESSES, WitnessFailedError, nengo_loihi, sana_fe, xylosim
 from mpbn_deploy.execute.outside.shares import Costs
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout, SoftLif
@@ -21,7 +21,7 @@ from mpbn_deploy.verify.outside import compare_with_witness
 from mpbn_deploy.verify.text import verify_text
 
 pytestmark = pytest.mark.interop
-NENGO = WITNESSES["nengo-loihi"]
+NENGO, XYLOSIM = WITNESSES["nengo-loihi"], WITNESSES["xylosim"]
 
 
 def installed(witness):
@@ -42,8 +42,9 @@ def with_skips(names):
     ]
 
 
-any_witness = pytest.mark.parametrize("witness", with_skips(WITNESSES))
+any_witness = pytest.mark.parametrize("witness", with_skips(["nengo-loihi", "sana-fe"]))  # of Loihi
 needs_nengo = pytest.mark.skipif(not installed(NENGO), reason="nengo-loihi is not installed")
+needs_xylosim = pytest.mark.skipif(not installed(XYLOSIM), reason="xylosim is not installed")
 
 
 def compared(witness, network, budget=60.0, samples=3, **options):
@@ -122,6 +123,50 @@ def test_a_population_of_several_pieces(witness):
     assert 0.1 < reference.spikes["wide"].mean() < 0.9
     found = compared(witness, network, samples=2)
     assert found.exact and found.spikes_compared == 2 * network.timesteps * (2304 + 3)
+
+
+@needs_xylosim
+@pytest.mark.parametrize("change", [lambda network: network, softened])
+@pytest.mark.parametrize("build", [int_chain, int_residual, int_windows])
+def test_xylosim_has_neurons_that_forget_their_voltage(build, change):
+    """Whatever the reset, and with thresholds of both signs."""
+    network = change(without_current(build()))
+    for population in network.layers:
+        network = with_neuron(network, population.name, decay_voltage=4096)
+    found = compared(XYLOSIM, network)
+    assert found.exact and found.spikes_compared == found.voltages_compared > 90
+
+
+@needs_xylosim
+def test_what_xylosim_cannot_express():
+    leaky = int_chain(per_neuron=False)
+    with pytest.raises(SimulationError, match="a voltage that outlives its time step"):
+        compared(XYLOSIM, leaky)
+    assert xylosim.obstacle(int_residual().output.neuron) == "a current that outlives its time step"
+    for number, why in (
+        (300, "weights of more than 8 bits"),
+        (100, "sums or thresholds of more than 16 bits"),
+    ):
+        with pytest.raises(SimulationError, match=why):
+            compared(XYLOSIM, forgetful(number, sources=200))
+
+
+def forgetful(weight, sources):
+    """Return a network of one neuron without memory; odd weights, so that Xylo's unit is one of ours."""
+    neuron = Lif(threshold=np.array([9]), bias=np.array([1]), decay_voltage=4096)
+    return IntNetwork(
+        populations=(
+            Population(name="input", shape=(sources,), neuron=Input(minimum=0, maximum=1)),
+            Population(name="neuron", shape=(1,), neuron=neuron),
+        ),
+        connections=(
+            Connection(
+                source="input", target="neuron", synapse=Dense(weight=np.full((1, sources), weight + 1))
+            ),
+        ),
+        timesteps=2,
+        scales={},
+    )
 
 
 @needs_nengo

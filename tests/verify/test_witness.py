@@ -11,9 +11,10 @@ from rich.console import Console
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import SimulationError
 from mpbn_deploy.execute import ExecutionOptions
-from mpbn_deploy.execute.lava import StockShare, stock_share
+from mpbn_deploy.execute.lava import StockShare, reader_samples, stock_share
 from mpbn_deploy.execute.lava.compat import load_lava
 from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.formats.netx import write_netx
 from mpbn_deploy.verify import verify, witness
 from mpbn_deploy.verify.certificate import LAVA_CLAIM, check_certificate
 from mpbn_deploy.verify.text import verify_text
@@ -139,6 +140,32 @@ def test_what_fits_nowhere_leaves_the_cheapest_populations(monkeypatch):
     assert shared(network, 0.5) == (0, ())
     with pytest.raises(SimulationError, match=r"no population .* fits a budget of 0\.5 s; raise --budget"):
         witness.compare_with_lava(network, inputs_for(network), None, 0.5, ExecutionOptions())
+
+
+def test_convolutions_take_time_for_each_pair_of_channels(monkeypatch):
+    network, seconds = int_residual(), 60.0
+    before = stock_share(network, 10**6, seconds).samples
+    monkeypatch.setattr("mpbn_deploy.execute.lava.budget.PAIR_SECONDS", 1e-3)
+    assert 0 < stock_share(network, 10**6, seconds).samples < before
+
+
+def test_the_reader_runs_as_many_samples_as_fit_its_share():
+    network = int_chain()
+    found = [reader_samples(network, 10**6, seconds) for seconds in (2.0, 8.0, 32.0)]
+    assert found == sorted(set(found)) and found[0] == 0
+    assert reader_samples(network, 16, 60.0) == 16
+    with pytest.raises(SimulationError, match=r"not one sample fits its share of a budget of 2 s"):
+        witness.compare_with_reader(network, inputs_for(network), None, 2.0, ExecutionOptions())
+
+
+@needs_lava
+def test_the_reader_says_how_many_samples_it_ran(monkeypatch, tmp_path):
+    network, file = int_chain(), tmp_path / "network.net"
+    write_netx(network, file)
+    monkeypatch.setattr(witness, "reader_samples", lambda *_: 1)
+    report = verify(network, inputs_for(network), netx=file, budget=30.0)
+    (found,) = [c for c in report.comparisons if c.execution == "lava-dl netx"]
+    assert found.exact and found.spikes_compared > 0 and found.extent == "1 of 3 samples"
 
 
 @needs_lava

@@ -24,7 +24,11 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
-    from .budget import StockShare as StockShare, stock_share as stock_share
+    from .budget import (
+        StockShare as StockShare,
+        reader_samples as reader_samples,
+        stock_share as stock_share,
+    )
     from .compat import (
         INSTALL_LAVA as INSTALL_LAVA,
         LavaFailedError as LavaFailedError,

@@ -9,6 +9,7 @@ with the reference, in every spike and voltage.
     shares           how much of a network a witness can run in a given time
     nengo_loihi      the emulator of nengo-loihi (Loihi 1)
     sana_fe          SANA-FE (Loihi), in a process of its own: sana_fe_child
+    xylosim          SynSense's simulator of Xylo, for neurons that forget their voltage
     trial            a small network that tests whether a witness works on this machine
 """
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
         cut_pieces as cut_pieces,
     )
     from .shares import Share as Share, share as share
-    from .witnesses import WITNESSES as WITNESSES, Witness as Witness
+    from .witnesses import (
+        WITNESSES as WITNESSES,
+        Witness as Witness,
+        chosen_witnesses as chosen_witnesses,
+    )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -1,7 +1,7 @@
 """The witness protocol, and the dict of all witnesses. Reading the dict imports none of them.
 
-To add a witness, write one module and add one line to `WITNESSES`; `verify --witness` and `doctor` use every
-entry of the dict. The module defines
+To add a witness, write one module and add one line to `WITNESSES`; `--witness` of `verify` and `export`, and
+`doctor`, use every entry of the dict. The module defines
 
     COSTS                        the seconds of its work, for `--budget`
     obstacle(neuron)             what of a population it cannot express, or None
@@ -13,9 +13,12 @@ and imports its own libraries inside these functions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from ...base import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from ...ir import Neuron
@@ -54,7 +57,7 @@ class Witness:
         """Run a small test on this machine and return a line for doctor; raise if it fails."""
         from .trial import check_witness
 
-        return f"{self.version()}, {check_witness(self.name, self.run)}"
+        return f"{self.version()}, {check_witness(self)}"
 
     def _imported(self) -> Any:
         return import_module(self.module)
@@ -69,4 +72,14 @@ WITNESSES: dict[str, Witness] = {
         module=f"{__package__}.sana_fe",
         install="pip install sanafe  # GPL; or SANA_FE_PYTHON",
     ),
+    "xylosim": Witness(name="xylosim", module=f"{__package__}.xylosim", install="pip install xylosim"),
 }
+
+
+def chosen_witnesses(names: Iterable[str]) -> tuple[Witness, ...]:
+    """Return the witnesses of these names, each once."""
+    chosen = tuple(dict.fromkeys(names))
+    for name in chosen:
+        if name not in WITNESSES:
+            raise OptionError(f"witness {name!r}. {did_you_mean(name, WITNESSES)}")
+    return tuple(WITNESSES[name] for name in chosen)
