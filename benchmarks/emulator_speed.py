@@ -45,6 +45,7 @@ from mpbn_deploy.ir import Conv2d
 from mpbn_deploy.quantize import quantize
 
 REPEATS = 5
+LIMITS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")  # of the instructions that are used
 COMPARED = 2  # samples on which the reference is run
 
 
@@ -160,12 +161,11 @@ def print_setting(options):
 
 def print_table(options):
     print_setting(options)
-    limits = {
-        name: os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY") if name in os.environ
-    }
+    limits = {name: value for name, value in os.environ.items() if name in LIMITS}
     print(f"torch uses {torch.backends.cpu.get_cpu_capability()}; {limits or 'no limit is set'}\n")
     print("| network | float, samples/s | emulator, samples/s | ratio | ratio of processor time "
-          "| convolutions alone, samples/s | share of the limit | float, GB | emulator, GB | ratio |")  # fmt: skip
+          "| convolutions alone, samples/s "
+          "| share of the limit | float, GB | emulator, GB | ratio |")  # fmt: skip
     print("|---" * 10 + "|")
     for architecture in options.arch:
         print("| " + " | ".join([architecture, *measured(architecture, options)]) + " |", flush=True)

@@ -126,8 +126,8 @@ def add_budget_argument(group: argparse._ArgumentGroup) -> None:
         default=USUAL_BUDGET,
         metavar="SECONDS",
         help="time for Lava's own process models, which are slow: they are compared on as many samples and "
-        "populations as they run in about so long, and in lava-dl's reader in a quarter of that; 0: not at all "
-        "(default %(default)g)",
+        "populations as they run in about so long, and in lava-dl's reader in a quarter of that; 0: not at "
+        "all (default %(default)g)",
     )
 
 

@@ -389,7 +389,7 @@ def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
 
 @record
 class _Recording:
-    """What a population did in a chunk, [timesteps, samples, *shape]; voltages of the last step, or of all."""
+    """What a population did, [timesteps, samples, *shape]; voltages of the last step, of all, or None."""
 
     spikes: Tensor
     voltages: Tensor | None

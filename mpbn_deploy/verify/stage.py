@@ -182,10 +182,10 @@ def verify(
         witnesses simulators of others, population by population, each for about `budget` seconds
 
     Lava's own process models are slow; they run on as many samples and populations as they can in about
-    `budget` seconds (0: not at all; None: on all samples), and lava-dl's reader in a quarter of it. If a block of time steps takes Lava longer than
-    `patience` seconds, it counts as hanging. A `cluster` distributes the samples over its workers; the
-    report is the same. `assumptions` are those under which the network was read, and become part of the
-    verdict.
+    `budget` seconds (0: not at all; None: on all samples), and lava-dl's reader in a quarter of it. If a
+    block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
+    distributes the samples over its workers; the report is the same. `assumptions` are those under which the
+    network was read, and become part of the verdict.
     """
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None

@@ -2,9 +2,9 @@
 
 They take about a thousand times longer than ours: a convolution calls SciPy for each pair of an input and an
 output channel. Run as a whole, n samples of T steps take n T + depth steps of every population, because
-samples pass the populations one after the other; alone, a population that is fed recorded spikes takes n T + 1
-steps, but Lava must be started for each. lava-dl's reader builds Lava's own processes from a file, and only as
-a whole.
+samples pass the populations one after the other; alone, a population that is fed recorded spikes takes
+n T + 1 steps, but Lava must be started for each. lava-dl's reader builds Lava's own processes from a file,
+and only as a whole.
 
 The estimate counts work, not the seconds of this machine, so that a verification that is repeated elsewhere
 compares as much.

@@ -57,7 +57,7 @@ class Witness:
         """Run a small test on this machine and return a line for doctor; raise if it fails."""
         from .trial import check_witness
 
-        return f"{self.version()}, {check_witness(self)}"
+        return f"{self.version()}, {check_witness(self.name, self.obstacle, self.run)}"
 
     def _imported(self) -> Any:
         return import_module(self.module)
