@@ -16,6 +16,7 @@ from mpbn_deploy.hardware import Limit
 from mpbn_deploy.ir import (
     Connection,
     Conv2d,
+    Delta,
     Dense,
     Input,
     InputFormat,
@@ -23,9 +24,13 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     Readout,
+    Relay,
+    Sigma,
+    SigmaDelta,
     SoftLif,
     compact,
     firing,
+    value_range,
 )
 from mpbn_deploy.ir.composition import compose
 from mpbn_deploy.nn import LIF, ModelCard, RecurrentLIF, SpikingNetwork
@@ -400,6 +405,69 @@ def int_pooled(seed=0, *, timesteps=3, delay=0, window=(2, 2), size=(4, 4)):
         ),
         timesteps=timesteps,
         scales=_scales(populations),
+    )
+
+
+def int_sigma_delta(seed=0, *, timesteps=4, delay=1, mixed=False, plain=True):
+    """Changes of a picture through a convolution and two dense layers, as lava-dl writes such networks.
+
+    With `mixed`, relays and LIF neurons read the convolution too. Without `plain`, each neuron has its own
+    threshold, and exponents are not lava-dl's.
+    """
+    generator = np.random.default_rng(seed)
+    exponents = {} if plain else {"message_exponent": 3, "state_exponent": 5}
+
+    def thresholds(*shape):
+        sizes = (shape[0], *(1 for _ in shape[1:])) if plain else shape
+        return np.full(sizes, generator.integers(0, 4)) if plain else generator.integers(0, 9, sizes)
+
+    def sigma_delta(*shape):
+        bias = generator.integers(-20, 20, (shape[0], *(1 for _ in shape[1:])))
+        return SigmaDelta(threshold=thresholds(*shape), bias=bias, **exponents)
+
+    picture, maps = (2, 5, 6), (3, 3, 4)
+    populations = [
+        Population(name="input", shape=picture, neuron=Input(minimum=-60, maximum=60)),
+        Population(name="changes", shape=picture, neuron=Delta(threshold=thresholds(*picture), **exponents)),
+        Population(name="maps", shape=maps, neuron=sigma_delta(*maps)),
+        Population(name="features", shape=(7,), neuron=sigma_delta(7)),
+        Population(name="sums", shape=(3,), neuron=Sigma()),
+    ]
+    own = Conv2d(weight=np.ones((2, 1, 1, 1), int), groups=2)
+    connections = [
+        Connection(source="input", target="changes", synapse=own),
+        Connection(
+            source="changes",
+            target="maps",
+            synapse=Conv2d(weight=_weights(generator, 3, 2, 3, 3)),
+            delay=delay,
+        ),
+        Connection(
+            source="maps", target="features", synapse=Dense(weight=_weights(generator, 7, 36)), delay=delay
+        ),
+        Connection(
+            source="features", target="sums", synapse=Dense(weight=_weights(generator, 3, 7)), delay=delay
+        ),
+    ]
+    if mixed:
+        low, high = (4 * edge for edge in value_range(populations[2].neuron))
+        populations[3:3] = [
+            Population(name="relays", shape=(3, 1, 2), neuron=Relay(minimum=low, maximum=high)),
+            _features(generator, "spikes", 5),
+        ]
+        pool = Conv2d(weight=np.ones((3, 1, 2, 2), int), groups=3, stride=(2, 2))
+        spikes = Dense(weight=_weights(generator, 5, 6), exponent=-6)
+        connections[2:2] = [
+            Connection(source="maps", target="relays", synapse=pool),
+            Connection(source="relays", target="spikes", synapse=spikes),
+            Connection(
+                source="spikes",
+                target="features",
+                synapse=Dense(weight=_weights(generator, 7, 5), exponent=4),
+            ),
+        ]
+    return IntNetwork(
+        populations=tuple(populations), connections=tuple(connections), timesteps=timesteps, scales={}
     )
 
 

@@ -13,7 +13,8 @@ we did not quantize the network. Each synapse is computed in float64 if its
 sums could be too large. Convolutions must be plain sums of products, so torch's NNPACK, which transforms
 them, is switched off.
 
-`_Membranes` repeats `ir.Membrane` in place and in torch, for speed; tests compare it with the reference.
+`_Membranes` repeats `ir.Membrane` in place and in torch, for speed, and `modulation` repeats `ir.Modulator`;
+tests compare them with the reference.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from ..ir import (
     IntNetwork,
     Leak,
     Membrane,
+    Modulator,
+    Rule,
     Shape,
     State,
     Synapse,
@@ -55,14 +58,15 @@ from ..ir import (
     exact_float,
     largest_sum,
     largest_total,
-    membrane,
     output_shape,
     span,
+    update_rule,
     value_range,
     wide_sums,
     window,
     wrapped,
 )
+from .modulation import Modulation
 from .narrow import NarrowNeurons, may_narrow
 from .options import ExecutionOptions
 from .spike_convolution import spike_convolution
@@ -162,13 +166,13 @@ class _Layer:
     state_type: torch.dtype
     bias: Tensor
     threshold: Tensor | None
-    subtrahend: Tensor | None
-    decay_current: DecayInPlace | None
-    decay_voltage: DecayInPlace | None
-    divisor: int
     graded: bool
-    rule: Membrane
+    rule: Rule
     moduli: Mapping[_Current, float]  # of sums that may wrap
+    subtrahend: Tensor | None = None
+    decay_current: DecayInPlace | None = None
+    decay_voltage: DecayInPlace | None = None
+    divisor: int = 1
     narrows: bool = False  # whether states may leave their width, and continue as in Lava
     records_peaks: bool = False  # the largest states, which may exceed the limit
     limit: float = inf  # of their magnitude
@@ -180,32 +184,38 @@ class _Layer:
 
 def _layer(network: AnyNetwork, population: AnyPopulation, real_type: torch.dtype = torch.float64) -> _Layer:
     """Prepare a population: real numbers are computed in `real_type`, integers in a float that is exact."""
-    name, rule = population.name, membrane(population.neuron, network.timesteps)
+    name, rule = population.name, update_rule(population.neuron, network.timesteps)
     proved, kind, moduli = True, real_type, {}
     if isinstance(network, IntNetwork):
-        moduli = wide_sums(network, name)
+        moduli = {} if isinstance(rule, Modulator) else wide_sums(network, name)
         proved = bounds(network, (name,))[name].fits and not moduli
         arrivals = [(c, network.population(c.source)) for c in network.entering(name)]
         kind = FLOATS[exact_float(largest_total(arrivals))] if proved else torch.float64
     currents = tuple(_current(network, c, rule.unit, real_type) for c in network.entering(name))
-    narrows = not proved and may_narrow(network, rule)
-    return _Layer(
+    narrows = not proved and isinstance(rule, Membrane) and may_narrow(network, rule)
+    kind = torch.float64 if isinstance(rule, Modulator) else kind
+    layer = _Layer(
         name=name,
         shape=population.shape,
         currents=currents,
         state_type=kind,
         bias=torch.tensor(rule.bias, dtype=kind),
         threshold=None if rule.threshold is None else torch.tensor(rule.threshold, dtype=kind),
-        subtrahend=None if rule.subtrahend is None else torch.tensor(rule.subtrahend, dtype=kind),
-        decay_current=_in_place(rule.decay_current),
-        decay_voltage=_in_place(rule.decay_voltage),
-        divisor=rule.divisor,
         graded=rule.graded,
         rule=rule,
         moduli={c: rule.unit * moduli[c.connection] for c in currents if c.connection in moduli},
         narrows=narrows,
         records_peaks=not proved and not narrows,
         limit=rule.limit,
+    )
+    if isinstance(rule, Modulator):
+        return layer
+    return replace(
+        layer,
+        subtrahend=None if rule.subtrahend is None else torch.tensor(rule.subtrahend, dtype=kind),
+        decay_current=_in_place(rule.decay_current),
+        decay_voltage=_in_place(rule.decay_voltage),
+        divisor=rule.divisor,
     )
 
 
@@ -300,6 +310,11 @@ class _Membranes:
         self.current = None if layer.decay_current is None else torch.zeros_like(self.voltage)
         self.spikes = torch.zeros_like(self.voltage)
         self.peak = torch.zeros(layer.shape[0], dtype=torch.float64) if layer.records_peaks else None
+        self.modulation = (
+            Modulation(layer.rule, self.voltage, layer.bias, layer.threshold)
+            if isinstance(layer.rule, Modulator)
+            else None
+        )
 
     @property
     def overflows(self) -> Array:
@@ -312,6 +327,10 @@ class _Membranes:
         `exact` are the currents before they wrapped, None if they did not.
         """
         layer = self.layer
+        if self.modulation is not None:
+            self.modulation.step(synapses, self.spikes)
+            self._record_peak(synapses, self.voltage, self.modulation.encoded)
+            return self.spikes
         if self.current is not None and layer.decay_current is not None:
             synapses = self.current = layer.decay_current(self.current).add_(synapses)
         if layer.divisor > 1:
@@ -345,10 +364,11 @@ class _Membranes:
             largest = state.abs().transpose(0, 1).flatten(1).amax(dim=1).to(self.peak.dtype)
             self.peak = torch.maximum(self.peak, largest)
         if self.peak.max() > self.layer.limit:
+            advice = "Quantize with --overflow proved, or calibrate on such inputs."
+            advice = advice if self.modulation is None else "Give inputs of a smaller range."
             raise SimulationError(
                 f"{layer_name(self.layer.name)}: a state of magnitude {int(self.peak.max())} overflows the "
-                f"24-bit state (at most {STATE_LIMIT}). Quantize with --overflow proved, or calibrate on "
-                "such inputs."
+                f"24-bit state (at most {STATE_LIMIT}). {advice}"
             )
 
 
@@ -357,6 +377,7 @@ class _NarrowMembranes(_Membranes):
 
     def __init__(self, layer: _Layer, samples: int) -> None:
         super().__init__(layer, samples)
+        assert isinstance(layer.rule, Membrane)
         self.neurons = NarrowNeurons(layer.rule, layer.shape)
         self.state: State = (np.zeros(self.voltage.shape, np.int64),) * 2
 

@@ -9,7 +9,10 @@ from ..ir import AnyNetwork, IntNetwork, Membrane, Shape, State, clipped_voltage
 
 
 def may_narrow(network: AnyNetwork, rule: Membrane) -> bool:
-    """Whether states may leave their width: not in networks of ours, and relays are proved not to."""
+    """Whether states may leave their width: not in networks of ours, and relays are proved not to.
+
+    Sigma-delta neurons, which have no membrane, stop the execution instead.
+    """
     return isinstance(network, IntNetwork) and network.foreign and not rule.graded
 
 

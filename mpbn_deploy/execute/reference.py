@@ -19,7 +19,10 @@ from ..ir import (
     Connection,
     FoldedNetwork,
     IntNetwork,
+    Membrane,
+    Modulator,
     Population,
+    Rule,
     State,
     Trace,
     apply_synapse,
@@ -27,6 +30,7 @@ from ..ir import (
     check_input_values,
     firing,
     membrane,
+    update_rule,
     wide_sums,
     wrapped,
 )
@@ -53,14 +57,16 @@ def simulate(network: AnyNetwork, inputs: Array) -> Trace:
 
 def _run(network: AnyNetwork, steps: Array) -> Trace:
     layers, (samples, timesteps) = network.layers, steps.shape[:2]
-    rules = {p.name: membrane(p.neuron, timesteps) for p in layers}
+    rules = {p.name: update_rule(p.neuron, timesteps) for p in layers}
     states: dict[str, State] = {p.name: (np.zeros((samples, *p.shape), steps.dtype),) * 2 for p in layers}
     voltages = {p.name: np.zeros((samples, timesteps, *p.shape), steps.dtype) for p in layers}
     kinds = {p.name: np.int64 if rules[p.name].graded else np.bool_ for p in layers}
     spikes = {p.name: np.zeros((samples, timesteps, *p.shape), kinds[p.name]) for p in layers}
     sent = {network.input.name: steps, **spikes}
     narrow = {
-        p.name: NarrowNeurons(rules[p.name], p.shape) for p in layers if may_narrow(network, rules[p.name])
+        p.name: NarrowNeurons(rule, p.shape)
+        for p in layers
+        if isinstance(rule := rules[p.name], Membrane) and may_narrow(network, rule)
     }
     moduli = {name: wide_sums(network, name) for name in narrow} if isinstance(network, IntNetwork) else {}
     for step in range(timesteps):
@@ -76,10 +82,13 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
                 states[name], spikes[name][:, step] = narrow[name].step(states[name], sums, kept)
             else:
                 # In units of the state, currents are integers for weight exponents of -6 and above.
-                charged = rule.integrate(states[name], (rule.unit * sums).astype(steps.dtype))
-                _check_width(name, charged, rule.limit)
+                arriving = (rule.unit * sums).astype(steps.dtype)
+                if isinstance(rule, Modulator):  # Lava's convolutions wrap sums beyond the state
+                    _check_width(name, (arriving, arriving), rule)
+                charged = rule.integrate(states[name], arriving)
+                _check_width(name, charged, rule)
                 states[name], spikes[name][:, step] = rule.fire(charged)
-                _check_width(name, states[name], rule.limit)  # a subtraction can overflow too
+                _check_width(name, states[name], rule)  # a subtraction can overflow too
             voltages[name][:, step] = states[name][1]
     return Trace(
         spikes=spikes,
@@ -133,13 +142,15 @@ def close_calls(network: FoldedNetwork, inputs: Array, trace: Trace) -> dict[str
     return close
 
 
-def _check_width(name: str, state: State, limit: float) -> None:
-    for label, values in zip(("current", "voltage"), state, strict=True):
-        if limit < np.inf and (largest := int(np.abs(values).max())) > limit:
+def _check_width(name: str, state: State, rule: Rule) -> None:
+    labels, advice = ("current", "voltage"), "Quantize with --overflow proved, or calibrate on such inputs."
+    if isinstance(rule, Modulator):
+        labels, advice = ("activation", "sum"), "Give inputs of a smaller range."
+    for label, values in zip(labels, state, strict=True):
+        if rule.limit < np.inf and (largest := int(np.abs(values).max())) > rule.limit:
             raise SimulationError(
                 f"{layer_name(name)}: a {label} of magnitude {largest} overflows the 24-bit state (at most "
-                f"{limit}). "
-                "Quantize with --overflow proved, or calibrate on such inputs."
+                f"{rule.limit}). {advice}"
             )
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..base import Array
-from ..ir import AnyNetwork, Trace, fires, join_overflows
+from ..ir import AnyNetwork, Trace, join_overflows, sends
 
 
 def outputs_of(network: AnyNetwork, spikes: Mapping[str, Array], voltages: Mapping[str, Array]) -> Array:
-    """Return the spike counts of the last population if it fires, else its voltages after the last step."""
+    """Return the sums of what the last population sent, its spike counts; else its last voltages."""
     last = network.output
-    return spikes[last.name].sum(axis=1) if fires(last.neuron) else voltages[last.name][:, -1]
+    return spikes[last.name].sum(axis=1) if sends(last.neuron) else voltages[last.name][:, -1]
 
 
 def join_traces(traces: Sequence[Trace]) -> Trace:

@@ -25,12 +25,15 @@ from ..hardware.place import core_neurons
 from ..ir import (
     Connection,
     Conv2d,
+    Delta,
     Dense,
     IntNetwork,
     Lif,
     Neuron,
     Readout,
     Relay,
+    Sigma,
+    SigmaDelta,
     SoftLif,
     Synapse,
     apply_synapse,
@@ -77,7 +80,7 @@ def updates(neuron: Neuron, profile: HardwareProfile | None) -> int:
     Without a profile, it is one.
     """
     match neuron:
-        case Lif() | Readout() | Relay():
+        case Lif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
             return 1
         case SoftLif():
             return 1 if profile is None else core_neurons(neuron, profile)

@@ -1,8 +1,9 @@
 """Run the first layer, or the readout, on the host: in the same integers, so that the result is identical.
 
-The host computes the spikes of the first layer from graded inputs and sends them to the chip, for chips that
-accept only binary spikes. The network on the chip begins with these spikes as its input. A readout never
-fires, so the host can sum the spikes that reach it; the network on the chip ends before it.
+The host computes what the first layer sends, from graded inputs, and sends it to the chip: its spikes, for
+chips that accept only these, or the changes of the input. The network on the chip begins with them as its
+input. A readout never fires, so the host can sum the spikes that reach it; the network on the chip ends
+before it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ from ..base import OptionError
 from ..formats.options import Side
 from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
-from ..ir import Input, IntNetwork, fires, relay_names, value_range
+from ..ir import Input, IntNetwork, relay_names, sends, value_range
 from .activity import Activity
 from .stage import FitReport, fit
-
-PLAIN_SPIKES = Input(minimum=0, maximum=1)
 
 
 def without_first_layer(network: IntNetwork) -> IntNetwork:
@@ -29,21 +28,17 @@ def without_first_layer(network: IntNetwork) -> IntNetwork:
     others = [
         c.source for c in network.connections if first and c.target == first.name and c.source != source
     ]
-    if (
-        first is None
-        or others
-        or value_range(first.neuron) != value_range(PLAIN_SPIKES)
-        or first is network.output
-    ):
+    if first is None or others or not sends(first.neuron) or first is network.output:
         found = f"the input is read by {', '.join(p.name for p in reached) or 'no population'}"
         found += f", which also reads {', '.join(others)}" if others else ""
         raise OptionError(
-            f"--first-layer host: {found}; this needs one spiking population that reads only the input, and "
-            "another population after it. Use --first-layer chip."
+            f"--first-layer host: {found}; this needs one population that reads only the input and sends "
+            "to another. Use --first-layer chip."
         )
+    smallest, largest = value_range(first.neuron)
     return IntNetwork(
         populations=(
-            first.with_neuron(PLAIN_SPIKES),
+            first.with_neuron(Input(minimum=smallest, maximum=largest)),
             *(p for p in network.layers if p is not first),
         ),
         connections=tuple(c for c in network.connections if c.source != source),
@@ -55,7 +50,8 @@ def without_first_layer(network: IntNetwork) -> IntNetwork:
 
 def without_readout(network: IntNetwork) -> IntNetwork:
     """Return the network without its readout, and without relays that only the readout reads."""
-    if fires(network.output.neuron) or not any(fires(p.neuron) for p in network.layers):
+    sending = {population.name for population in network.layers if sends(population.neuron)}
+    if network.output.name in sending or sending <= set(relay_names(network)):
         raise OptionError(
             f"--readout host: {network.output.name} is no readout after a population that fires. Use "
             "--readout chip."

@@ -36,6 +36,7 @@ FORMATS: dict[str, str] = {
     "formats.current": "1 if the current can persist beyond its time step, 0 if not",
     "formats.reset_to_zero": "1 if a spike can reset the voltage to zero, 0 if not",
     "formats.soft_reset": "core neurons that a neuron with a soft reset takes; 0 if there is none",
+    "formats.sigma_delta": "1 if neurons can send the changes of an activation (sigma-delta), 0 if not",
     "formats.subtrahend": "1 if a soft reset can subtract a number other than the threshold, 0 if not",
     "formats.time_steps": "1 if the chip works in time steps, 0 if events act when they arrive",
     "formats.digital": "1 if states are integers, 0 if they are analog and never exact",

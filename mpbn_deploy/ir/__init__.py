@@ -9,6 +9,7 @@ Everything is a frozen record of NumPy arrays that is checked when it is made. N
     folded, integer  FoldedNetwork (real numbers) and IntNetwork (integers), with their checks
     neurons          the kinds of neurons and their equations
     membranes        the neuron update, written once for integers and real numbers
+    modulators       the update of sigma-delta neurons
     synapses         Dense and Conv2d: the linear maps between populations
     composition      composes and adds synapses
     pooling          pooling layers as synapses
@@ -79,18 +80,22 @@ if TYPE_CHECKING:
         Decay as Decay,
         Leak as Leak,
         Membrane as Membrane,
+        Rule as Rule,
         State as State,
         Truncation as Truncation,
         firing as firing,
         membrane as membrane,
         spiking as spiking,
+        update_rule as update_rule,
     )
+    from .modulators import Modulator as Modulator, modulator as modulator
     from .neurons import (
         DECAY_ONE as DECAY_ONE,
         STATE_EXPONENT as STATE_EXPONENT,
         STATE_LIMIT as STATE_LIMIT,
         THRESHOLD_LIMIT as THRESHOLD_LIMIT,
         AnyNeuron as AnyNeuron,
+        Delta as Delta,
         FiringNeuron as FiringNeuron,
         FloatFiringNeuron as FloatFiringNeuron,
         FloatLif as FloatLif,
@@ -103,12 +108,16 @@ if TYPE_CHECKING:
         Neuron as Neuron,
         Readout as Readout,
         Relay as Relay,
+        Sigma as Sigma,
+        SigmaDelta as SigmaDelta,
+        SigmaDeltaNeuron as SigmaDeltaNeuron,
         SoftLif as SoftLif,
         fires as fires,
         has_current as has_current,
         integer_neuron as integer_neuron,
         integrating as integrating,
         is_graded as is_graded,
+        modulating as modulating,
         neuron_bias as neuron_bias,
         neuron_kind as neuron_kind,
         neuron_subtrahend as neuron_subtrahend,

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array
+from ..base import Array, NetworkError
 from .folded import FoldedNetwork
 from .graph import Connection
 from .integer import IntNetwork
@@ -28,6 +28,7 @@ from .neurons import (
     Readout,
     SoftLif,
     integrating,
+    modulating,
 )
 from .relays import without_relays
 from .synapses import scale_channels, scaled
@@ -40,6 +41,9 @@ def real_network(network: IntNetwork, *, in_weights: bool = False) -> FoldedNetw
     units of one weight, and scales are not needed. Relays are composed into the synapses after them.
     """
     network = without_relays(network)
+    if own := [p.name for p in network.layers if modulating(p.neuron) is not None]:
+        reason = "sigma-delta neurons, of which there is no version in real numbers; keep the netx file"
+        raise NetworkError("FoldedNetwork", [f"{name}: {reason}" for name in own])
     units = {
         p.name: np.ones(p.shape[0]) if in_weights else 1 / network.scales[p.name] for p in network.layers
     }

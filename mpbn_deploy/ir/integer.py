@@ -22,11 +22,14 @@ from .neurons import (
     STATE_EXPONENT,
     STATE_LIMIT,
     THRESHOLD_LIMIT,
+    Delta,
     IntegratingNeuron,
     Lif,
     Neuron,
     Readout,
     Relay,
+    Sigma,
+    SigmaDelta,
     SoftLif,
     integrating,
     neuron_subtrahend,
@@ -122,11 +125,17 @@ def _scale_problems(population: IntPopulation, scales: Array | None) -> list[str
 
 
 def _message_problems(network: IntNetwork, population: IntPopulation) -> list[str]:
-    """Check that messages of a relay are whole numbers, and that its range contains all of them."""
+    """Check that graded messages are whole numbers, and that the range of a relay contains all of them."""
+    name, fractions = population.name, any(c.synapse.exponent < 0 for c in network.entering(population.name))
     match neuron := population.neuron:
+        case Delta() | SigmaDelta() | Sigma() if fractions:
+            return [f"{name}: a sum of messages is a whole number; weight exponents must not be negative"]
+        case Delta():
+            return _modulator_problems(population, neuron, threshold=neuron.threshold)
+        case SigmaDelta():
+            return _modulator_problems(population, neuron, threshold=neuron.threshold, bias=neuron.bias)
         case Relay(minimum=minimum, maximum=maximum):
-            name = population.name
-            if any(c.synapse.exponent < 0 for c in network.entering(name)):
+            if fractions:
                 return [f"{name}: a relay sends whole numbers; weight exponents into it must not be negative"]
             if not -STATE_LIMIT <= minimum <= 0 <= maximum <= STATE_LIMIT:
                 return [f"{name}: messages of {minimum}..{maximum}; allowed are ranges of 24 bits with zero"]
@@ -136,10 +145,31 @@ def _message_problems(network: IntNetwork, population: IntPopulation) -> list[st
             if min(low, 0) < minimum or max(high, 0) > maximum:
                 return [f"{name}: messages of {low}..{high}, but the relay declares {minimum}..{maximum}"]
             return []
-        case Lif() | SoftLif() | Readout():
+        case Lif() | SoftLif() | Readout() | Sigma():
             return []
         case _:
             assert_never(neuron)
+
+
+def _modulator_problems(
+    population: IntPopulation, neuron: Delta | SigmaDelta, **parameters: Array
+) -> list[str]:
+    """Check the numbers of a sigma-delta neuron: all are shifted into units of the state, which hold them."""
+    name, exponents = population.name, (neuron.message_exponent, neuron.state_exponent)
+    if min(exponents) < 0 or sum(exponents) > LARGEST_EXPONENT:
+        return [
+            f"{name}: exponents {exponents} of messages and state; allowed are sums of 0..{LARGEST_EXPONENT}"
+        ]
+    problems = []
+    for label, values in parameters.items():
+        problems += _parameter_problems(f"{name}: {label}", values, population.shape)
+        if magnitude(values) << sum(exponents) > STATE_LIMIT:
+            problems.append(
+                f"{name}: {label} beyond {STATE_LIMIT >> sum(exponents)}, the largest that the state holds"
+            )
+    if neuron.threshold.min() < 0:
+        problems.append(f"{name}: negative thresholds; a change of any size reaches a threshold of zero")
+    return problems
 
 
 def _edges(interval: tuple[Array, Array]) -> tuple[float, float]:

@@ -11,19 +11,27 @@ reset subtracts instead, so that voltages may climb from step to step, and the m
     max(min(voltage_high, threshold), voltage_high - subtrahend)
 
 The bounds hold for every input in range and every time step of a sample.
+
+A sigma-delta neuron sums changes, which telescope: all messages of a neuron add up to what it has encoded,
+divided by 2**shift and less than one lower for each message that was rounded. So its sum depends on the
+activations of its sources, and not on the number of their messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from ..base import record
+from .graph import Connection
 from .integer import IntNetwork
-from .membranes import AnyNetwork, AnyPopulation, Membrane, membrane
-from .neurons import STATE_LIMIT
+from .membranes import AnyNetwork, AnyPopulation, Membrane, update_rule
+from .modulators import Modulator
+from .neurons import STATE_LIMIT, value_range
 from .sums import Interval, synapse_interval
+from .synapses import apply_synapse
 
 
 @record
@@ -59,9 +67,59 @@ def state_intervals(network: AnyNetwork, population: AnyPopulation) -> tuple[Int
 
     They are in units of the state. A readout of real numbers is treated as a sum over time, as in integers.
     """
-    rule = membrane(population.neuron, 1)
+    rule = update_rule(population.neuron, 1)
+    if isinstance(rule, Modulator):
+        return modulated_intervals(network, population, rule)
     low, high = (rule.unit * side for side in synapse_interval(network, population.name))
     return _over_time((low, high), rule, network.timesteps)
+
+
+def modulated_intervals(
+    network: AnyNetwork, population: AnyPopulation, rule: Modulator
+) -> tuple[Interval, Interval]:
+    """Return the intervals of what is encoded, and of sigma, of every sigma-delta neuron."""
+    zero = np.zeros(population.shape)
+    if rule.accumulates:
+        low, high = _summed(network, population)
+    else:
+        low, high = (rule.unit * side for side in synapse_interval(network, population.name))
+    sigma = _union((zero, zero), (low, high))
+    if rule.threshold is None:
+        return (zero, zero), sigma
+    activation = sigma[0] + rule.bias, sigma[1] + rule.bias
+    if rule.rectified:
+        activation = np.maximum(activation[0], 0), np.maximum(activation[1], 0)
+    return _union((zero, zero), activation), sigma
+
+
+def _summed(network: AnyNetwork, population: AnyPopulation) -> Interval:
+    """Return the interval of the sum of all synapses up to any time step."""
+    low, high = np.zeros(population.shape), np.zeros(population.shape)
+    for connection in network.entering(population.name):
+        least, most = _sent_in_all(network, connection, population)
+        plus, minus = (
+            replace(connection.synapse, weight=part)
+            for part in (np.maximum(connection.synapse.weight, 0), np.minimum(connection.synapse.weight, 0))
+        )
+        low += (apply_synapse(plus, least) + apply_synapse(minus, most)).reshape(low.shape)
+        high += (apply_synapse(plus, most) + apply_synapse(minus, least)).reshape(low.shape)
+    return low, high
+
+
+def _sent_in_all(network: AnyNetwork, connection: Connection, population: AnyPopulation) -> Interval:
+    """Return the interval of the sum of all that a source sends up to any time step, [1, *shape]."""
+    source, order = network.population(connection.source), network.order
+    shape = (1, *source.shape)
+    if 0 < order[source.name] < order[population.name]:
+        layer = network.layer(source.name)
+        rule = update_rule(layer.neuron, 1)
+        if isinstance(rule, Modulator):
+            (low, high), _ = modulated_intervals(network, layer, rule)
+            rounded = network.timesteps if rule.shift else 0
+            unit = 2**rule.shift
+            return (np.floor(low / unit) - rounded).reshape(shape), np.floor(high / unit).reshape(shape)
+    least, most = (network.timesteps * value for value in value_range(source.neuron))
+    return np.full(shape, min(least, 0)), np.full(shape, max(most, 0))
 
 
 def _over_time(arriving: Interval, rule: Membrane, timesteps: int) -> tuple[Interval, Interval]:

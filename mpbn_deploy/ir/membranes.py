@@ -18,11 +18,13 @@ from ..base import Array, record
 from .folded import FloatPopulation, FoldedNetwork
 from .graph import Population
 from .integer import IntNetwork, IntPopulation
+from .modulators import Modulator, modulator
 from .neurons import (
     DECAY_ONE,
     STATE_EXPONENT,
     STATE_LIMIT,
     AnyNeuron,
+    Delta,
     FiringNeuron,
     FloatFiringNeuron,
     FloatLif,
@@ -33,6 +35,8 @@ from .neurons import (
     Lif,
     Readout,
     Relay,
+    Sigma,
+    SigmaDelta,
     SoftLif,
 )
 from .overflow import clipped_voltage, wrapped_current
@@ -153,8 +157,22 @@ class Membrane:
         )
 
 
+Rule = Membrane | Modulator
+
+
+def update_rule(neuron: AnyNeuron, timesteps: int) -> Rule:
+    """Return the update of a neuron of any kind: its membrane, or its modulator."""
+    match neuron:
+        case Lif() | SoftLif() | Readout() | Relay() | FloatLif() | FloatSoftLif() | FloatReadout():
+            return membrane(neuron, timesteps)
+        case Delta() | SigmaDelta() | Sigma():
+            return modulator(neuron)
+        case _:
+            assert_never(neuron)
+
+
 def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:
-    """Return the membrane of a neuron.
+    """Return the membrane of a neuron of a kind that has one.
 
     A readout of real numbers averages over `timesteps`; with 1, it sums over time as integer readouts do.
     """
@@ -174,6 +192,8 @@ def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:
             return _real_membrane(neuron, None, timesteps)
         case Relay():
             return _relay_membrane()
+        case Delta() | SigmaDelta() | Sigma():
+            raise TypeError(f"a {type(neuron).__name__} neuron has a modulator, and no membrane")
         case _:
             assert_never(neuron)
 
@@ -233,7 +253,7 @@ def spiking(population: AnyPopulation) -> Population[FiringNeuron] | Population[
             return population.with_neuron(neuron)
         case FloatLif() | FloatSoftLif():
             return population.with_neuron(neuron)
-        case Readout() | FloatReadout() | Relay():
+        case Readout() | FloatReadout() | Relay() | Delta() | SigmaDelta() | Sigma():
             return None
         case _:
             assert_never(neuron)

@@ -121,9 +121,53 @@ class Relay:
     maximum: int
 
 
+@array_record
+class Delta:
+    """Encodes the changes of its input (Lava's `Delta`). In each time step, in this order:
+
+        activation = sum of synapses * 2**(message_exponent + state_exponent)
+        change     = activation - encoded
+        sends      = |change| >= threshold * 2**(message_exponent + state_exponent)
+        message    = floor(change / 2**state_exponent) where it sends, else none
+        encoded   <- activation where it sends
+
+    `encoded` is zero before the first step of each sample. What the division drops is not sent later. A
+    message of zero is not sent. Thresholds are one per neuron, or one per channel as (channels, 1, 1).
+    """
+
+    threshold: Array
+    message_exponent: int = STATE_EXPONENT
+    state_exponent: int = STATE_EXPONENT
+
+
+@array_record
+class SigmaDelta:
+    """Sums the changes that it receives, and encodes those of its activation (Lava's `SigmaDelta`):
+
+        sigma     <- sigma + sum of synapses
+        activation = max(0, sigma + bias * 2**(message_exponent + state_exponent))
+
+    and then as in `Delta`. `sigma` is zero before the first step of each sample.
+    """
+
+    threshold: Array
+    bias: Array
+    message_exponent: int = STATE_EXPONENT
+    state_exponent: int = STATE_EXPONENT
+
+
+@record
+class Sigma:
+    """Sums the changes that it receives and sends nothing (Lava's `Sigma`): sigma <- sigma + sum of synapses
+
+    The output is sigma after the last step.
+    """
+
+
 FiringNeuron = Lif | SoftLif
 IntegratingNeuron = Lif | SoftLif | Readout  # neurons with a membrane: bias, current, voltage, decays
-Neuron = Lif | SoftLif | Readout | Relay
+SigmaDeltaNeuron = Delta | SigmaDelta | Sigma
+Neuron = Lif | SoftLif | Readout | Relay | Delta | SigmaDelta | Sigma
 
 # ---- in real numbers --------------------------------------------------------------------------
 
@@ -198,16 +242,22 @@ def neuron_kind(neuron: Input | AnyNeuron) -> str:
             return "readout"
         case Relay():
             return "relay"
+        case Delta():
+            return "delta"
+        case SigmaDelta():
+            return "sigma delta"
+        case Sigma():
+            return "sigma"
         case _:
             assert_never(neuron)
 
 
 def fires(neuron: Input | AnyNeuron) -> bool:
-    """Whether a neuron sends spikes; inputs present values, relays pass sums on, readouts have a voltage."""
+    """Whether a neuron sends spikes; others send graded messages, or nothing."""
     match neuron:
         case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return True
-        case Input() | Relay() | Readout() | FloatReadout():
+        case Input() | Relay() | Readout() | FloatReadout() | Delta() | SigmaDelta() | Sigma():
             return False
         case _:
             assert_never(neuron)
@@ -216,9 +266,9 @@ def fires(neuron: Input | AnyNeuron) -> bool:
 def sends(neuron: Input | AnyNeuron) -> bool:
     """Whether other populations can receive from a neuron; readouts only have a voltage."""
     match neuron:
-        case Input() | Lif() | SoftLif() | FloatLif() | FloatSoftLif() | Relay():
+        case Input() | Lif() | SoftLif() | FloatLif() | FloatSoftLif() | Relay() | Delta() | SigmaDelta():
             return True
-        case Readout() | FloatReadout():
+        case Readout() | FloatReadout() | Sigma():
             return False
         case _:
             assert_never(neuron)
@@ -227,9 +277,9 @@ def sends(neuron: Input | AnyNeuron) -> bool:
 def is_graded(neuron: Input | AnyNeuron) -> bool:
     """Whether what a neuron sends is a graded message, a whole number in `value_range`, and not a spike."""
     match neuron:
-        case Input() | Relay():
+        case Input() | Relay() | Delta() | SigmaDelta():
             return True
-        case Lif() | SoftLif() | FloatLif() | FloatSoftLif() | Readout() | FloatReadout():
+        case Lif() | SoftLif() | FloatLif() | FloatSoftLif() | Readout() | FloatReadout() | Sigma():
             return False
         case _:
             assert_never(neuron)
@@ -240,7 +290,7 @@ def neuron_threshold(neuron: AnyNeuron) -> Array | None:
     match neuron:
         case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return neuron.threshold
-        case Readout() | FloatReadout() | Relay():
+        case Readout() | FloatReadout() | Relay() | Delta() | SigmaDelta() | Sigma():
             return None
         case _:
             assert_never(neuron)
@@ -251,7 +301,7 @@ def neuron_subtrahend(neuron: AnyNeuron) -> Array | None:
     match neuron:
         case SoftLif() | FloatSoftLif():
             return neuron.subtrahend
-        case Lif() | FloatLif() | Readout() | FloatReadout() | Relay():
+        case Lif() | FloatLif() | Readout() | FloatReadout() | Relay() | Delta() | SigmaDelta() | Sigma():
             return None
         case _:
             assert_never(neuron)
@@ -264,7 +314,7 @@ def has_current(neuron: AnyNeuron) -> bool:
             return bool(np.min(neuron.decay_current) < DECAY_ONE)
         case FloatLif() | FloatSoftLif() | FloatReadout():
             return bool(np.max(neuron.current_leak) > 0)
-        case Relay():
+        case Relay() | Delta() | SigmaDelta() | Sigma():
             return False
         case _:
             assert_never(neuron)
@@ -273,20 +323,31 @@ def has_current(neuron: AnyNeuron) -> bool:
 def neuron_bias(neuron: AnyNeuron) -> Array:
     """Return the bias, which is added to the voltage in each step; for integer neurons its mantissa."""
     match neuron:
-        case Lif() | SoftLif() | Readout() | FloatLif() | FloatSoftLif() | FloatReadout():
+        case Lif() | SoftLif() | Readout() | SigmaDelta() | FloatLif() | FloatSoftLif() | FloatReadout():
             return neuron.bias
-        case Relay():
+        case Relay() | Delta() | Sigma():
             return np.zeros(1, np.int32)
         case _:
             assert_never(neuron)
 
 
 def integrating(neuron: Neuron) -> IntegratingNeuron | None:
-    """Return the neuron, typed as one with a membrane; None if it has no state between time steps."""
+    """Return the neuron, typed as one with a membrane; None for any other kind."""
     match neuron:
         case Lif() | SoftLif() | Readout():
             return neuron
-        case Relay():
+        case Relay() | Delta() | SigmaDelta() | Sigma():
+            return None
+        case _:
+            assert_never(neuron)
+
+
+def modulating(neuron: Neuron) -> SigmaDeltaNeuron | None:
+    """Return the neuron, typed as a sigma-delta one; None for any other kind."""
+    match neuron:
+        case Delta() | SigmaDelta() | Sigma():
+            return neuron
+        case Lif() | SoftLif() | Readout() | Relay():
             return None
         case _:
             assert_never(neuron)
@@ -316,7 +377,11 @@ def with_values(
             )
         case Readout() | FloatReadout():
             return replace(neuron, bias=bias)
-        case Relay():
+        case Delta():
+            return replace(neuron, threshold=_or(threshold, neuron.threshold))
+        case SigmaDelta():
+            return replace(neuron, bias=bias, threshold=_or(threshold, neuron.threshold))
+        case Relay() | Sigma():
             return neuron
         case _:
             assert_never(neuron)
@@ -356,7 +421,9 @@ def value_range(neuron: Input | AnyNeuron) -> tuple[int, int]:
             return minimum, maximum
         case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
             return 0, 1
-        case Readout() | FloatReadout():
+        case Delta(state_exponent=exponent) | SigmaDelta(state_exponent=exponent):
+            return -2 * STATE_LIMIT >> exponent, 2 * STATE_LIMIT >> exponent  # of two activations
+        case Readout() | FloatReadout() | Sigma():
             return 0, 0
         case _:
             assert_never(neuron)

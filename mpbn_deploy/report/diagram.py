@@ -17,6 +17,7 @@ from ..ir import (
     NO_BORDER,
     Connection,
     Conv2d,
+    Delta,
     Dense,
     Input,
     IntNetwork,
@@ -25,9 +26,12 @@ from ..ir import (
     Population,
     Readout,
     Relay,
+    Sigma,
+    SigmaDelta,
     SoftLif,
     Synapse,
     fires,
+    sends,
 )
 from .content import ReportContent
 from .formatting import dimensions, integer, percent, shortened
@@ -161,6 +165,12 @@ def _kind(population: AnyBox) -> str:
             return f"{'leaky ' if np.any(neuron.decay_voltage) else ''}readout, never fires"
         case Relay():
             return f"relay, graded messages of {neuron.minimum}..{neuron.maximum}"
+        case Delta():
+            return "delta encoder, graded messages"
+        case SigmaDelta():
+            return "sigma-delta, graded messages"
+        case Sigma():
+            return "sigma, sums messages and sends none"
         case _:
             assert_never(neuron)
 
@@ -170,7 +180,7 @@ def _facts(content: ReportContent, population: AnyBox) -> tuple[str, ...]:
     if population is content.network.input:
         return (dimensions(population.shape), "", "", "")
     spikes = content.trace.spikes[population.name]
-    rate = percent(float(spikes.mean()), 1) if fires(population.neuron) else ""
+    rate = percent(float(np.mean(spikes != 0)), 1) if sends(population.neuron) else ""
     layers = content.fit.layers if content.fit.cores is not None else ()
     cores = next((layer.cores for layer in layers if layer.name == population.name), None)
     return (

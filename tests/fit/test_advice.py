@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from networks import assert_same_trace, inputs_for, int_sigma_delta
 
 from mpbn_deploy.base import OptionError, SimulationError, main
 from mpbn_deploy.checkpoint import save_model
@@ -85,8 +86,23 @@ def test_what_reaches_a_readout_on_the_host_is_on_the_chip(exported):
 def test_without_a_first_layer_of_its_own_nothing_can_go_to_the_host(exported):
     network = open_folder(exported).network
     rest = without_first_layer(without_first_layer(without_first_layer(network)))
-    with pytest.raises(OptionError, match="the input is read by output; this needs one spiking population"):
+    with pytest.raises(OptionError, match="the input is read by output; this needs one population that"):
         without_first_layer(rest)
+
+
+def test_the_host_can_encode_the_input_and_energy_counts_the_messages_sent():
+    network = int_sigma_delta()
+    inputs = inputs_for(network, steps=True)
+    whole = simulate(network, inputs)
+    rest = without_first_layer(network)
+    behind = simulate(rest, whole.spikes["changes"])
+    assert_same_trace(behind, replace(whole, **{
+        kind: {name: values for name, values in getattr(whole, kind).items() if name != "changes"}
+        for kind in ("spikes", "voltages")
+    }))  # fmt: skip
+    sent = measure(network, inputs).counts("maps")
+    np.testing.assert_array_equal(sent, np.count_nonzero(whole.spikes["maps"], axis=(0, 1)))
+    assert 0 < sent.sum() < whole.spikes["maps"].size
 
 
 # ---- advice -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from networks import int_chain, int_loop, int_residual, int_windows, spiking_network
+from networks import int_chain, int_loop, int_residual, int_sigma_delta, int_windows, spiking_network
 from properties import examples
 
 from mpbn_deploy.base import ProfileError
@@ -25,6 +25,8 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     Readout,
+    Sigma,
+    SigmaDelta,
     SoftLif,
     connection_fan_in,
     connection_fan_out,
@@ -109,6 +111,16 @@ def soft(network, subtrahend=5):
 
     populations = {population.name: softened(population) for population in firing(network)}
     return replace(network, populations=tuple(populations.get(p.name, p) for p in network.populations))
+
+
+def changes(state_exponent):
+    """Sigma-delta neurons "p1" whose messages are those of 25 bits, divided by 2**state_exponent."""
+    network = features()
+    neuron = SigmaDelta(
+        threshold=np.zeros(4, int), bias=np.zeros(4, int), message_exponent=0, state_exponent=state_exponent
+    )
+    p0, p1, p2 = network.populations
+    return replace(network, populations=(p0, p1.with_neuron(neuron), p2.with_neuron(Sigma())))
 
 
 def maps(shape=(2, 6, 6), channels=4, kernel=(3, 3), *, dense=0, **convolution):
@@ -217,6 +229,20 @@ CASES = [
         features(),
     ),
     ({"formats__reset_to_zero": 0}, "reset_to_zero_is_supported", "network", features(), features((3, 2))),
+    (
+        {"formats__sigma_delta": 0},
+        "sigma_delta_neurons_are_supported",
+        "network",
+        int_sigma_delta(),
+        features(),
+    ),
+    (
+        {"formats__message_bits": 14},
+        "messages_of_changes_fit",
+        "p1",
+        changes(state_exponent=10),
+        changes(state_exponent=11),
+    ),
     ({"formats__soft_reset": 0}, "soft_resets_are_supported", "network", soft(features()), features()),
     ({"formats__subtrahend": 0}, "subtrahends_are_thresholds", "p1", soft(features(), 7), soft(features())),
     ({"layer__dense": 0}, "dense_layers_are_supported", "p0->p1", features((3, 2)), maps()),
@@ -368,11 +394,13 @@ def test_a_rule_is_broken_and_kept(known, rule, where, wrong, right):
 
 
 def test_every_rule_but_those_of_cores_is_in_the_cases():
-    """Those of cores are broken and kept in tests/test_fit.py, and the register of a decay."""
+    """Those of cores are in test_fit.py, that of relays in quantize/test_pooling.py."""
     of_cores = {"layers_fit_on_cores", "distinct_thresholds_fit_core", "cores_fit_on_chip"}
     warnings = {"time_steps_are_supported", "states_are_integers", "decay_rounding_matches"}
+    warnings |= {"sums_of_changes_stay_in_width"}
     cases = {case[1] for case in CASES}
-    assert {rule.__name__ for rule in RULES} == cases | of_cores | warnings | {"decays_fit_format"}
+    elsewhere = {"decays_fit_format", "messages_of_relays_fit"}
+    assert {rule.__name__ for rule in RULES} == cases | of_cores | warnings | elsewhere
 
 
 def test_a_leak_of_a_power_of_two_is_a_shift():
@@ -569,6 +597,25 @@ def test_xylo_subtracts_and_shifts():
     assert {"reset_to_zero_is_supported", "decays_are_shifts"} <= rules_of(LEAKY, "xylo-a3")
     assert warned(LEAKY, load_profile("xylo-a3")) == ["decay_rounding_matches"]
     assert "inputs_are_few_enough" in rules_of(features((17, 4, 2)), "xylo-a3")
+
+
+def test_sigma_delta_networks_are_for_chips_with_graded_messages():
+    """Loihi 2 has run one; chips of binary spikes cannot; what nobody says of others is not checked."""
+    network = int_sigma_delta()
+    assert broken(network, load_profile("loihi2")) == []
+    assert ("messages_of_changes_fit", "maps") in broken(network, load_profile("loihi1"))
+    unknown = [f.rule for f in findings(network, load_profile("spinnaker2")) if f.severity == "not checked"]
+    assert "sigma_delta_neurons_are_supported" in unknown
+    silent = [f.rule for f in findings(LEAKY, load_profile("spinnaker2")) if f.severity == "not checked"]
+    assert "sigma_delta_neurons_are_supported" not in silent
+
+
+def test_sums_of_changes_that_are_not_proved_to_fit_are_a_warning():
+    """No error: the bounds of deep networks are wide, and every execution checks its own sums."""
+    network = changes(state_exponent=6)
+    assert warned(network, chip(formats__state_bits=24)) == []
+    assert warned(network, chip(formats__state_bits=2)) == ["sums_of_changes_stay_in_width"]
+    assert broken(network, chip(formats__state_bits=2)) == []
 
 
 def test_soft_resets_are_for_the_chips_that_have_them():

@@ -394,12 +394,6 @@ def test_a_last_layer_of_others_that_leaks_and_never_fires_is_a_readout(tmp_path
     np.testing.assert_array_equal(simulate(read, inputs).outputs, simulate(network, inputs).outputs)
 
 
-@pytest.mark.parametrize("name", ["network.net", "square_network.net"])
-def test_sigma_delta_networks_are_named(name):
-    with pytest.raises(FormatError, match=r"layer 0 has neurons of type 'SDNN' \(sigma-delta\)"):
-        read_netx(recorded(f"gts/pilotnet_sdnn/{name}"))
-
-
 def test_files_of_others_need_time_steps_and_have_plain_names(netx_path):
     with h5py.File(netx_path, "a") as file:
         del file["mpbn_deploy"]

@@ -54,14 +54,14 @@ def told(**changes):
         (drop("layer/1/neuron"), "layer 1 has no group 'neuron'"),
         (put("layer/1/type", "input"), "layer 1 is of type 'input'; only the first"),
         (put("layer/1/type", "convT"), "layer 1 is of type 'convT'; supported are input, flatten"),
-        (put("layer/1/neuron/type", "SDNN"), r"layer 1 has neurons of type 'SDNN' \(sigma-delta\)"),
+        (put("layer/1/neuron/type", "SDNN"), "layer 3 has other neurons than its sigma-delta network"),
         (
             put("layer/1/neuron/type", "RF_PHASE"),
             r"layer 1 has neurons of type 'RF_PHASE' \(resonate-and-fire\)",
         ),
         (
             put("layer/1/neuron/type", "new"),
-            "layer 1 has neurons of type 'new'; CUBA and LOIHI are supported",
+            "layer 1 has neurons of type 'new'; CUBA, LOIHI and SDNN are supported",
         ),
         (put("layer/1/neuron/iDecay", [1, 2]), r"layer 1 has iDecay of shape \(2,\); \(4,\) or"),
         (put("layer/1/neuron/iDecay", [1, 2, 3, 4097]), "conv: decay_current 4097; allowed are 0..4096"),

@@ -23,7 +23,18 @@ from mpbn_deploy.hardware.place import (
     trailing_zeros,
     weight_bits,
 )
-from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, output_shape
+from mpbn_deploy.ir import (
+    Connection,
+    Conv2d,
+    Dense,
+    Input,
+    IntNetwork,
+    Lif,
+    Population,
+    Sigma,
+    SigmaDelta,
+    output_shape,
+)
 
 LOIHI1, LOIHI2 = load_profile("loihi1"), load_profile("loihi2")
 ROWS = {
@@ -130,6 +141,42 @@ def test_pilotnet_as_the_compiler_printed_it():
         (1, 0, 1015, 731, 13, (3, 66, 16)),
     ]
     assert placement.cores == 74
+
+
+def test_sigma_delta_pilotnet_as_the_compiler_printed_it():
+    """lava-dl netx/pilotnet_sdnn/benchmark.ipynb: 61 cores, output first; the host encodes the input.
+
+    Weight bits are those that the row lengths imply. NeuronGr and Neurons as in the network above.
+    """
+    half = {"stride": (2, 2)}
+    network = chain(
+        (3, 66, 200),
+        conv(24, 3, 6, **half), conv(36, 24, 5, **half), conv(48, 36, 5, **half),
+        conv(64, 48, 5, stride=(2, 1), padding=(1, 0)), conv(64, 64, 4),
+        dense(100, 2560, 4), dense(50, 100, 6), dense(10, 50, 5), dense(1, 10, 5),
+    )  # fmt: skip
+    layers = [p.with_neuron(_sigma_delta(p.shape)) for p in network.layers[:-1]]
+    last = network.output.with_neuron(Sigma())
+    placement = place(replace(network, populations=(network.input, *layers, last)), older_loihi2())
+    columns = ("input_axons", "synapse_words", "axon_map_entries", "axon_memory_words")
+    table = [(*means(layer, *columns), layer.cores, layer.tile) for layer in reversed(placement.layers)]
+    assert table == [
+        (10, 10, 1, 0, 1, (1,)),
+        (50, 150, 10, 0, 1, (10,)),
+        (100, 1500, 50, 0, 1, (50,)),
+        (2560, 7253, 8, 0, 12, (9,)),
+        (1, 2880, 1280, 0, 2, (64, 2, 16)),
+        (1, 2592, 29, 9, 3, (64, 4, 8)),
+        (2, 1620, 112, 46, 3, (48, 7, 8)),
+        (2, 864, 113, 32, 13, (36, 15, 4)),
+        (2, 81, 253, 93, 25, (24, 32, 4)),
+    ]
+    assert placement.cores == 61
+
+
+def _sigma_delta(shape):
+    channels = (shape[0], *(1 for _ in shape[1:]))
+    return SigmaDelta(threshold=np.full(channels, 6), bias=np.zeros(channels, int))
 
 
 def _files_of(distribution):

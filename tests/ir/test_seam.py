@@ -16,10 +16,11 @@ import pytest
 import mpbn_deploy
 
 PACKAGE = Path(mpbn_deploy.__file__).parent
-KINDS = {"Lif", "SoftLif", "Readout", "Relay", "FloatLif", "FloatSoftLif", "FloatReadout"}
+KINDS = {"Lif", "SoftLif", "Readout", "Relay", "Delta", "SigmaDelta", "Sigma"}
+KINDS |= {"FloatLif", "FloatSoftLif", "FloatReadout"}
 UNIONS = {
     "ir/neurons.py": (
-        ("Neuron = Lif | SoftLif | Readout | Relay", "Odd"),
+        ("Neuron = Lif | SoftLif | Readout | Relay | Delta | SigmaDelta | Sigma", "Odd"),
         ("FloatNeuron = FloatLif | FloatSoftLif | FloatReadout", "Odd"),
     ),
     "ir/trained.py": (("MaxPool | Add | Spike", "Strange"),),

@@ -13,9 +13,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # comes with scikit-learn
 
 from ...base import Array
-from ...ir import STATE_EXPONENT, STATE_LIMIT, Conv2d, Shape
+from ...ir import STATE_EXPONENT, STATE_LIMIT, Conv2d, Modulator, Shape
 from .models import DelayBuffer
-from .neurons import Neurons
+from .neurons import ModulatedNeurons, Neurons
 from .plans import Arrival, Plan, lava_shape
 from .processes import Layer, port_name
 from .products import product
@@ -116,13 +116,16 @@ class Current:
 
 def _weight_scale(plan: Plan) -> float:
     """Return the scale of weights: the state's unit, or the lowest exponent in Lava's arithmetic."""
-    return plan.membrane.unit if plan.proven else 2.0**-plan.lowest_exponent
+    return plan.rule.unit if plan.proven else 2.0**-plan.lowest_exponent
 
 
-def neurons_of(plan: Plan) -> Neurons | WrappingNeurons:
+def neurons_of(plan: Plan) -> Neurons | WrappingNeurons | ModulatedNeurons:
+    shape = (*plan.lanes, *lava_shape(plan.population.shape))
+    if isinstance(plan.rule, Modulator):
+        return ModulatedNeurons(plan.population.name, plan.rule, shape)
     if not plan.proven:
         return WrappingNeurons(plan)
-    return Neurons(plan.membrane, (*plan.lanes, *lava_shape(plan.population.shape)))
+    return Neurons(plan.membrane, shape)
 
 
 class WrappingNeurons(AbstractPyLifModelFixed):  # type: ignore[misc]

@@ -18,15 +18,29 @@ from ...ir import AnyNetwork, AnyPopulation, FoldedNetwork, Shape, fires, is_gra
 from .fast_layers import fast_layer
 from .models import (
     DelayLineModel,
+    TapedDeltaModel,
     TapedLifModelFixed,
     TapedLifModelFloat,
+    TapedSigmaDeltaModel,
+    TapedSigmaModel,
     TapeInputModel,
     TapeOutputModel,
     WindowModelFixed,
     WindowModelFloat,
 )
 from .plans import Source, fed_populations, lava_shape, pipeline_depths, plan_layer
-from .processes import DelayLine, Layer, TapedLif, TapeInput, TapeOutput, Window, port_name
+from .processes import (
+    DelayLine,
+    Layer,
+    TapedDelta,
+    TapedLif,
+    TapedSigma,
+    TapedSigmaDelta,
+    TapeInput,
+    TapeOutput,
+    Window,
+    port_name,
+)
 from .stock_layers import StockLayerFixed, StockLayerFloat
 from .tapes import Tape
 
@@ -44,6 +58,9 @@ FIXED = {
     LavaDense: PyDenseModelBitAcc,
     GradedVec: PyGradedVecModelFixed,
     TapedLif: TapedLifModelFixed,
+    TapedDelta: TapedDeltaModel,
+    TapedSigmaDelta: TapedSigmaDeltaModel,
+    TapedSigma: TapedSigmaModel,
     Window: WindowModelFixed,
 }
 FLOAT = {
@@ -151,7 +168,7 @@ class ModelChoice(dict[Any, Any]):
         if chosen is not fast_layer:
             return chosen
         plan = process.proc_params["plan"]
-        return fast_layer(len(plan.sources), plan.membrane.graded)
+        return fast_layer(len(plan.sources), plan.rule.graded)
 
 
 def configuration(*, real: bool, stock: bool) -> Loihi2SimCfg:

@@ -13,7 +13,16 @@ import numpy as np
 
 from ...base import Array
 from .plans import Plan
-from .processes import DelayLine, TapedLif, TapeInput, TapeOutput, Window
+from .processes import (
+    DelayLine,
+    TapedDelta,
+    TapedLif,
+    TapedSigma,
+    TapedSigmaDelta,
+    TapeInput,
+    TapeOutput,
+    Window,
+)
 
 # isort: split
 from lava.magma.core.decorator import implements, requires, tag
@@ -23,6 +32,14 @@ from lava.magma.core.model.py.type import LavaPyType
 from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
 from lava.proc.lif.models import AbstractPyLifModelFixed, AbstractPyLifModelFloat
+from lava.proc.sdn.models import (
+    AbstractDeltaModel,
+    AbstractSigmaDeltaModel,
+    AbstractSigmaModel,
+    PyDeltaModelFixed,
+    PySigmaDeltaModelFixed,
+    PySigmaModelFixed,
+)
 
 
 @implements(proc=TapeInput, protocol=LoihiProtocol)
@@ -151,3 +168,61 @@ class TapedLifModelFloat(_Traced, AbstractPyLifModelFloat):  # type: ignore[misc
     def spiking_activation(self) -> Array:
         fires: Array = self.v > self.vth
         return fires
+
+
+# ---- sigma-delta neurons: Lava's own steps, with a reset and a tape ------------------------------
+
+
+def _number() -> LavaPyType:
+    return LavaPyType(np.ndarray, np.int32)
+
+
+class _Modulated:
+    """Additions to Lava's sigma-delta models: a reset at the start of a sample, and sums on a tape."""
+
+    a_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
+    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=24)
+    vth: np.ndarray[Any, Any] = _number()
+    bias: np.ndarray[Any, Any] = _number()
+    sigma: np.ndarray[Any, Any] = _number()
+    act: np.ndarray[Any, Any] = _number()
+    residue: np.ndarray[Any, Any] = _number()
+    error: np.ndarray[Any, Any] = _number()
+    spike_exp: np.ndarray[Any, Any] = _number()
+    state_exp: np.ndarray[Any, Any] = _number()
+    cum_error: np.ndarray[Any, Any] = LavaPyType(np.ndarray, bool)
+    proc_params: Any
+    time_step: int
+    step: Any  # of Lava's own model, which cannot be inherited, because it already implements a process
+    traced = "sigma"
+
+    def run_spk(self) -> None:
+        plan: Plan = self.proc_params["plan"]
+        if plan.resets_at(self.time_step):
+            for state in (self.sigma, self.act, self.residue, self.error):
+                state[:] = 0
+        self.step()
+        if plan.voltage_tape is not None:
+            plan.voltage_tape.write(self.time_step, getattr(self, self.traced))
+
+
+@implements(proc=TapedDelta, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class TapedDeltaModel(_Modulated, AbstractDeltaModel):  # type: ignore[misc]
+    step = PyDeltaModelFixed.run_spk
+    traced = "act"
+
+
+@implements(proc=TapedSigmaDelta, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class TapedSigmaDeltaModel(_Modulated, AbstractSigmaDeltaModel):  # type: ignore[misc]
+    step = PySigmaDeltaModelFixed.run_spk
+
+
+@implements(proc=TapedSigma, protocol=LoihiProtocol)
+@requires(CPU)
+@tag("fixed_pt")
+class TapedSigmaModel(_Modulated, AbstractSigmaModel):  # type: ignore[misc]
+    step = PySigmaModelFixed.run_spk

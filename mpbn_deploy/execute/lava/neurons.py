@@ -10,12 +10,13 @@ clipping of voltages then never happens, and float32 holds every state exactly.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import Array
-from ...ir import DECAY_ONE, Decay, Leak, Membrane, Shape, Truncation
+from ...base import Array, SimulationError, layer_name
+from ...ir import DECAY_ONE, Decay, Leak, Membrane, Modulator, Shape, Truncation
 
 DecayInPlace = Callable[[Array], None]
 
@@ -69,6 +70,32 @@ class Neurons:
         else:
             self.voltage -= spikes * self.subtrahend
         return spikes
+
+
+class ModulatedNeurons:
+    """Sigma-delta neurons: `ir.Modulator` itself, which raises where states would overflow 24 bits."""
+
+    def __init__(self, name: str, rule: Modulator, shape: Shape) -> None:
+        self.name, self.shape = name, shape
+        threshold = None if rule.threshold is None else rule.threshold.T
+        self.rule = replace(rule, bias=rule.bias.T, threshold=threshold)
+        self.reset()
+
+    @property
+    def voltage(self) -> Array:
+        return self.state[1]
+
+    def reset(self) -> None:
+        self.state: tuple[Array, Array] = (np.zeros(self.shape, np.int64), np.zeros(self.shape, np.int64))
+
+    def step(self, synapses: Array) -> Array:
+        """Return the graded messages, given the sums of synapses."""
+        arriving = synapses.astype(np.int64)
+        self.state, messages = self.rule.fire(self.rule.integrate(self.state, arriving))
+        largest = max(int(np.abs(values).max()) for values in (arriving, *self.state))
+        if largest > self.rule.limit:
+            raise SimulationError(f"{layer_name(self.name)}: a sum of magnitude {largest} overflows 24 bits.")
+        return messages
 
 
 def _laid_out(values: Array, kind: type) -> Array:

@@ -24,6 +24,7 @@ from ...ir import (
     AnyPopulation,
     Connection,
     Decay,
+    Delta,
     FloatLif,
     FloatReadout,
     FloatSoftLif,
@@ -31,15 +32,22 @@ from ...ir import (
     Input,
     Lif,
     Membrane,
+    Modulator,
     Population,
     Readout,
     Relay,
+    Rule,
     Shape,
+    Sigma,
+    SigmaDelta,
     SoftLif,
     exact_float,
+    is_graded,
     largest_sum,
     membrane,
     state_intervals,
+    update_rule,
+    value_range,
 )
 from .tapes import Tape
 
@@ -67,7 +75,7 @@ class Plan:
     """What the process of one population computes.
 
     `lanes` is empty, or holds the number of samples that run in parallel. `proven` says whether it is proved
-    that no input can overflow the 24-bit state.
+    that no input can overflow the 24-bit state, or whether the neurons check that in every step.
     """
 
     population: AnyPopulation
@@ -81,6 +89,10 @@ class Plan:
     voltage_tape: Tape | None
 
     @property
+    def rule(self) -> Rule:
+        return update_rule(self.population.neuron, self.timesteps)
+
+    @property
     def membrane(self) -> Membrane:
         return membrane(self.population.neuron, self.timesteps)
 
@@ -88,11 +100,24 @@ class Plan:
     def lowest_exponent(self) -> int:
         """The lowest weight exponent of all synapses, which is the unit of Lava's fixed-point currents.
 
-        Relays send their sums without a shift, so theirs is zero.
+        Relays and sigma-delta neurons take sums without a shift, so theirs is zero.
         """
-        if self.membrane.graded:
+        if isinstance(self.rule, Modulator) or self.rule.graded:
             return 0
         return min(arrival.connection.synapse.exponent for arrival in self.arrivals)
+
+    @property
+    def exponents(self) -> tuple[int, int]:
+        """The exponents of messages and of the state of sigma-delta neurons; zeros for others."""
+        match neuron := self.population.neuron:
+            case Delta() | SigmaDelta():
+                return neuron.message_exponent, neuron.state_exponent
+            case Lif() | SoftLif() | Readout() | Relay() | Sigma():
+                return 0, 0
+            case FloatLif() | FloatSoftLif() | FloatReadout():
+                return 0, 0
+            case _:
+                assert_never(neuron)
 
     def resets_at(self, time_step: int) -> bool:
         return (time_step - self.depth - 1) % self.timesteps == 0
@@ -149,7 +174,9 @@ def _proven(
     The sum of all |weight * input|, |bias| and |subtrahend| is usually small enough; if not, use
     `state_intervals`.
     """
-    rule = membrane(population.neuron, network.timesteps)
+    rule = update_rule(population.neuron, network.timesteps)
+    if isinstance(rule, Modulator):
+        return True
     lowest = min(connection.synapse.exponent for connection in entering)
     shifted = [total * 2.0 ** (c.synapse.exponent - lowest) for c, total in zip(entering, sums, strict=True)]
     for connection, total in zip(entering, shifted, strict=True):
@@ -225,6 +252,8 @@ def stock_obstacle(network: AnyNetwork) -> str | None:
                 return f"{population.name}: neurons with a soft reset; Lava's own LIF resets to zero"
             case Lif() | Readout() | Relay() | FloatLif() | FloatReadout():
                 pass
+            case Delta() | SigmaDelta() | Sigma():
+                pass
             case _:
                 assert_never(neuron)
     return None
@@ -232,13 +261,9 @@ def stock_obstacle(network: AnyNetwork) -> str | None:
 
 def message_bits(source: Source) -> int:
     """Return the bits of a graded spike; 0 for a binary one."""
-    match source.neuron:
-        case Input(minimum=minimum, maximum=maximum) | Relay(minimum=minimum, maximum=maximum):
-            return max(1, max(abs(minimum), maximum).bit_length())
-        case Lif() | SoftLif() | Readout() | FloatLif() | FloatSoftLif() | FloatReadout():
-            return 0
-        case _:
-            assert_never(source.neuron)
+    if not is_graded(source.neuron):
+        return 0
+    return max(1, max(map(abs, value_range(source.neuron))).bit_length())
 
 
 def lava_shape(shape: Shape) -> Shape:

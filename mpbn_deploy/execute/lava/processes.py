@@ -13,6 +13,7 @@ load_lava()
 from lava.magma.core.process.ports.ports import InPort, OutPort  # noqa: E402
 from lava.magma.core.process.process import AbstractProcess  # noqa: E402
 from lava.magma.core.process.variable import Var  # noqa: E402
+from lava.proc.sdn.process import ActivationMode  # noqa: E402
 
 
 class TapeInput(AbstractProcess):  # type: ignore[misc]
@@ -101,3 +102,36 @@ class TapedLif(AbstractProcess):  # type: ignore[misc]
         self.vth = Var(shape=shape, init=vth)
         self.bias_mant = Var(shape=shape, init=bias_mant)
         self.bias_exp = Var(shape=shape, init=bias_exp)
+
+
+class TapedModulator(AbstractProcess):  # type: ignore[misc]
+    """Sigma-delta neurons, reset at the start of a sample, with sums traced on a tape.
+
+    Variables have Lava's names. Thresholds and biases are one per neuron, in units of the state; Lava's own
+    processes have one threshold for all neurons.
+    """
+
+    def __init__(self, *, plan: Plan, vth: Array | int, bias: Array) -> None:
+        super().__init__(plan=plan, act_mode=ActivationMode.RELU, name=plan.population.name)
+        shape, spike_exponent, state_exponent = lava_shape(plan.population.shape), *plan.exponents
+        self.a_in = InPort(shape=shape)
+        self.s_out = OutPort(shape=shape)
+        self.vth = Var(shape=shape, init=vth)
+        self.bias = Var(shape=shape, init=bias)
+        for name in ("sigma", "act", "residue", "error"):
+            setattr(self, name, Var(shape=shape, init=0))
+        self.spike_exp = Var(shape=(1,), init=spike_exponent)
+        self.state_exp = Var(shape=(1,), init=state_exponent)
+        self.cum_error = Var(shape=(1,), init=False)
+
+
+class TapedDelta(TapedModulator):
+    """Lava's Delta."""
+
+
+class TapedSigmaDelta(TapedModulator):
+    """Lava's SigmaDelta."""
+
+
+class TapedSigma(TapedModulator):
+    """Lava's Sigma."""

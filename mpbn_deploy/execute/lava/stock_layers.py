@@ -19,21 +19,36 @@ from ...ir import (
     STATE_EXPONENT,
     THRESHOLD_LIMIT,
     Conv2d,
+    Delta,
     Dense,
     FloatLif,
     FloatReadout,
     FloatSoftLif,
     Lif,
+    Modulator,
     Pair,
     Readout,
     Relay,
     Shape,
+    Sigma,
+    SigmaDelta,
     SoftLif,
     regroup,
     window,
 )
 from .plans import Arrival, Plan, lava_shape, message_bits, to_lava
-from .processes import DelayLine, Layer, TapedLif, TapeOutput, Window, port_name
+from .processes import (
+    DelayLine,
+    Layer,
+    TapedDelta,
+    TapedLif,
+    TapedModulator,
+    TapedSigma,
+    TapedSigmaDelta,
+    TapeOutput,
+    Window,
+    port_name,
+)
 
 # isort: split
 from lava.magma.core.decorator import implements
@@ -63,7 +78,7 @@ class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
         self.count += 1
         return process
 
-    def _neurons(self, plan: Plan) -> TapedLif | GradedVec:
+    def _neurons(self, plan: Plan) -> TapedLif | TapedModulator | GradedVec:
         raise NotImplementedError
 
     def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
@@ -138,7 +153,9 @@ class AbstractStockLayer(AbstractSubProcessModel):  # type: ignore[misc]
 class StockLayerFixed(AbstractStockLayer):
     """Fixed point: synapses multiply by 2**(exponent - lowest exponent), which is at least 1."""
 
-    def _neurons(self, plan: Plan) -> TapedLif | GradedVec:
+    def _neurons(self, plan: Plan) -> TapedLif | TapedModulator | GradedVec:
+        if isinstance(plan.rule, Modulator):
+            return self._modulators(plan, plan.rule)
         if plan.membrane.graded:
             return self._relays(plan)
         return TapedLif(plan=plan, **neuron_parameters(plan), shift=STATE_EXPONENT + plan.lowest_exponent)
@@ -146,10 +163,24 @@ class StockLayerFixed(AbstractStockLayer):
     def _relays(self, plan: Plan) -> GradedVec:
         """Return Lava's own relays, which send every sum but zero; their voltage is always zero after it."""
         relays = GradedVec(shape=lava_shape(plan.population.shape), vth=0)
-        if plan.spike_tape is not None:
-            output = self._add(TapeOutput(shape=relays.s_out.shape, tape=plan.spike_tape))
-            relays.s_out.connect(output.s_in)
+        self._record(plan, relays)
         return relays
+
+    def _modulators(self, plan: Plan, rule: Modulator) -> TapedModulator:
+        """Return Lava's own sigma-delta neurons; Sigma sends its sum, which is no message."""
+        shape, bias = plan.population.shape, to_lava(rule.bias, plan.population.shape)
+        if rule.threshold is None:
+            return TapedSigma(plan=plan, vth=0, bias=bias)
+        kind = TapedSigmaDelta if rule.accumulates else TapedDelta
+        neurons = kind(plan=plan, vth=to_lava(rule.threshold, shape), bias=bias)
+        self._record(plan, neurons)
+        return neurons
+
+    def _record(self, plan: Plan, neurons: AbstractProcess) -> None:
+        """Record the messages of neurons that do not write them to the tape themselves."""
+        if plan.spike_tape is not None:
+            output = self._add(TapeOutput(shape=neurons.s_out.shape, tape=plan.spike_tape))
+            neurons.s_out.connect(output.s_in)
 
     def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
         for digits, shift in _eight_bits(synapse.weight.astype(np.int64)):
@@ -207,7 +238,7 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
             vth = to_lava(threshold, shape)
         case Readout():
             vth = np.full(lava_shape(shape), THRESHOLD_LIMIT)
-        case FloatLif() | FloatSoftLif() | FloatReadout() | Relay():
+        case FloatLif() | FloatSoftLif() | FloatReadout() | Relay() | Delta() | SigmaDelta() | Sigma():
             raise TypeError(f"fixed-point models need an integer membrane, not {type(neuron).__name__}")
         case _:
             assert_never(neuron)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ...ir import (
     as_steps,
     check_input_values,
     fires,
+    modulating,
 )
 from ..reference import simulate
 from ..traces import join_traces
@@ -27,6 +29,7 @@ from .execute import run_steps, started
 from .models import TapeInputModel, TapeOutputModel
 from .plans import Source, lava_shape, message_bits
 from .processes import TapeInput, TapeOutput
+from .stock_sigma_delta import run_sigma_delta
 from .tapes import Tape
 
 # isort: split
@@ -43,11 +46,16 @@ def run_stock_netx(
 ) -> Trace:
     """Run the file network.net, which holds `network`, in lava-dl's reader; the trace has no voltages.
 
+    Of a sigma-delta network, the trace has those of a Sigma at the end.
     lava-dl does not drive an input layer that has neurons; the layers after it then receive the spikes of the
     reference. `patience` is the time limit, in seconds, for one sample. `progress` counts samples.
     """
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, steps)
+    if modulating(network.output.neuron) is not None:
+        with _translated_errors():
+            samples = progress(range(len(steps)))
+            return join_traces([run_sigma_delta(path, network, steps[i], patience) for i in samples])
     part = _part(path, network)
     sent = steps
     if part.first > 0:
@@ -58,14 +66,20 @@ def run_stock_netx(
     def run(batch: Array, progress: Progress) -> Trace:
         return _run(path, part, network, batch, patience, progress)
 
+    with _translated_errors():
+        if one_by_one:
+            samples = progress(range(len(sent)))
+            return join_traces([run(sent[i : i + 1], no_progress) for i in samples])
+        return run(sent, progress)
+
+
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    """Silence lava-dl, and raise its errors as ours: its reader validates little, so many kinds surface."""
     with quiet():
         try:
-            if one_by_one:
-                samples = progress(range(len(sent)))
-                return join_traces([run(sent[i : i + 1], no_progress) for i in samples])
-            return run(sent, progress)
+            yield
         except (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError) as error:
-            # The reader validates little, so errors of many kinds surface.
             raise SimulationError(f"lava-dl's netx reader cannot run the network: {error}") from error
 
 

@@ -15,7 +15,18 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import Array, MissingPackageError
-from ...ir import STATE_LIMIT, Lif, Neuron, Readout, Relay, SoftLif, Truncation
+from ...ir import (
+    STATE_LIMIT,
+    Delta,
+    Lif,
+    Neuron,
+    Readout,
+    Relay,
+    Sigma,
+    SigmaDelta,
+    SoftLif,
+    Truncation,
+)
 from .pieces import Answer, ObstacleError, Piece
 from .shares import Costs
 
@@ -40,6 +51,8 @@ def obstacle(neuron: Neuron) -> str | None:
             return None if neuron.decay_current else "a current that never decays"
         case Relay():
             return "a relay, which sends graded messages"
+        case Delta() | SigmaDelta() | Sigma():
+            return "sigma-delta neurons, which send graded messages"
         case _:
             assert_never(neuron)
 

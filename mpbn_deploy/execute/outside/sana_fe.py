@@ -18,7 +18,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import Array, MissingPackageError
-from ...ir import DECAY_ONE, STATE_LIMIT, Lif, Neuron, Readout, Relay, SoftLif
+from ...ir import DECAY_ONE, STATE_LIMIT, Delta, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif
 from .pieces import Answer, ObstacleError, Piece, WitnessFailedError
 from .shares import Costs
 
@@ -50,6 +50,8 @@ def obstacle(neuron: Neuron) -> str | None:
     match neuron:
         case Relay():
             return "a relay, which sends graded messages"
+        case Delta() | SigmaDelta() | Sigma():
+            return "sigma-delta neurons, which send graded messages"
         case Lif() | SoftLif() | Readout() if neuron.decay_current not in (0, DECAY_ONE):
             return "a decaying current, which SANA-FE does not round"
         case Lif() | Readout():

@@ -19,7 +19,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import Array, MissingPackageError, record
-from ...ir import DECAY_ONE, Lif, Neuron, Readout, Relay, SoftLif
+from ...ir import DECAY_ONE, Delta, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif
 from .pieces import Answer, ObstacleError, Piece
 from .shares import Costs
 
@@ -40,7 +40,7 @@ def version() -> str:
 
 def obstacle(neuron: Neuron) -> str | None:
     match neuron:
-        case Relay():
+        case Relay() | Delta() | SigmaDelta() | Sigma():
             return "graded messages"
         case Lif() | SoftLif() | Readout():
             if np.any(neuron.decay_current != DECAY_ONE):

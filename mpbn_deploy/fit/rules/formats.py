@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...hardware import Limit
 from ...hardware.place import trailing_zeros, weight_bits
-from ...ir import DECAY_ONE, Connection, bounds, relay_names, value_range
-from .design import Design, Rule, Violations, needs, outside, rule
-from .neurons import decays, is_digital, keeps_states
+from ...ir import DECAY_ONE, Connection, bounds, is_graded, relay_names, value_range
+from .design import WHOLE_NETWORK, Design, Rule, Violations, needs, outside, rule
+from .neurons import decays, has_sigma_deltas, is_digital, keeps_states, sigma_deltas
 
 MESSAGE_IS_A_PLAIN_SPIKE = 1  # bits
 INPUT_KEYS = ("network.input_minimum", "network.input_maximum")
@@ -144,10 +144,34 @@ def states_stay_in_width(design: Design) -> Violations:
         advice = f"Export with --target {design.target_name} --overflow proved, which chooses smaller scales."
     else:
         advice = "Use fewer inputs per neuron or fewer --timesteps, or a target with wider states."
-    for name, bound in bounds(design.network).items():
+    apart = set(sigma_deltas(design))
+    names = [population.name for population in design.network.layers if population.name not in apart]
+    for name, bound in bounds(design.network, names).items():
         if bound.magnitude > largest:
             found = f"a state can reach {bound.magnitude}"
             yield name, f"{found}; {design.limit_text(f'-{largest}..{largest}', bits)}. {advice}"
+
+
+def keeps_sums(design: Design) -> bool:
+    return keeps_states(design) and has_sigma_deltas(design)
+
+
+@needs("formats.state_bits", applies=keeps_sums, severity="warning")
+def sums_of_changes_stay_in_width(design: Design) -> Violations:
+    """|sigma|, |activation| <= 2**(bits-1) - 1 for all inputs, as proved by `bounds`
+
+    A warning: intervals widen from layer to layer, and executions stop if a sum of theirs does overflow.
+    """
+    bits = design.limit("formats.state_bits")
+    largest = 2 ** (bits.value - 1) - 1
+    found = bounds(design.network, sigma_deltas(design)) if has_sigma_deltas(design) else {}
+    unproved = {name: bound.magnitude for name, bound in found.items() if bound.magnitude > largest}
+    if unproved:
+        name = max(unproved, key=lambda each: unproved[each])
+        message = f"sums of {len(unproved)} sigma-delta layers are not proved to fit; that of {name} stays "
+        message += f"below {unproved[name] + 1}; {design.limit_text(f'-{largest}..{largest}', bits)}. "
+        advice = "A narrower --input-range tightens this bound, and verify checks every sample."
+        yield WHOLE_NETWORK, message + advice
 
 
 @needs("formats.message_bits", applies=takes_messages)
@@ -168,6 +192,20 @@ def messages_of_relays_fit(design: Design) -> Violations:
         if least < low or most > high:
             found = f"a relay sends graded messages of {least}..{most}"
             advice = "Export with --pooling composed, or choose another target, such as loihi2."
+            yield name, f"{found}; {design.limit_text(f'{low}..{high}', bits)}. {advice}"
+
+
+@needs("formats.message_bits", applies=has_sigma_deltas)
+def messages_of_changes_fit(design: Design) -> Violations:
+    """low <= message <= high, as for the input"""
+    bits = design.limit("formats.message_bits")
+    low, high = _message_range(bits)
+    for name in sigma_deltas(design):
+        neuron = design.network.layer(name).neuron
+        least, most = value_range(neuron)
+        if is_graded(neuron) and (least < low or most > high):
+            found = f"sigma-delta neurons send graded messages of {least}..{most}"
+            advice = "Choose a target with graded messages, such as loihi2."
             yield name, f"{found}; {design.limit_text(f'{low}..{high}', bits)}. {advice}"
 
 
@@ -204,8 +242,10 @@ FORMAT_RULES: tuple[Rule, ...] = (
     rule(decays_fit_format),
     rule(decays_are_shifts),
     rule(states_stay_in_width),
+    rule(sums_of_changes_stay_in_width),
     rule(input_values_fit_message, input_values_fit_network),
     rule(messages_of_relays_fit),
+    rule(messages_of_changes_fit),
     rule(delays_fit_format),
 )
 

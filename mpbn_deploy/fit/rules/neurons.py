@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...ir import DECAY_ONE, IntegratingNeuron, has_current, neuron_subtrahend
+from ...ir import DECAY_ONE, IntegratingNeuron, has_current, modulating, neuron_subtrahend
 from .design import WHOLE_NETWORK, Design, Rule, Violations, list_some, needs, rule, says
 
 
@@ -28,12 +28,9 @@ def decays(neuron: IntegratingNeuron) -> Iterator[tuple[str, int]]:
 @needs(applies=says("formats.membrane", 0))
 def membranes_are_supported(design: Design) -> Violations:
     """timesteps = 1 if the chip has no membrane, because no state persists"""
-    kept = (
-        [p.name for p, neuron in design.neurons() if min(decay for _, decay in decays(neuron)) < DECAY_ONE]
-        if design.network.timesteps > 1
-        else []
-    )
-    if kept:
+    kept = [p.name for p, neuron in design.neurons() if min(decay for _, decay in decays(neuron)) < DECAY_ONE]
+    kept += sigma_deltas(design)
+    if kept and design.network.timesteps > 1:
         found = f"states of {list_some(kept)} persist over {design.network.timesteps} time steps"
         allowed = f"{design.profile.name} has no membrane ({design.limit('formats.membrane').source})"
         advice = "Train with --timesteps 1, or choose another target, such as loihi2."
@@ -59,6 +56,25 @@ def synaptic_currents_are_supported(design: Design) -> Violations:
         found = f"synaptic currents of {list_some(lasting)} persist between time steps"
         allowed = f"{design.profile.name} has no synaptic currents ({design.limit('formats.current').source})"
         yield WHOLE_NETWORK, f"{found}; {allowed}. Use neurons without synaptic currents."
+
+
+def sigma_deltas(design: Design) -> list[str]:
+    """Return the populations that sum changes, or send them."""
+    return [p.name for p in design.network.layers if modulating(p.neuron) is not None]
+
+
+def has_sigma_deltas(design: Design) -> bool:
+    return bool(sigma_deltas(design))
+
+
+@needs("formats.sigma_delta", applies=has_sigma_deltas)
+def sigma_delta_neurons_are_supported(design: Design) -> Violations:
+    """No population has sigma-delta neurons if the chip has none."""
+    limit = design.limit("formats.sigma_delta")
+    if limit.value == 0:
+        found = f"sigma-delta neurons in {list_some(sigma_deltas(design))}"
+        allowed = f"{design.profile.name} has none ({limit.source})"
+        yield WHOLE_NETWORK, f"{found}; {allowed}. Choose a target that has them, such as loihi2."
 
 
 def soft_resets(design: Design) -> list[str]:
@@ -142,6 +158,7 @@ NEURON_RULES: tuple[Rule, ...] = (
     rule(leaks_are_supported),
     rule(synaptic_currents_are_supported),
     rule(reset_to_zero_is_supported),
+    rule(sigma_delta_neurons_are_supported),
     rule(soft_resets_are_supported),
     rule(subtrahends_are_thresholds),
     rule(time_steps_are_supported),

@@ -14,6 +14,7 @@ import numpy as np
 from ...base import Array, Tree
 from ...ir import MOST_TIMESTEPS, Connection, Conv2d, Dense, Population, Synapse
 from .node import Node, numbered_nodes
+from .sigma_delta import is_sigma_delta
 
 MOST_DELAYS = 64  # different delays in a layer; the chip supports 0..62
 LARGEST_SPLIT = 2**26  # total weights of the connections that a layer is split into
@@ -23,9 +24,26 @@ def chain_connections(
     working: Sequence[Node], populations: Sequence[Population[Any]]
 ) -> tuple[Connection, ...]:
     """Return the connections of a chain, layer by layer."""
+    if any(map(is_sigma_delta, working)):
+        return _sigma_delta_chain(working, populations)
     found: list[Connection] = []
     for layer, (source, target) in zip(working, pairwise(populations), strict=True):
         found += _entering(layer, source, target)
+    return tuple(found)
+
+
+def _sigma_delta_chain(
+    working: Sequence[Node], populations: Sequence[Population[Any]]
+) -> tuple[Connection, ...]:
+    """Return the connections of a chain of sigma-delta neurons, each one step later, as in Lava."""
+    found: list[Connection] = []
+    for layer, (source, target) in zip(working, pairwise(populations), strict=True):
+        if not is_sigma_delta(layer):
+            layer.fail("has other neurons than its sigma-delta network; no file mixes them")
+        if "delay" in layer or layer.text("type") not in ("input", "dense", "conv"):
+            layer.fail("has loops or delays; in a sigma-delta network they are not supported")
+        late = 0 if layer.text("type") == "input" else 1  # a sample reaches its own neurons at once
+        found += [replace(c, delay=late) for c in _entering(layer, source, target)]
     return tuple(found)
 
 

@@ -21,12 +21,12 @@ from ...ir import (
     compact,
 )
 from .node import Node
+from .sigma_delta import is_sigma_delta, read_sigma_delta
 
 RELAY = "RELAY"  # the type of relays, in our extension
 SOFT = "CUBA_SUBTRACT"  # the type of neurons with a soft reset, in our extension
 NEVER_FIRES = THRESHOLD_LIMIT - 1  # the largest threshold of the format
 KINDS = {
-    "SDNN": "sigma-delta",
     "RF_PHASE": "resonate-and-fire",
     "RF_IZHIKEVICH": "resonate-and-fire",
     "ADRF_PHASE": "adaptive resonate-and-fire",
@@ -42,6 +42,8 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
         return Readout(bias=np.zeros(shape, np.int32))
     if kind == "concat" and layer.group("neuron").text("type") == RELAY:
         return _relay(layer.group("neuron"))
+    if is_sigma_delta(layer):
+        return read_sigma_delta(layer, shape)
     neuron = _lif(layer, shape)
     if not is_last or is_readout is False:
         return neuron
@@ -84,7 +86,7 @@ def _lif(layer: Node, shape: Shape) -> FiringNeuron:
     rule = layer.group("neuron")
     if (word := rule.text("type")) not in ("CUBA", "LOIHI", SOFT):
         named = f" ({KINDS[word]})" if word in KINDS else ""
-        layer.fail(f"has neurons of type {word!r}{named}; CUBA and LOIHI are supported")
+        layer.fail(f"has neurons of type {word!r}{named}; CUBA, LOIHI and SDNN are supported")
     if rule.number_or("refDelay", 1) != 1:
         layer.fail("has neurons with a refractory delay; only refDelay 1, which means none, is supported")
     for key in ("wgtExp", "weight_exp"):

@@ -4,13 +4,17 @@ Keys mean what lava-dl's own reader (`lava/lib/dl/netx/hdf5.py`) makes of them:
 
     input without neurons   presents the samples: spikes, unless an input range is given
     input with neurons      neurons whose bias is the sample, weight * x + bias; here that bias is the input,
-                            which drives the neurons through weights of one
+                            which drives the neurons through weights of one. Sigma-delta neurons encode the
+                            changes of the input
     dense, conv             one population and the connection from the previous layer
     dense_rec               the same, and a connection to itself with a delay of one step
     dense with delay        per layer, target, source or synapse: one connection for each value
     dense without neurons   integrates its input and never fires
     average (last)          sums the spikes of each group; lava-dl's reader does not support it
     flatten                 no operation: dense layers read their sources in the order channel, y, x
+
+Sigma-delta neurons (SDNN) are not reset, and each layer sends the change to its bias before the first input
+arrives. So the connections between them have the delay of one step that they have in Lava.
 """
 
 from __future__ import annotations
@@ -25,10 +29,11 @@ from typing import Any
 import numpy as np
 
 from ...base import Array, FormatError, NetworkError, Tree, read_tree, record
-from ...ir import MOST_TIMESTEPS, STATE_LIMIT, Input, IntNetwork, Neuron, Population, Shape
+from ...ir import MOST_TIMESTEPS, STATE_EXPONENT, STATE_LIMIT, Input, IntNetwork, Neuron, Population, Shape
 from .connections import chain_connections, dense_weight, graph_connections
 from .neurons import read_neuron
 from .node import Node, numbered_nodes
+from .sigma_delta import is_sigma_delta
 
 CHAIN_VERSION, GRAPH_VERSION = 1, 2
 MOST_LAYERS = 10_000
@@ -208,7 +213,7 @@ def _input(layers: Sequence[Node], metadata: _Metadata, given: ReadOptions) -> P
         shape = _population_shape(first)
         _check_input_shape(first, shape, given.input_shape)
         if "neuron" in first and given_range is None:
-            given_range = _drive_range(first)
+            given_range = _encoded_range() if is_sigma_delta(first) else _drive_range(first)
     lowest, highest = given_range or (0, 1)
     if lowest > highest:
         raise FormatError(
@@ -246,6 +251,12 @@ def _drive_range(layer: Node) -> tuple[int, int]:
     return bias - weight, bias + weight
 
 
+def _encoded_range() -> tuple[int, int]:
+    """Return the values whose encoding fits the state, with lava-dl's exponents."""
+    largest = STATE_LIMIT >> 2 * STATE_EXPONENT
+    return -largest, largest
+
+
 def _population_shape(layer: Node) -> Shape:
     """Return the shape of a population: flat for dense layers, a picture for inputs with neurons."""
     shape, kind = layer.shape(), layer.text("type")
@@ -267,7 +278,7 @@ def read_netx(
 
     Files of other writers may lack the number of time steps and, if they start with a convolution, the
     shape of their input: give them. The default input range of such files is 0..1 (spikes); if their input
-    layer has neurons, it is the range of the bias that drives them.
+    layer has neurons, it is the range of the bias that drives them, or of all values that they can encode.
     """
     given = ReadOptions(timesteps=timesteps, input_range=input_range, input_shape=input_shape)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,28 +18,36 @@ from ...ir import (
     STATE_EXPONENT,
     Connection,
     Conv2d,
+    Delta,
     Dense,
     IntegratingNeuron,
     IntNetwork,
     IntPopulation,
     Lif,
+    Modulator,
     Neuron,
     Population,
     Readout,
     Relay,
     Shape,
+    Sigma,
+    SigmaDelta,
+    SigmaDeltaNeuron,
     SoftLif,
     Synapse,
     fires,
     integrating,
-    membrane,
+    modulating,
     neuron_bias,
     neuron_subtrahend,
     neuron_threshold,
+    sends,
     state_intervals,
+    update_rule,
 )
 from .neurons import NEVER_FIRES, RELAY, SOFT
 from .read import CHAIN_VERSION, GRAPH_VERSION
+from .sigma_delta import NO_CHAIN, is_stock_layer, sigma_delta_tree
 
 LARGEST_STOCK_DELAY = 62  # lava-dl's reader clamps larger delays
 MOST_STOCK_GROUPS = 127  # Lava's convolution, which that reader builds, stores them in signed 8 bits
@@ -82,7 +91,9 @@ def _early_spikes(network: IntNetwork) -> str | None:
         source = network.population(connection.source)
         if not connection.delay or source is network.input:
             continue
-        rule = membrane(network.layer(source.name).neuron, 1)
+        rule = update_rule(network.layer(source.name).neuron, 1)
+        if isinstance(rule, Modulator):  # what it sends early is part of its chain
+            continue
         charged = np.maximum(network.order[source.name] * rule.bias, 0)  # from below, with any decay
         if rule.threshold is not None and (charged > rule.threshold).any():
             return (
@@ -100,6 +111,8 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
         return f"a graph with skip connections (from {', '.join(others)}); netx is a chain of layers"
     if neuron_subtrahend(population.neuron) is not None:
         return "neurons with a soft reset; those of netx reset to zero"
+    if modulating(population.neuron) is not None:
+        return NO_CHAIN
     if integrating(population.neuron) is None:
         return "relays, which pass sums on as graded messages; netx has no such layer"
     if any(c.synapse.exponent for c in entering):
@@ -121,7 +134,9 @@ class _LayerContent:
 
     @property
     def is_plain(self) -> bool:
-        return self.layer is not None and len(self.connections) == 1 and self.connections[0].delay == 0
+        if self.layer is None or self.layer["type"] == "input":
+            return False
+        return len(self.connections) == 1 and self.connections[0].delay == 0
 
 
 _NO_LAYER = _LayerContent()
@@ -153,8 +168,22 @@ def _layer_content(network: IntNetwork, before: Population[Any], population: Int
         or not _neurons_fit(network, population)
     ):
         return _NO_LAYER
-    layer = _synapse_layer(forward, again, population.shape)
+    if (own := modulating(population.neuron)) is not None:
+        layer = _sigma_delta_layer(network, own, entering, population.shape)
+    else:
+        layer = _synapse_layer(forward, again, population.shape)
     return _LayerContent(layer=layer, connections=(*forward, *again)) if layer else _NO_LAYER
+
+
+def _sigma_delta_layer(
+    network: IntNetwork, neuron: SigmaDeltaNeuron, entering: Sequence[Connection], shape: Shape
+) -> Tree | None:
+    """Return the layer of neurons whose connection lava-dl delays by one step, or of those of the input."""
+    if not is_stock_layer(network, neuron, entering):
+        return None
+    if entering[0].delay == 0:
+        return {"type": "input"}
+    return _synapse_layer([replace(entering[0], delay=0)], [], shape)
 
 
 def _synapse_layer(forward: Sequence[Connection], again: Sequence[Connection], shape: Shape) -> Tree | None:
@@ -188,6 +217,8 @@ def _delayed_dense(parts: Sequence[tuple[Synapse, int]]) -> Tree | None:
 
 def _neurons_fit(network: IntNetwork, population: IntPopulation) -> bool:
     """Whether netx has the neurons: they reset to zero, can fire, and have no exponents of biases."""
+    if modulating(population.neuron) is not None:
+        return True  # see `is_stock_layer`
     neuron = integrating(population.neuron)
     if neuron is None:
         return False
@@ -208,6 +239,10 @@ def _layers(network: IntNetwork, contents: Sequence[_LayerContent]) -> tuple[lis
     numbers = {network.input.name: 0}
     for (before, population), content in zip(_pairs(network), contents, strict=True):
         layer = content.layer or {"type": "concat"}
+        if layer["type"] == "input":  # whose neurons are the population
+            layers[0] |= _population_tree(population, in_input=True)
+            numbers[population.name] = 0
+            continue
         if layer["type"].startswith("dense") and len(before.shape) == 3:
             layers.append({"type": "flatten", "shape": _int32([prod(before.shape)])})
         numbers[population.name] = len(layers)
@@ -228,13 +263,15 @@ def _bias_exponent(neuron: Neuron) -> Tree:
     return {} if own is None else {"biasExponent": np.int32(own.bias_exponent)}
 
 
-def _population_tree(population: IntPopulation) -> Tree:
+def _population_tree(population: IntPopulation, *, in_input: bool = False) -> Tree:
     neuron, shape = population.neuron, {"shape": _int32(population.shape)}
     match neuron:
         case Lif() | SoftLif() | Readout():
             return {**shape, "bias": _to_netx(neuron_bias(neuron)), "neuron": _neuron_tree(neuron)}
         case Relay(minimum=minimum, maximum=maximum):
             return {**shape, "neuron": {"type": RELAY, "messageRange": _int32([minimum, maximum])}}
+        case Delta() | SigmaDelta() | Sigma():
+            return {**shape, **sigma_delta_tree(neuron, _to_netx, in_input=in_input)}
         case _:
             assert_never(neuron)
 
@@ -294,7 +331,7 @@ def _extra(network: IntNetwork, version: int) -> Tree:
         "input_range": [allowed.minimum, allowed.maximum],
         **({"input_step": allowed.step} if allowed.step > 1 else {}),
         "populations": [population.name for population in network.populations],
-        "readout": not fires(network.output.neuron),
+        "readout": not sends(network.output.neuron),
         **({"foreign": True} if network.foreign else {}),
     }
     scales = {

@@ -14,6 +14,7 @@ from ...ir import (
     Axis,
     Connection,
     Conv2d,
+    Delta,
     Dense,
     IntNetwork,
     Lif,
@@ -21,6 +22,8 @@ from ...ir import (
     Readout,
     Relay,
     Shape,
+    Sigma,
+    SigmaDelta,
     SoftLif,
     Synapse,
     axes,
@@ -147,7 +150,7 @@ def build_layers(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
 def core_neurons(neuron: Neuron, profile: HardwareProfile) -> int:
     """Return how many neurons of a core one neuron takes: more than one for soft resets on some chips."""
     match neuron:
-        case Lif() | Readout() | Relay():
+        case Lif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
             return 1
         case SoftLif():
             limit = profile.limit("formats.soft_reset")
