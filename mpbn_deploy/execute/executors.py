@@ -53,6 +53,7 @@ class ListedExecutor:
     name: str
     parts: str
     module: str
+    author: str = "this package"  # of the code that computes
     install: str | None = None  # command that installs its packages; doctor then checks it
     slow: bool = False  # verify runs as much of it as its budget allows
     reads_file: bool = False  # verify runs it only if there is a file network.net
@@ -83,15 +84,24 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "reference": ListedExecutor(name="reference", parts="chunks of samples", module=f"{_HERE}.reference"),
     "emulator": ListedExecutor(name="emulator", parts="chunks of samples", module=f"{_HERE}.emulator"),
     "lava": ListedExecutor(
-        name="Lava (our models)", parts="blocks of steps", module=f"{_HERE}.lava.ours", install=INSTALL_LAVA
+        name="Lava (our models)",
+        parts="blocks of steps",
+        module=f"{_HERE}.lava.ours",
+        author="this package, run by Lava",
+        install=INSTALL_LAVA,
     ),
     "lava-stock": ListedExecutor(
-        name="Lava's own models", parts="blocks of steps", module=f"{_HERE}.lava.stock", slow=True
+        name="Lava's own models",
+        parts="blocks of steps",
+        module=f"{_HERE}.lava.stock",
+        author="Intel, in Lava",
+        slow=True,
     ),
     "netx": ListedExecutor(
         name="lava-dl netx",
         parts="samples",
         module=f"{_HERE}.lava.netx",
+        author="Intel, in lava-dl and Lava",
         install=INSTALL_LAVA,
         slow=True,
         reads_file=True,

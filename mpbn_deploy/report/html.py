@@ -12,6 +12,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ..base import printable, write_atomically
+from ..execute import EXECUTORS
+from ..execute.outside import WITNESSES
 from ..fit import FitReport, LayerFit, column, shown_resources
 from ..ir import STATE_LIMIT
 from ..verify import VerifyReport
@@ -73,6 +75,7 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "raster": arrange(raster(content)),
         "rates": rates(content) if fires else None,
         "lava_claim": content.verify.lava_claim,
+        "authors": {each.name: each.author for each in (*EXECUTORS.values(), *WITNESSES.values())},
         "differences": _differences(content.verify),
         "agreement": agreement(content, drift) if drift is not None and drift.spike_agreement else None,
         "drifts": _drifts(content.verify),

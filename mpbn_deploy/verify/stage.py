@@ -106,7 +106,7 @@ class VerifyReport:
         if self.executed < wanted:
             return f"bit-exact in {self.executed} of {wanted} executions, the others not run"
         if self.lavas_own is None:
-            return "bit-exact; Lava's own models not run"
+            return "bit-exact to the reference; Lava's own models not run"
         return "bit-exact to Lava's own models"
 
     @property

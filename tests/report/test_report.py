@@ -330,6 +330,14 @@ def test_the_verdict_of_an_exact_network_that_fits(content):
     assert "model sha256 abc123" in words
 
 
+def test_each_execution_says_who_wrote_it_and_how_much_it_ran(content):
+    seen = Comparison(execution="nengo-loihi", extent="2 of 3 samples; lif1: soft reset", spikes_compared=9)
+    own = Comparison(execution="Lava's own models", not_run="no Lava here")
+    words = words_of(render(replace(content, verify=replace(content.verify, comparisons=(seen, own)))))
+    assert "nengo-loihi Applied Brain Research 2 of 3 samples; lif1: soft reset 9 0" in words
+    assert "own models Intel, in Lava not run: no Lava here" in words
+
+
 def test_mismatches_are_shown_with_their_place(content):
     first = Mismatch(
         quantity="spike", population="first", sample=1, time_step=2, index=(0, 3, 1), expected=1, got=0
@@ -345,7 +353,7 @@ def test_mismatches_are_shown_with_their_place(content):
     words = words_of(render(replace(content, verify=replace(content.verify, comparisons=(wrong,)))))
     assert words.startswith("tiny.pt on loihi2 ✗ not bit-exact")
     assert "executions 20 of 4,325 values differ, in 1 of 1 execution" in words
-    assert "other 4,321 17 not exposed 4 3" in words
+    assert "other this package all samples, the whole network 4,321 17 not exposed 4 3" in words
     assert "spike of first, sample 1, time step 2, neuron [0, 3, 1]: expected 1, got 0" in words
 
 

@@ -32,6 +32,7 @@ class Witness:
 
     name: str
     module: str
+    author: str
     install: str
 
     @property
@@ -65,14 +66,23 @@ class Witness:
 
 WITNESSES: dict[str, Witness] = {
     "nengo-loihi": Witness(
-        name="nengo-loihi", module=f"{__package__}.nengo_loihi", install="pip install 'mpbn_deploy[nengo]'"
+        name="nengo-loihi",
+        module=f"{__package__}.nengo_loihi",
+        author="Applied Brain Research",
+        install="pip install 'mpbn_deploy[nengo]'",
     ),
     "sana-fe": Witness(
         name="sana-fe",
         module=f"{__package__}.sana_fe",
+        author="the University of Texas at Austin",
         install="pip install sanafe  # GPL; or SANA_FE_PYTHON",
     ),
-    "xylosim": Witness(name="xylosim", module=f"{__package__}.xylosim", install="pip install xylosim"),
+    "xylosim": Witness(
+        name="xylosim",
+        module=f"{__package__}.xylosim",
+        author="SynSense",
+        install="pip install xylosim",
+    ),
 }
 
 
