@@ -75,7 +75,8 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "raster": arrange(raster(content)),
         "rates": rates(content) if fires else None,
         "lava_claim": content.verify.lava_claim,
-        "authors": {each.name: each.author for each in (*EXECUTORS.values(), *WITNESSES.values())},
+        "authors": {executor.name: executor.author for executor in EXECUTORS.values()}
+        | {witness.name: witness.author for witness in WITNESSES.values()},
         "differences": _differences(content.verify),
         "agreement": agreement(content, drift) if drift is not None and drift.spike_agreement else None,
         "drifts": _drifts(content.verify),
