@@ -3,6 +3,7 @@
 # make test              the whole test suite
 # make lint              formatting, lint, types, layers of imports
 # make coverage          the suite again, with the lines that it reaches; fails below the floor
+# make docs              the documentation as a site, build/site/index.html; warnings are errors
 # make update-golden     write what the commands print to tests/golden, to be read in the diff
 # make test-all-pythons  the suite on every Python 3.10, 3.11 and 3.12 that is found
 #
@@ -29,7 +30,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 FLOOR := 97
 COVERAGE := $(if $(filter 3.12,$(VERSION)),COVERAGE_CORE=sysmon) $(PYTEST) --cov --cov-fail-under=$(FLOOR)
 
-.PHONY: demo test lint format coverage update-golden install test-all-pythons clean
+.PHONY: demo test lint format coverage docs update-golden install test-all-pythons clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py demo $(if $(MODEL),--model $(MODEL)) $(if $(DATA_DIR),--data-dir $(DATA_DIR))
@@ -39,6 +40,9 @@ test: $(STAMP)
 
 coverage: $(STAMP)
 	$(COVERAGE)
+
+docs: $(STAMP)
+	$(BIN)/python .ci/docs/build.py
 
 update-golden: $(STAMP)
 	$(BIN)/python -m pytest tests/golden --update-golden
@@ -81,4 +85,4 @@ test-all-pythons:
 	done
 
 clean:
-	rm -rf .venv .venv-* .coverage demo
+	rm -rf .venv .venv-* .coverage build demo

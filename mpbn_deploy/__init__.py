@@ -18,7 +18,7 @@ The rooms, in the order of processing (docs/architecture.md has the whole plan):
     formats/        NIR, netx and the export folder, both ways
     verify/         COMMAND   executions compared bit by bit; float against integer
     fit/            COMMAND   IntNetwork + profile -> FitReport: cores, rules, energy, advice
-    report/         all of it as one HTML page
+    report/         COMMAND   all of it as one HTML page; several exports compared
     export/         COMMAND   the whole pipeline
     run/            COMMAND   run an exported network, also over a cluster
     doctor          COMMAND   what works on this machine

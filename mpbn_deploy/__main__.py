@@ -17,33 +17,36 @@ def commands() -> dict[str, Command]:
     from .doctor import COMMAND as DOCTOR
     from .export.__main__ import COMMAND as EXPORT
     from .fit.__main__ import COMMAND as FIT
+    from .report.__main__ import COMMAND as REPORT
     from .run.__main__ import COMMAND as RUN
     from .train.__main__ import COMMAND as TRAIN
     from .verify.__main__ import COMMAND as VERIFY
 
-    return {command.name: command for command in (TRAIN, EXPORT, RUN, VERIFY, FIT, DOCTOR)}
+    return {command.name: command for command in (TRAIN, EXPORT, RUN, VERIFY, FIT, REPORT, DOCTOR)}
 
 
 def console_script(arguments: Sequence[str] | None = None) -> int:
     """Run `mpbn-deploy <command>`; return the exit code."""
     if arguments is None:  # this process is the command
         become_command()
-    import argparse
+    from .base import JSON, CommandParser, run_command
 
-    from .base import execute
-
-    parser = argparse.ArgumentParser(
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = CommandParser(
         prog="mpbn-deploy",
         description="Deploy spiking networks trained with membrane-potential batch norm to neuromorphic "
         "chips.",
+        as_json=JSON in words,
     )
     parser.add_argument("--version", action="version", version=f"mpbn_deploy {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     known = commands()
     for command in known.values():
-        command.complete(subparsers.add_parser(command.name, help=command.summary))
-    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    return execute(known[options.command], options)
+        command.complete(subparsers.add_parser(command.name, help=command.summary, as_json=JSON in words))
+    name, *rest = words or [""]
+    if name not in known:
+        parser.parse_args(words)  # which exits: --help, --version, or a wrong command
+    return run_command(known[name], parser, rest, before=[name])
 
 
 if __name__ == "__main__":

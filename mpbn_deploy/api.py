@@ -18,6 +18,7 @@ from .base import (
     ProfileError,
     QuantizeError,
     SimulationError,
+    json_schema,
 )
 from .checkpoint import load_model, save_model
 from .data import DATASETS, DataSet, Split, load_dataset
@@ -86,6 +87,7 @@ __all__ = [
     "export",
     "fit",
     "fold",
+    "json_schema",
     "load_dataset",
     "load_model",
     "load_profile",

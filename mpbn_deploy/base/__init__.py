@@ -42,11 +42,13 @@ if TYPE_CHECKING:
         whole_number as whole_number,
     )
     from .commands import (
+        JSON as JSON,
         Command as Command,
+        CommandParser as CommandParser,
         Execute as Execute,
         Outcome as Outcome,
-        execute as execute,
         main as main,
+        run_command as run_command,
     )
     from .errors import (
         CheckpointError as CheckpointError,
@@ -108,6 +110,11 @@ if TYPE_CHECKING:
         freeze_arrays as freeze_arrays,
         record as record,
         same_records as same_records,
+    )
+    from .schemas import (
+        json_schema as json_schema,
+        marked_json as marked_json,
+        schema_names as schema_names,
     )
     from .text import (
         LONGEST_NAME as LONGEST_NAME,

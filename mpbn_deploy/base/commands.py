@@ -1,7 +1,8 @@
 """Run a command: parse its options, execute it, show the outcome.
 
 Exit codes: 0 done; 1 done, but the network does not fit or is not bit-exact; 2 bad input, one message
-on standard error (with --json also as {"error": ...}); 130 interrupted, 143 terminated.
+on standard error (with --json also as {"error": ...}); 130 interrupted, 143 terminated. With --json, the key
+"schema" names the schema of the object (schemas.py).
 
 Only the standard library is imported here, so that options are parsed before slow imports: a command's
 `load` imports the rest.
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import DeployError
 from .interrupts import EXIT_INTERRUPTED, MESSAGE, Interrupts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 EXIT_BAD_INPUT = 2
 EXIT_TERMINATED = 143
+JSON, JSON_HELP = "--json", "print one JSON object and nothing else on stdout"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +51,51 @@ class Command:
     details: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     load: Callable[[], Execute]
+    # Adds the words of a file that the command line names: `--config run.toml`.
+    expand: Callable[[Sequence[str]], Sequence[str]] | None = None
+    # Completes options, or raises OptionError, before anything heavy is imported.
+    check: Callable[[argparse.Namespace], None] | None = None
 
     def complete(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's description and options to a parser."""
         parser.description = f"{self.summary}\n\n{self.details}"
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         self.add_arguments(parser)
-        parser.add_argument(
-            "--json", action="store_true", help="print one JSON object and nothing else on stdout"
-        )
+        parser.add_argument(JSON, action="store_true", help=JSON_HELP)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that reports wrong arguments as JSON, too, if the command line asks for JSON."""
+
+    def __init__(self, *arguments: Any, as_json: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.as_json = as_json
+
+    def error(self, message: str) -> NoReturn:
+        if self.as_json:
+            _show("error", Outcome(data={"error": message}, text=""), as_json=True)
+        super().error(message)
 
 
 def main(
     command: Command, arguments: Sequence[str] | None = None, program: str = "python -m mpbn_deploy."
 ) -> int:
     """Run `python -m mpbn_deploy.<command>`, or another program of that name; return the exit code."""
-    parser = argparse.ArgumentParser(prog=f"{program}{command.name}")
+    words = sys.argv[1:] if arguments is None else arguments
+    parser = CommandParser(prog=f"{program}{command.name}", as_json=JSON in words)
     command.complete(parser)
-    return execute(command, parser.parse_args(arguments))
+    return run_command(command, parser, words)
+
+
+def run_command(
+    command: Command, parser: argparse.ArgumentParser, words: Sequence[str], before: Sequence[str] = ()
+) -> int:
+    """Parse `before` and the words of a command, execute it, show its outcome; return the exit code."""
+    try:
+        expanded = words if command.expand is None else command.expand(words)
+    except DeployError as error:
+        return _bad_input(str(error), JSON in words)
+    return execute(command, parser.parse_args([*before, *expanded]))
 
 
 def execute(command: Command, options: argparse.Namespace) -> int:
@@ -74,6 +103,8 @@ def execute(command: Command, options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     interrupts = Interrupts()
     try:
+        if command.check is not None:
+            command.check(options)
         with _quiet_stdout(options.json):
             run = command.load()
             with interrupts.noticed():
@@ -88,7 +119,7 @@ def execute(command: Command, options: argparse.Namespace) -> int:
         if (message := _message(error)) is None:
             raise
         return _bad_input(message, options.json)
-    return _show(outcome, options.json)
+    return _show(command.name, outcome, options.json)
 
 
 def _message(error: Exception) -> str | None:
@@ -122,15 +153,15 @@ def _bad_input(message: str, as_json: bool) -> int:
     message = shortened(message)
     print(f"error: {printable(message)}", file=sys.stderr)
     outcome = Outcome(data={"error": message}, text="", exit_code=EXIT_BAD_INPUT)
-    return _show(outcome, as_json) if as_json else EXIT_BAD_INPUT
+    return _show("error", outcome, as_json) if as_json else EXIT_BAD_INPUT
 
 
-def _show(outcome: Outcome, as_json: bool) -> int:
+def _show(schema: str, outcome: Outcome, as_json: bool) -> int:
     try:
         if as_json:
-            from .files import json_text
+            from .schemas import marked_json
 
-            sys.stdout.write(json_text(outcome.data))
+            sys.stdout.write(marked_json(schema, outcome.data))
         else:
             from .terminal import show_text
 

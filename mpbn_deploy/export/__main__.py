@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from ..base import (
     Command,
     Execute,
+    OptionError,
     add_budget_argument,
     add_chips_argument,
     add_sample_arguments,
@@ -25,6 +27,7 @@ from ..formats.options import Dialect, ExportOptions, NirCurrent, NirReset, Over
 from ..quantize import CALIBRATION_SAMPLES
 
 USUAL = ExportOptions()
+CONFIG = "--config"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +50,16 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "model",
         type=Path,
+        nargs="?",
         help="the trained network: a checkpoint written by `train` (model.pt, model.safetensors), a "
         "state_dict of your own network, or a NIR file (.nir) from any tool",
+    )
+    group.add_argument(
+        CONFIG,
+        type=Path,
+        metavar="FILE",
+        help="take the model and options from this file, like the run.toml of an export folder; those given "
+        "here replace its",
     )
     group.add_argument(
         "--arch",
@@ -159,7 +170,6 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
 def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--target",
-        required=True,
         metavar="NAME",
         help="the chip to export for: the name of a profile (`fit --targets` lists them), or a .toml file",
     )
@@ -177,6 +187,33 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _expand(words: Sequence[str]) -> Sequence[str]:
+    """Put the options of the file of --config before the words, so that those given by hand win."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(CONFIG, type=Path, nargs="?")
+    config = parser.parse_known_args(words)[0].config
+    if config is None:
+        return words
+    from ..formats.config import config_words, read_config
+
+    return [*config_words(read_config(config)), f"{CONFIG}={config}", *words]
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Take the model from the file of --config unless it is given; raise if there is no model or target."""
+    if options.model is None and options.config is not None:
+        from ..formats.config import MODEL, read_config
+
+        named = read_config(options.config).get(MODEL)
+        options.model = None if named is None else Path(named)
+    if options.model is None:
+        raise OptionError(
+            "no model given. Name a checkpoint or a .nir file, or a file that does with --config."
+        )
+    if options.target is None:
+        raise OptionError("no target given. Name the chip with --target; `fit --targets` lists them.")
+
+
 def _load() -> Execute:
     from .command import execute
 
@@ -188,16 +225,20 @@ COMMAND = Command(
     summary="Fold, quantize, verify and fit a trained network; write the export folder.",
     details=(
         "The folder holds the folded network (network.nir), the integer network (network.net), fit.json,\n"
-        "verify.json, report.html and manifest.json. The same model and options give the same bytes.\n"
+        "verify.json, report.html, run.toml and manifest.json. The same model and options give the same\n"
+        "bytes.\n"
         "Exit code 0: the network fits the chip, and all executors agree bit by bit. 1: otherwise; all "
         "files\nare still written.\n\n"
         "example: python -m mpbn_deploy.export model.pt --target loihi2\n"
         "         python -m mpbn_deploy.export model.pt --target loihi2 --weight-bits 4\n"
         "         python -m mpbn_deploy.export model.pt --target loihi2 --witness nengo-loihi\n"
-        "         python -m mpbn_deploy.export theirs.nir --target loihi2 --timesteps 16"
+        "         python -m mpbn_deploy.export theirs.nir --target loihi2 --timesteps 16\n"
+        "         python -m mpbn_deploy.export --config model.loihi2/run.toml"
     ),
     add_arguments=_add_arguments,
     load=_load,
+    expand=_expand,
+    check=_check,
 )
 
 

@@ -5,7 +5,7 @@ quantize       -> Quantized: the integer network and its rounding errors
 write          network.nir, network.net
 verify         -> VerifyReport: every executor against the reference, integer against float
 fit            -> FitReport: design rules, cores, energy and time
-report         verify.json, fit.json, report.html
+report         verify.json, fit.json, neurobench.json, report.html, run.toml
 manifest       manifest.json: provenance, and the hash of every file
 """
 
@@ -21,18 +21,21 @@ from ..base import (
     MissingDataError,
     OptionError,
     announce,
-    json_text,
+    marked_json,
     record,
     same_records,
 )
 from ..data import DATASETS, RANDOM, Samples, choose_samples, dataset_name
 from ..execute.outside import chosen_witnesses
-from ..fit import FitReport, fit_on_chip, measure
+from ..fit import FitReport, NeuroBenchMetrics, fit_on_chip, measure, neurobench_metrics
+from ..formats.config import config_text
 from ..formats.folder import (
+    CONFIG_FILE,
     FILES,
     FIT_FILE,
     MANIFEST_FILE,
     NETX_FILE,
+    NEUROBENCH_FILE,
     NIR_FILE,
     REPORT_FILE,
     VERIFY_FILE,
@@ -129,7 +132,11 @@ def export(
                 *notes,
             ),
         )
-        _write_reports(staging, result, _content(staging, exported, result, profile, facts))
+        assert verified.trace is not None  # missing only if a cluster ran the comparison
+        metrics = neurobench_metrics(network, activity, verified.trace)
+        _write_reports(staging, result, metrics, _content(staging, exported, result, profile, facts))
+        config = config_text(model_path, str(target), options)
+        (staging / CONFIG_FILE).write_text(config, encoding="utf-8")
         assumed = [asdict(assumption) for assumption in exported.assumptions]
         write_manifest(staging, {**facts, "assumptions": assumed, **_costs(quantized)})
     return result
@@ -259,9 +266,13 @@ def _content(
     )
 
 
-def _write_reports(staging: Path, result: ExportResult, content: ReportContent) -> None:
-    for name, report in ((FIT_FILE, result.fitted), (VERIFY_FILE, result.verified)):
-        (staging / name).write_text(json_text(report.to_json()), encoding="utf-8")
+def _write_reports(
+    staging: Path, result: ExportResult, metrics: NeuroBenchMetrics, content: ReportContent
+) -> None:
+    reports = {FIT_FILE: result.fitted, VERIFY_FILE: result.verified, NEUROBENCH_FILE: metrics}
+    for name, report in reports.items():
+        text = marked_json(Path(name).stem, report.to_json())
+        (staging / name).write_text(text, encoding="utf-8")
     write_html(staging / REPORT_FILE, content)
 
 

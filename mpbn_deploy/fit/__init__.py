@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     )
     from .host_layer import fit_on_chip as fit_on_chip
     from .measurement import measure as measure
+    from .neurobench import (
+        NeuroBenchMetrics as NeuroBenchMetrics,
+        neurobench_metrics as neurobench_metrics,
+        used_bits as used_bits,
+    )
     from .stage import FitReport as FitReport, LayerFit as LayerFit, fit as fit
     from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
 else:

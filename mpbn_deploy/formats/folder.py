@@ -5,6 +5,8 @@
     fit.json        the FitReport
     verify.json     the VerifyReport
     report.html     both reports, to read in a browser
+    neurobench.json the metrics of NeuroBench
+    run.toml        the model's name, the target and all options, to repeat the export
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
 Reading checks every hash, that of the manifest itself included, so the network that runs is the one that was
@@ -47,7 +49,15 @@ HASHED_BYTES = 2**20  # at once
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.json"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
-FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE)
+NEUROBENCH_FILE, CONFIG_FILE = "neurobench.json", "run.toml"
+FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE, NEUROBENCH_FILE, CONFIG_FILE)
+NEEDED_FILES = (
+    NIR_FILE,
+    NETX_FILE,
+    FIT_FILE,
+    VERIFY_FILE,
+    REPORT_FILE,
+)  # releases before 0.3 wrote no others
 NIR_SUFFIX, NETX_SUFFIX = ".nir", ".net"
 TO_EXPORT = {
     NIR_SUFFIX: "a NIR file",
@@ -174,7 +184,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest.get("sha256") != seal(manifest):
         raise FormatError(f"{file}: changed since it was exported (its own sha256 differs). Export again.")
     files, target = manifest.get("files"), manifest.get("target")
-    if not isinstance(files, dict) or set(files) != set(FILES) or not isinstance(target, dict):
+    listed = isinstance(files, dict) and set(NEEDED_FILES) <= set(files) <= set(FILES)
+    if not listed or not isinstance(target, dict):
         raise FormatError(f"{file}: damaged; it must list {', '.join(FILES)} and a target.")
     names = [target.get("name"), manifest.get("data"), *_as_list(manifest.get("class_names"))]
     if not all(isinstance(name, str) for name in names):

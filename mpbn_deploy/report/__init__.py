@@ -1,6 +1,7 @@
 """Report a deployment as one self-contained HTML page.
 
-`write_html` renders a `ReportContent`, which holds the results of all stages.
+`write_html` renders a `ReportContent`, which holds the results of all stages. The command `report` compares
+several export folders on one page.
 
     content     ReportContent: everything the page shows
     html        renders page.html.j2 with page.css and writes the file
@@ -12,6 +13,7 @@
     findings    findings grouped by design rule
     costs       energy and time
     panels      rows of small figures
+    comparison  several exports: accuracy, cores and energy against bits
     svg         SVG elements, axes and colors
     formatting  number formats
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
@@ -38,13 +38,18 @@ def write_html(path: Path, content: ReportContent) -> None:
 
 def render(content: ReportContent) -> str:
     """Return the page as text."""
+    return render_template(TEMPLATE, _template_values(content))
+
+
+def render_template(name: str, values: Mapping[str, Any]) -> str:
+    """Return a page of this package's templates as text, with the style of all pages."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     environment.filters.update(integer=integer, percent=percent, number=number, percentage=percentage)
     environment.globals.update(plural=plural)
-    template = environment.from_string(_file(TEMPLATE))
-    return template.render(style=Markup(_file(STYLE)), **_template_values(content)) + "\n"
+    template = environment.from_string(_file(name))
+    return template.render(style=Markup(_file(STYLE)), **values) + "\n"
 
 
 def _shown(value: Any) -> Any:

@@ -22,7 +22,7 @@ from mpbn_deploy.checkpoint import save_model
 from mpbn_deploy.execute.outside import WITNESSES
 from mpbn_deploy.formats.folder import check_replaceable, open_folder, seal
 
-COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
+COMMANDS = ("train", "export", "run", "verify", "fit", "report", "doctor")
 
 
 def call(command, *arguments):
@@ -75,7 +75,16 @@ def test_train_and_export(result, tmp_path):
     code, data, _ = result("export", model, "--target", "loihi2", "--samples", 2)
     assert code == 0
     assert data["folder"] == str(tmp_path / "model.loihi2") and data["fits"] and data["bit_exact"]
-    files = {"network.nir", "network.net", "manifest.json", "fit.json", "verify.json", "report.html"}
+    files = {
+        "network.nir",
+        "network.net",
+        "manifest.json",
+        "fit.json",
+        "verify.json",
+        "report.html",
+        "run.toml",
+        "neurobench.json",
+    }
     assert set(data["files"]) == files == {p.name for p in (tmp_path / "model.loihi2").iterdir()}
     beside = {"model.best.pt", "model.log.jsonl", "model.curves.png"}
     assert {p.name for p in tmp_path.iterdir()} == {

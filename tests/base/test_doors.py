@@ -22,6 +22,7 @@ OPEN_FILES = {
     "mpbn_deploy.execute.cluster",
     "mpbn_deploy.execute.emulator",
     "mpbn_deploy.execute.reference",
+    "mpbn_deploy.formats.config",
     "mpbn_deploy.formats.folder",
     "mpbn_deploy.formats.options",
 }

@@ -12,7 +12,7 @@ import pytest
 from networks import end_of, heed_interrupts
 
 HEAVY = {"torch", "lava", "nir", "matplotlib", "sklearn"}
-COMMANDS = ("train", "export", "run", "verify", "fit", "doctor")
+COMMANDS = ("train", "export", "run", "verify", "fit", "report", "doctor")
 SCRIPT = Path(sys.executable).with_name("mpbn-deploy")
 
 

@@ -51,6 +51,7 @@ def test_every_option_of_the_command_line_is_a_field():
         "target",
         "out",
         "json",
+        "config",
     }
     assert same_records(ExportOptions.from_arguments(found), ExportOptions())
 

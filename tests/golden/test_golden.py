@@ -8,6 +8,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from json_schemas import check_json
 
 from mpbn_deploy.__main__ import commands, console_script
 from mpbn_deploy.base import arguments
@@ -31,9 +32,12 @@ CASES = {
     "fit-energy": "fit model.loihi2 --energy",
     "fit-host": "fit model.loihi2 --target loihi1 --first-layer host --tiling best",
     "fit-targets": "fit --targets",
+    "report": "report model.loihi2 model.loihi2",
+    "report-json": "report model.loihi2 --json",
     "error-no-file": "export nothing.pt --target loihi2",
     "error-no-folder": "run nowhere",
     "error-json": "run nowhere --json",
+    "error-argument-json": "run model.loihi2 --samples 0 --json",
     "error-not-a-checkpoint": "export letter.pt --target loihi2",
     "error-target": "export model.pt --target loihi22",
     "error-export-first": "verify model.pt",
@@ -62,7 +66,9 @@ def printed(line):
             code = stop.code
     shown = out.getvalue()
     if "--json" in line.split():
-        shown = json.dumps(rounded(json.loads(shown)), indent=2, ensure_ascii=False) + "\n"
+        data = json.loads(shown)
+        check_json(data["schema"].removeprefix("mpbn_deploy.").removesuffix("/1"), data)
+        shown = json.dumps(rounded(data), indent=2, ensure_ascii=False) + "\n"
     text = f"$ mpbn-deploy {line}\n{shown}--- stderr\n{err.getvalue()}--- exit code {code}\n"
     return masked(text, line.split()[0])
 
@@ -152,6 +158,18 @@ def test_printed_with_lava(golden, inside, name):
 @pytest.mark.lava
 def test_export_printed(golden, exported):
     golden("export-json", exported[1])
+
+
+@pytest.mark.parametrize("name", ["fit", "verify", "neurobench", "manifest"])
+def test_files_of_an_export_follow_their_schemas(exported, name):
+    check_json(name, json.loads((exported[0] / "model.loihi2" / f"{name}.json").read_text()))
+
+
+@pytest.mark.parametrize(
+    "line", ["fit --targets", f"{CASES['fit-several']} --samples 0", CASES["fit-advise"]]
+)
+def test_long_json_follows_its_schema(inside, line):
+    assert '"schema": "mpbn_deploy.fit/1"' in printed(f"{line} --json")
 
 
 def test_every_expected_text_has_its_case():

@@ -1,0 +1,111 @@
+"""The metrics of NeuroBench (Yik et al., Nature Communications 16, 2025) of an integer network.
+
+    footprint             bytes of weights, thresholds and biases, each array in its own number of bits
+    connection_sparsity   zeros among the weights
+    activation_sparsity   neurons and steps without a spike, over all populations that fire
+    effective_acs         synaptic operations per sample of inputs 0 and 1 (or -1), zero weights not counted
+    effective_macs        the same of graded inputs
+    dense                 the same, had every input and weight been nonzero; padding is not counted
+    membrane_updates      per sample, voltages of firing populations at the end of a step that differ from the
+                          step before; all of them in the first step
+
+On the same spikes these are NeuroBench's own numbers (tests/fit/test_neurobench.py), with two exceptions: its
+footprint counts the floats of the PyTorch module, and its operations include biases, which a chip adds once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import numpy as np
+
+from ..base import Array, record
+from ..ir import Connection, IntNetwork, Trace, connection_fan_out, count_synapses, firing
+from .activity import Activity
+
+
+@record
+class NeuroBenchMetrics:
+    """Counts are means per sample."""
+
+    samples: int
+    timesteps: int
+    random_inputs: bool
+    parameters: int
+    footprint: int
+    connection_sparsity: float
+    activation_sparsity: float | None
+    effective_acs: float
+    effective_macs: float
+    dense: float
+    membrane_updates: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def neurobench_metrics(network: IntNetwork, activity: Activity, trace: Trace) -> NeuroBenchMetrics:
+    """Return the metrics of a network; `activity` and `trace` are of the same samples."""
+    weights = [connection.synapse.weight for connection in network.connections]
+    arrays = [*weights, *_neuron_arrays(network)]
+    graded, binary = _operations(network, activity)
+    names = [population.name for population in firing(network)]
+    sizes = sum(trace.spikes[name].size for name in names)
+    spikes = sum(int(trace.spikes[name].sum()) for name in names)
+    return NeuroBenchMetrics(
+        samples=activity.samples,
+        timesteps=activity.timesteps,
+        random_inputs=activity.random,
+        parameters=sum(array.size for array in arrays),
+        footprint=-(-sum(array.size * used_bits(array) for array in arrays) // 8),
+        connection_sparsity=1 - _share([np.count_nonzero(w) for w in weights], [w.size for w in weights]),
+        activation_sparsity=(sizes - spikes) / sizes if sizes else None,
+        effective_acs=binary / activity.samples,
+        effective_macs=graded / activity.samples,
+        dense=float(activity.timesteps * sum(_dense(network, c) for c in network.connections)),
+        membrane_updates=sum(_updates(trace.voltages[name]) for name in names) / activity.samples,
+    )
+
+
+def used_bits(integers: Array) -> int:
+    """Return the bits, sign included, of the widest integer of an array."""
+    ends = (int(integers.min()), int(integers.max())) if integers.size else (0,)
+    return 1 + max((end if end >= 0 else ~end).bit_length() for end in ends)
+
+
+def _share(parts: list[int], wholes: list[int]) -> float:
+    return sum(parts) / max(sum(wholes), 1)
+
+
+def _neuron_arrays(network: IntNetwork) -> list[Array]:
+    """Return the parameters of all neurons: thresholds, biases and what a spike subtracts."""
+    neurons = [population.neuron for population in network.populations]
+    found = [getattr(neuron, field.name) for neuron in neurons for field in fields(neuron)]
+    return [value for value in found if isinstance(value, np.ndarray)]
+
+
+def _operations(network: IntNetwork, activity: Activity) -> tuple[float, float]:
+    """Return the operations of graded and of binary events, over all samples."""
+    neuron = network.input.neuron
+    graded_input = neuron.minimum < -1 or neuron.maximum > 1
+    graded = binary = 0.0
+    for connection in network.connections:
+        done = float((activity.counts(connection.source) * connection_fan_out(network, connection)).sum())
+        if connection.source == network.input.name and graded_input:
+            graded += done
+        else:
+            binary += done
+    return graded, binary
+
+
+def _dense(network: IntNetwork, connection: Connection) -> int:
+    """Return the synapses of a connection, had no weight been zero."""
+    full = replace(connection.synapse, weight=np.ones_like(connection.synapse.weight))
+    return count_synapses(full, network.shapes[connection.source], network.shapes[connection.target])
+
+
+def _updates(voltages: Array) -> int:
+    """Count voltages [samples, steps, ...] that changed; all count in the first step."""
+    changed = int(np.count_nonzero(voltages[:, 1:] != voltages[:, :-1]))
+    return changed + voltages[:, 0].size

@@ -1,0 +1,169 @@
+"""Compare several exports: their accuracy, cores and energy against the bits of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from ..base import FormatError, read_json, record
+from ..fit import JOULES, SECONDS, quantity, used_bits
+from ..formats.folder import FIT_FILE, VERIFY_FILE, open_folder
+from .formatting import NONE, UNKNOWN, integer, number, percent
+from .svg import element, line, picture, population_colors, text, ticks
+
+# Pixels of a chart.
+WIDTH, HEIGHT, LEFT, BELOW, TOP, RIGHT = 340.0, 220.0, 58.0, 34.0, 14.0, 14.0
+TICKS = 5
+MARGIN = 0.08  # of the range of values, above and below
+
+
+@record
+class ComparedExport:
+    """The figures of one export folder; None where it does not state one."""
+
+    name: str
+    target: str
+    weight_bits: int
+    bit_exact: bool
+    fits: bool | None
+    cores: int | None
+    chips: int | None
+    data: str | None = None
+    float_accuracy: float | None = None
+    integer_accuracy: float | None = None
+    energy: float | None = None  # picojoules per sample
+    time: float | None = None  # nanoseconds per sample
+    random_inputs: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "target": self.target,
+            "weight_bits": self.weight_bits,
+            "bit_exact": self.bit_exact,
+            "fits": self.fits,
+            "cores": self.cores,
+            "chips": self.chips,
+            "data": self.data,
+            "float_accuracy": self.float_accuracy,
+            "integer_accuracy": self.integer_accuracy,
+            "energy_per_sample_pj": self.energy,
+            "time_per_sample_ns": self.time,
+            "random_inputs": self.random_inputs,
+        }
+
+
+def read_export(path: Path) -> ComparedExport:
+    """Read the figures of an export folder, after all its hashes have been checked."""
+    opened = open_folder(path)
+    fit, verify = read_json(path / FIT_FILE), read_json(path / VERIFY_FILE)
+    try:
+        accuracy, energy = verify["accuracy"] or {}, fit["energy"] or {}
+        return ComparedExport(
+            name=path.resolve().name,
+            target=str(fit["target"]),
+            weight_bits=max(used_bits(c.synapse.weight) for c in opened.network.connections),
+            bit_exact=verify["bit_exact"],
+            fits=fit["fits"],
+            cores=fit["cores"],
+            chips=fit["chips"],
+            data=accuracy.get("data"),
+            float_accuracy=accuracy.get("float"),
+            integer_accuracy=accuracy.get("integer"),
+            energy=_value(energy.get("energy_per_sample")),
+            time=_value(energy.get("time_per_sample")),
+            random_inputs=energy.get("random_inputs", False),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{path}: {FIT_FILE} or {VERIFY_FILE} lacks {error}. Export again.") from error
+
+
+def _value(found: dict[str, Any] | None) -> float | None:
+    return None if found is None else float(found["value"])
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def comparison_values(exports: Sequence[ComparedExport]) -> dict[str, Any]:
+    """Return the variables of the page's template."""
+    colors = population_colors(list(dict.fromkeys(export.target for export in exports)))
+    energies = "Energy per sample (nJ)"
+    charts = [
+        ("Accuracy of the integers (%)", lambda e: _times(e.integer_accuracy, 100)),
+        ("Cores", lambda e: e.cores),
+        (energies, lambda e: _times(e.energy, 1e-3)),
+    ]
+    return {
+        "rows": [_row(place, export, colors) for place, export in enumerate(exports, 1)],
+        "charts": [(title, chart(title, exports, value, colors)) for title, value in charts],
+        "random": any(export.random_inputs for export in exports),
+    }
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _row(place: int, export: ComparedExport, colors: dict[str, str]) -> dict[str, Any]:
+    fits = {True: ("yes", "good"), False: ("no", "bad"), None: (UNKNOWN, "unknown")}
+    return {
+        "place": place,
+        "name": export.name,
+        "target": export.target,
+        "color": colors[export.target],
+        "weight_bits": export.weight_bits,
+        "data": export.data or NONE,
+        "float_accuracy": percent(export.float_accuracy),
+        "integer_accuracy": percent(export.integer_accuracy),
+        "exact": ("yes", "good") if export.bit_exact else ("no", "bad"),
+        "fits": fits[export.fits],
+        "cores": UNKNOWN if export.cores is None else integer(export.cores),
+        "chips": UNKNOWN if export.chips is None else integer(export.chips),
+        "energy": NONE if export.energy is None else quantity(export.energy, *JOULES),
+        "time": NONE if export.time is None else quantity(export.time, *SECONDS),
+        "random": export.random_inputs,
+    }
+
+
+def chart(
+    title: str,
+    exports: Sequence[ComparedExport],
+    value: Callable[[ComparedExport], float | None],
+    colors: dict[str, str],
+) -> Markup | None:
+    """Draw a value of each export against the bits of its weights; None if no export has the value."""
+    points = [(place, e, float(v)) for place, e in enumerate(exports, 1) if (v := value(e)) is not None]
+    if not points:
+        return None
+    low, high = _ends([found for _, _, found in points])
+    bits = sorted({export.weight_bits for _, export, _ in points})
+    first, last = bits[0] - 0.5, bits[-1] + 0.5
+
+    def across(width: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (width - first) / (last - first)
+
+    def down(found: float) -> float:
+        return HEIGHT - BELOW - (HEIGHT - BELOW - TOP) * (found - low) / (high - low)
+
+    parts = [text(LEFT, HEIGHT - 2, "bits per weight", "muted small")]
+    for tick in ticks(low, high, TICKS):
+        parts.append(line((LEFT, down(tick)), (WIDTH - RIGHT, down(tick)), "grid"))
+        parts.append(text(LEFT - 8, down(tick) + 4, number(tick), "muted small", "end"))
+    for width in bits:
+        parts.append(text(across(width), HEIGHT - BELOW + 16, str(width), "muted small", "middle"))
+    for place, export, found in points:
+        x, y = across(export.weight_bits), down(found)
+        parts.append(element("circle", cx=x, cy=y, r=5, fill=colors[export.target]))
+        parts.append(text(x + 9, y + 4, str(place), "small"))
+    return picture(parts, WIDTH, HEIGHT, f"{title} against bits per weight")
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis that holds the values with a margin."""
+    low, high = min(values), max(values)
+    margin = (high - low) * MARGIN or abs(high) * MARGIN or 1.0
+    return low - margin, high + margin

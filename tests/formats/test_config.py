@@ -1,0 +1,68 @@
+"""run.toml: an export as a file."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from test_options import NAMES, OPTIONS, parsed
+
+from mpbn_deploy.__main__ import console_script
+from mpbn_deploy.base import FormatError, same_records
+from mpbn_deploy.export.__main__ import COMMAND
+from mpbn_deploy.formats.config import config_text, config_words, read_config
+from mpbn_deploy.formats.options import ExportOptions
+
+
+@given(options=OPTIONS, model=NAMES, target=NAMES)
+def test_a_written_config_is_read_as_these_options(tmp_path_factory, options, model, target):
+    file = tmp_path_factory.getbasetemp() / "run.toml"
+    file.write_text(config_text(Path(model), target, options), encoding="utf-8")
+    content = read_config(file)
+    found = parsed([*config_words(content), "--chips", str(options.chips)])
+    assert same_records(ExportOptions.from_arguments(vars(found)), options)
+    assert (content["model"], found.target) == (model, target)
+
+
+def test_options_of_the_command_line_win(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('model = "a.pt"\ntarget = "loihi1"\nweight_bits = 3\ninput_shape = [1, 8, 8]\n')
+    found = parsed(COMMAND.expand(["b.pt", "--config", str(file), "--weight-bits", "4"]))
+    assert (found.model, found.target, found.weight_bits) == (Path("b.pt"), "loihi1", 4)
+    assert found.input_shape == [1, 8, 8] and found.config == file
+    assert parsed(COMMAND.expand(["--config", str(file)])).model is None  # then the file's
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("weight_bit = 4", "no option 'weight_bit'. Did you mean 'weight_bits'?"),
+        ("chips = true", "chips must be a string, a number or a list of them"),
+        ("model = 3", "model must be a string"),
+        ("model = ", "cannot be read as TOML"),
+    ],
+)
+def test_damaged_configs_are_refused(tmp_path, text, message):
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(FormatError, match=message):
+        read_config(tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("export --config none.toml", "none.toml: cannot be read"),
+        ("export --target loihi2", "no model given. Name a checkpoint"),
+        ("export model.pt", "no target given. Name the chip with --target"),
+        ("export model.pt --target loihi2 --weight-bits x", "'x' is not a whole number"),
+        ("exprot", "invalid choice: 'exprot'"),
+    ],
+)
+def test_wrong_arguments_are_json_too(capfd, monkeypatch, tmp_path, line, message):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = console_script([*line.split(), "--json"])
+    except SystemExit as stop:
+        code = stop.code
+    data = json.loads(capfd.readouterr().out)
+    assert code == 2 and data.keys() == {"schema", "error"} and message in data["error"]
