@@ -4,6 +4,7 @@
 # make lint              formatting, lint, types, layers of imports
 # make coverage          the suite again, with the lines that it reaches; fails below the floor
 # make docs              the documentation as a site, build/site/index.html; warnings are errors
+# make results           measure again the tables of docs/RESULTS.md that need no more than this machine; resumable
 # make update-golden     write what the commands print to tests/golden, to be read in the diff
 # make test-all-pythons  the suite on every Python 3.10, 3.11 and 3.12 that is found
 #
@@ -30,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 FLOOR := 97
 COVERAGE := $(if $(filter 3.12,$(VERSION)),COVERAGE_CORE=sysmon) $(PYTEST) --cov --cov-fail-under=$(FLOOR)
 
-.PHONY: demo test lint format coverage docs update-golden install test-all-pythons clean
+.PHONY: demo test lint format coverage docs results update-golden install test-all-pythons clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py demo $(if $(MODEL),--model $(MODEL)) $(if $(DATA_DIR),--data-dir $(DATA_DIR))
@@ -43,6 +44,9 @@ coverage: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python .ci/docs/build.py
+
+results: $(STAMP)
+	$(BIN)/python benchmarks/results.py
 
 update-golden: $(STAMP)
 	$(BIN)/python -m pytest tests/golden --update-golden

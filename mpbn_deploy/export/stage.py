@@ -269,10 +269,13 @@ def _content(
 def _write_reports(
     staging: Path, result: ExportResult, metrics: NeuroBenchMetrics, content: ReportContent
 ) -> None:
-    reports = {FIT_FILE: result.fitted, VERIFY_FILE: result.verified, NEUROBENCH_FILE: metrics}
+    reports = {
+        FIT_FILE: result.fitted.to_json(),
+        VERIFY_FILE: result.verified.to_json(),
+        NEUROBENCH_FILE: metrics.to_json(),
+    }
     for name, report in reports.items():
-        text = marked_json(Path(name).stem, report.to_json())
-        (staging / name).write_text(text, encoding="utf-8")
+        (staging / name).write_text(marked_json(Path(name).stem, report), encoding="utf-8")
     write_html(staging / REPORT_FILE, content)
 
 

@@ -1,0 +1,43 @@
+"""docs/RESULTS.md and docs/results/*.json agree, and the README quotes only what is there."""
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+results = import_module("results")
+PAGE = results.PAGE.read_text(encoding="utf-8")
+STORED = results.stored()
+
+
+def test_the_tables_of_the_page_are_those_of_the_json():
+    assert results.written(PAGE, STORED) == PAGE, "run python benchmarks/results.py --page, and read the diff"
+
+
+def test_every_table_comes_from_json_and_every_json_is_on_the_page():
+    page, found = results.adopted(PAGE, {})
+    assert page == PAGE and found == {}, "run python benchmarks/results.py --adopt, and read the diff"
+    marks = set(re.findall(r"<!-- results: ([\w-]+) (\d+) -->", PAGE))
+    expected = {(name, str(place)) for name, entry in STORED.items() for place in range(len(entry["tables"]))}
+    assert marks == expected
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_every_result_says_where_it_comes_from(name):
+    entry = STORED[name]
+    assert entry["how"] in ("measured", "transcribed from a recorded run")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", entry["date"]) and entry["processor"] and entry["versions"]
+
+
+def test_tables_are_read_as_they_are_written():
+    table = {"columns": ["a", "b"], "rows": [["1", "x \\| y"], ["", "2 %"]]}
+    assert results.tables(f"text\n\n{results.markdown(table)}\nmore") == [table]
+
+
+def test_a_changed_number_is_noticed():
+    changed = PAGE.replace("97.78", "97.79", 1)
+    assert results.written(changed, STORED) == PAGE != changed
