@@ -49,7 +49,7 @@ def neurobench_metrics(network: IntNetwork, activity: Activity, trace: Trace) ->
     """Return the metrics of a network; `activity` and `trace` are of the same samples."""
     weights = [connection.synapse.weight for connection in network.connections]
     arrays = [*weights, *_neuron_arrays(network)]
-    graded, binary = _operations(network, activity)
+    graded, binary = _operations(network, activity, trace)
     names = [population.name for population in firing(network)]
     sizes = sum(trace.spikes[name].size for name in names)
     spikes = sum(int(trace.spikes[name].sum()) for name in names)
@@ -64,7 +64,7 @@ def neurobench_metrics(network: IntNetwork, activity: Activity, trace: Trace) ->
         effective_acs=binary / activity.samples,
         effective_macs=graded / activity.samples,
         dense=float(activity.timesteps * sum(_dense(network, c) for c in network.connections)),
-        membrane_updates=sum(_updates(trace.voltages[name]) for name in names) / activity.samples,
+        membrane_updates=sum(map(trace.voltage_updates, names)) / activity.samples,
     )
 
 
@@ -85,27 +85,20 @@ def _neuron_arrays(network: IntNetwork) -> list[Array]:
     return [value for value in found if isinstance(value, np.ndarray)]
 
 
-def _operations(network: IntNetwork, activity: Activity) -> tuple[float, float]:
+def _operations(network: IntNetwork, activity: Activity, trace: Trace) -> tuple[float, float]:
     """Return the operations of graded and of binary events, over all samples."""
-    neuron = network.input.neuron
-    graded_input = neuron.minimum < -1 or neuron.maximum > 1
-    graded = binary = 0.0
+    first = network.input
+    graded = {name for name, sent in trace.spikes.items() if sent.dtype != bool}  # of relays
+    if first.neuron.minimum < -1 or first.neuron.maximum > 1:
+        graded.add(first.name)
+    sums = {True: 0.0, False: 0.0}
     for connection in network.connections:
-        done = float((activity.counts(connection.source) * connection_fan_out(network, connection)).sum())
-        if connection.source == network.input.name and graded_input:
-            graded += done
-        else:
-            binary += done
-    return graded, binary
+        done = (activity.counts(connection.source) * connection_fan_out(network, connection)).sum()
+        sums[connection.source in graded] += float(done)
+    return sums[True], sums[False]
 
 
 def _dense(network: IntNetwork, connection: Connection) -> int:
     """Return the synapses of a connection, had no weight been zero."""
     full = replace(connection.synapse, weight=np.ones_like(connection.synapse.weight))
     return count_synapses(full, network.shapes[connection.source], network.shapes[connection.target])
-
-
-def _updates(voltages: Array) -> int:
-    """Count voltages [samples, steps, ...] that changed; all count in the first step."""
-    changed = int(np.count_nonzero(voltages[:, 1:] != voltages[:, :-1]))
-    return changed + voltages[:, 0].size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -21,13 +21,27 @@ class Trace:
     as whole numbers. `outputs` [samples, *shape] are the voltages of the readout after the last
     step, or the spike counts of the last population if it fires. `overflows` has the shape of each layer
     whose states left their width: in how many steps of all samples each neuron's did. Only the reference and
-    the emulator count them.
+    the emulator count them. `updates` are kept where voltages are not.
     """
 
     spikes: Mapping[str, Array]
     voltages: Mapping[str, Array]
     outputs: Array
     overflows: Mapping[str, Array] = field(default_factory=dict)
+    updates: Mapping[str, int] = field(default_factory=dict)
+
+    def voltage_updates(self, name: str) -> int:
+        """Count voltages of a population that differ from the step before; in the first step, all count."""
+        if name not in self.voltages:
+            return self.updates[name]
+        values = self.voltages[name]
+        return int(np.count_nonzero(values[:, 1:] != values[:, :-1])) + values[:, 0].size
+
+    def without_voltages(self) -> Trace:
+        """Return the trace without voltages, which take the most memory, but with their updates counted."""
+        return replace(
+            self, voltages={}, updates={name: self.voltage_updates(name) for name in self.voltages}
+        )
 
     @property
     def predictions(self) -> Array:

@@ -69,7 +69,7 @@ def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) 
     reference = simulate(given.network, inputs)
     compared = [_compare_one(executor, given, inputs, reference, shown) for executor in given.executors]
     compared += [_compare_witness(witness, given, inputs, reference, shown) for witness in given.witnesses]
-    return replace(joined(compared), overflows=reference.overflows, trace=replace(reference, voltages={}))
+    return replace(joined(compared), overflows=reference.overflows, trace=reference.without_voltages())
 
 
 def joined(parts: Iterable[Compared]) -> Compared:

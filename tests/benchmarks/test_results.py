@@ -41,3 +41,12 @@ def test_tables_are_read_as_they_are_written():
 def test_a_changed_number_is_noticed():
     changed = PAGE.replace("97.78", "97.79", 1)
     assert results.written(changed, STORED) == PAGE != changed
+
+
+def test_the_readme_quotes_only_numbers_that_are_recorded():
+    """Percentages and counts of a thousand and more are in docs/results, or on the cards of the networks."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    cards = (ROOT / "examples" / "models" / "README.md").read_text(encoding="utf-8")
+    recorded = cards + PAGE
+    quoted = re.findall(r"\d+\.\d+ ?%|\d{1,3}(?:,\d{3})+", readme)
+    assert len(quoted) > 8 and [number for number in quoted if number not in recorded] == []
