@@ -43,7 +43,9 @@ def _outputs(code: Any, namespace: dict[str, Any]) -> list[dict[str, Any]]:
         outputs.append({"output_type": "stream", "name": "stdout", "text": lines})
     for number in plt.get_fignums():
         picture = io.BytesIO()
-        plt.figure(number).savefig(picture, format="png", dpi=80, metadata={"Software": None})
+        plt.figure(number).savefig(
+            picture, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None}
+        )
         data = {"image/png": base64.b64encode(picture.getvalue()).decode()}
         outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
     plt.close("all")
