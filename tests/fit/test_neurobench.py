@@ -65,7 +65,7 @@ def test_the_numbers_are_those_of_neurobench(highest):
     data = torch.from_numpy(inputs).float()
     manager.initialize_metrics()
     with torch.no_grad():
-        theirs = manager.run_metrics(model, model(data), (data, None), SAMPLES, SAMPLES)
+        theirs = manager.run_metrics(model, model(data), (data, None), 1, 1)  # one batch is all
     operations = theirs["SynapticOperations"]
     assert 0.05 < found.activation_sparsity < 0.95 and found.connection_sparsity > 0.1
     assert found.activation_sparsity == theirs["ActivationSparsity"]
