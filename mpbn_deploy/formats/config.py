@@ -57,7 +57,9 @@ def config_words(content: dict[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in content.items():
         option = f"--{name.replace('_', '-')}"
-        if isinstance(value, list):
+        if name == "witness":  # each has an option of its own
+            words += [f"{option}={witness}" for witness in ([value] if isinstance(value, str) else value)]
+        elif isinstance(value, list):
             words += [option, *map(str, value)]
         elif name != MODEL:
             words.append(f"{option}={value}")
