@@ -5,7 +5,7 @@
     python benchmarks/results.py --again NAME     measure one again
     python benchmarks/results.py --list           what there is, of which day, and how it came about
     python benchmarks/results.py --page           only write the tables of the page, from the JSON
-    python benchmarks/results.py --adopt          store tables that the page has and the JSON lacks:
+    python benchmarks/results.py --adopt          store the tables that were written or changed on the page:
                                                   transcripts of recorded runs, marked as such
 
 A file holds the tables of one section, the command, date, processor and versions. On the page, a comment
@@ -21,6 +21,7 @@ import subprocess
 import sys
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +32,7 @@ CHEAP = ("benchmarks/fit_speed.py", "benchmarks/nir_readers.py", "benchmarks/dig
          "benchmarks/energy_check.py", "benchmarks/digit_rows.py --seeds 3")  # fmt: skip
 TABLE = re.compile(r"^(\|.*\|)[ ]*\n\|[-:| ]+\|[ ]*\n((?:\|.*\|[ ]*(?:\n|\Z))*)", re.MULTILINE)
 MARK = re.compile(r"<!-- results: ([\w-]+) (\d+) -->\n\n?$")
+ANY_MARK = re.compile(r"<!-- results: [\w-]+ \d+ -->\n\n?")
 COMMAND = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -117,22 +119,22 @@ def written(page, results):
 
 
 def adopted(page, results):
-    """Return the page with a mark before each table that has none, and the results with those tables."""
-    parts = []
+    """Return the page with a mark before each table, and the results with the tables as the page has them."""
+    head, parts, found = sections(page)[0], [], {}
     for part in sections(page):
         name = slug(part.partition("\n")[0])
-        entry = results.get(name) or {**_transcript(part, sections(page)[0]), "tables": []}
+        plain = ANY_MARK.sub("", part)
+        if shown := tables(plain):
+            before = results.get(name)
+            same = before is not None and before["tables"] == shown
+            found[name] = before if same else {**_transcript(plain, head), "tables": shown}
+        numbers = count()
 
-        def marked(match, part=part, name=name, entry=entry):
-            if MARK.search(part, 0, match.start()):
-                return match[0]
-            entry["tables"].append(tables(match[0])[0])
-            return f"<!-- results: {name} {len(entry['tables']) - 1} -->\n\n{markdown(entry['tables'][-1])}"
+        def marked(match, name=name, numbers=numbers):
+            return f"<!-- results: {name} {next(numbers)} -->\n\n{match[0]}"
 
-        parts.append(TABLE.sub(marked, part))
-        if entry["tables"]:
-            results[name] = entry
-    return "".join(parts), results
+        parts.append(TABLE.sub(marked, plain))
+    return "".join(parts), found
 
 
 def _transcript(part, head):
@@ -184,8 +186,10 @@ def main():
             print(f"{name}: {entry['how']}, {entry['date']}, {entry['processor']}")
         return
     if options.adopt:
-        page, results = adopted(page, results)
-        for name, entry in results.items():
+        page, kept = adopted(page, results)
+        for name in results.keys() - kept.keys():
+            (FOLDER / f"{name}.json").unlink()
+        for name, entry in kept.items():
             store(name, entry)
     elif not options.page:
         for name, entry in results.items():
