@@ -60,10 +60,10 @@ def without_readout(network: IntNetwork) -> IntNetwork:
     for name in reversed(relay_names(network)):
         if {c.target for c in network.connections if c.source == name} <= gone:
             gone.add(name)
-    return IntNetwork(
+    return replace(
+        network,
         populations=tuple(p for p in network.populations if p.name not in gone),
         connections=tuple(c for c in network.connections if not gone & {c.source, c.target}),
-        timesteps=network.timesteps,
         scales={name: scales for name, scales in network.scales.items() if name not in gone},
     )
 

@@ -19,7 +19,7 @@ from ..base import Array, NetworkError, record
 from .composition import compose, pool_synapse
 from .graph import Connection, Network, Population
 from .integer import IntNetwork, IntPopulation
-from .neurons import Input, Neuron, Relay, neuron_kind, sends, value_range
+from .neurons import STATE_LIMIT, Input, Neuron, Relay, neuron_kind, value_range
 from .synapses import NO_BORDER, Conv2d, Dense, Pair, Shape, Synapse
 
 # ---- without relays ---------------------------------------------------------------------------
@@ -47,12 +47,11 @@ def _compose_away(network: IntNetwork, relay: str) -> IntNetwork:
                 connections += _chained(before, connection, shapes[before.source], shapes[relay])
         elif connection.target != relay:
             connections.append(connection)
-    return IntNetwork(
+    return replace(
+        network,
         populations=tuple(p for p in network.populations if p.name != relay),
         connections=tuple(connections),
-        timesteps=network.timesteps,
         scales={name: scales for name, scales in network.scales.items() if name != relay},
-        foreign=network.foreign,
     )
 
 
@@ -82,7 +81,8 @@ def find_poolings(network: IntNetwork) -> list[Pooling]:
     found: dict[tuple[str, Pair], list[Connection]] = {}
     for connection in network.connections:
         source = network.population(connection.source)
-        if sends(source.neuron) and (window := pooled_window(connection.synapse, source.shape)) is not None:
+        window = pooled_window(connection.synapse, source.shape)
+        if window is not None and is_message(*_sums(source, window)):
             found.setdefault((connection.source, window), []).append(connection)
     order = network.order
     return [
@@ -101,10 +101,11 @@ def with_relays(network: IntNetwork, poolings: Iterable[Pooling] | None = None) 
 def _insert(network: IntNetwork, pooling: Pooling) -> IntNetwork:
     source, (height, width) = network.population(pooling.source), pooling.window
     channels, rows, columns = source.shape
+    least, most = _sums(source, pooling.window)
     relay: IntPopulation = Population(
         name=unused_name(f"{source.name}_pool", network),
         shape=(channels, rows // height, columns // width),
-        neuron=_relay_of(source, height * width),
+        neuron=Relay(minimum=least, maximum=most),
     )
     summing = pool_synapse(channels, pooling.window, pooling.window)
     ones = replace(summing, weight=summing.weight.astype(np.int32))
@@ -125,22 +126,26 @@ def with_population(
     replaced: dict[Connection, Connection],
 ) -> IntNetwork:
     """Return the network with one more population, the connections into it, and some that now differ."""
-    place = network.order[after] + 1
-    places = network.order
+    order = network.order
+    place = order[after] + 1
     kept = [replaced.get(connection, connection) for connection in network.connections]
-    at = sum(places[connection.target] < place for connection in network.connections)
-    return IntNetwork(
+    at = sum(order[connection.target] < place for connection in network.connections)
+    return replace(
+        network,
         populations=(*network.populations[:place], population, *network.populations[place:]),
         connections=(*kept[:at], *connections, *kept[at:]),
-        timesteps=network.timesteps,
-        scales=network.scales,
-        foreign=network.foreign,
     )
 
 
-def _relay_of(source: Population[Input | Neuron], inputs: int) -> Relay:
-    low, high = value_range(source.neuron)
-    return Relay(minimum=min(0, inputs * low), maximum=max(0, inputs * high))
+def _sums(source: Population[Input | Neuron], window: Pair) -> tuple[int, int]:
+    """Return the smallest and the largest sum of values of a population over a window, or zero."""
+    (low, high), pixels = value_range(source.neuron), window[0] * window[1]
+    return min(0, pixels * low), max(0, pixels * high)
+
+
+def is_message(minimum: int, maximum: int) -> bool:
+    """Whether a relay can send all numbers of a range."""
+    return -STATE_LIMIT <= minimum <= 0 <= maximum <= STATE_LIMIT
 
 
 def behind_pooling(synapse: Synapse, source: Shape, window: Pair) -> Synapse:

@@ -16,15 +16,17 @@ from ..base import Array
 from .graph import Connection, Population
 from .integer import IntNetwork, IntPopulation
 from .neurons import Relay, value_range
-from .relays import unused_name, with_population
+from .relays import is_message, unused_name, with_population
 from .synapses import Conv2d, Dense, Shape, Synapse, output_shape
 
 
 def can_split(network: IntNetwork, connection: Connection, groups: int) -> bool:
-    """Whether the source of a connection has channels for so many groups, and one kernel reads them all."""
-    synapse, source = connection.synapse, network.shapes[connection.source]
-    whole = isinstance(synapse, Dense) or synapse.groups == 1
-    return whole and len(source) == 3 and 1 < groups <= source[0] and source[0] % groups == 0
+    """Whether one kernel reads so many groups of channels, and the sums over a group fit a message."""
+    synapse, source = connection.synapse, network.population(connection.source)
+    shape, whole = source.shape, isinstance(synapse, Dense) or synapse.groups == 1
+    if not whole or len(shape) != 3 or not 1 < groups <= shape[0] or shape[0] % groups:
+        return False
+    return is_message(*_sums(_in_groups(synapse, shape, groups).weight, *value_range(source.neuron)))
 
 
 def split_sum(network: IntNetwork, connection: Connection, groups: int) -> IntNetwork:
@@ -32,10 +34,11 @@ def split_sum(network: IntNetwork, connection: Connection, groups: int) -> IntNe
     source = network.population(connection.source)
     parts = _in_groups(connection.synapse, source.shape, groups)
     shape = output_shape(parts, source.shape)
+    least, most = _sums(parts.weight, *value_range(source.neuron))
     relay: IntPopulation = Population(
         name=unused_name(f"{connection.target}_parts", network),
         shape=shape,
-        neuron=_range_of(parts.weight, *value_range(source.neuron)),
+        neuron=Relay(minimum=least, maximum=most),
     )
     rest = _sum_of_groups(connection.synapse, groups)
     first = Connection(source=source.name, target=relay.name, synapse=parts)
@@ -60,9 +63,10 @@ def _sum_of_groups(synapse: Synapse, groups: int) -> Synapse:
     return Conv2d(weight=ones[:, :, None, None], exponent=synapse.exponent)
 
 
-def _range_of(weight: Array, low: int, high: int) -> Relay:
+def _sums(weight: Array, low: int, high: int) -> tuple[int, int]:
+    """Return the smallest and the largest sum of a kernel over values from low to high, or zero."""
     rows = weight.reshape(len(weight), -1).astype(np.int64)
     plus, minus = np.maximum(rows, 0).sum(axis=1), np.minimum(rows, 0).sum(axis=1)
     low, high = min(low, 0), max(high, 0)  # padding and delays send zeros
     least, most = (plus * low + minus * high).min(), (plus * high + minus * low).max()
-    return Relay(minimum=int(least), maximum=int(most))
+    return int(least), int(most)

@@ -15,6 +15,7 @@ from mpbn_deploy.ir import (
     Connection,
     Conv2d,
     Dense,
+    Input,
     IntNetwork,
     Relay,
     bounds,
@@ -86,6 +87,29 @@ def test_synapses_without_pooling_stay_as_they_are():
     counting = Conv2d(weight=np.ones((3, 1, 2, 2), int), stride=(2, 2), groups=3)
     assert len(find_poolings(network)) == 2
     assert find_poolings(one_hop(network, counting, (3, 4, 4))) == []
+
+
+def test_sums_that_no_message_holds_are_not_relayed():
+    network = int_pooled()
+    wide = Input(minimum=0, maximum=2**20)
+    picture = replace(network.populations[0], shape=(3, 8, 8)).with_neuron(wide)
+    network = replace(
+        network,
+        populations=(picture, *network.populations[1:]),
+        connections=tuple(
+            replace(c, synapse=network.connections[1].synapse, target="second", source="input")
+            if c.target == "second"
+            else replace(c, synapse=Conv2d(weight=np.ones((3, 3, 1, 1), int)))
+            if c.target == "first"
+            else c
+            for c in network.connections
+        ),
+    )
+    assert [pooling.source for pooling in find_poolings(network)] == ["input", "first", "third"]
+    wider = picture.with_neuron(Input(minimum=-(2**21), maximum=2**21))
+    network = replace(network, populations=(wider, *network.populations[1:]))
+    assert [pooling.source for pooling in find_poolings(network)] == ["first", "third"]
+    assert not can_split(network, network.connections[1], 3)
 
 
 def one_hop(network, synapse, shape):

@@ -4,17 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from networks import enlivened, inputs_for, int_chain, with_limit
+from networks import enlivened, inputs_for, int_chain, int_pooled, with_limit
 from torch import nn
 
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.export.model import notes_on_relays
 from mpbn_deploy.fit import fit, measure
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import place
-from mpbn_deploy.ir import relay_names
+from mpbn_deploy.ir import relay_names, with_relays
 from mpbn_deploy.nn import LIF
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.quantize.pooling import fewest_cores
@@ -98,6 +99,12 @@ def test_chips_with_binary_spikes_send_no_messages(folded):
     assert [finding.where for finding in found] == relay_names(network)
     assert "a relay sends graded messages of 0..4; loihi2 holds 0..1" in found[0].message
     assert not [f for f in fit(network, LOIHI2).findings if f.rule == "messages_of_relays_fit"]
+
+
+def test_a_network_without_pooling_gets_a_note():
+    (note,) = notes_on_relays(int_chain(), "relay")
+    assert note.startswith("--pooling relay: no relays, because no kernel repeats its weights")
+    assert notes_on_relays(int_chain(), "auto") == notes_on_relays(with_relays(int_pooled()), "relay") == ()
 
 
 def test_unknown_forms_are_refused(folded):
