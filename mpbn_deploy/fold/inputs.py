@@ -15,8 +15,10 @@ from ..ir import (
     compact,
     constant_source,
     has_current,
+    neuron_bias,
     scaled,
     sum_of_weights,
+    with_values,
 )
 
 
@@ -63,8 +65,8 @@ def _shifted(
         yield constant_source(name, population.name, shift, folded.input)
         yield population, ()
     else:
-        bias = compact(np.broadcast_to(neuron.bias, population.shape) + shift)
-        yield population.with_neuron(replace(neuron, bias=bias)), ()
+        bias = compact(np.broadcast_to(neuron_bias(neuron), population.shape) + shift)
+        yield population.with_neuron(with_values(neuron, bias, None)), ()
 
 
 def coarsen_inputs(folded: FoldedNetwork, bits: int) -> FoldedNetwork:

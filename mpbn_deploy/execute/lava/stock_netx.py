@@ -26,10 +26,9 @@ from ..reference import simulate
 from ..traces import join_traces
 from .compat import load_netx, quiet
 from .execute import run_steps, started
-from .models import TapeInputModel, TapeOutputModel
 from .plans import Source, lava_shape, message_bits
-from .processes import TapeInput, TapeOutput
-from .stock_sigma_delta import run_sigma_delta
+from .processes import TapeInput
+from .stock_sigma_delta import recording, run_sigma_delta
 from .tapes import Tape
 
 # isort: split
@@ -122,18 +121,11 @@ def _run(
     )
     source = TapeInput(shape=shape, tape=tape, name=source_population.name)
     _connect_input(source, source_population, stock)
-    models: dict[Any, type] = {source: TapeInputModel}
-    tapes = {}
-    for population, layer in zip(part.populations, stock.layers, strict=True):
-        tapes[population.name] = Tape(total, lava_shape(population.shape), np.bool_)
-        sink = TapeOutput(shape=layer.out.shape, tape=tapes[population.name])
-        layer.out.connect(sink.s_in)
-        models[sink] = TapeOutputModel
-    configuration = Loihi2SimCfg(select_tag="fixed_pt", exception_proc_model_map=models)
+    tapes = {p.name: Tape(total, lava_shape(p.shape), np.bool_) for p in part.populations}
     voltages = _run_samples(
         source,
         stock.layers[-1],
-        configuration,
+        recording(source, stock.layers, list(tapes.values())),
         progress(range(samples)),
         timesteps,
         len(part.populations),

@@ -6,6 +6,7 @@ the neurons of the input layer; samples are sent to them directly, as lava-dl's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,20 @@ def run_sigma_delta(path: Path, network: IntNetwork, sample: Array, patience: fl
     flat = len(shape) == 3 and len(first.inp.shape) == 1
     port = source.s_out.transpose([2, 1, 0]).flatten() if flat else source.s_out
     port.connect(first.neuron.a_in if encodes else stock.inp)
-    models: dict[Any, type] = {source: TapeInputModel}
-    tapes = {}
-    for population, layer in zip(network.layers, stock.layers, strict=True):
-        tapes[population.name] = Tape(steps, lava_shape(population.shape), np.int32)
-        sink = TapeOutput(shape=layer.out.shape, tape=tapes[population.name])
-        layer.out.connect(sink.s_in)
-        models[sink] = TapeOutputModel
-    configuration = Loihi2SimCfg(select_tag="fixed_pt", exception_proc_model_map=models)
-    with started(source, configuration):
+    tapes = {p.name: Tape(steps, lava_shape(p.shape), np.int32) for p in network.layers}
+    with started(source, recording(source, stock.layers, list(tapes.values()))):
         run_steps(source, steps, patience)
     return _trace(network, tapes)
+
+
+def recording(source: TapeInput, layers: Sequence[Any], tapes: Sequence[Tape]) -> Loihi2SimCfg:
+    """Connect a tape to the output of each layer of lava-dl's; return the run configuration."""
+    models: dict[Any, type] = {source: TapeInputModel}
+    for layer, tape in zip(layers, tapes, strict=True):
+        sink = TapeOutput(shape=layer.out.shape, tape=tape)
+        layer.out.connect(sink.s_in)
+        models[sink] = TapeOutputModel
+    return Loihi2SimCfg(select_tag="fixed_pt", exception_proc_model_map=models)
 
 
 def _trace(network: IntNetwork, tapes: dict[str, Tape]) -> Trace:
