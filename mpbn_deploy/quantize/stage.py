@@ -21,7 +21,7 @@ from ..base import Array, OptionError, did_you_mean
 from ..execute.emulator import peaks
 from ..formats.options import Overflow
 from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel
+from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network
 from .calibrate import calibrate
 from .cost import Quantized, with_costs
 from .pooling import check_pooling, express_pooling
@@ -32,6 +32,8 @@ from .threshold_ranges import ThresholdLimits
 from .thresholds import core_limits_hold, cores_of_channels, fix_thresholds, one_core, silence_constants
 from .voltage_samples import sample_voltages
 
+MOST_MEASUREMENTS = 4  # of rounded networks
+SAFE = 0.75  # how much of the range of a state the calibration inputs may use after rounding
 MARGIN = 2.0  # with --overflow measured: range of a state / largest on the calibration inputs
 
 
@@ -60,9 +62,8 @@ def quantize(
     inputs = None if calibration is None else check_calibration(folded, calibration)
     folded = silence_constants(folded)
     if overflow == "measured" and inputs is not None:
-        formats = replace(formats, allowances=measured_allowances(folded, inputs))
-    grids = {p.name: choose_grid(folded, p, formats) for p in folded.layers}
-    network, grids = round_without_overflow(folded, grids, formats)
+        formats = _measured(folded, inputs, formats)
+    network, grids = _rounded(folded, formats)
     if limits.bind:
         network = _under_limits(folded, network, grids, inputs, profile, limits, formats, pooling)
     else:
@@ -128,17 +129,39 @@ def _calibrated(
     return calibrate(folded, network, grids, inputs, formats, tied=pooling != "composed")
 
 
-def measured_allowances(folded: FoldedNetwork, inputs: Array) -> dict[str, Array]:
-    """Return, per channel, the factor by which proved intervals may overestimate reachable states.
+def _rounded(folded: FoldedNetwork, formats: NumberFormats) -> tuple[IntNetwork, dict[str, Grid]]:
+    grids = {p.name: choose_grid(folded, p, formats) for p in folded.layers}
+    return round_without_overflow(folded, grids, formats)
 
-    allowance = max(1, interval / (MARGIN * largest state on the inputs)); none for readouts
+
+def _measured(folded: FoldedNetwork, inputs: Array, formats: NumberFormats) -> NumberFormats:
+    """Return the formats with the allowances that the inputs show.
+
+    Coarsely rounded weights lead to larger states than the real ones, so rounded networks are measured too.
     """
     reached = peaks(folded, inputs)
+    for _ in range(MOST_MEASUREMENTS):
+        formats = replace(formats, allowances=measured_allowances(folded, reached))
+        now = peaks(real_network(_rounded(folded, formats)[0]), inputs)
+        if all((now[name] <= SAFE * MARGIN * reached[name]).all() for name in now):
+            break
+        reached = {name: np.maximum(reached[name], now[name]) for name in now}
+    return formats
+
+
+def measured_allowances(folded: FoldedNetwork, reached: Mapping[str, Array]) -> dict[str, Array]:
+    """Return, per channel, the factor by which proved intervals may overestimate reachable states.
+
+    share     = largest state that was reached / interval
+    allowance = max(1, 1 / (MARGIN * max(share, median share of the population)))
+
+    None for readouts. The median is for channels that happen to be quiet on the calibration inputs.
+    """
     allowances = {}
     for population in firing(folded):
         current, voltage = reachable(folded, population)
         widest = np.max([largest_per_channel(edge) for edge in (*current, *voltage)], axis=0)
-        likely = MARGIN * reached[population.name]
-        ratio = np.divide(widest, likely, out=np.ones_like(widest), where=likely > 0)
-        allowances[population.name] = np.maximum(ratio, 1.0)
+        share = np.divide(reached[population.name], widest, out=np.ones_like(widest), where=widest > 0)
+        likely = MARGIN * np.maximum(share, np.median(share))
+        allowances[population.name] = np.maximum(1 / np.where(likely > 0, likely, 1.0), 1.0)
     return allowances
