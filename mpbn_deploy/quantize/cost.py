@@ -92,7 +92,7 @@ class PopulationCost:
 
     def to_json(self) -> dict[str, Any]:
         known = {key: value for key, value in asdict(self).items() if value is not None}
-        return {**known, "notes": list(self.notes)}
+        return {**known, "lost": self.lost, "notes": list(self.notes)}
 
 
 @record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..base import record
+from ..base import layer_name, record
 from ..data import RANDOM
 from ..fit import headline
 from ..ir import STATE_LIMIT
@@ -40,8 +40,13 @@ class Card:
 
 
 def verdicts(content: ReportContent) -> list[Verdict]:
-    """Return the verdicts on exactness and fit, and the accuracy."""
-    return [_exactness(content.verify), _fitting(content), *_accuracy(content.verify)]
+    """Return the verdicts on exactness and fit, lost weights, and the accuracy."""
+    return [_exactness(content.verify), _fitting(content), *_losses(content), *_accuracy(content.verify)]
+
+
+def _losses(content: ReportContent) -> list[Verdict]:
+    lost = [layer_name(cost["name"]) for cost in content.quantization if cost.get("lost")]
+    return [Verdict(text=f"weights lost to rounding: {', '.join(lost)}", tone="bad")] if lost else []
 
 
 def _exactness(report: VerifyReport) -> Verdict:
@@ -72,7 +77,8 @@ def _accuracy(report: VerifyReport) -> list[Verdict]:
         changed = report.drift and report.drift.predictions
         return [Verdict(text=f"predictions that differ from float: {changed}", tone="")] if changed else []
     before, after = report.accuracy.float_network, report.accuracy.integer_network
-    return [Verdict(text=f"accuracy {percent(before)} float → {percent(after)} integer", tone="")]
+    text = f"accuracy {percent(before)} float → {percent(after)} integer"
+    return [Verdict(text=text, tone="bad" if report.accuracy.collapsed else "")]
 
 
 # ---- from model to chip -----------------------------------------------------------------------

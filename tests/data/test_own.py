@@ -88,6 +88,12 @@ def test_parts_are_known_by_their_usual_names(tmp_path, names, capsys):
     assert np.array_equal(dataset.train.labels, LABELS[:12])
 
 
+def test_classes_without_samples_are_named(tmp_path, capsys):
+    dataset = load_dataset(saved(tmp_path / "mine.npz", image=BYTES, label=LABELS + 1))
+    assert len(dataset.class_names) == 5
+    assert "1 of 5 classes have no sample (0); labels count from 0" in capsys.readouterr().err
+
+
 def test_normalization_is_that_of_the_training_samples(tmp_path):
     color = RANDOM.integers(0, 256, (30, 3, 4, 4), dtype=np.uint8)
     color[:, 2] = 7

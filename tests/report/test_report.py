@@ -69,7 +69,7 @@ from mpbn_deploy.report.spikes import agreement, bitmap, heat_map, raster, rates
 from mpbn_deploy.report.summary import cards, pipeline, verdicts
 from mpbn_deploy.report.svg import decades, element, population_colors, short, ticks
 from mpbn_deploy.verify import Drift, Mismatch, verify
-from mpbn_deploy.verify.accuracy import Accuracy, Predictions
+from mpbn_deploy.verify.accuracy import Accuracy, Predictions, accuracy_text
 from mpbn_deploy.verify.comparison import Comparison
 from mpbn_deploy.verify.flips import Flip
 from mpbn_deploy.verify.floating import FloatingCheck
@@ -533,6 +533,23 @@ def test_a_warning_is_part_of_the_verdict(content):
     report = replace(content.fit, findings=(finding("warning", "doubtful"),))
     fitting = verdicts(replace(content, fit=report))[1]
     assert (fitting.text, fitting.tone) == ("fits Intel Loihi 2 on 3 cores, with 1 warning", "unknown")
+
+
+def test_lost_weights_and_accuracy_are_verdicts(content):
+    """Of a network whose predictions have become another's."""
+    changed = Predictions(samples=100, changed=80, became_right=0, became_wrong=70)
+    accuracy = Accuracy(data="d", samples=100, float_network=0.8, integer_network=0.1, predictions=changed)
+    assert accuracy.collapsed and not replace(accuracy, integer_network=0.75).collapsed
+    assert not replace(accuracy, samples=10).collapsed
+    lost = [{**content.quantization[0], "lost": True}, *content.quantization[1:]]
+    verified = replace(content.verify, accuracy=accuracy)
+    assert not verified.passed and "accuracy collapsed" in accuracy_text(accuracy)[2]
+    found = verdicts(replace(content, quantization=lost, verify=verified))[2:]
+    name = content.quantization[0]["name"]
+    assert [(each.text.replace('"', ""), each.tone) for each in found] == [
+        (f"weights lost to rounding: {name}", "bad"),
+        ("accuracy 80.00% float → 10.00% integer", "bad"),
+    ]
 
 
 def test_many_findings_of_one_rule_can_be_expanded(content):
