@@ -54,7 +54,7 @@ from mpbn_deploy.report.core_map import Grid, core_map, cores_of, grid_of
 from mpbn_deploy.report.costs import costs
 from mpbn_deploy.report.diagram import choose_lanes, network_diagram, split_connections, synapse_text
 from mpbn_deploy.report.findings import by_rule
-from mpbn_deploy.report.formatting import byte_size, plural, shortened
+from mpbn_deploy.report.formatting import byte_size, percent, plural, shortened
 from mpbn_deploy.report.histograms import (
     folded_thresholds,
     histogram_range,
@@ -548,7 +548,7 @@ def test_lost_weights_and_accuracy_are_verdicts(content):
     name = content.quantization[0]["name"]
     assert [(each.text.replace('"', ""), each.tone) for each in found] == [
         (f"weights lost to rounding: {name}", "bad"),
-        ("accuracy 80.00% float → 10.00% integer", "bad"),
+        (f"accuracy {percent(0.8)} float → {percent(0.1)} integer", "bad"),
     ]
 
 
