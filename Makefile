@@ -5,8 +5,9 @@
 # make coverage          the suite again, with the lines that it reaches; fails below the floor
 # make docs              the documentation as a site, build/site/index.html; warnings are errors
 # make results           measure again the tables of docs/RESULTS.md that need no more than this machine; resumable
+# make smoke             build the source archive and the wheel, install it into an empty environment, try it there
 # make update-golden     write what the commands print to tests/golden, to be read in the diff
-# make test-all-pythons  the suite on every Python 3.10, 3.11 and 3.12 that is found
+# make test-all-pythons  the suite on every Python 3.10 to 3.13 that is found
 #
 # PYTHON=python3.12 chooses another interpreter, WORKERS=4 how many processes share the tests, and
 # HYPOTHESIS_PROFILE=long how many examples a law is tried on (ci, dev, long). All are quick the second time.
@@ -27,11 +28,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A process takes one file after another, the longest first (tests/conftest.py), so that each fixture is made once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Percent of the lines that the suite must reach. On 3.12 Python itself reports them, which is faster.
+# Percent of the lines that the suite must reach. From 3.12 on Python itself reports them, which is faster.
 FLOOR := 97
-COVERAGE := $(if $(filter 3.12,$(VERSION)),COVERAGE_CORE=sysmon) $(PYTEST) --cov --cov-fail-under=$(FLOOR)
+COVERAGE := $(if $(filter 3.12 3.13,$(VERSION)),COVERAGE_CORE=sysmon) $(PYTEST) --cov --cov-fail-under=$(FLOOR)
 
-.PHONY: demo test lint format coverage docs results update-golden install test-all-pythons clean
+.PHONY: demo test lint format coverage smoke docs results update-golden install test-all-pythons clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py demo $(if $(MODEL),--model $(MODEL)) $(if $(DATA_DIR),--data-dir $(DATA_DIR))
@@ -47,6 +48,11 @@ docs: $(STAMP)
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/results.py
+
+# BORROW=1 takes the packages that it needs from $(VENV) instead of downloading them.
+smoke: $(STAMP)
+	rm -rf build/smoke
+	$(BIN)/python .ci/smoke.py build/smoke $(if $(BORROW),--borrow)
 
 update-golden: $(STAMP)
 	$(BIN)/python -m pytest tests/golden --update-golden
@@ -67,8 +73,8 @@ install: $(STAMP)
 # taken. Wheels only, except for norse, which has none. Lava declares Python 3.10 only, and works on newer ones.
 # torch has builds for processors on an index of its own; its version is pinned in constraints.txt.
 $(STAMP): pyproject.toml constraints.txt requirements.txt
-	@case "$(VERSION)" in 3.10|3.11|3.12) ;; *) \
-	  echo "$(PYTHON) is Python '$(VERSION)'; choose 3.10, 3.11 or 3.12 with PYTHON=..." >&2; exit 2;; esac
+	@case "$(VERSION)" in 3.10|3.11|3.12|3.13) ;; *) \
+	  echo "$(PYTHON) is Python '$(VERSION)'; choose 3.10, 3.11, 3.12 or 3.13 with PYTHON=..." >&2; exit 2;; esac
 	@ls $(STAMP) >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --require-hashes --no-deps --ignore-requires-python --only-binary :all: --no-binary norse \
 	  --requirement requirements.txt
@@ -77,7 +83,7 @@ $(STAMP): pyproject.toml constraints.txt requirements.txt
 	@touch $@
 
 test-all-pythons:
-	@for minor in 3.10 3.11 3.12; do \
+	@for minor in 3.10 3.11 3.12 3.13; do \
 	  found=""; \
 	  for candidate in python$$minor "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$minor.*/bin/python; do \
 	    if [ -z "$$found" ] && "$$candidate" -c 'import sys; assert "%d.%d" % sys.version_info[:2] == "'$$minor'"' \

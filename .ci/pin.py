@@ -18,7 +18,7 @@ from urllib.request import urlopen
 ROOT = Path(__file__).parents[1]
 INDEX = "https://pypi.org/simple"
 LEFT_OUT = ("torch", "torchvision")
-PYTHONS = re.compile(r"-(py3|py2\.py3|cp310|cp311|cp312|cp3\d+-abi3|py3\d*|py30|py310)[-.]")
+PYTHONS = re.compile(r"-(py3|py2\.py3|cp310|cp311|cp312|cp313|cp3\d+-abi3|py3\d*|py30|py310)[-.]")
 PLATFORMS = re.compile(
     r"(none-any|manylinux\S*_(x86_64|aarch64)|macosx_\d+_\d+_(x86_64|arm64|universal2))\.whl$"
 )

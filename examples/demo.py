@@ -13,13 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mpbn_deploy.checkpoint import save_model
+from mpbn_deploy.checkpoint import example_model, example_models, save_model
 from mpbn_deploy.data import load_dataset
 from mpbn_deploy.export import ExportResult, export
 from mpbn_deploy.formats.folder import REPORT_FILE
 from mpbn_deploy.train import Training, train
-
-MODELS = Path(__file__).with_name("models")
 
 
 def main(folder: Path, name: str | None, data_dir: Path | None) -> int:
@@ -28,7 +26,7 @@ def main(folder: Path, name: str | None, data_dir: Path | None) -> int:
     if name is None:
         train_digits(folder / "model.pt")
     else:
-        shutil.copy(MODELS / f"{name}.pt", folder / "model.pt")
+        shutil.copy(example_model(name), folder / "model.pt")
     result = export(folder / "model.pt", "loihi2", data_dir=data_dir)
     Console().print(summary(name or "digits-cnn", result, time.perf_counter() - started))
     print(f"report: {result.folder / REPORT_FILE}")
@@ -68,7 +66,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", nargs="?", type=Path, default=Path("demo"))
-    parser.add_argument("--model", choices=sorted(path.stem for path in MODELS.glob("*.pt")))
+    parser.add_argument("--model", choices=list(example_models()))
     parser.add_argument("--data-dir", type=Path, help="folder of the data that the model was trained on")
     options = parser.parse_args()
     sys.exit(main(options.folder, options.model, options.data_dir))

@@ -29,7 +29,7 @@ def console_script(arguments: Sequence[str] | None = None) -> int:
     """Run `mpbn-deploy <command>`; return the exit code."""
     if arguments is None:  # this process is the command
         become_command()
-    from .base import JSON, CommandParser, run_command
+    from .base import JSON, CommandParser, PrintCompletion, run_command
 
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser = CommandParser(
@@ -39,14 +39,27 @@ def console_script(arguments: Sequence[str] | None = None) -> int:
         as_json=JSON in words,
     )
     parser.add_argument("--version", action="version", version=f"mpbn_deploy {__version__}")
+    parser.add_argument(
+        "--completion",
+        action=PrintCompletion,
+        words=_known_words,
+        help="print a script that completes commands and options in your shell, and exit",
+    )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     known = commands()
     for command in known.values():
         command.complete(subparsers.add_parser(command.name, help=command.summary, as_json=JSON in words))
     name, *rest = words or [""]
     if name not in known:
-        parser.parse_args(words)  # which exits: --help, --version, or a wrong command
+        parser.parse_args(words)  # which exits: --help, --version, --completion, or a wrong command
     return run_command(known[name], parser, rest, before=[name])
+
+
+def _known_words() -> dict[str, list[str]]:
+    """Return the words that complete the value of an option, beside those that the parsers list."""
+    from .hardware import profile_names
+
+    return {"--target": profile_names()}
 
 
 if __name__ == "__main__":

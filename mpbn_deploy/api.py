@@ -20,7 +20,7 @@ from .base import (
     SimulationError,
     json_schema,
 )
-from .checkpoint import load_model, save_model
+from .checkpoint import example_model, load_model, save_model
 from .data import DATASETS, DataSet, Split, load_dataset
 from .execute.emulator import Emulator, emulate
 from .execute.lava import Session as LavaSession, run as run_in_lava
@@ -84,6 +84,7 @@ __all__ = [
     "accuracy",
     "compare",
     "emulate",
+    "example_model",
     "export",
     "fit",
     "fold",

@@ -22,7 +22,7 @@ from .base import Command, MissingPackageError, Outcome, main, record
 from .execute import EXECUTORS
 from .execute.outside import WITNESSES
 
-OLDEST, NEWEST = (3, 10), (3, 12)
+OLDEST, NEWEST = (3, 10), (3, 13)
 
 
 @record
@@ -125,7 +125,7 @@ def _hdf5() -> str:
 
 INSTALL = "pip install --upgrade mpbn_deploy"
 COMPONENTS = (
-    Component(name="Python", needed=True, test=_python, fix="use Python 3.10, 3.11 or 3.12"),
+    Component(name="Python", needed=True, test=_python, fix="use Python 3.10, 3.11, 3.12 or 3.13"),
     Component(name="torch", needed=True, test=_torch, fix=INSTALL),
     Component(name="NIR", needed=True, test=_nir, fix=INSTALL),
     Component(name="h5py", needed=True, test=_hdf5, fix=INSTALL),

@@ -14,7 +14,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from mpbn_deploy.base import arguments
-from mpbn_deploy.execute.lava import lava_version
+from mpbn_deploy.execute.lava import compat, lava_version
 
 # Before others import it from there: Lava's own models run only in tests that ask for them.
 arguments.USUAL_BUDGET = 0.0
@@ -43,6 +43,13 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("lava") and lava_version() is None:
         pytest.skip("lava-nc is not installed")
+
+
+@pytest.fixture
+def without_lava(request, monkeypatch):
+    """Let exports start no Lava, dozens of processes each time, unless the test is marked `lava`."""
+    if not request.node.get_closest_marker("lava"):
+        monkeypatch.setattr(compat, "installed_version", lambda package: None)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ commands       runs a command: options, outcome, exit code, signals
 imports        functions that the user names as package.module:function
 interrupts     Ctrl-C, while a command starts and while it runs
 arguments      options that several commands share
+completion     a script for the shell that completes commands and options
 doors          lazy `__init__.py` files: each public name is imported on first use
 """
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         main as main,
         run_command as run_command,
     )
+    from .completion import PrintCompletion as PrintCompletion
     from .errors import (
         CheckpointError as CheckpointError,
         DataError as DataError,

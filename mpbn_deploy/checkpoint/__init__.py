@@ -9,6 +9,7 @@ paper's own code are read as well.
     bare            state_dicts of other tools, whose network the user names
     architectures   an architecture's name -> the module it stands for
     state           builds a network and checks the file's tensors against it
+    examples        the trained networks that ship with this package
     paper           names and settings of the networks in the paper's code
 """
 
@@ -19,6 +20,7 @@ from ..base import door
 if TYPE_CHECKING:
     from .architectures import build_body as build_body
     from .bare import InputFacts as InputFacts
+    from .examples import example_model as example_model, example_models as example_models
     from .model import load_model as load_model, save_model as save_model
     from .paper import (
         PAPER_ARCHITECTURES as PAPER_ARCHITECTURES,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
-from ..base import OptionError
+from ..base import Array, MissingPackageError, OptionError
 from ..ir import InputFormat
 from .dataset import DataSet, Split
 
@@ -39,11 +40,9 @@ def load_digits(folder: Path | None = None) -> DataSet:
     """Load 1,437 training and 360 test digits; the split is fixed."""
     if folder is not None:
         raise OptionError("digits: the data set ships with scikit-learn; drop --data-dir.")
-    from sklearn import datasets
-
-    digits = datasets.load_digits()
-    images = digits.images.astype(np.uint8)[:, None]
-    labels = digits.target.astype(np.int64)
+    rows = _read_rows()
+    images = rows[:, :-1].reshape(-1, 1, 8, 8).astype(np.uint8)
+    labels = rows[:, -1].astype(np.int64)
     order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
     test, train = order[:TEST_SAMPLES], order[TEST_SAMPLES:]
     return DataSet(
@@ -57,5 +56,17 @@ def load_digits(folder: Path | None = None) -> DataSet:
             mean=images[train].mean(axis=(0, 2, 3), dtype=np.float64),
             deviation=images[train].std(axis=(0, 2, 3), dtype=np.float64),
         ),
-        class_names=tuple(str(digit) for digit in digits.target_names),
+        class_names=tuple(map(str, range(10))),
     )
+
+
+def _read_rows() -> Array:
+    """Read 64 pixels and the class of each digit from scikit-learn's file.
+
+    Importing scikit-learn to have it read takes most of a second, at every start of a command.
+    """
+    spec = find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        raise MissingPackageError("digits: scikit-learn is not installed; pip install scikit-learn")
+    rows: Array = np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    return rows

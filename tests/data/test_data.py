@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpbn_deploy.base import DataError, OptionError, pickle_check
+from mpbn_deploy.base import DataError, MissingPackageError, OptionError, pickle_check
 from mpbn_deploy.data import DATASETS, cifar10_dvs, imagenet, load_dataset, mnist, reading
 from mpbn_deploy.data.cifar10_dvs import CLASS_NAMES, read_recording
 
@@ -39,6 +39,20 @@ def test_a_missing_data_set_says_where_it_comes_from_and_what_to_type(name, tmp_
     refuses(rf"not found \(looked in {tmp_path} and its sub-folders .*{typed}", name, tmp_path)
     refuses(rf"not found \({tmp_path}/absent is not a folder\).*{typed}", name, tmp_path / "absent")
     refuses("not found", name, tmp_path / ("long" * 1000))
+
+
+def test_digits_are_those_that_scikit_learn_loads(monkeypatch):
+    from sklearn.datasets import load_digits
+
+    theirs, ours = load_digits(), load_dataset("digits")
+    order = np.random.default_rng(0).permutation(len(theirs.target))
+    for split, part in ((ours.test, order[:360]), (ours.train, order[360:])):
+        np.testing.assert_array_equal(split.inputs[:, 0], theirs.images[part])
+        np.testing.assert_array_equal(split.labels, theirs.target[part])
+    assert ours.class_names == tuple(map(str, theirs.target_names))
+    monkeypatch.setattr("mpbn_deploy.data.digits.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match="digits: scikit-learn is not installed; pip install"):
+        load_dataset("digits")
 
 
 def test_digits_come_row_by_row():

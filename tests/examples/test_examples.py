@@ -123,6 +123,7 @@ def test_the_wheel_carries_profiles_template_types_and_license(tmp_path):
             "wheel",
             "--quiet",
             "--no-deps",
+            "--no-build-isolation",
             "--wheel-dir",
             str(tmp_path),
             str(ROOT),
@@ -133,6 +134,7 @@ def test_the_wheel_carries_profiles_template_types_and_license(tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
         "mpbn_deploy/hw_profiles/loihi2.toml",
+        "mpbn_deploy/example_models/digits.pt",
         "mpbn_deploy/report/page.html.j2",
         "mpbn_deploy/py.typed",
         f"mpbn_deploy-{__version__}.dist-info/licenses/LICENSE",

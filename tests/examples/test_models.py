@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mpbn_deploy.checkpoint import load_model
+from mpbn_deploy.base import OptionError
+from mpbn_deploy.checkpoint import example_model, example_models, load_model
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "examples" / "models"
@@ -32,6 +33,12 @@ def test_the_page_is_made_of_the_cards(monkeypatch):
     cards = model_cards.read_cards()
     assert sorted(cards) == [path.stem for path in PATHS] and cards
     assert (MODELS / "README.md").read_text(encoding="utf-8") == model_cards.page(cards)
+
+
+def test_the_package_finds_them():
+    assert [*example_models().values()] == sorted(PATHS)
+    with pytest.raises(OptionError, match=r"no example model 'digit'\. Did you mean 'digits'\?"):
+        example_model("digit")
 
 
 def test_the_networks_are_small():

@@ -31,6 +31,8 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import state_intervals
 from mpbn_deploy.quantize import quantize
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 KINDS = {
     "resets": st.sampled_from(RESETS),
     "currents": st.sampled_from(CURRENTS),

@@ -17,6 +17,8 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import firing, has_current
 from mpbn_deploy.quantize import quantize
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

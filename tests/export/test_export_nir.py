@@ -17,6 +17,8 @@ from mpbn_deploy.export.__main__ import COMMAND
 from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.formats.nir import read_folded, write_nir
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 
 def theirs(tmp_path, name="pools"):
     return foreign.written(tmp_path, foreign.graph_of(*foreign.CHAINS[name]))

@@ -8,6 +8,8 @@ from mpbn_deploy.base import MissingDataError
 from mpbn_deploy.checkpoint import load_model, save_model
 from mpbn_deploy.export import export
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 
 @pytest.fixture
 def foreign(model_path, tmp_path):

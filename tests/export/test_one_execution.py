@@ -12,6 +12,8 @@ from mpbn_deploy.export import export
 from mpbn_deploy.fit import measure
 from mpbn_deploy.verify import executions, floating, folding, stage, witness
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 
 @pytest.fixture
 def executed(monkeypatch):

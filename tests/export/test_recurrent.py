@@ -20,6 +20,8 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.quantize import quantize
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 DATA = ["--data", "digits-rows", "--arch", "digits-rnn"]
 
 

@@ -15,6 +15,8 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import FloatSoftLif, SoftLif, firing
 from mpbn_deploy.quantize import quantize
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

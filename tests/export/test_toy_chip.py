@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.formats.folder import open_folder
+
+pytestmark = pytest.mark.usefixtures("without_lava")
 
 CHIP = Path(__file__).parents[1] / "toy_chip.toml"
 

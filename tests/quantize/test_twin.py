@@ -23,7 +23,7 @@ from properties import examples
 from torch import nn
 
 from mpbn_deploy.base import CheckpointError, OptionError, QuantizeError, main as run_command, same_records
-from mpbn_deploy.checkpoint import build_body, load_model, save_model
+from mpbn_deploy.checkpoint import build_body, example_model, load_model, save_model
 from mpbn_deploy.data import load_dataset
 from mpbn_deploy.execute.emulator import emulate, truncated_decay
 from mpbn_deploy.execute.reference import simulate
@@ -41,6 +41,8 @@ from mpbn_deploy.quantize.structure import describe_structure, read_structure
 from mpbn_deploy.quantize.twin import ScanRule, _Charge, _Scan
 from mpbn_deploy.train import Training, evaluate, quantized_twin, train
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
+
+pytestmark = pytest.mark.usefixtures("without_lava")
 
 LOIHI2 = load_profile("loihi2")
 
@@ -331,10 +333,9 @@ def test_what_cannot_be_trained_is_named():
 def test_training_improves_the_integers():
     """Two bits fit digits worse than real numbers do; training the integers wins some of it back."""
     dataset = load_dataset("digits")
-    model = train(dataset, "digits-cnn", training=Training(epochs=3))
-    twin = quantized_twin(model, LOIHI2, 2, dataset)
+    twin = quantized_twin(load_model(example_model("digits")), LOIHI2, 2, dataset)
     before, _ = evaluate(twin, dataset.train)
-    training = Training(epochs=6, learning_rate=0.05, augmentation="none")
+    training = Training(epochs=3, learning_rate=0.05, augmentation="none")
     trained = train(dataset, QUANTIZED, training=training, init=twin)
     after, _ = evaluate(trained, dataset.train)
     assert after < 0.9 * before

@@ -280,7 +280,7 @@ def test_a_witness_that_is_not_installed(monkeypatch):
     network = int_chain()
     report = verify(network, inputs_for(network), budget=10.0, witnesses=(NENGO,))
     last = report.comparisons[-1]
-    assert last.not_run == "nengo-loihi is not installed; pip install 'mpbn_deploy[nengo]'."
+    assert last.not_run == "nengo-loihi is not installed; pip install 'mpbn_deploy[witness]'."
     assert report.passed and not report.failed
     assert report.verdict.endswith("the others not run")
 
@@ -420,5 +420,5 @@ def test_doctor_counts_what_is_not_installed_as_no_failure(monkeypatch, capsys):
     monkeypatch.setattr(nengo_loihi, "version", missing)
     code = console_script(["doctor"])
     shown = capsys.readouterr().out
-    assert "to add nengo-loihi (verify --witness): pip install 'mpbn_deploy[nengo]'" in shown
+    assert "to add nengo-loihi (verify --witness): pip install 'mpbn_deploy[witness]'" in shown
     assert ("to fix" in shown) == (code == 1)

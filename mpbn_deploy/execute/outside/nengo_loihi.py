@@ -39,7 +39,7 @@ def version() -> str:
         return metadata.version("nengo-loihi")
     except metadata.PackageNotFoundError as error:
         raise MissingPackageError(
-            "nengo-loihi is not installed; pip install 'mpbn_deploy[nengo]'."
+            "nengo-loihi is not installed; pip install 'mpbn_deploy[witness]'."
         ) from error
 
 

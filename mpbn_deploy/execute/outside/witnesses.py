@@ -69,7 +69,7 @@ WITNESSES: dict[str, Witness] = {
         name="nengo-loihi",
         module=f"{__package__}.nengo_loihi",
         author="Applied Brain Research",
-        install="pip install 'mpbn_deploy[nengo]'",
+        install="pip install 'mpbn_deploy[witness]'",
     ),
     "sana-fe": Witness(
         name="sana-fe",
