@@ -147,9 +147,12 @@ def test_bounds_of_sums_do_not_grow_with_the_number_of_messages():
     assert long["maps"].magnitude < 3 * short["maps"].magnitude
 
 
+def without_sigma(network):
+    return replace(network, populations=network.populations[:-1], connections=network.connections[:-1])
+
+
 def test_without_a_sigma_at_the_end_the_output_is_the_sum_of_all_messages():
-    network = int_sigma_delta()
-    network = replace(network, populations=network.populations[:-1], connections=network.connections[:-1])
+    network = without_sigma(int_sigma_delta())
     trace = simulate(network, inputs_for(network, steps=True))
     np.testing.assert_array_equal(trace.outputs, trace.spikes["features"].sum(axis=1))
     assert trace.outputs.any()
@@ -225,6 +228,14 @@ def test_lava_gives_the_same_integers_with_our_models_and_its_own(options):
     assert all(np.count_nonzero(values) for name, values in expected.spikes.items() if name != "sums")
     for how in ({"lanes": 2}, {"stock": True}):
         assert_same_trace(expected, lava_sim.run(network, inputs, **how))
+
+
+@needs_lava
+def test_lava_gives_the_outputs_of_a_network_without_a_sigma_and_without_a_trace():
+    network = without_sigma(int_sigma_delta())
+    inputs = inputs_for(network, steps=True)
+    got = EXECUTORS["lava"].run(network, inputs, ExecutionOptions(keep_trace=False))
+    np.testing.assert_array_equal(got.outputs, simulate(network, inputs).outputs)
 
 
 @needs_lava

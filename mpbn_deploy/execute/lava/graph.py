@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...base import record
-from ...ir import AnyNetwork, AnyPopulation, FoldedNetwork, Shape, fires, is_graded
+from ...ir import AnyNetwork, AnyPopulation, FoldedNetwork, Shape, is_graded, sends
 from .fast_layers import fast_layer
 from .models import (
     DelayLineModel,
@@ -135,7 +135,7 @@ def _tapes(
 ) -> tuple[dict[str, Tape], dict[str, Tape], dict[str, Tape]]:
     """Return tapes of what is fed, and of spikes and voltages of probed populations and the output."""
     kind = np.float64 if isinstance(network, FoldedNetwork) else np.int32
-    silent = not fires(network.output.neuron)
+    silent = not sends(network.output.neuron)
     firing = [p for p in built if p.name in probed or (p is network.output and not silent)]
     charged = [p for p in built if p.name in probed or (p is network.output and silent)]
 
