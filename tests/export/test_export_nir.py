@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import nir
 import nir_files as foreign
@@ -14,6 +15,7 @@ from mpbn_deploy.base import FormatError, OptionError, main
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
+from mpbn_deploy.export.command import _losses
 from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.formats.nir import read_folded, write_nir
 
@@ -164,6 +166,17 @@ def test_inputs_that_training_normalized_and_of_fewer_bits(tmp_path):
     coarse = open_folder(export(theirs(tmp_path), "loihi2", **raw, input_bits=2).folder)
     for network in (coarse.network, coarse.folded):
         assert (network.input_range.step, network.input_range.maximum) == (7, 3)
+
+
+def test_an_export_without_weights_is_no_success(tmp_path):
+    result = export(theirs(tmp_path), "loihi2", timesteps=2, samples=1)
+    assert result.good and not [*_losses(result)]
+    first, *others = result.quantized.costs
+    gone = replace(first, channels_without_weights=first.channels_with_weights)
+    lost = replace(result, quantized=replace(result.quantized, costs=(gone, *others)))
+    assert not lost.good and lost.to_json()["without_weights"] == [first.name]
+    count = first.channels_with_weights
+    assert f"{count} of {count} channels have no weight left after rounding" in next(_losses(lost))
 
 
 def test_what_does_not_go_together(tmp_path, model_path):
