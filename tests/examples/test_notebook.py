@@ -25,7 +25,7 @@ def test_the_notebook_runs_and_is_stored_with_its_outputs(monkeypatch):
     finally:
         sys.modules.pop("notebook", None)
     assert kinds(found) == kinds(NOTEBOOK)
-    assert sum(map(len, kinds(found))) == 8
+    assert sum(map(len, kinds(found))) == 9
     printed = "".join(
         line
         for cell in found["cells"]
