@@ -74,6 +74,7 @@ from .traces import join_traces, outputs_of
 
 CHUNK = 128  # samples computed at once, to bound memory
 MOST_SPIKES = 2**20  # of more samples at once
+MOST_AT_ONCE = 2**22  # values that a matrix multiplies at once
 MOST_STATES = 2**19  # of a population, or of those in a loop, at once: 2 MB of float32
 RESPONSE_CHUNK = 32  # the same in `respond`
 
@@ -100,7 +101,8 @@ class Emulator:
     def __init__(self, network: AnyNetwork) -> None:
         self.network = network
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
-            self.layers = [_layer(network, population) for population in network.layers]
+            layers = [_layer(network, population) for population in network.layers]
+            self.layers = [replace(layer, settled=_settled(network, layer)) for layer in layers]
 
     def run(self, inputs: Array, *, keep_trace: bool = True, progress: Progress = no_progress) -> Trace:
         """Run the network; arguments as for `emulate`."""
@@ -133,9 +135,9 @@ def respond(network: AnyNetwork, name: str, sent: Mapping[str, Array]) -> tuple[
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, min(len(sent[source]) for source in sources), RESPONSE_CHUNK):
             chunk = {s: _sent(sent[s][start : start + RESPONSE_CHUNK], network.shapes[s]) for s in sources}
-            once = _constant_currents([layer], chunk)
+            ahead = _currents_ahead([layer], chunk)
             membranes = _Membranes(layer, chunk[next(iter(sources))].samples)
-            gathered = (_gather(layer, chunk, step, once) for step in range(network.timesteps))
+            gathered = (_gather(layer, chunk, step, ahead) for step in range(network.timesteps))
             steps = [membranes.step(synapses).bool() for synapses in gathered]
             spikes.append(torch.stack(steps, dim=1).numpy())
             voltages.append(membranes.voltage.numpy())
@@ -173,6 +175,7 @@ class _Layer:
     decay_current: DecayInPlace | None = None
     decay_voltage: DecayInPlace | None = None
     divisor: int = 1
+    settled: _Recording | None = None  # of one sample, if all samples are alike
     narrows: bool = False  # whether states may leave their width, and continue as in Lava
     records_peaks: bool = False  # the largest states, which may exceed the limit
     limit: float = inf  # of their magnitude
@@ -287,6 +290,8 @@ class _Sent:
         return self.values.shape[0 if self.constant else 1]
 
     def part(self, samples: slice) -> _Sent:
+        if not self.constant and self.samples == 1:  # which may stand for all
+            return self
         values = self.values[samples] if self.constant else self.values[:, samples]
         return _Sent(values=values, constant=self.constant)
 
@@ -400,7 +405,9 @@ def _membranes(layer: _Layer, samples: int) -> _Membranes:
 
 def peaks(network: AnyNetwork, inputs: Array) -> dict[str, Array]:
     """Return the largest magnitude of current or voltage of each channel on `inputs`."""
-    layers = [replace(layer, records_peaks=True, narrows=False) for layer in Emulator(network).layers]
+    layers = [
+        replace(layer, records_peaks=True, narrows=False, settled=None) for layer in Emulator(network).layers
+    ]
     found: dict[str, Array] = {}
     with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
         for start in range(0, len(inputs), CHUNK):
@@ -429,10 +436,11 @@ def _run(
     voltages: dict[str, Array] = {}
     overflows: dict[str, Array] = {}
     for block in _blocks(network, layers):
-        recordings = [_recording(network, layer, len(inputs), keep_trace) for layer in block]
+        alike = block[0].settled if len(block) == 1 else None
+        recordings = [alike or _recording(network, layer, len(inputs), keep_trace) for layer in block]
         for layer, recorded in zip(block, recordings, strict=True):
             sent[layer.name] = _Sent(values=recorded.spikes, constant=False)
-        for part in parts(block, len(inputs)):
+        for part in parts(block, len(inputs) if alike is None else 0):
             for neurons in _run_block(block, recordings, sent, part):
                 name = neurons.layer.name
                 if neurons.overflows.any():
@@ -441,14 +449,24 @@ def _run(
                     found[name] = np.maximum(found.get(name, 0.0), neurons.peak.numpy())
         for layer, recorded in zip(block, recordings, strict=True):
             if keep_trace and recorded.voltages is not None:
-                spikes[layer.name] = _by_sample(recorded.spikes)
-                voltages[layer.name] = _by_sample(recorded.voltages)
+                spikes[layer.name] = _by_sample(recorded.spikes, len(inputs))
+                voltages[layer.name] = _by_sample(recorded.voltages, len(inputs))
         for name in set(sent) - network.sources_after(block[-1].name) - {network.output.name}:
             del sent[name]
     last = network.output.name
     assert recorded.voltages is not None  # those of the output are always recorded
-    outputs = outputs_of(network, {last: _by_sample(recorded.spikes)}, {last: _by_sample(recorded.voltages)})
+    fired, charged = (_by_sample(each, len(inputs)) for each in (recorded.spikes, recorded.voltages))
+    outputs = outputs_of(network, {last: fired}, {last: charged})
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs, overflows=overflows)
+
+
+def _settled(network: AnyNetwork, layer: _Layer) -> _Recording | None:
+    """Run a population that nothing reaches on one sample, which stands for all; None for others."""
+    if layer.narrows or any(current.connection.synapse.weight.any() for current in layer.currents):
+        return None
+    recorded, alone = _recording(network, layer, 1, keep_trace=True), replace(layer, currents=())
+    _run_block([alone], [recorded], {layer.name: _Sent(values=recorded.spikes, constant=False)}, slice(0, 1))
+    return recorded
 
 
 def _recording(network: AnyNetwork, layer: _Layer, samples: int, keep_trace: bool) -> _Recording:
@@ -486,29 +504,68 @@ def _run_block(
     """Run populations over all time steps on a part of a chunk; record their spikes and voltages."""
     sent = {source: chunk[source].part(part) for layer in block for source in (layer.name, *layer.sources)}
     membranes = [_membranes(layer, sent[layer.name].samples) for layer in block]
-    once = _constant_currents(block, sent)
-    for step in range(len(recordings[0].spikes)):
+    timesteps, inside = len(recordings[0].spikes), {layer.name for layer in block}
+    ahead = _currents_ahead(block, {name: values for name, values in sent.items() if name not in inside})
+    whole = {layer.name: _whole(layer, ahead, timesteps) for layer in block}
+    for step in range(timesteps):
         for neurons, recorded in zip(membranes, recordings, strict=True):
             layer = neurons.layer
-            synapses = _gather(layer, sent, step, once, layer.moduli)
-            exact = _gather(layer, sent, step, once) if layer.moduli else None
+            summed = whole[layer.name]
+            synapses = summed[step] if summed is not None else _gather(layer, sent, step, ahead, layer.moduli)
+            exact = _gather(layer, sent, step, ahead) if layer.moduli else None
             recorded.spikes[step, part] = neurons.step(synapses, exact)
             if recorded.voltages is not None:
                 recorded.voltages[min(step, len(recorded.voltages) - 1), part] = neurons.voltage
     return membranes
 
 
-def _constant_currents(layers: Sequence[_Layer], sent: Mapping[str, _Sent]) -> dict[_Current, Tensor]:
-    """Compute the currents from inputs that are constant in time, once for all time steps."""
-    currents = [c for layer in layers for c in layer.currents if sent[c.connection.source].constant]
-    return {current: current.product(sent[current.connection.source].values) for current in currents}
+def _currents_ahead(layers: Sequence[_Layer], known: Mapping[str, _Sent]) -> dict[_Current, _Sent]:
+    """Compute currents before the first step: those constant in time, and small products of matrices.
+
+    `known` holds what the populations before a block sent. One product for all time steps is faster.
+    """
+    ahead = {}
+    for target, current in [(layer, current) for layer in layers for current in layer.currents]:
+        source = known.get(current.connection.source)
+        if source is None or not (source.constant or _is_small(target, current, source.values)):
+            continue
+        lead = source.values.shape[: 1 if source.constant else 2]
+        product = current.product(source.values.reshape(-1, *source.values.shape[len(lead) :]))
+        values = product.to(target.state_type).view(*lead, *target.shape)
+        ahead[current] = replace(source, values=values)
+    return ahead
+
+
+def _whole(layer: _Layer, ahead: Mapping[_Current, _Sent], timesteps: int) -> Tensor | None:
+    """Return the sum of all currents of a population in all time steps, if none is left to compute."""
+    if (
+        layer.moduli
+        or not layer.currents
+        or any(c not in ahead or c.connection.delay for c in layer.currents)
+    ):
+        return None
+    total: Tensor | None = None
+    for current in layer.currents:
+        values = ahead[current].values
+        arriving = values[None] if ahead[current].constant else values
+        total = arriving if total is None else total + arriving
+    return None if total is None else total.expand(timesteps, *total.shape[1:])
+
+
+def _is_small(layer: _Layer, current: _Current, values: Tensor) -> bool:
+    """Whether a matrix can multiply the values of all time steps at once: integers, in little memory.
+
+    Sums of real numbers would depend on how many are computed together.
+    """
+    integers, matrix = layer.limit < inf, isinstance(current.connection.synapse, Dense)
+    return integers and matrix and values.numel() <= MOST_AT_ONCE
 
 
 def _gather(
     layer: _Layer,
     sent: Mapping[str, _Sent],
     step: int,
-    once: Mapping[_Current, Tensor],
+    ahead: Mapping[_Current, _Sent],
     moduli: Mapping[_Current, float] = NO_MODULI,
 ) -> Tensor:
     """Sum the currents into a population in one step, in units of its state; those with a modulus wrap."""
@@ -517,10 +574,11 @@ def _gather(
         connection = current.connection
         if step < connection.delay:
             continue
-        arriving = once.get(current)
-        if arriving is None:
+        if current in ahead:
+            arriving = ahead[current].at(step - connection.delay)
+        else:
             arriving = current.product(sent[connection.source].at(step - connection.delay))
-        arriving = arriving.to(layer.state_type).view(-1, *layer.shape)
+            arriving = arriving.to(layer.state_type).view(-1, *layer.shape)
         if current in moduli:
             arriving = torch.from_numpy(wrapped(arriving.numpy(), moduli[current]))
         total = arriving if total is None else total + arriving
@@ -561,9 +619,9 @@ def _apply_window(synapse: Conv2d, weight: Tensor, values: Tensor) -> Tensor:
     return functional.pad(inner, (*synapse.silent[1], *synapse.silent[0]))
 
 
-def _by_sample(values: Tensor) -> Array:
-    """[timesteps, samples, ...] as [samples, timesteps, ...]"""
-    return values.transpose(0, 1).numpy()
+def _by_sample(values: Tensor, samples: int) -> Array:
+    """[timesteps, samples, ...] as [samples, timesteps, ...]; one sample may stand for all"""
+    return values.expand(-1, samples, *values.shape[2:]).transpose(0, 1).numpy()
 
 
 # ---- as an executor ---------------------------------------------------------------------------

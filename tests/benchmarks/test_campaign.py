@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import inputs_for, int_chain, int_loop, int_residual, int_windows, needs_lava, softened
+from networks import charged, inputs_for, int_chain, int_loop, int_residual, int_windows, needs_lava, softened
 
 from mpbn_deploy.execute.reference import simulate
 
@@ -38,6 +38,7 @@ def campaign():
         int_loop(delays=(0, 2)),
         int_windows(),
         softened(int_residual()),
+        charged(softened(int_loop(1), 1), 2),
     ],
 )
 def test_the_oracle_equals_the_reference(network):
