@@ -30,7 +30,7 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.nn import LIF, RecurrentLIF
 from mpbn_deploy.quantize import quantize
 
-REPEATS = 15
+REPEATS = 40
 COMPARED = 4  # samples on which the reference is run
 KINDS = {
     "reset to zero": {},

@@ -42,7 +42,8 @@ class Cells:
 
     def __init__(self, population):
         neuron, self.count = population.neuron, volume(population.shape)
-        self.keep_current, self.keep_voltage = 4096 - neuron.decay_current, 4096 - neuron.decay_voltage
+        self.keep_current = kept(neuron.decay_current, population.shape)
+        self.keep_voltage = kept(neuron.decay_voltage, population.shape)
         self.bias = [value << neuron.bias_exponent for value in spread(neuron.bias, population.shape)]
         self.threshold = shifted(neuron, "threshold", population.shape)
         self.subtrahend = shifted(neuron, "subtrahend", population.shape)
@@ -52,8 +53,8 @@ class Cells:
         """Return spikes and voltages of one step."""
         spikes = []
         for cell in range(self.count):
-            current = toward_zero(self.current[cell] * self.keep_current) + arriving[cell]
-            voltage = toward_zero(self.voltage[cell] * self.keep_voltage) + current + self.bias[cell]
+            current = toward_zero(self.current[cell] * self.keep_current[cell]) + arriving[cell]
+            voltage = toward_zero(self.voltage[cell] * self.keep_voltage[cell]) + current + self.bias[cell]
             if max(abs(current), abs(voltage)) > STATE_LIMIT:
                 raise OverflowError(f"neuron {cell}: a current of {current}, a voltage of {voltage}")
             fired = self.threshold is not None and voltage > self.threshold[cell]
@@ -67,6 +68,12 @@ class Cells:
 def toward_zero(product_of_4096ths):
     quotient = abs(product_of_4096ths) // 4096
     return quotient if product_of_4096ths >= 0 else -quotient
+
+
+def kept(decay, shape):
+    """Return what is left of 4096 in each neuron, of one decay for all or one per neuron or channel."""
+    decays = [decay] * volume(shape) if isinstance(decay, int) else spread(decay, shape)
+    return [4096 - each for each in decays]
 
 
 def shifted(neuron, name, shape):
