@@ -102,7 +102,8 @@ def main():
     parser.add_argument("--timesteps", type=int, default=8)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{options.samples} samples, T = {options.timesteps}, {platform.processor()}, {date.today()}\n")
+    processor = platform.processor() or platform.machine()
+    print(f"{options.samples} samples, T = {options.timesteps}, {processor}, {date.today()}\n")
     print("| neurons | network | emulator | PyTorch | times as fast |\n|---|---|---|---|---|")
     for kind, given in KINDS.items():
         for build in (dense, convolutional):
