@@ -248,7 +248,7 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         choices=RECALIBRATIONS,
         help="re-estimate the running statistics of all norms after training, layer by layer in inference "
         "mode; auto: keep them if the validation split (or else other training samples) is classified "
-        f"better ({_usual('recalibration')})",
+        f"clearly better ({_usual('recalibration')})",
     )
     group.add_argument(
         "--seed",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import sqrt
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from .settings import Training
 
 SAMPLES = 2048
 BATCH = 256
+CLEAR_RISE = 2.0  # standard errors of the accuracy
 PASSES = 2  # for MPBN over several steps, whose spikes, and so later membranes, depend on its statistics
 
 NormSite = LIF | BatchNorm  # a module that normalizes: neurons with MPBN, or a batch norm outside neurons
@@ -86,8 +88,8 @@ def recalibrate_as_asked(
 ) -> bool:
     """Recalibrate as `training.recalibration` says; return whether the network has new statistics.
 
-    `auto` keeps them if the accuracy rises: on the validation split, or else on training samples that the
-    statistics do not see.
+    `auto` keeps them if the accuracy rises clearly, by `CLEAR_RISE` standard errors: on the validation split,
+    or else on training samples that the statistics do not see.
     """
     if training.recalibration == "off" or not _norm_sites(network):
         return False
@@ -103,7 +105,7 @@ def recalibrate_as_asked(
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     recalibrate(network, samples, progress)
     after = evaluate(network, judged_on, processes)[1]
-    better = after > before
+    better = after - before > CLEAR_RISE * _standard_error(before, len(judged_on))
     if not better:
         for name, buffer in network.named_buffers():
             buffer.copy_(kept[name])
@@ -112,6 +114,11 @@ def recalibrate_as_asked(
         verdict = "kept" if better else "not kept"
         announce(f"recalibration of the norms: {before:.2%} -> {after:.2%} on {where}, {verdict}")
     return better
+
+
+def _standard_error(accuracy: float, samples: int) -> float:
+    """Return sqrt(p (1 - p) / n): how far chance alone moves an accuracy p that is measured on n samples."""
+    return sqrt(accuracy * (1 - accuracy) / samples)
 
 
 def _part(split: Split, start: int, stop: int) -> Split:

@@ -356,14 +356,24 @@ def test_membranes_of_all_time_steps_count():
     assert lif.mpbn.bn.running_var.tolist() == pytest.approx(variance.tolist(), rel=0.05)
 
 
-def test_statistics_that_do_not_help_are_put_back(digits, monkeypatch):
+@pytest.mark.parametrize("after", [0.9, 0.92], ids=["equal", "better by chance"])
+def test_statistics_that_do_not_help_are_put_back(after, digits, monkeypatch):
     network = train(digits, "digits-mlp", training=Training(epochs=1, recalibration="off"))
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    scores = iter([(0.0, 0.9), (0.0, 0.9)])
+    scores = iter([(0.0, 0.9), (0.0, after)])  # on 718 samples: a standard error is 1.1 points
     monkeypatch.setattr("mpbn_deploy.train.recalibration.evaluate", lambda *_: next(scores))
     assert not recalibrate_as_asked(network, digits, None, Training(), SINGLE_PROCESS)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, before[name]), name
+
+
+def test_statistics_that_help_clearly_are_kept(digits, monkeypatch):
+    network = train(digits, "digits-mlp", training=Training(epochs=1, recalibration="off"))
+    before = network.body.lif1.mpbn.bn.running_mean.clone()
+    scores = iter([(0.0, 0.9), (0.0, 0.93)])
+    monkeypatch.setattr("mpbn_deploy.train.recalibration.evaluate", lambda *_: next(scores))
+    assert recalibrate_as_asked(network, digits, None, Training(), SINGLE_PROCESS)
+    assert not torch.equal(network.body.lif1.mpbn.bn.running_mean, before)
 
 
 def test_recalibration_on_changes_the_network_and_its_card(digits):
