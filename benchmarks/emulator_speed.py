@@ -165,8 +165,9 @@ def print_table(options):
     print(f"torch uses {torch.backends.cpu.get_cpu_capability()}; {limits or 'no limit is set'}\n")
     print("| network | float, samples/s | emulator, samples/s | ratio | ratio of processor time "
           "| convolutions alone, samples/s "
-          "| share of the limit | float, GB | emulator, GB | ratio |")  # fmt: skip
-    print("|---" * 10 + "|")
+          "| share of the limit |"
+          + ("" if options.no_memory else " float, GB | emulator, GB | ratio |"))  # fmt: skip
+    print("|---" * (7 if options.no_memory else 10) + "|")
     for architecture in options.arch:
         print("| " + " | ".join([architecture, *measured(architecture, options)]) + " |", flush=True)
 
@@ -185,16 +186,20 @@ def measured(architecture, options):
     times = seconds(functions)
     clock, processor = ({name: taken[which] for name, taken in times.items()} for which in (0, 1))
     rates = {name: options.batch / taken for name, taken in clock.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "network.net"
-        write_netx(network, file)
-        memory = [gigabytes(architecture, which, options) for which in ("float", str(file))]
     return [
         f"{rates['float']:.0f}", f"{rates['emulator']:.0f}", f"{rates['emulator'] / rates['float']:.2f} x",
         f"{processor['float'] / processor['emulator']:.2f} x", f"{rates['limit']:.0f}",
         f"{processor['limit'] / processor['emulator']:.0%}",
-        f"{memory[0]:.2f}", f"{memory[1]:.2f}", f"{memory[1] / memory[0]:.2f} x",
+        *([] if options.no_memory else memory_cells(network, architecture, options)),
     ]  # fmt: skip
+
+
+def memory_cells(network, architecture, options):
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "network.net"
+        write_netx(network, file)
+        model, emulator = (gigabytes(architecture, which, options) for which in ("float", str(file)))
+    return [f"{model:.2f}", f"{emulator:.2f}", f"{emulator / model:.2f} x"]
 
 
 def main():
@@ -208,6 +213,7 @@ def main():
     parser.add_argument(
         "--stock-samples", type=int, default=4, help="streamed through Lava's own models (default 4)"
     )
+    parser.add_argument("--no-memory", action="store_true", help="measure speed only")
     parser.add_argument("--memory", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory:

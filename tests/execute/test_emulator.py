@@ -335,6 +335,28 @@ def test_spikes_are_convolved_in_integers_as_in_floats(options, monkeypatch):
     np.testing.assert_array_equal(convolve(torch.tensor(spikes)).numpy(), expected)
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_composed_pool_is_taken_out_again(size, monkeypatch):
+    generator = np.random.default_rng(0)
+    kernel = generator.integers(-127, 128, size=(6, 4, 3, 3))
+    weight = kernel.repeat(size, axis=2).repeat(size, axis=3)
+    synapse = Conv2d(weight=weight, stride=(size, size), padding=(size, size), exponent=-1)
+    found = module._without_pool(synapse, (12, 18))
+    np.testing.assert_array_equal(found.weight, kernel)
+    assert (found.stride, found.padding) == ((1, 1), (1, 1))
+    other = weight.copy()
+    other[0, 0, 0, 0] += 1
+    assert module._without_pool(replace(synapse, weight=other), (12, 18)) is None
+    assert module._without_pool(synapse, (13, 18)) is None
+    set_trial_seconds(monkeypatch, integers=1, floats=2)
+    convolve = spike_convolution(synapse, (4, 12, 18))
+    if convolve is None:
+        pytest.skip("this machine or this torch has no integer convolutions")
+    spikes = generator.random((5, 4, 12, 18)) < 0.4
+    expected = apply_synapse(synapse, spikes) * 2**STATE_EXPONENT
+    np.testing.assert_array_equal(convolve(torch.tensor(spikes)).numpy(), expected)
+
+
 def test_networks_run_alike_without_integer_convolutions(monkeypatch):
     network = int_residual()
     inputs = inputs_for(network, samples=4)
