@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         input_value as input_value,
         local_workers as local_workers,
         network_facts as network_facts,
+        share as share,
         whole_number as whole_number,
     )
     from .commands import (

@@ -38,6 +38,17 @@ def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     return parse
 
 
+def share(text: str) -> float:
+    """Read a number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; a number from 0 to 1 is needed")
+    return value
+
+
 def input_value(text: str) -> int:
     """Parse an end of the range of the network's input."""
     return whole_number(-WIDEST_INPUT, WIDEST_INPUT)(text)

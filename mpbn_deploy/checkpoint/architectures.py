@@ -6,6 +6,7 @@ A name is a network of the zoo, "quantized", or "package.module:factory" for a u
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,22 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
             f"architecture {architecture!r} returned a {type(body).__name__}; a torch.nn.Module is needed."
         )
     return body
+
+
+def build_untrained(architecture: str, input_shape: Sequence[int], classes: int) -> nn.Module:
+    """Build a body from its shape and number of classes, as far as its factory takes them."""
+    offered = {"input_shape": tuple(input_shape), "classes": classes}
+    return build_body(architecture, accepted(architecture, offered))
+
+
+def accepted(architecture: str, offered: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that the factory of an architecture takes."""
+    factory = own_factory(architecture) or (_import_factory(architecture) if ":" in architecture else None)
+    try:
+        taken = inspect.signature(factory).parameters if factory is not None else offered
+    except (TypeError, ValueError):  # of built-in functions
+        taken = {}
+    return {name: value for name, value in offered.items() if name in taken}
 
 
 def own_factory(architecture: str) -> Architecture | None:

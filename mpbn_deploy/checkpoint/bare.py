@@ -10,7 +10,6 @@ and bfloat16 numbers become float32. `num_batches_tracked`, which no inference n
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..base import CheckpointError, NetworkError, OptionError, announce, import_function, record
+from ..base import CheckpointError, NetworkError, OptionError, announce, record
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
-from .architectures import build_body, own_factory
+from .architectures import accepted, build_body
 from .state import check_tensors, structure_problems, value_problems
 
 NESTED = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights")
@@ -103,14 +102,8 @@ def load_bare(
 
 def _arguments(arch: str, shape: tuple[int, ...], state: dict[str, Tensor]) -> dict[str, Any]:
     """Return `input_shape`, and `classes` (the rows of the last tensor), if the function takes them."""
-    factory = own_factory(arch) or (import_function(arch, "architecture") if ":" in arch else None)
     last = next((tensor for tensor in reversed(state.values()) if tensor.dim()), None)
-    offered = {"input_shape": shape, "classes": 0 if last is None else len(last)}
-    try:
-        taken = inspect.signature(factory).parameters if factory is not None else offered
-    except (TypeError, ValueError):  # of built-in functions
-        taken = {}
-    return {name: value for name, value in offered.items() if name in taken}
+    return accepted(arch, {"input_shape": shape, "classes": 0 if last is None else len(last)})
 
 
 def _load(path: str | Path, arch: str, body: nn.Module, state: dict[str, Tensor]) -> None:

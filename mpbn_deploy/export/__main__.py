@@ -147,8 +147,9 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         "--thresholds",
         choices=get_args(Thresholds),
         default=USUAL.thresholds,
-        help="own: every channel or neuron keeps its own threshold, within the target's limits; shared: one "
-        "threshold per population, for chips and tools that support no more (default %(default)s)",
+        help="own: every channel or neuron keeps its own threshold, within the target's limits; core: one "
+        "threshold per core of the target; shared: one per population, for chips and tools that support no "
+        "more (default %(default)s)",
     )
     group.add_argument(
         "--overflow",

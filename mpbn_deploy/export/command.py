@@ -23,10 +23,9 @@ def execute(options: argparse.Namespace) -> Outcome:
         )
     text = Group(
         verify_text(result.verified),
-        fit_text(result.fitted),
+        fit_text(result.fitted, _next_step(result, options)),
         *(f"note: {note}" for note in result.notes),
         *_losses(result),
-        *_next_step(result, options),
         f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
     )
     return Outcome(data=result.to_json(), text=text, exit_code=0 if result.good else 1)
@@ -41,9 +40,10 @@ def _losses(result: ExportResult) -> Iterator[str]:
         )
 
 
-def _next_step(result: ExportResult, options: argparse.Namespace) -> Iterator[str]:
-    """Yield the command that looks for a way to make the network fit, if it does not."""
-    if result.fitted.fits is False:
-        chips = ["--chips", str(options.chips)] if options.chips > 1 else []
-        typed = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target, *chips]
-        yield f"to try changes that make it fit: {shlex.join([*typed, '--advise'])}"
+def _next_step(result: ExportResult, options: argparse.Namespace) -> str:
+    """Return what to type next: the search for a change that makes the network fit, or a run."""
+    if result.fitted.fits is not False:
+        return shlex.join(["python", "-m", "mpbn_deploy.run", str(result.folder)])
+    chips = ["--chips", str(options.chips)] if options.chips > 1 else []
+    typed = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target, *chips]
+    return shlex.join([*typed, "--advise"])

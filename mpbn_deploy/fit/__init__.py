@@ -10,7 +10,10 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     energy        energy and time per sample; energy_text prints them
     host_layer    the network without its first layer or readout, which the host computes
     question      the request of the command line: network, chip, options of placement
+    requantize    other integers for the network of an export folder
+    threshold_variants, threshold_text: thresholds per channel, core and population, compared and printed
     advice        changes that make a network fit, each tried; advice_text prints them
+    verdict       findings grouped by rule, and the first lines of a report
     text          the printed report; command and __main__ are the command line
 """
 
@@ -46,5 +49,10 @@ if TYPE_CHECKING:
     )
     from .stage import FitReport as FitReport, LayerFit as LayerFit, fit as fit
     from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
+    from .verdict import (
+        RuleFindings as RuleFindings,
+        by_rule as by_rule,
+        verdict_sentence as verdict_sentence,
+    )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -14,6 +14,8 @@ from ..base import (
     add_sample_arguments,
     add_side_arguments,
     main,
+    share,
+    whole_number,
 )
 from ..data import DATASETS, RANDOM
 from ..hardware.place import Tiling
@@ -21,6 +23,11 @@ from ..hardware.place import Tiling
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network_arguments(parser, optional=True)
+    _add_untrained_arguments(
+        parser.add_argument_group(
+            "untrained networks", "Also needed: --input-shape, --timesteps and --target."
+        )
+    )
     _add_target_arguments(parser.add_argument_group("target"))
     activity = parser.add_argument_group(
         "activity", "Energy and time are estimated from how often neurons fire."
@@ -32,10 +39,35 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--energy", action="store_true", help="show how energy and time were estimated, term by term"
     )
     output.add_argument(
+        "--compare-thresholds",
+        action="store_true",
+        help="quantize again with one threshold per core and per population, and show accuracy and cores "
+        "beside those of thresholds per channel",
+    )
+    output.add_argument(
         "--advise",
         action="store_true",
         help="if the network does not fit, try changes (fewer bits, shared thresholds, more chips, ...) and "
         "print the commands that make it fit",
+    )
+
+
+def _add_untrained_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--arch",
+        metavar="NAME",
+        help="check a network before training, by its shape: a network of `train --arch`, or "
+        "package.module:function that returns a torch module",
+    )
+    group.add_argument(
+        "--classes", type=whole_number(1), default=10, metavar="N", help="its classes (default %(default)s)"
+    )
+    group.add_argument(
+        "--firing-rate",
+        type=share,
+        default=0.1,
+        metavar="SHARE",
+        help="the assumed share of neurons that fire in a time step (default %(default)s)",
     )
 
 
@@ -48,6 +80,11 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         "the network was exported for)",
     )
     group.add_argument("--targets", action="store_true", help="list the known targets and stop")
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        help="count what is not known about the chip, or not checked, as not fitting",
+    )
     add_chips_argument(group)
     group.add_argument(
         "--tiling",

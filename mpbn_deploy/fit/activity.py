@@ -51,13 +51,15 @@ class Activity:
 
     `spikes` has the events per neuron and sample for each population, in its shape. Events of the input and
     of relays are their nonzero values; an image that is presented in all time steps is sent in each of them.
-    `random` marks the activity on random inputs, which says little about that on real ones.
+    `random` marks the activity on random inputs, which says little about that on real ones, and `assumed` one
+    that was not measured.
     """
 
     samples: int
     timesteps: int
     spikes: Mapping[str, Array]
     random: bool = False
+    assumed: bool = False  # not measured
 
     def counts(self, name: str) -> Array:
         """Return the total events over all samples, as integers."""

@@ -2,34 +2,46 @@
 
 A *setup* keeps the integers: layers on fewer cores, the first layer on the host, more chips, or a
 combination. A *plan* quantizes again: for this chip, with shared thresholds, with fewer weight bits, or both,
-each in the first setup that fits. The advice lists the setups that fit, then the first plan of each kind,
+each in the first setup that fits. Plans are tried only if they can cure all rules that a setup leaves broken:
+no quantization adds a leak to a chip that has none. The advice lists the attempts that fit, cheapest first,
 with the commands and the number of predictions that change. If nothing fits, it shows the attempt with the
 fewest remaining errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..base import Array, DataError, DeployError, announce, record
-from ..data import data_named_by_file, dataset_name
+from ..base import Array, DeployError, announce, record
 from ..execute.emulator import emulate
-from ..formats.folder import ExportFolder
 from ..formats.options import ExportOptions
-from ..hardware import load_profile
 from ..hardware.place import Tiling
 from ..ir import IntNetwork, find_poolings
-from ..quantize import QUANTIZED, load_calibration, quantize
 from .question import Question
+from .requantize import Requantizer
 from .stage import FitReport
+from .verdict import RuleFindings, blocking_severities, by_rule
 
 FEWEST_BITS = 2
-UNBOUNDED = "unbounded"  # the profile to quantize for if the number formats of a chip are unknown
+KINDS = ("relays", "chip", "thresholds", "bits", "both")  # of plans
+# The kinds of plans that can cure a broken rule. No quantization cures a rule that is not listed.
+CURES = {
+    "weights_fit_format": ("chip", "bits", "both"),
+    "thresholds_fit_format": ("chip", "thresholds", "both"),
+    "biases_fit_format": ("chip", "thresholds", "bits", "both"),
+    "states_stay_in_width": ("chip", "thresholds", "bits", "both"),
+    "distinct_thresholds_fit_core": ("chip", "thresholds", "both"),
+    "distinct_thresholds_fit_layer": ("thresholds", "both"),
+    "thresholds_per_channel_work_on_the_chip": ("thresholds", "both"),
+    "layers_fit_on_cores": ("relays", "chip", "bits", "both"),
+    "cores_fit_on_chip": ("relays", "chip", "bits", "both"),
+    "kernel_sizes_are_allowed": ("relays",),
+    "synapses_are_few_enough": ("bits", "both"),
+}
 # A kind of plan is skipped if a plan of one of these kinds, which change less, fits on the given chips.
 IMPLIED_BY = {"thresholds": ("chip",), "bits": ("chip",), "both": ("chip", "thresholds", "bits")}
 
@@ -77,7 +89,7 @@ def advise(question: Question, report: FitReport) -> list[Advice]:
     if report.fits is not False:
         return []
     search = _Search(question)
-    if search.trained_integers:
+    if search.requantizer.trained_integers:
         announce(
             "note: integers of this network were trained and cannot be quantized again; for "
             f"{question.target}, train with --quantize {question.target}"
@@ -85,12 +97,35 @@ def advise(question: Question, report: FitReport) -> list[Advice]:
     tried = search.advise_setups()
     if not any(map(search.fits_given_chips, tried)):
         more_chips_suffice = any(one.report.fits for one in tried)
+        kinds = kinds_that_may_cure([report, *(one.report for one in tried)])
         tried += [
-            one for one in search.advise_plans() if search.fits_given_chips(one) or not more_chips_suffice
+            one
+            for one in search.advise_plans(kinds)
+            if search.fits_given_chips(one) or not more_chips_suffice
         ]
     if fitting := [one for one in tried if one.report.fits]:
-        return fitting
+        return sorted(fitting, key=search.cost)
     return sorted(tried, key=lambda one: len(one.report.found("error")))[:1]
+
+
+def kinds_that_may_cure(reports: Sequence[FitReport]) -> list[str]:
+    """Return the kinds of plans that can cure everything that blocks at least one of the reports."""
+    blocking = [
+        {finding.rule for finding in report.findings if finding.severity in blocking_severities(report)}
+        for report in reports
+    ]
+    return [
+        kind
+        for kind in KINDS
+        if any(all(kind in CURES.get(rule, ()) for rule in rules) for rules in blocking)
+    ]
+
+
+def incurable(report: FitReport) -> list[RuleFindings]:
+    """Return the broken rules that no option of `export` or `fit` cures."""
+    return [
+        group for group in by_rule(report, blocking_severities(report)) if group.findings[0].rule not in CURES
+    ]
 
 
 class _Search:
@@ -98,10 +133,7 @@ class _Search:
 
     def __init__(self, question: Question) -> None:
         self.question, self.opened = question, question.opened
-        profile = question.profile
-        self.export_profile = profile if profile.exportable else load_profile(UNBOUNDED)
-        self.folder = self.opened if isinstance(self.opened, ExportFolder) else None
-        self.trained_integers = self.folder is not None and self.folder.architecture == QUANTIZED
+        self.requantizer = Requantizer(question)
         self.predictions = None if question.samples is None else self._predict(self.opened.network)
 
     def fits_given_chips(self, one: Advice) -> bool:
@@ -113,16 +145,34 @@ class _Search:
         tried = list(self._try_setups(self.opened.network))
         return [self._advice(setup, question, None, report) for setup, question, report in tried if setup]
 
-    def advise_plans(self) -> list[Advice]:
-        """Quantize by each plan, in the first setup that fits, or else in the one with the fewest errors."""
+    def cost(self, one: Advice) -> tuple[bool, bool, int]:
+        """Return what sorts attempts: additional chips last, kept integers first, few changed predictions."""
+        return one.question.chips > self.question.chips, one.plan is not None, one.changed or 0
+
+    def advise_plans(self, kinds: Sequence[str]) -> list[Advice]:
+        """Quantize by plans of these kinds, each in the first setup that fits or has the fewest errors."""
         tried: list[Advice] = []
-        for plan in self._plans():
-            kinds = {plan.kind, *IMPLIED_BY.get(plan.kind, ())}
-            if any(self.fits_given_chips(one) and one.plan and one.plan.kind in kinds for one in tried):
-                continue
-            announce(f"advise: {self.question.target}: trying: {plan.description}")
-            tried += self._try_plan(plan)
+        for kind in kinds:
+            fitting = {one.plan.kind for one in tried if one.plan and self.fits_given_chips(one)}
+            plans = [plan for plan in self._plans() if plan.kind == kind]
+            if plans and not fitting & set(IMPLIED_BY.get(kind, ())):
+                tried += self._try_plans(plans)
         return tried
+
+    def _try_plans(self, plans: Sequence[Plan]) -> list[Advice]:
+        """Return the first plan that fits, found by bisection; if the last one does not fit, that one."""
+        last = self._try_plan(plans[-1])
+        if not any(map(self.fits_given_chips, last)):
+            return last
+        first, end = 0, len(plans) - 1
+        while first < end:
+            middle = (first + end) // 2
+            found = self._try_plan(plans[middle])
+            if any(map(self.fits_given_chips, found)):
+                last, end = found, middle
+            else:
+                first = middle + 1
+        return last
 
     def _try_setups(self, network: IntNetwork) -> Iterator[tuple[str, Question, FitReport]]:
         """Yield setups with their reports, smallest change first; setups with additional chips come last."""
@@ -157,14 +207,15 @@ class _Search:
 
     def _plans(self) -> Iterator[Plan]:
         """Yield plans, smallest change first; none if integers were trained or real numbers are missing."""
-        if self.folder is None or self.trained_integers:
+        folder, profile = self.requantizer.folder, self.requantizer.export_profile
+        if folder is None or not self.requantizer.possible:
             return
-        fewer = range(self.export_profile.value("formats.weight_bits") - 1, FEWEST_BITS - 1, -1)
-        plain = replace(self.folder.options, weight_bits=None, thresholds="own")
+        fewer = range(profile.value("formats.weight_bits") - 1, FEWEST_BITS - 1, -1)
+        plain = replace(folder.options, weight_bits=None, thresholds="own")
         shared = replace(plain, thresholds="shared")
-        name, one = self.export_profile.name, "one threshold per layer"
+        name, one = profile.name, "one threshold per layer"
         if find_poolings(self.opened.network):  # exact, so it is tried first
-            relays = replace(self.folder.options, pooling="auto")
+            relays = replace(folder.options, pooling="auto")
             yield Plan(kind="relays", description="pooling as relays, where they save cores", options=relays)
         yield Plan(kind="chip", description=f"quantized for {name}", options=plain)
         yield Plan(kind="thresholds", description=one, options=shared)
@@ -178,8 +229,9 @@ class _Search:
 
     def _try_plan(self, plan: Plan) -> list[Advice]:
         """Return the plan in its best setup; nothing if the network cannot be quantized so."""
+        announce(f"advise: {self.question.target}: trying: {plan.description}")
         try:
-            network = self._quantize(plan.options)
+            network = self.requantizer.quantize(plan.options)
         except DeployError as error:
             announce(f"note: {plan.description}: {error}")
             return []
@@ -204,58 +256,11 @@ class _Search:
             question=question,
             plan=plan,
             report=report,
-            commands=tuple(self._commands(question, plan)),
+            commands=tuple(self.requantizer.commands(question, plan.options if plan else None)),
             changed=changed,
             samples=0 if self.predictions is None else len(self.predictions),
         )
 
-    def _quantize(self, options: ExportOptions) -> IntNetwork:
-        assert self.opened.folded is not None
-        calibration, name = None, options.calibration
-        if name is not None:
-            try:
-                data = data_named_by_file(name, self.question.data)
-                calibration = load_calibration(self.opened.folded, data, self.question.data_dir).inputs
-            except DataError as error:
-                raise DataError(f"calibrated on {name}, which cannot be read: {error}") from error
-        return quantize(
-            self.opened.folded,
-            self.export_profile,
-            calibration,
-            weight_bits=options.weight_bits,
-            thresholds=options.thresholds,
-            overflow=options.overflow,
-            pooling=options.pooling,
-        ).network
-
     def _predict(self, network: IntNetwork) -> Array:
         assert self.question.samples is not None
         return emulate(network, self.question.samples.inputs, keep_trace=False).predictions
-
-    def _commands(self, question: Question, plan: Plan | None) -> Iterator[str]:
-        """Yield the commands: a fit of the same folder, or an export followed by a fit of its output."""
-        if plan is None:
-            yield question.command(self.opened.netx if self.folder is None else self.folder.path)
-            return
-        assert self.folder is not None
-        beside = self.folder.path.parent / self.folder.manifest["model"]["name"]  # where `export` writes
-        model = beside if beside.is_file() else Path(beside.name)
-        target = question.target if self.export_profile is question.profile else UNBOUNDED
-        yield self._completed(plan.options).command(model, target)
-        yield question.command(model.with_name(f"{model.stem}.{self.export_profile.name}"))
-
-    def _completed(self, options: ExportOptions) -> ExportOptions:
-        """Add the options that the manifest does not record."""
-        assert self.folder is not None
-        architecture = self.folder.architecture or ""
-        own_code = ":" in architecture  # importable code, which only the user may name
-        calibration, typed = options.calibration, self.question.data
-        if typed is not None and dataset_name(typed) == calibration:
-            calibration = typed
-        return replace(
-            options,
-            calibration=calibration,
-            arch=architecture if own_code else None,
-            data=typed,
-            data_dir=self.question.data_dir if typed or options.calibration else None,
-        )

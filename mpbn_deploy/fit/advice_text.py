@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from .advice import Advice
+from .advice import Advice, incurable
 from .stage import FitReport
+from .verdict import blocking_severities, by_rule
 
 MANY_CHANGED = 0.1  # share of all predictions
 
@@ -24,10 +25,13 @@ def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
     if tried[0].report.fits:
         headline = f"{report.target}: each of these makes the network fit, without the changes named above:"
         return Group(headline, *map(_advice_lines, tried))
-    remaining = [f"  {finding.message}" for finding in tried[0].report.found("error")]
-    nearest = tried[0].description
+    nearest = tried[0]
+    remaining = [f"  {group.line}" for group in by_rule(nearest.report, blocking_severities(nearest.report))]
+    beyond = "; ".join(group.headline for group in incurable(nearest.report))
+    why = f"No option cures: {beyond}. " if beyond else ""
     return Group(
-        f"{report.target}: no change tried makes the network fit. Errors with {nearest}:", *remaining
+        f"{report.target}: no change tried makes the network fit. {why}With {nearest.description}:",
+        *remaining,
     )
 
 
@@ -35,7 +39,7 @@ def _advice_lines(one: Advice) -> str:
     cores = "" if one.report.cores is None else f"; cores {one.report.cores}, chips {one.report.chips}"
     changed = "" if one.changed is None else f"; {one.changed} of {one.samples} predictions change"
     lines = [f"  {one.description}{cores}{changed}", *(f"    {command}" for command in one.commands)]
-    if one.plan is not None and one.setup:
+    if one.plan is not None and one.question.tiling != "compiler":
         lines.append('    (export reports "does not fit"; with these options of fit it fits)')
     if one.report.found("warning"):
         lines.append("    (warnings remain: spikes on the chip itself may differ, and so may predictions)")

@@ -1,20 +1,24 @@
 """Assign cores to as few chips as hold them, so that few spikes cross between chips.
 
-METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) partitions the graph of cores, whose edges are the
-spikes in both directions. Its parts have only roughly equal sizes. Then
+METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) partitions two graphs of cores. In one, edges are
+the spikes in both directions. In the other, cores that read the same spikes are connected too, because a
+spike goes once to each chip, however many cores read it there. Parts have only roughly equal sizes. Then
 
     repair     moves cores from chips that are too full to others, cheapest first
     improve    moves or swaps cores as long as fewer spikes cross
 
 The partition in core order, as it is and improved, is also a candidate, and the best candidate wins. So the
-result is never worse than core order, and METIS is optional. The result is deterministic.
+result is never worse than core order, and METIS is optional. The result is deterministic. Partitions that
+would take minutes to improve are only repaired.
 
-A spike counts once for each core on another chip that receives it.
+Candidates are judged by the messages between chips (`chip_messages`) if they are given, and otherwise by the
+spikes between pairs of cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -25,7 +29,8 @@ from .spike_traffic import Traffic
 
 SEED = 0
 MOST_PASSES = 10  # of improvement over all cores; later passes gain little
-LARGEST = 2**22  # cores times chips; improving larger partitions would take minutes
+LARGEST = 2**22  # cores times chips; larger partitions are repaired only, because improving takes minutes
+MOST_PAIRS = 2**21  # of receivers of the same core
 METIS_TOTAL = 2**29  # total weight of all edges; METIS uses 32-bit integers
 METIS_IMBALANCES = (1, 30)  # allowed imbalance of parts, in thousandths, in two attempts
 NEGLIGIBLE = 1e-9  # share of all spikes; smaller gains may be rounding errors
@@ -38,7 +43,9 @@ class ChipMap:
 
     `crossings` are the spikes per sample that cross between chips, and `share` is their share of all spikes
     that cores send. `board` is the smallest board that holds all chips, or else the largest one, of which
-    `boards` are needed; None if no board is known. `method` names the partitioning method.
+    `boards` are needed; None if no board is known. `method` names the partitioning method. `messages` are
+    those per sample from chip to chip, [chips, chips], where they have been counted; then `crossings` and
+    `share` count a spike once per chip, and otherwise once per core.
     """
 
     chip: Array
@@ -49,17 +56,55 @@ class ChipMap:
     board: str | None
     boards: int
     method: str
+    messages: Array | None = None
+
+    def with_messages(self, messages: Array) -> ChipMap:
+        """Count what crosses between chips by messages, each spike once per chip."""
+        crossing, total = float(messages.sum() - np.trace(messages)), float(messages.sum())
+        return replace(self, messages=messages, crossings=crossing, share=crossing / total if total else 0.0)
+
+    @property
+    def busiest_link(self) -> tuple[int, int, float] | None:
+        """The pair of chips with the most messages from one to the other, and their number."""
+        if self.messages is None or self.chips == 1:
+            return None
+        between = self.messages - np.diag(np.diag(self.messages))
+        source, target = np.unravel_index(between.argmax(), between.shape)
+        return int(source), int(target), float(between[source, target])
+
+    @property
+    def busiest_chip(self) -> tuple[int, float] | None:
+        """The chip with the most messages to and from other chips, and their number."""
+        if self.messages is None or self.chips == 1:
+            return None
+        between = self.messages - np.diag(np.diag(self.messages))
+        loads = between.sum(axis=0) + between.sum(axis=1)
+        return int(loads.argmax()), float(loads.max())
 
 
-def assign_chips(traffic: Traffic, cores: int, profile: HardwareProfile) -> ChipMap:
-    """Assign every core to one of as few chips as possible; the profile must have `chip.cores`."""
+def assign_chips(
+    traffic: Traffic,
+    cores: int,
+    profile: HardwareProfile,
+    messages: Callable[[Array, int], Array] | None = None,
+) -> ChipMap:
+    """Assign every core to one of as few chips as possible; the profile must have `chip.cores`.
+
+    `messages` returns the messages from chip to chip, for the chip of each core and the number of chips.
+    """
     capacity = profile.value("chip.cores")
     chips = -(-cores // capacity)
-    candidates = _candidates(traffic, cores, chips, capacity)
-    method, chip = min(candidates, key=lambda candidate: crossings(traffic, candidate[1]))
+
+    def cost(candidate: tuple[str, Array]) -> float:
+        if messages is None or chips == 1:
+            return crossings(traffic, candidate[1])
+        found = messages(candidate[1], chips)
+        return float(found.sum() - np.trace(found))
+
+    method, chip = min(_candidates(traffic, cores, chips, capacity), key=cost)
     crossing = crossings(traffic, chip)
     board, boards = _board(profile, chips)
-    return ChipMap(
+    found = ChipMap(
         chip=chip,
         slot=_slots(chip, chips),
         chips=chips,
@@ -69,6 +114,7 @@ def assign_chips(traffic: Traffic, cores: int, profile: HardwareProfile) -> Chip
         boards=boards,
         method=method,
     )
+    return found if messages is None or chips == 1 else found.with_messages(messages(chip, chips))
 
 
 def crossings(traffic: Traffic, chip: Array) -> float:
@@ -117,12 +163,19 @@ def _candidates(traffic: Traffic, cores: int, chips: int, capacity: int) -> Iter
     """Yield method and chip of each core: core order, the same improved, METIS improved."""
     naive = np.arange(cores) // capacity
     yield CORE_ORDER, naive
-    if chips == 1 or cores * chips > LARGEST:
+    if chips == 1:
         return
     graph = _graph(traffic, cores)
+    graphs = [graph] if (readers := _reader_graph(traffic, cores)) is None else [graph, readers]
+    if cores * chips > LARGEST:
+        for each in graphs:
+            for start in _metis_partitions(each, chips, METIS_IMBALANCES[:1]):
+                yield METIS, _repaired(each, start, capacity)
+        return
     yield CORE_ORDER, _Partition(graph, naive, chips, capacity).settle()
-    for start in _metis_partitions(graph, chips):
-        yield METIS, _Partition(graph, start, chips, capacity).settle()
+    for each in graphs:
+        for start in _metis_partitions(each, chips):
+            yield METIS, _Partition(each, start, chips, capacity).settle()
 
 
 def _graph(traffic: Traffic, cores: int) -> csr_array:
@@ -133,7 +186,29 @@ def _graph(traffic: Traffic, cores: int) -> csr_array:
     return csr_array(one_way + one_way.T)
 
 
-def _metis_partitions(graph: csr_array, chips: int) -> Iterator[Array]:
+def _reader_graph(traffic: Traffic, cores: int) -> csr_array | None:
+    """Return the graph in which a core's k receivers are connected to it and to each other, all by 1/k.
+
+    Cutting it costs about as much as the messages from a core to the chips of its receivers. None if it would
+    have too many edges.
+    """
+    apart = (traffic.source != traffic.target) & (traffic.spikes > 0)
+    ends = traffic.source[apart], traffic.target[apart]
+    sent = csr_array((traffic.spikes[apart], ends), shape=(cores, cores))
+    if int((np.diff(sent.indptr).astype(np.int64) ** 2).sum()) > MOST_PAIRS:
+        return None
+    share = sent.copy()
+    share.data = sent.data / np.repeat(np.maximum(sent.sum(axis=1), 1e-300), np.diff(sent.indptr))
+    to_receivers = sent.multiply(share)
+    joint = csr_array(sent.T @ share + to_receivers + to_receivers.T)
+    joint.setdiag(0)
+    joint.eliminate_zeros()
+    return joint
+
+
+def _metis_partitions(
+    graph: csr_array, chips: int, imbalances: Sequence[int] = METIS_IMBALANCES
+) -> Iterator[Array]:
     """Yield METIS partitions, by recursive bisection (better here than k-way); none if not installed."""
     try:
         import pymetis
@@ -141,7 +216,7 @@ def _metis_partitions(graph: csr_array, chips: int) -> Iterator[Array]:
         return
     weights = 1 + (graph.data / max(graph.data.sum(), 1) * METIS_TOTAL).astype(np.int64)
     start, other = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
-    for imbalance in METIS_IMBALANCES:
+    for imbalance in imbalances:
         partition = pymetis.part_graph(
             chips,
             pymetis.CSRAdjacency(start, other),
@@ -152,7 +227,53 @@ def _metis_partitions(graph: csr_array, chips: int) -> Iterator[Array]:
         yield np.array(partition.vertex_part, np.int64)
 
 
+# ---- partitions to compare with ---------------------------------------------------------------
+
+
+def other_partitions(traffic: Traffic, cores: int, capacity: int) -> Iterator[tuple[str, Array]]:
+    """Yield partitions by simpler methods: random, core order, and greedy."""
+    order = np.arange(cores) // capacity
+    yield "random", np.random.default_rng(SEED).permutation(order)
+    yield CORE_ORDER, order
+    yield "greedy", _greedy(_graph(traffic, cores), capacity)
+
+
+def _greedy(graph: csr_array, capacity: int) -> Array:
+    """Fill one chip after the other, each time with the core that exchanges most spikes with the chip."""
+    cores = graph.shape[0]
+    chip, drawn = np.full(cores, -1), np.zeros(cores)
+    for position in range(cores):
+        if position % capacity == 0:
+            drawn = np.zeros(cores)
+        core = int(np.where(chip < 0, drawn, -1.0).argmax())
+        chip[core] = position // capacity
+        around = slice(graph.indptr[core], graph.indptr[core + 1])
+        drawn[graph.indices[around]] += graph.data[around]
+    return chip
+
+
 # ---- repair and improvement -------------------------------------------------------------------
+
+
+def _repaired(graph: csr_array, chip: Array, capacity: int) -> Array:
+    """Move the cheapest cores out of full chips, without a table of all cores and chips."""
+    chip, chips = chip.copy(), int(-(-len(chip) // capacity))
+    load = np.bincount(chip, minlength=chips)
+    while load.max() > capacity:
+        full = int(load.argmax())
+        members, room = np.flatnonzero(chip == full), np.flatnonzero(load < capacity)
+        rows = graph[members]
+        places = np.repeat(np.arange(len(members)), np.diff(rows.indptr)) * chips + chip[rows.indices]
+        affinity = np.bincount(places, weights=rows.data, minlength=len(members) * chips)
+        affinity = affinity.reshape(len(members), chips)
+        costs = affinity[:, [full]] - affinity[:, room]
+        for member in np.argsort(costs.min(axis=1), kind="stable")[: load[full] - capacity]:
+            there = int(room[costs[member].argmin()])
+            if load[there] < capacity:
+                chip[members[member]] = there
+                load[full] -= 1
+                load[there] += 1
+    return chip
 
 
 class _Partition:

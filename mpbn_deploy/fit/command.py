@@ -6,6 +6,7 @@ torch is imported only to execute samples; `fit --targets` and `fit NETWORK --sa
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 
 from ..base import DataError, OptionError, Outcome, announce, network_facts, progress_bar
-from ..hardware import load_profile, profile_names, summarize_profile
+from ..hardware import load_profile, profile_files, profile_names, summarize_profile
 from .text import comparison_text, fit_text, targets_text
 
 if TYPE_CHECKING:
@@ -22,29 +23,34 @@ if TYPE_CHECKING:
     from .advice import Advice
     from .question import Question
     from .stage import FitReport
+    from .threshold_variants import ThresholdVariant
+
+PIXELS = (0, 255)  # the input range of an untrained network
 
 
 def execute(options: argparse.Namespace) -> Outcome:
     if options.targets:
         return _targets()
-    if options.network is None:
+    if options.network is None and options.arch is None:
         raise OptionError(
-            "no network given. Name a folder that `export` wrote or a .net file, or list the targets with "
-            "--targets."
+            "no network given. Name a folder that `export` wrote or a .net file, an untrained network with "
+            "--arch, or list the targets with --targets."
         )
-    questions = _questions(options)
+    questions = _questions(options) if options.arch is None else _untrained_questions(options)
     reports = _ask(questions)
     advice = _advise(questions, reports) if options.advise else []
+    variants = _compare_thresholds(questions) if options.compare_thresholds else []
     return Outcome(
-        data=_data(reports, advice),
-        text=_text(reports, advice, options),
+        data=_data(reports, advice, variants),
+        text=_text(questions, reports, advice, variants, options),
         exit_code=0 if all(report.fits for report in reports) else 1,
     )
 
 
 def _targets() -> Outcome:
-    profiles = [load_profile(name) for name in profile_names()]
-    chips = [summarize_profile(profile) for profile in profiles]
+    files = profile_files()
+    profiles = [load_profile(file.path) for file in files]
+    chips = [summarize_profile(each, file.origin) for each, file in zip(profiles, files, strict=True)]
     known = [
         {"name": profile.name, "description": profile.description, **asdict(chip)}
         for profile, chip in zip(profiles, chips, strict=True)
@@ -75,11 +81,53 @@ def _questions(options: argparse.Namespace) -> list[Question]:
             first_layer=options.first_layer,
             readout=options.readout,
             samples=samples,
+            strict=options.strict,
             data=options.data,
             data_dir=options.data_dir,
             file_options=_file_options(options),
         )
         for target in targets
+    ]
+
+
+def _untrained_questions(options: argparse.Namespace) -> list[Question]:
+    """One question for each target, about a network that is quantized for it."""
+    from .question import Question
+    from .untrained import UntrainedNetwork
+
+    if options.network is not None:
+        raise OptionError(f"{options.network} and --arch {options.arch}: give one network.")
+    needed = {
+        "--input-shape": options.input_shape,
+        "--timesteps": options.timesteps,
+        "--target": options.target,
+    }
+    if missing := [name for name, value in needed.items() if value is None]:
+        raise OptionError(f"--arch {options.arch}: an untrained network also needs {', '.join(missing)}.")
+    if options.advise or options.compare_thresholds:
+        raise OptionError("--advise and --compare-thresholds need a trained network: export one.")
+    untrained = UntrainedNetwork(
+        arch=options.arch,
+        input_shape=tuple(options.input_shape),
+        timesteps=options.timesteps,
+        input_range=tuple(options.input_range or PIXELS),
+        classes=options.classes,
+        firing_rate=options.firing_rate,
+    )
+    profiles = [load_profile(target) for target in options.target]
+    return [
+        Question(
+            opened=untrained.quantized_for(profile),
+            target=target,
+            profile=profile,
+            chips=options.chips,
+            tiling=options.tiling,
+            first_layer=options.first_layer,
+            readout=options.readout,
+            strict=options.strict,
+            untrained=untrained,
+        )
+        for target, profile in zip(options.target, profiles, strict=True)
     ]
 
 
@@ -134,6 +182,9 @@ def _file_options(options: argparse.Namespace) -> str:
 def _ask(questions: Sequence[Question]) -> list[FitReport]:
     """Check the network against each chip; its activity is measured once."""
     first, activity = questions[0], None
+    if first.untrained is not None:  # quantized for each target on its own
+        assumed = first.untrained.activity
+        return [question.ask(network := question.opened.network, assumed(network)) for question in questions]
     if first.samples is not None:
         from .measurement import measure
 
@@ -149,18 +200,49 @@ def _advise(questions: Sequence[Question], reports: Sequence[FitReport]) -> list
     return [advise(*asked) for asked in zip(questions, reports, strict=True)]
 
 
-def _data(reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]]) -> dict[str, Any]:
+def _compare_thresholds(questions: Sequence[Question]) -> list[list[ThresholdVariant]]:
+    from .threshold_variants import compare_thresholds
+
+    return [compare_thresholds(question) for question in questions]
+
+
+def _data(
+    reports: Sequence[FitReport],
+    advice: Sequence[Sequence[Advice]],
+    variants: Sequence[Sequence[ThresholdVariant]],
+) -> dict[str, Any]:
     """Return one report, or a list of several."""
     found = [report.to_json() for report in reports]
     for report, tried in zip(found, advice, strict=False):
         report["advice"] = [one.to_json() for one in tried]
+    for report, compared in zip(found, variants, strict=False):
+        report["thresholds"] = [one.to_json() for one in compared]
     return found[0] if len(found) == 1 else {"targets": found}
 
 
+def _next_step(question: Question, report: FitReport, advice: Sequence[Sequence[Advice]]) -> str:
+    """Return what to type next: the smallest change that fits, the search for one, or a run."""
+    if question.untrained is not None:
+        return "" if report.fits is False else f"python -m mpbn_deploy.train --arch {question.untrained.arch}"
+    if report.fits is False:
+        fitting = [one for tried in advice for one in tried if one.report.fits]
+        return fitting[0].commands[0] if fitting else "" if advice else question.command(None, "--advise")
+    if report.found("not known") and question.samples is not None:
+        return question.command(None, "--compare-thresholds")
+    return shlex.join(["python", "-m", "mpbn_deploy.run", str(question.path)]) + question.file_options
+
+
 def _text(
-    reports: Sequence[FitReport], advice: Sequence[Sequence[Advice]], options: argparse.Namespace
+    questions: Sequence[Question],
+    reports: Sequence[FitReport],
+    advice: Sequence[Sequence[Advice]],
+    variants: Sequence[Sequence[ThresholdVariant]],
+    options: argparse.Namespace,
 ) -> RenderableType:
-    parts = [fit_text(reports[0]) if len(reports) == 1 else comparison_text(reports)]
+    if len(reports) == 1:
+        parts = [fit_text(reports[0], _next_step(questions[0], reports[0], advice))]
+    else:
+        parts = [comparison_text(reports)]
     if options.energy:
         from .energy_text import energy_table
 
@@ -169,4 +251,8 @@ def _text(
         from .advice_text import advice_text
 
         parts += [advice_text(report, tried) for report, tried in zip(reports, advice, strict=True)]
+    if variants:
+        from .threshold_text import variants_text
+
+        parts += [variants_text(report.target, each) for report, each in zip(reports, variants, strict=True)]
     return Group(*parts)

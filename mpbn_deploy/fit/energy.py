@@ -128,6 +128,7 @@ class EnergyReport:
     step_of: str
     ordinary: tuple[CostItem, ...]
     random: bool = False
+    assumed: bool = False  # of an activity that nobody measured
 
     @property
     def energy(self) -> Range | None:
@@ -150,11 +151,11 @@ class EnergyReport:
 
     @property
     def sources(self) -> dict[str, tuple[str, ...]]:
-        """Map each source to the names of the items whose cost it supplies."""
+        """Map each source, with its basis, to the names of the items whose cost it supplies."""
         found: dict[str, dict[str, None]] = {}
         for item in (*self.dynamic.items, *self.static.items, *self.step.items, *self.ordinary):
             if item.cost is not None:
-                found.setdefault(item.cost.source, {})[item.name] = None
+                found.setdefault(f"{item.cost.source} ({item.cost.basis})", {})[item.name] = None
         return {source: tuple(names) for source, names in found.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -162,6 +163,7 @@ class EnergyReport:
             "target": self.target,
             "samples": self.samples,
             "random_inputs": self.random,
+            "assumed_activity": self.assumed,
             "timesteps": self.timesteps,
             "chips": self.chips,
             "cores": self.cores,
@@ -197,14 +199,16 @@ def estimate(
     loads: Sequence[CoreLoad] | None = None,
     hops: float | None = None,
     crossings: float | None = None,
+    input_messages: float | None = None,
     axons_per_input: int = 1,
     zero_weights: bool = False,
 ) -> EnergyReport:
     """Estimate energy and time per sample.
 
     `loads` is the work of each core (`core_loads`); without it, a step takes as long as on an average core.
-    `hops` and `crossings` count the transfers of spikes to another router or chip, per sample. If an input
-    takes several axons, the chip performs up to `axons_per_input` operations for one of ours.
+    `hops` and `crossings` count the transfers of spikes to another router or chip, per sample, and
+    `input_messages` the input values that arrive at cores, which cost as much as spikes. If an input takes
+    several axons, the chip performs up to `axons_per_input` operations for one of ours.
     """
     if cores < 1 or chips < 1:
         raise OptionError(f"{cores} cores on {chips} chips; at least one of each is needed.")
@@ -218,12 +222,13 @@ def estimate(
         target=profile.name,
         samples=activity.samples,
         random=activity.random,
+        assumed=activity.assumed,
         timesteps=network.timesteps,
         chips=chips,
         cores=cores,
         zero_weights=zero_weights,
         operations=found,
-        dynamic=_dynamic(profile, whole, network.timesteps, hops, crossings, axons_per_input),
+        dynamic=_dynamic(profile, whole, network.timesteps, hops, crossings, input_messages, axons_per_input),
         static=CostSum(items=(_static(profile.cost("power.static"), chips, step, network.timesteps),)),
         step=step,
         step_of=step_of,
@@ -243,6 +248,7 @@ def _dynamic(
     timesteps: int,
     hops: float | None,
     crossings: float | None,
+    input_messages: float | None,
     axons_per_input: int,
 ) -> CostSum:
     counts = {
@@ -253,6 +259,8 @@ def _dynamic(
         "chip_crossing": crossings,
     }
     operations, *others = (_item(name, n, profile.cost(f"energy.{name}")) for name, n in counts.items())
+    if input_messages is not None:
+        others.append(_item("input_message", input_messages, profile.cost("energy.spike")))
     if axons_per_input > 1 and operations.missing is None:
         several = f"an input takes up to {axons_per_input} axons, and is counted as one"
         operations = replace(operations, missing=several)

@@ -15,23 +15,23 @@ PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0}
 
 def energy_table(report: EnergyReport) -> RenderableType:
     """Return a table of costs, followed by excluded items and sources."""
-    table = Table(
-        "per sample", title=_headline(report), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True
-    )
-    for heading in ("count", "each", "total", "range", "basis"):
-        table.add_column(heading, justify="left" if heading == "basis" else "right")
+    table = Table("per sample", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
+    for heading in ("count", "each", "total", "range"):
+        table.add_column(heading, justify="right")
     for item in report.dynamic.items:
         table.add_row(*_cells(item, *JOULES))
     for item in report.static.items:
         power = quantity(item.cost.value, *WATTS) if item.cost else ""
         table.add_row(*_cells(item, *JOULES, each=power, count=f"chips: {report.chips}"))
     table.add_section()
+    table.add_row("per time step")
     for item in report.step.items:
-        table.add_row(*_cells(item, *SECONDS, name=f"time step: {item.name}"))
+        table.add_row(*_cells(item, *SECONDS))
     table.add_section()
+    table.add_row("ordinary network")
     for item in report.ordinary:
-        table.add_row(*_cells(item, *JOULES, name=f"ordinary network: {item.name}"))
-    return Group(table, *_notes(report))
+        table.add_row(*_cells(item, *JOULES))
+    return Group(_headline(report), table, *_notes(report))
 
 
 def _headline(report: EnergyReport) -> str:
@@ -50,12 +50,11 @@ def _cells(item: CostItem, unit: str, scale: float, **shown: str) -> list[str]:
     each = quantity(item.cost.value, unit, scale) if item.cost else ""
     total = item.total
     return [
-        shown.get("name", item.name),
+        item.name,
         shown.get("count", count),
         shown.get("each", each),
         item.missing or "" if total is None else quantity(total.value, unit, scale),
         "" if total is None or total.low == total.high else range_ends(total, unit, scale),
-        item.cost.basis if item.cost else "",
     ]
 
 
@@ -63,13 +62,16 @@ def _notes(report: EnergyReport) -> list[str]:
     """List excluded items, the meaning of the ordinary network, and the sources."""
     return [
         *(f"excluded: {text}" for text in report.missing),
+        "without a public figure, so never included: host, embedded processors, energy of barriers, links",
         "ordinary network: estimate for one 8-bit pass through the same layers, without time steps",
         *(f"{', '.join(names)}: {source}" for source, names in report.sources.items()),
     ]
 
 
 def sample_kind(report: EnergyReport) -> str:
-    """Return "samples", or "random inputs", whose costs say little about those of real ones."""
+    """Return "samples", or what says little about the costs of real ones: "random inputs", an assumption."""
+    if report.assumed:
+        return "assumed activity"
     return "random inputs" if report.random else "samples"
 
 

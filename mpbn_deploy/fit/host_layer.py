@@ -82,10 +82,11 @@ def fit_on_chip(
     tiling: Tiling = "compiler",
     first_layer: Side = "chip",
     readout: Side = "chip",
+    strict: bool = False,
 ) -> FitReport:
     """Check what of a network is not on the host against the chip."""
     network = without_first_layer(network) if first_layer == "host" else network
     network = without_readout(network) if readout == "host" else network
     activity = None if activity is None else activity_on_chip(network, activity)
-    report = fit(network, profile, activity, chips=chips, tiling=tiling)
+    report = fit(network, profile, activity, chips=chips, tiling=tiling, strict=strict)
     return replace(report, first_layer=first_layer, readout=readout)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..base import record
 from ..data import Samples
@@ -15,6 +17,9 @@ from ..ir import IntNetwork
 from .activity import Activity
 from .host_layer import fit_on_chip
 from .stage import FitReport
+
+if TYPE_CHECKING:
+    from .untrained import UntrainedNetwork
 
 
 @record
@@ -31,11 +36,13 @@ class Question:
     samples: Samples | None = None
     data: str | None = None  # as typed
     data_dir: Path | None = None
+    strict: bool = False
+    untrained: UntrainedNetwork | None = None
     file_options: str = ""  # options that describe a .net file
 
     def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
         """Check a network against the chip."""
-        return fit_on_chip(
+        report = fit_on_chip(
             network,
             self.profile,
             activity,
@@ -43,13 +50,25 @@ class Question:
             tiling=self.tiling,
             first_layer=self.first_layer,
             readout=self.readout,
+            strict=self.strict,
         )
+        return report if self.untrained is None else replace(report, assumption=self.untrained.assumption)
 
-    def command(self, folder: Path) -> str:
-        """Return the shell command that makes the same request for the network in `folder`."""
-        typed = shlex.join(["python", "-m", "mpbn_deploy.fit", str(folder), "--target", self.target])
+    @property
+    def path(self) -> Path:
+        """The folder or file of the network."""
+        return self.opened.path if isinstance(self.opened, ExportFolder) else self.opened.netx
+
+    def command(self, folder: Path | None = None, *more: str) -> str:
+        """Return the shell command that makes the same request, for the network in `folder` if given."""
+        network = [str(self.path if folder is None else folder)]
+        if self.untrained is not None:
+            network = list(self.untrained.typed)
+        typed = shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target])
         typed += self.file_options
         typed += f" --chips {self.chips}" if self.chips > 1 else ""
         typed += f" --tiling {self.tiling}" if self.tiling != "compiler" else ""
         typed += f" --first-layer {self.first_layer}" if self.first_layer != "chip" else ""
-        return typed + (f" --readout {self.readout}" if self.readout != "chip" else "")
+        typed += f" --readout {self.readout}" if self.readout != "chip" else ""
+        typed += " --strict" if self.strict else ""
+        return " ".join([typed, *more])

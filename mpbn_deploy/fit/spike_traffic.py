@@ -65,6 +65,35 @@ def traffic(network: IntNetwork, placement: Placement, activity: Activity) -> Tr
     return _merge(placement.cores, messages, from_input)
 
 
+def chip_messages(
+    network: IntNetwork, placement: Placement, activity: Activity, chip: Array, chips: int
+) -> Array:
+    """Return the messages per sample from chip to chip, [chips, chips]: a spike once per receiving chip.
+
+    The diagonal has the spikes that stay on their chip. Events of the input come from outside.
+    """
+    core_of, messages = _cores_of_neurons(placement), np.zeros((chips, chips))
+    reached: dict[tuple[str, int], Array] = {}  # for each source and chip, whether it reads each neuron
+    packets: dict[str, int] = {}
+    for layer, parts in _numbered(placement):
+        for entering in _links_by_source(network, layer.name, by_delay=placement.kind == "crossbar"):
+            name = entering[0].source
+            if name == network.input.name:
+                continue
+            packets[name] = max(packets.get(name, 1), layer.packets_per_spike)
+            read = zip(*(link.sources(layer.tile) for link in entering), strict=True)
+            for (core, _), neurons in zip(parts, map(merge_indices, read), strict=True):
+                key = name, int(chip[core])
+                if key not in reached:
+                    reached[key] = np.zeros(len(core_of[name]), np.bool_)
+                reached[key][neurons] = True
+    for (name, target), read_there in reached.items():
+        some = np.flatnonzero(read_there)
+        events = packets[name] * np.asarray(activity.spikes[name], np.float64).reshape(-1)[some]
+        messages[:, target] += np.bincount(chip[core_of[name][some]], weights=events, minlength=chips)
+    return messages
+
+
 def parts_of_cores(placement: Placement) -> list[list[tuple[str, Tile]]]:
     """Return the parts of populations on each core, in core order."""
     cores: list[list[tuple[str, Tile]]] = [[] for _ in range(placement.cores or 0)]

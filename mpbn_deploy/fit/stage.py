@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..base import record
+from ..base import Array, record
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
-from ..ir import IntNetwork
+from ..ir import IntNetwork, class_names
 from .activity import Activity, check_activity, core_loads
 from .chips import ChipMap, assign_chips, hops
 from .energy import EnergyReport, estimate
 from .rules import RULES, Design, Finding
-from .spike_traffic import Traffic, parts_of_cores, traffic
+from .spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
 
 MULTI_CORE_PLACEMENTS = ("words", "crossbar")  # layers may take any number of cores
 
@@ -36,6 +36,7 @@ class LayerFit:
     """A population on its cores; `tile` is the shape of the part on one core."""
 
     name: str
+    kind: str  # its class, such as LIF
     neurons: int
     cores: int
     lower_bound: int
@@ -65,9 +66,11 @@ class FitReport:
     readout: str = "chip"  # or "host", likewise
     chip_map: ChipMap | None = None
     energy: EnergyReport | None = None
+    assumption: str = ""  # what a report on an untrained network assumes
+    strict: bool = False  # what is not known or not checked counts as no
 
     def found(self, severity: str) -> list[Finding]:
-        """Return the findings of one severity: error, warning, or not checked."""
+        """Return the findings of one severity."""
         return [finding for finding in self.findings if finding.severity == severity]
 
     def to_json(self) -> dict[str, Any]:
@@ -80,6 +83,8 @@ class FitReport:
             "tiling": self.tiling,
             "first_layer": self.first_layer,
             "readout": self.readout,
+            "strict": self.strict,
+            "assumption": self.assumption or None,
             "layers": [_layer_json(layer) for layer in self.layers],
             "findings": [asdict(finding) for finding in self.findings],
             "between_chips": _chips_json(self.chip_map),
@@ -94,11 +99,13 @@ def fit(
     *,
     chips: int = 1,
     tiling: Tiling = "compiler",
+    strict: bool = False,
 ) -> FitReport:
     """Place the network, check every design rule, and estimate costs if the activity is given.
 
     `chips` is the number of available chips. `tiling` divides layers as the chip's own tools do ("compiler"),
-    or into the fewest cores that a search finds ("best").
+    or into the fewest cores that a search finds ("best"). With `strict`, what is not known or not checked
+    counts as no.
     """
     if activity is not None:
         check_activity(activity, network)
@@ -106,30 +113,35 @@ def fit(
     design = Design(network=network, profile=profile, placement=placement, chips=chips)
     findings = tuple(finding for rule in RULES for finding in rule(design))
     sent = None if activity is None else traffic(network, placement, activity)
-    chip_map = _chip_map(sent, profile)
+    chip_map = _chip_map(network, placement, activity, sent, profile)
+    kinds = class_names(network)
     return FitReport(
         target=profile.name,
-        fits=_fits(findings, placement, profile),
+        fits=_fits(findings, placement, profile, strict=strict),
         chips=_chip_count(placement, profile),
         cores=placement.cores,
         lower_bound=placement.lower_bound,
         tiling=tiling,
-        layers=tuple(_layer_fit(layer, profile) for layer in placement.layers),
+        layers=tuple(_layer_fit(layer, kinds[layer.name], profile) for layer in placement.layers),
         findings=findings,
         placement=placement,
         chip_map=chip_map,
         energy=None if activity is None else _energy(network, profile, activity, placement, sent, chip_map),
+        strict=strict,
     )
 
 
-def _fits(findings: Sequence[Finding], placement: Placement, profile: HardwareProfile) -> bool | None:
+def _fits(
+    findings: Sequence[Finding], placement: Placement, profile: HardwareProfile, *, strict: bool
+) -> bool | None:
     """Return False if there is an error, None if core allocation is undocumented, True otherwise.
 
-    A profile without any entry about cores has no limit on them.
+    A target that is no chip has no limit on cores. If `strict`, unknown counts as no.
     """
-    if any(finding.severity == "error" for finding in findings):
+    broken = {finding.severity for finding in findings}
+    if "error" in broken or (strict and broken & {"not known", "not checked"}):
         return False
-    return None if placement.cores is None and profile.has_cores else True
+    return None if placement.cores is None and profile.is_chip else True
 
 
 def _chip_count(placement: Placement, profile: HardwareProfile) -> int | None:
@@ -140,11 +152,22 @@ def _chip_count(placement: Placement, profile: HardwareProfile) -> int | None:
     return -(-placement.cores // per_chip.value) if placement.kind in MULTI_CORE_PLACEMENTS else 1
 
 
-def _chip_map(sent: Traffic | None, profile: HardwareProfile) -> ChipMap | None:
+def _chip_map(
+    network: IntNetwork,
+    placement: Placement,
+    activity: Activity | None,
+    sent: Traffic | None,
+    profile: HardwareProfile,
+) -> ChipMap | None:
     """Assign cores to chips, if both are known and layers can be divided over cores."""
-    if sent is None or profile.limit("chip.cores") is None or profile.placement not in MULTI_CORE_PLACEMENTS:
+    known = profile.limit("chip.cores") is not None and profile.placement in MULTI_CORE_PLACEMENTS
+    if sent is None or activity is None or not known:
         return None
-    return assign_chips(sent, sent.cores, profile)
+
+    def messages(chip: Array, chips: int) -> Array:
+        return chip_messages(network, placement, activity, chip, chips)
+
+    return assign_chips(sent, sent.cores, profile, messages)
 
 
 def _energy(
@@ -167,13 +190,15 @@ def _energy(
         loads=loads,
         hops=None if sent is None or chip_map is None else hops(sent, chip_map, profile),
         crossings=None if chip_map is None else chip_map.crossings,
+        input_messages=None if sent is None else float(sent.from_input.sum()),
         axons_per_input=max((layer.packets_per_spike for layer in placement.layers), default=1),
     )
 
 
-def _layer_fit(layer: PlacedLayer, profile: HardwareProfile) -> LayerFit:
+def _layer_fit(layer: PlacedLayer, kind: str, profile: HardwareProfile) -> LayerFit:
     return LayerFit(
         name=layer.name,
+        kind=kind,
         neurons=layer.neurons,
         cores=layer.cores,
         lower_bound=layer.lower_bound,
@@ -195,6 +220,7 @@ def _layer_json(layer: LayerFit) -> dict[str, Any]:
     }
     return {
         "name": layer.name,
+        "class": layer.kind,
         "neurons": layer.neurons,
         "cores": layer.cores,
         "cores_lower_bound": layer.lower_bound,
@@ -212,7 +238,13 @@ def _chips_json(chip_map: ChipMap | None) -> dict[str, Any] | None:
         "board": chip_map.board,
         "boards": chip_map.boards,
         "cut_by": chip_map.method,
+        "busiest_link": _named(("from_chip", "to_chip", "messages"), chip_map.busiest_link),
+        "busiest_chip": _named(("chip", "messages"), chip_map.busiest_chip),
     }
+
+
+def _named(names: Sequence[str], values: Sequence[float] | None) -> dict[str, float] | None:
+    return None if values is None else dict(zip(names, values, strict=True))
 
 
 def _rounded(percent: float | None) -> float | None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from ..hardware import ProfileSummary
 from ..hardware.place import RESOURCES
 from .energy_text import headline, sample_costs, sample_kind, spread
+from .verdict import UNKNOWN, by_rule, summary_lines, verdict
 
 if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
     from .stage import FitReport, LayerFit
@@ -27,9 +28,21 @@ COLUMNS = {
     "neuron_words": ("states", "memory words of neuron states"),
     "bias_words": ("biases", "memory words of biases"),
 }
-UNKNOWN = "?"
 NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
+REASONS = ("error", "not known", "warning")  # severities listed below a comparison of chips
+COMPARISON_LEGEND = (
+    'fits "if": only if what is not known holds on the chip; energy and time per sample, ">" marks a lower '
+    "bound; a single --target lists the unchecked limits"
+)
+TARGETS_LEGEND = "?: not published, so not checked; sources and more: --json, hw_profiles/README.md"
 WIDE = ("placement", "thresholds", "messages")  # columns of the table of targets that are only in JSON
+
+
+SHORT = {
+    "synapses": "syn",
+    "groups": "grp",
+    "neurons": "neur",
+}  # headings that leave room for names of layers
 
 
 def column(resource: str) -> str:
@@ -45,80 +58,78 @@ def shown_resources(report: FitReport) -> list[str]:
     return [name for name in (RESOURCES if report.placement.kind == "words" else used) if name in used]
 
 
-def fit_text(report: FitReport) -> RenderableType:
-    """Return a table of layers, followed by costs and findings."""
-    resources = shown_resources(report)
-    table = Table(
-        "layer", title=_headline(report), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True
+def fit_text(report: FitReport, next_step: str = "") -> RenderableType:
+    """Return five lines with the verdict, a table of layers, costs, and one line per rule that is broken."""
+    return Group(
+        *summary_lines(report, next_step),
+        *_layer_table(report),
+        *_legend(shown_resources(report)),
+        *_cost_lines(report),
+        *(group.line for group in by_rule(report)),
     )
-    for heading in ("neurons", "cores", *(f"{column(name)}\n%" for name in resources)):
-        table.add_column(heading, justify="right", overflow="fold")
+
+
+def _layer_table(report: FitReport) -> Iterator[RenderableType]:
+    """Yield the table of layers, each with its class."""
+    resources = shown_resources(report)
+    table = Table("layer", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
+    for heading in ("neurons", "cores", *(f"{_short(column(name))}\n%" for name in resources)):
+        table.add_column(heading, justify="right", no_wrap=True)
     for layer in report.layers:
         cores = UNKNOWN if report.cores is None else str(layer.cores)
-        table.add_row(layer.name, str(layer.neurons), cores, *(_percent(layer, name) for name in resources))
-    return Group(table, *_legend(resources), *_cost_lines(report), *_finding_lines(report))
+        table.add_row(
+            f"{layer.name} ({layer.kind})",
+            str(layer.neurons),
+            cores,
+            *(_percent(layer, name) for name in resources),
+        )
+    yield table
+
+
+def _short(heading: str) -> str:
+    return SHORT.get(heading, heading)
 
 
 def _legend(resources: Sequence[str]) -> Iterator[str]:
     """Yield what the columns in percent mean, if there are any."""
     if resources:
         known = [COLUMNS[resource] for resource in resources if resource in COLUMNS]
-        meanings = "".join(f"; {heading}: {meaning}" for heading, meaning in known)
+        meanings = "".join(f"; {_short(heading)}: {meaning}" for heading, meaning in known)
         yield f"%: share of a core's capacity, on the fullest core of the layer{meanings}"
 
 
 def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
-    """Return one row per chip, followed by the errors and warnings."""
-    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    """Return one row per chip, followed by one line per broken rule and chip."""
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
     table.add_column("target", no_wrap=True)
     table.add_column("fits")
-    for heading in ("cores", "chips", "errors", "warn-\nings", "not\nchecked", "energy", "time"):
+    for heading in ("cores", "chips", "rules\nbroken", "not\nknown", "not\nchecked", "energy", "time"):
         table.add_column(heading, justify="right", overflow="fold")
     for report in reports:
         table.add_row(
             report.target,
             verdict(report),
             *(UNKNOWN if n is None else str(n) for n in (report.cores, report.chips)),
-            *(str(len(report.found(severity))) for severity in ("error", "warning", "not checked")),
+            *(str(len(by_rule(report, (severity,)))) for severity in ("error", "not known", "not checked")),
             *_cost_cells(report),
         )
-    reasons = [f"{r.target}: {line}" for r in reports for line in _finding_lines(r, ("error", "warning"))]
-    legend = (
-        'energy and time per sample; ">" marks a lower bound; a single --target lists the unchecked limits'
-    )
+    reasons = [f"{r.target}: {group.line}" for r in reports for group in by_rule(r, REASONS)]
     random = any(report.energy is not None and report.energy.random for report in reports)
     notes = ["energy and time are those of random inputs"] if random else []
-    return Group(table, legend, *notes, *reasons)
+    return Group(table, COMPARISON_LEGEND, *notes, *reasons)
 
 
-def targets_text(chips: Sequence[ProfileSummary]) -> RenderableType:
-    """Return a table of the chips in this package, as far as it fits a terminal."""
+def targets_text(profiles: Sequence[ProfileSummary]) -> RenderableType:
+    """Return a table of the chips, as far as it fits a terminal; targets that are no chip follow it."""
+    chips = [profile for profile in profiles if profile.is_chip]
     rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
-    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
     for heading in rows[0]:
         table.add_column(heading, no_wrap=heading == "target", overflow="fold")
     for row in rows:
         table.add_row(*row.values())
-    return Group(
-        table, "?: not published, so not checked; for more about each target: --json, hw_profiles/README.md"
-    )
-
-
-def verdict(report: FitReport) -> str:
-    return {True: "yes", False: "no", None: UNKNOWN}[report.fits]
-
-
-def _headline(report: FitReport) -> str:
-    found = {
-        True: "fits",
-        False: "does not fit",
-        None: "no error found, but its core allocation is undocumented",
-    }
-    cores = UNKNOWN if report.cores is None else str(report.cores)
-    if report.cores is not None and report.lower_bound is not None and report.lower_bound < report.cores:
-        cores += f" (at least {report.lower_bound})"
-    chips = UNKNOWN if report.chips is None else report.chips
-    return f"{report.target}: {found[report.fits]}; cores {cores}, chips {chips}"
+    others = [f"{profile.target}: {profile.title}" for profile in profiles if not profile.is_chip]
+    return Group(table, *others, TARGETS_LEGEND)
 
 
 def _percent(layer: LayerFit, resource: str) -> str:
@@ -142,23 +153,21 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
     if crossing is not None and crossing.chips > 1:
         board = "no board known" if crossing.board is None else f"{crossing.boards} x {crossing.board}"
         yield (
-            f"between chips: {crossing.crossings:,.0f} spikes per sample, {crossing.share:.1%} of all "
-            f"(partition: {crossing.method}; {board})"
+            f"between chips: {crossing.crossings:,.0f} messages per sample, {crossing.share:.1%} of all, a "
+            f"spike once per chip (partition: {crossing.method}; {board})"
         )
+        if crossing.busiest_link is not None and crossing.busiest_chip is not None:
+            source, target, link = crossing.busiest_link
+            chip, load = crossing.busiest_chip
+            yield (
+                f"busiest link: chip {source} to chip {target}, {link:,.0f} messages per sample; busiest "
+                f"chip: {chip}, {load:,.0f} to and from others"
+            )
     if report.energy is not None:
         energy, time = (
             f"{'at least ' if left_out and found else ''}{spread(found, *unit)}"
             for found, left_out, unit in sample_costs(report.energy)
         )
-        details = (
-            f"estimated from {report.energy.samples} {sample_kind(report.energy)}; --energy shows details"
-        )
+        count = "" if report.energy.assumed else f"{report.energy.samples} "
+        details = f"estimated from {count}{sample_kind(report.energy)}; --energy shows details"
         yield f"per sample: energy {energy}, time {time} ({details})"
-
-
-def _finding_lines(
-    report: FitReport, severities: Sequence[str] = ("error", "warning", "not checked")
-) -> Iterator[str]:
-    for severity in severities:
-        for finding in report.found(severity):
-            yield finding.message if severity == "not checked" else f"{severity}: {finding.message}"

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, record
 
-Thresholds = Literal["own", "shared"]
+Thresholds = Literal["own", "core", "shared"]
 Overflow = Literal["proved", "measured"]
 Pooling = Literal["composed", "relay", "auto"]
 Side = Literal["chip", "host"]  # where a layer runs

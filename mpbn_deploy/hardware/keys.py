@@ -10,6 +10,8 @@ from __future__ import annotations
 SCHEMA = 1
 HEADINGS = ("name", "title", "description")
 PLACEMENT = "placement"  # the heading that selects how cores are filled
+EXTENDS, WITHOUT = "extends", "without"  # headings: a profile to start from, and its keys to leave out
+SIMULATOR = "simulator"  # the heading of a target that is no chip
 PLACEMENTS = ("words", "crossbar", "layers", "whole", "unknown")
 BASES = ("published", "measured", "fitted", "derived")  # how a number was obtained
 SYSTEMS = "systems"  # the table of boards: name -> number of chips
@@ -38,6 +40,7 @@ FORMATS: dict[str, str] = {
     "formats.soft_reset": "core neurons that a neuron with a soft reset takes; 0 if there is none",
     "formats.sigma_delta": "1 if neurons can send the changes of an activation (sigma-delta), 0 if not",
     "formats.subtrahend": "1 if a soft reset can subtract a number other than the threshold, 0 if not",
+    "formats.process_thresholds": "thresholds per population that the chip's public software declares",
     "formats.time_steps": "1 if the chip works in time steps, 0 if events act when they arrive",
     "formats.digital": "1 if states are integers, 0 if they are analog and never exact",
 }
@@ -60,6 +63,7 @@ LAYERS: dict[str, str] = {
     "layer.fan_out_maximum": "most synapses out of one neuron",
     "layer.dense_inputs_maximum": "most inputs of a fully connected layer",
     "layer.targets_maximum": "most populations that one population may send spikes to",
+    "layer.exact_width_maximum": "widest source map of a convolution of which no spike is dropped",
     "layer.thresholds": "distinct thresholds within one layer",
 }
 

@@ -11,6 +11,7 @@ from .keys import (
     BASES,
     CORE_LISTS,
     COST_KEYS,
+    EXTENDS,
     FLAGS,
     HEADINGS,
     KEYS,
@@ -20,7 +21,9 @@ from .keys import (
     RANGES,
     SCHEMA,
     SIGNED_KEYS,
+    SIMULATOR,
     SYSTEMS,
+    WITHOUT,
     ZERO_KEYS,
 )
 
@@ -53,7 +56,9 @@ def _heading_problems(content: Content) -> Iterator[str]:
             yield f"{heading}: missing; a printable string is needed"
     if content.get(PLACEMENT, PLACEMENTS[0]) not in PLACEMENTS:
         yield f"{PLACEMENT}: {content[PLACEMENT]!r}; allowed are {', '.join(PLACEMENTS)}"
-    known = ("schema", *HEADINGS, PLACEMENT)
+    if type(content.get(SIMULATOR, False)) is not bool:
+        yield f"{SIMULATOR}: {content[SIMULATOR]!r}; true or false is needed"
+    known = ("schema", *HEADINGS, PLACEMENT, EXTENDS, WITHOUT, SIMULATOR)
     for key, value in content.items():
         if key not in known and not isinstance(value, dict):
             yield f"{key}: unknown key. {did_you_mean(key, known)}"

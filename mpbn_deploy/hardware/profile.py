@@ -10,10 +10,24 @@ import sys
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
 from ..base import OptionError, ProfileError, did_you_mean, read_text, record, shortened
-from .keys import COST_KEYS, EXPORT_KEYS, HEADINGS, KEYS, LIST_KEYS, PLACEMENT, PLACEMENTS, SYSTEMS
+from .keys import (
+    COST_KEYS,
+    EXPORT_KEYS,
+    EXTENDS,
+    HEADINGS,
+    KEYS,
+    LIST_KEYS,
+    PLACEMENT,
+    PLACEMENTS,
+    SIMULATOR,
+    SYSTEMS,
+    WITHOUT,
+)
 from .problems import profile_entries, profile_problems
+from .sources import BUILT_IN, profile_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +35,7 @@ else:
     import tomli as tomllib
 
 
+UNBOUNDED = "unbounded"  # the profile to quantize for if the number formats of a chip are unknown
 MOST_PROBLEMS, LONGEST_PROBLEM = 12, 400  # in one message; characters
 
 
@@ -68,6 +83,7 @@ class HardwareProfile:
     lists: Mapping[str, Allowed] = field(default_factory=dict)
     costs: Mapping[str, Cost] = field(default_factory=dict)
     placement: str = "words"
+    is_chip: bool = True  # a simulator, such as `unbounded`, is none
     typed: str = ""  # the --target that loads it: a name or a path
 
     def limit(self, key: str) -> Limit | None:
@@ -120,11 +136,6 @@ class HardwareProfile:
         return all(self.knows(key) for key in EXPORT_KEYS)
 
     @property
-    def has_cores(self) -> bool:
-        """Whether the profile describes cores or chips; `unbounded`, for example, does not."""
-        return any(key.startswith(("core.", "chip.")) for key in (*self.limits, *self.lists))
-
-    @property
     def systems(self) -> dict[str, int]:
         """The boards that carry this chip, each with its number of chips."""
         prefix = f"{SYSTEMS}."
@@ -132,37 +143,33 @@ class HardwareProfile:
 
 
 def profile_names() -> list[str]:
-    """Return the names of the profiles that ship with this package."""
-    return sorted(path.stem for path in _profile_folder().glob("*.toml"))
+    """Return the names of all profiles: of this package, of installed packages, and of the user."""
+    return sorted({file.name for file in profile_files()})
 
 
 def load_profile(name_or_path: str | Path) -> HardwareProfile:
     """Load a profile by name, or from the path of a TOML file."""
-    if str(name_or_path) in profile_names():
-        return replace(_read(_profile_folder() / f"{name_or_path}.toml"), typed=str(name_or_path))
-    path = Path(name_or_path)
-    if path.suffix == ".toml" and path.is_file():
-        return replace(_read(path), typed=str(path))
+    named = [file for file in profile_files() if file.name == str(name_or_path)]
+    if len(named) > 1:
+        paths = " and ".join(f"{file.path} (from {file.origin})" for file in named)
+        raise OptionError(f"two profiles are named {str(name_or_path)!r}: {paths}. Give one by its path.")
+    path = named[0].path if named else Path(name_or_path)
+    if named or (path.suffix == ".toml" and path.is_file()):
+        return replace(_read(path), typed=str(name_or_path))
     raise OptionError(
         f"no hardware profile {str(name_or_path)!r}. {did_you_mean(str(name_or_path), profile_names())} "
         "The path of a .toml file works as well."
     )
 
 
-def _profile_folder() -> Path:
-    """Return the folder of profiles: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    inside = package / "hw_profiles"
-    return inside if inside.is_dir() else package.with_name("hw_profiles")
+def export_profile(profile: HardwareProfile) -> HardwareProfile:
+    """Return the profile to quantize for: this chip's, or `unbounded` if its number formats are unknown."""
+    return profile if profile.exportable else load_profile(UNBOUNDED)
 
 
 def _read(path: Path) -> HardwareProfile:
-    try:
-        content = tomllib.loads(read_text(path, ProfileError))
-        problems = profile_problems(content)
-    except (ValueError, RecursionError) as error:  # of tomllib, of numbers with too many digits, of nesting
-        raise ProfileError(f"{path}: cannot be read as TOML ({error}).") from error
-    if problems:
+    content = _extended(_parsed(path), path)
+    if problems := profile_problems(content):
         listed = "".join(
             f"\n  - {shortened(problem, LONGEST_PROBLEM)}" for problem in problems[:MOST_PROBLEMS]
         )
@@ -176,7 +183,41 @@ def _read(path: Path) -> HardwareProfile:
         lists={k: _allowed(**e) for k, e in entries.items() if k in LIST_KEYS},
         costs={k: _cost(**e) for k, e in entries.items() if k in COST_KEYS},
         placement=content.get(PLACEMENT, PLACEMENTS[0]),
+        is_chip=not content.get(SIMULATOR, False),
     )
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_text(path, ProfileError))
+    except (ValueError, RecursionError) as error:  # of tomllib, of numbers with too many digits, of nesting
+        raise ProfileError(f"{path}: cannot be read as TOML ({error}).") from error
+
+
+def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return the tables of the profile that this one extends, without some keys, and with its own entries."""
+    name = content.get(EXTENDS)
+    if name is None:
+        return content
+    base = path.with_name(f"{name}.toml")
+    if not base.is_file():
+        base = next((file.path for file in profile_files() if file.name == name), base)
+    if not base.is_file() or base == path:
+        raise ProfileError(f"{path}: extends {name!r}, which is no other profile: {base.name} was not found.")
+    inherited, left_out = _parsed(base), content.get(WITHOUT, [])
+    if EXTENDS in inherited:
+        raise ProfileError(f"{path}: extends {name!r}, which extends another one; extend that one instead.")
+    known = dict(profile_entries(inherited))
+    if not isinstance(left_out, list) or not set(map(str, left_out)) <= known.keys():
+        raise ProfileError(f"{path}: {WITHOUT} = {left_out!r}; a list of keys of {base.name} is needed.")
+    merged = dict(content)
+    for table, entries in inherited.items():
+        if isinstance(entries, dict):
+            kept = {key: entry for key, entry in entries.items() if f"{table}.{key}" not in left_out}
+            merged[table] = kept | content.get(table, {})
+        elif table in (PLACEMENT, SIMULATOR):
+            merged.setdefault(table, entries)
+    return merged
 
 
 def _allowed(value: list[int], source: str, basis: str) -> Allowed:
@@ -211,6 +252,8 @@ class ProfileSummary:
     messages: str | None
     synaptic_operation: Cost | None  # picojoules
     exportable: bool
+    is_chip: bool
+    origin: str = BUILT_IN  # where the profile comes from
 
     def cells(self) -> dict[str, str]:
         """Return heading -> text of each column, with "?" for unknown numbers."""
@@ -225,13 +268,14 @@ class ProfileSummary:
             "thresholds": self.thresholds,
             "messages": self.messages,
             "placement": self.placement if self.placement != "unknown" else None,
-            "pJ per synaptic operation": energy and f"{energy.value:g} ({energy.basis})",
+            "pJ per synaptic operation": energy and f"{energy.value:g}",
+            "from": self.origin,
         }
         return {heading: "?" if text is None else str(text) for heading, text in found.items()}
 
 
-def summarize_profile(profile: HardwareProfile) -> ProfileSummary:
-    """Return the summary of a profile."""
+def summarize_profile(profile: HardwareProfile, origin: str = BUILT_IN) -> ProfileSummary:
+    """Return the summary of a profile from this origin."""
     cores = profile.limit("chip.cores")
     return ProfileSummary(
         target=profile.name,
@@ -244,6 +288,8 @@ def summarize_profile(profile: HardwareProfile) -> ProfileSummary:
         messages=_messages(profile),
         synaptic_operation=profile.cost("energy.synaptic_operation"),
         exportable=profile.exportable,
+        is_chip=profile.is_chip,
+        origin=origin,
     )
 
 
@@ -260,7 +306,7 @@ def _weights(profile: HardwareProfile) -> str | None:
     bits, types = profile.limit("formats.weight_bits"), profile.limit("core.axon_types")
     width = profile.limit("core.axon_weight_bits")
     if types is not None and width is not None:
-        return f"{width.value}, {types.value} weights per neuron"
+        return f"{width.value}, {types.value} per neuron"
     return None if bits is None else str(bits.value)
 
 

@@ -72,7 +72,11 @@ if TYPE_CHECKING:
         Population as Population,
         timestep_problems as timestep_problems,
     )
-    from .integer import IntNetwork as IntNetwork, IntPopulation as IntPopulation
+    from .integer import (
+        IntNetwork as IntNetwork,
+        IntPopulation as IntPopulation,
+        class_names as class_names,
+    )
     from .intervals import bounds as bounds, state_intervals as state_intervals
     from .membranes import (
         AnyNetwork as AnyNetwork,

@@ -32,6 +32,7 @@ from .neurons import (
     SigmaDelta,
     SoftLif,
     integrating,
+    neuron_kind,
     neuron_subtrahend,
     neuron_threshold,
     sends,
@@ -58,6 +59,12 @@ class IntNetwork(Network[Neuron]):
     def __post_init__(self) -> None:
         if problems := _problems(self):
             raise NetworkError("IntNetwork", problems)
+
+
+def class_names(network: IntNetwork) -> dict[str, str]:
+    """Return the class of each population and connection, by name and label: LIF, readout, Conv2d."""
+    kinds = {p.name: neuron_kind(p.neuron).replace("lif", "LIF") for p in network.layers}
+    return kinds | {c.label: type(c.synapse).__name__ for c in network.connections}
 
 
 def _problems(network: IntNetwork) -> list[str]:

@@ -36,6 +36,7 @@ class ThresholdLimits:
             raise OptionError(f"thresholds {thresholds!r}; allowed are {', '.join(get_args(Thresholds))}.")
         shared, per_core = thresholds == "shared", profile.limit("core.thresholds")
         few = None if shared or per_core is None else per_core.value
+        few = 1 if thresholds == "core" else few
         lowest = formats.lowest_threshold if few is None and not shared else max(1, formats.lowest_threshold)
         return cls(shared=shared, lowest=lowest, highest=formats.threshold, per_core=few)
 

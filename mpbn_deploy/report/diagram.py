@@ -13,6 +13,7 @@ import numpy as np
 from markupsafe import Markup
 from typing_extensions import assert_never
 
+from ..base import record
 from ..ir import (
     NO_BORDER,
     Connection,
@@ -69,6 +70,39 @@ def network_diagram(content: ReportContent) -> Markup:
     parts += [_lane(bundled[c], _ports(c, rows), lane, left) for c, lane in lanes]
     label = f"Diagram of populations and connections, from {network.input.name} to {network.output.name}"
     return picture(parts, width, height, label, class_="diagram", style=f"min-width: {short(width * 0.8)}px")
+
+
+@record
+class DiagramRow:
+    """A population as text, for screens that are too narrow for the diagram."""
+
+    name: str
+    kind: str
+    facts: tuple[str, ...]
+    connections: tuple[str, ...]  # those that end here
+
+
+def diagram_rows(content: ReportContent) -> list[DiagramRow]:
+    """Return the content of the diagram, one row per population."""
+    network = content.network
+    bundled = bundles(network)
+    return [
+        DiagramRow(
+            name=population.name,
+            kind=_kind(population),
+            facts=tuple(
+                f"{heading} {fact}"
+                for heading, fact in zip(HEADINGS, _facts(content, population), strict=True)
+                if fact
+            ),
+            connections=tuple(
+                f"{connection_text(parts)} from {first.source}"
+                for first, parts in bundled.items()
+                if first.target == population.name
+            ),
+        )
+        for population in network.populations
+    ]
 
 
 def bundles(network: IntNetwork) -> dict[Connection, list[Connection]]:

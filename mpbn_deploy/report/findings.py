@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from ..base import record
-from ..fit import FitReport
+from ..fit import FitReport, by_rule
 from ..fit.rules import Finding
 
 SHOWN = 4  # per rule; the rest are in a closed <details> element
 
 
 @record
-class RuleFindings:
-    """The findings of one rule."""
+class ShownFindings:
+    """The findings of one rule, divided into shown and collapsed ones."""
 
     rule: str
     shown: tuple[Finding, ...]
     collapsed: tuple[Finding, ...]
 
 
-def by_rule(report: FitReport, severity: str) -> list[RuleFindings]:
-    """Group the findings of one severity by rule, in the order of the rules."""
-    found: dict[str, list[Finding]] = {}
-    for finding in report.found(severity):
-        found.setdefault(finding.rule, []).append(finding)
+def shown_findings(report: FitReport, severity: str) -> list[ShownFindings]:
+    """Return the findings of one severity, rule by rule."""
     return [
-        RuleFindings(rule=rule.replace("_", " "), shown=tuple(group[:SHOWN]), collapsed=tuple(group[SHOWN:]))
-        for rule, group in found.items()
+        ShownFindings(rule=group.rule, shown=group.findings[:SHOWN], collapsed=group.findings[SHOWN:])
+        for group in by_rule(report, (severity,))
     ]

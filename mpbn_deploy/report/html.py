@@ -20,8 +20,8 @@ from ..verify import VerifyReport
 from .content import ReportContent
 from .core_map import core_map
 from .costs import costs
-from .diagram import network_diagram
-from .findings import by_rule
+from .diagram import diagram_rows, network_diagram
+from .findings import shown_findings
 from .formatting import NONE, UNKNOWN, dimensions, integer, number, percent, percentage, plural
 from .histograms import thresholds, weights
 from .panels import arrange
@@ -75,6 +75,8 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "cards": cards(content),
         "colors": content.colors,
         "diagram": network_diagram(content),
+        "diagram_rows": diagram_rows(content),
+        "message_bits": _message_bits(content),
         "thresholds": arrange(thresholds(content)),
         "weights": arrange(weights(content.network)),
         "raster": arrange(raster(content)),
@@ -88,14 +90,21 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "changes": [_change(described, content) for described in content.quantization],
         "state_limit": STATE_LIMIT,
         "fit_sentences": list(_fit_sentences(fit)),
-        "errors": by_rule(fit, "error"),
-        "warnings": by_rule(fit, "warning"),
+        "errors": shown_findings(fit, "error"),
+        "unknowns": shown_findings(fit, "not known"),
+        "warnings": shown_findings(fit, "warning"),
         "not_checked": fit.found("not checked"),
         "columns": {name: column(name) for name in shown_resources(fit)},
         "layers": [_layer(layer, fit) for layer in fit.layers],
         "core_map": core_map(fit.placement, fit.layers, fit.chip_map, content.profile),
         "costs": None if fit.energy is None else costs(fit.energy),
     }
+
+
+def _message_bits(content: ReportContent) -> int:
+    """Return the bits of a signed message that holds every input value."""
+    allowed = content.network.input_range
+    return max(allowed.maximum, -allowed.minimum).bit_length() + 1
 
 
 # ---- the sections -----------------------------------------------------------------------------

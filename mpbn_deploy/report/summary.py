@@ -6,7 +6,7 @@ from typing import Literal
 
 from ..base import layer_name, record
 from ..data import RANDOM
-from ..fit import headline
+from ..fit import by_rule, headline
 from ..ir import STATE_LIMIT
 from ..verify import VerifyReport
 from .content import ReportContent
@@ -64,12 +64,13 @@ def _fitting(content: ReportContent) -> Verdict:
             text=f"no error found for {content.profile.title}; core allocation unknown", tone="unknown"
         )
     if not fit.fits:
-        errors = plural(len(fit.found("error")), "error")
+        errors = f"{plural(len(by_rule(fit, ('error',))), 'rule')} broken"
         return Verdict(text=f"does not fit {content.profile.title} ({errors})", tone="bad")
-    warnings = len(fit.found("warning"))
-    aside = f", with {plural(warnings, 'warning')}" if warnings else ""
+    warnings, conditions = len(fit.found("warning")), [group.rule for group in by_rule(fit, ("not known",))]
+    aside = f", if {' and '.join(conditions)} (not known)" if conditions else ""
+    aside += f", with {plural(warnings, 'warning')}" if warnings else ""
     cores = "" if fit.cores is None else f" on {plural(fit.cores, 'core')}"
-    return Verdict(text=f"fits {content.profile.title}{cores}{aside}", tone="unknown" if warnings else "good")
+    return Verdict(text=f"fits {content.profile.title}{cores}{aside}", tone="unknown" if aside else "good")
 
 
 def _accuracy(report: VerifyReport) -> list[Verdict]:
@@ -148,7 +149,7 @@ def _chip(content: ReportContent) -> Card:
     noun = "core" if fit.cores == 1 else "cores"
     on = noun if fit.chips is None else f"{noun} on {plural(fit.chips, 'chip')}"
     broken = [plural(n, word) for word in ("error", "warning") if (n := len(fit.found(word)))]
-    unknown = [f"{n} not checked"] if (n := len(fit.found("not checked"))) else []
+    unknown = [f"{n} {word}" for word in ("not known", "not checked") if (n := len(fit.found(word)))]
     note = f"{on}; {', '.join([*(broken or ['no rule violated']), *unknown])}"
     return Card(label="chip", value=value, note=note, tone=_fitting(content).tone)
 

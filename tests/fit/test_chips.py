@@ -12,8 +12,17 @@ from properties import examples
 from mpbn_deploy.base import ProfileError
 from mpbn_deploy.fit import measure
 from mpbn_deploy.fit.activity import Activity
-from mpbn_deploy.fit.chips import CORE_ORDER, METIS, assign_chips, crossings, hops
-from mpbn_deploy.fit.spike_traffic import Traffic, parts_of_cores, traffic
+from mpbn_deploy.fit.chips import (
+    CORE_ORDER,
+    METIS,
+    _graph,
+    _repaired,
+    assign_chips,
+    crossings,
+    hops,
+    other_partitions,
+)
+from mpbn_deploy.fit.spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
 from mpbn_deploy.hardware import HardwareProfile, Limit, load_profile
 from mpbn_deploy.hardware.place import PlacedLayer, Placement, place
 from mpbn_deploy.ir import as_dense
@@ -211,10 +220,49 @@ def test_without_metis_the_cut_in_core_order_is_improved(monkeypatch):
     assert (found.crossings, found.method) == (1, CORE_ORDER)
 
 
-def test_more_than_any_board_has_is_cut_in_core_order(monkeypatch):
+def test_large_partitions_are_cut_by_metis_and_only_repaired(monkeypatch):
+    pytest.importorskip("pymetis")
     monkeypatch.setattr("mpbn_deploy.fit.chips.LARGEST", 15)  # 8 cores on 2 chips are 16
     found = assign_chips(two_clusters(), 8, chip(chip__cores=4))
-    assert (found.method, found.chip.tolist()) == (CORE_ORDER, [0] * 4 + [1] * 4)
+    assert (found.method, found.crossings) == (METIS, 1)
+
+
+def test_the_repair_of_large_partitions_fills_no_chip_too_much():
+    traffic = two_clusters()
+    for start in ([0] * 8, [0] * 7 + [1], [1] * 5 + [0] * 3):
+        repaired = _repaired(_graph(traffic, 8), np.array(start), 4)
+        assert np.bincount(repaired).tolist() == [4, 4]
+
+
+def test_other_partitions_fill_chips_and_greedy_finds_clusters():
+    cuts = dict(other_partitions(two_clusters(), 8, 4))
+    assert all(np.bincount(chip).tolist() == [4, 4] for chip in cuts.values())
+    assert {name: crossings(two_clusters(), chip) for name, chip in cuts.items()}["greedy"] == 1
+
+
+@pytest.mark.parametrize("network", [int_chain(), int_residual()], ids=["chain", "residual"])
+def test_a_spike_crosses_once_to_each_chip(network):
+    """Against matrices: a chip receives a spike if any neuron on any of its cores has a synapse from it."""
+    placement, activity = cut_into(network, 2), activity_of(network)
+    tiles = [(layer.name, tile) for layer in placement.layers for tile in layer.tiles()]
+    chip = np.arange(len(tiles)) % 3
+    home = {layer.name: np.zeros(layer.shape, int) for layer in placement.layers}
+    for number, (name, tile) in zip(chip, tiles, strict=True):
+        home[name][tile] = number
+    expected = np.zeros((3, 3))
+    for source in home:
+        for target in range(3):
+            read = np.zeros(home[source].size, bool)
+            for name, neurons in home.items():
+                if (synapses := matrix(network, source, name)) is not None:
+                    read |= synapses[neurons.reshape(-1) == target].any(axis=0)
+            events = activity.spikes[source].reshape(-1) * read
+            expected[:, target] += np.bincount(home[source].reshape(-1), weights=events, minlength=3)
+    messages = chip_messages(network, placement, activity, chip, 3)
+    assert np.array_equal(messages, expected)
+    sent = traffic(network, placement, activity)
+    found = assign_chips(sent, sent.cores, load_profile("loihi2")).with_messages(messages)
+    assert found.crossings == expected.sum() - np.trace(expected) <= crossings(sent, chip)
 
 
 def test_metis_finds_what_single_moves_do_not(monkeypatch):

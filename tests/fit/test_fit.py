@@ -8,7 +8,7 @@ import pytest
 from networks import softened, with_limit
 from rich.console import Console
 
-from mpbn_deploy.fit import fit, fit_text
+from mpbn_deploy.fit import by_rule, fit, fit_text, verdict_sentence
 from mpbn_deploy.hardware import KEYS, HardwareProfile, load_profile
 from mpbn_deploy.hardware.place import RESOURCES
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout
@@ -125,7 +125,7 @@ def test_loihi1_knows_only_positive_thresholds_and_plain_spikes():
 
 def test_a_message_says_who_what_is_allowed_by_whom_and_what_to_do():
     assert message(network(threshold=[-12, -3, 4]), LOIHI1) == (
-        "hidden: threshold -12 in 2 of 3 values; "
+        "hidden (LIF): threshold -12 in 2 of 3 values; "
         "loihi1 holds 1..131071 (nengo-loihi hardware/validate.py:53). "
         "Export for this target (--target loihi1), which moves them into biases, "
         "or choose one that holds them, such as loihi2."
@@ -136,7 +136,7 @@ def test_distinct_thresholds_count_per_core():
     wide = network(threshold=[1, 2, 3])
     profile = with_limit(LOIHI1, "core.thresholds", 2)
     assert errors(network(threshold=[1, 2, 1]), profile) == []
-    assert "hidden: 3 distinct thresholds on one core; loihi1 holds 2 (test)" in message(wide, profile)
+    assert "hidden (LIF): 3 distinct thresholds on one core; loihi1 holds 2 (test)" in message(wide, profile)
     assert errors(wide, with_limit(profile, "core.neurons", 2)) == []  # two cores, with two and one
 
 
@@ -204,7 +204,7 @@ def test_all_failures_are_collected():
 
 
 def test_an_unknown_limit_is_reported_and_never_passes_in_silence():
-    report = fit(network(weight=10**4, threshold=[10**5] * 3), NOTHING_KNOWN)
+    report = fit(network(weight=10**4, threshold=[10**5, 10**5, 9]), NOTHING_KNOWN)
     assert {finding.severity for finding in report.findings} == {"not checked"}
     assert {finding.rule for finding in report.findings} == {
         "weights_fit_format",
@@ -227,7 +227,12 @@ def test_every_limit_left_out_of_loihi2_is_missed_unless_it_has_a_default(key):
     # and hops are not counted.
     lists = {"core.axon_memory_words", "core.axon_memory_targets", "core.input_words"}
     grid = {"chip.grid_columns", "chip.grid_rows", "chip.cores_per_router"}
-    defaults = {"core.shared_axons", *lists, *grid}
+    more = {
+        "formats.process_thresholds",
+        "layer.exact_width_maximum",
+        "formats.sigma_delta",
+    }  # rules of chips that have them
+    defaults = {"core.shared_axons", *lists, *grid, *more}
     soft = softened(network())  # else nothing asks for soft resets
     missed = [f for f in fit(soft, without(LOIHI2, key)).findings if f"state {key} " in f.message]
     assert bool(missed) == (key not in defaults)
@@ -245,6 +250,8 @@ def test_the_report_as_json():
         "tiling",
         "first_layer",
         "readout",
+        "strict",
+        "assumption",
         "layers",
         "findings",
         "between_chips",
@@ -265,6 +272,34 @@ def test_the_report_as_text_shows_percentages_verdict_and_findings():
     with console.capture() as captured:
         console.print(fit_text(fit(network(weight=129), LOIHI2)))
     text = captured.get()
-    assert "loihi2: does not fit; cores 2, chips 1" in text
+    assert text.startswith("loihi2: does not fit\ncores:    2\nchips:    1\n")
+    assert "blocked:  weights fit format (in->hidden" in text
     assert "12.50" in text
-    assert "error: in->hidden: weights 129..129 need 9 bits; loihi2 holds 8" in text
+    assert "error: in->hidden (Dense): weights 129..129 need 9 bits; loihi2 holds 8" in text
+
+
+def test_findings_of_one_rule_are_one_line_that_names_the_layers():
+    report = fit(network(bias=[0, 4096, 0], readout_bias=5000), LOIHI2)
+    lines = [group.line for group in by_rule(report, ("error",))]
+    assert len(report.found("error")) > len(lines) == 1
+    assert lines[0].endswith("Likewise: out.")
+    console = Console(width=80, file=StringIO(), soft_wrap=True)
+    with console.capture() as captured:
+        console.print(fit_text(report, "python -m mpbn_deploy.fit x --advise"))
+    first = captured.get().splitlines()[:5]
+    assert [line.split(":")[0] for line in first] == ["loihi2", "cores", "chips", "blocked", "next"]
+
+
+def test_thresholds_per_channel_are_not_known_on_loihi2_and_strict_counts_that_as_no():
+    own, one = network(threshold=[3, 4, 5]), network(threshold=[3, 3, 3])
+    report = fit(own, LOIHI2)
+    (unknown,) = report.found("not known")
+    assert (report.fits, unknown.rule, unknown.where) == (
+        True,
+        "thresholds_per_channel_work_on_the_chip",
+        "hidden",
+    )
+    assert "--thresholds shared" in unknown.message and "settled" in unknown.message
+    assert verdict_sentence(report) == "fits, if thresholds per channel work on the chip (not known)"
+    assert fit(own, LOIHI2, strict=True).fits is False
+    assert fit(one, LOIHI2, strict=True).fits is True

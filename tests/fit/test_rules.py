@@ -388,7 +388,7 @@ def test_a_rule_is_broken_and_kept(known, rule, where, wrong, right):
     assert {name for name, _ in broken(wrong, profile)} == {rule}
     assert right is None or broken(right, profile) == []
     (finding, *_) = [f for f in findings(wrong, profile) if f.rule == rule and f.severity == "error"]
-    assert finding.message.startswith(f"{where}: ") and "chip" in finding.message
+    assert finding.message.startswith((f"{where}: ", f"{where} (")) and "chip" in finding.message
     assert "(a test)" in finding.message  # the source of the limit
     assert len(finding.message.split("(a test)")[1]) > 20  # and what to do
 
@@ -396,8 +396,10 @@ def test_a_rule_is_broken_and_kept(known, rule, where, wrong, right):
 def test_every_rule_but_those_of_cores_is_in_the_cases():
     """Those of cores are in test_fit.py, that of relays in quantize/test_pooling.py."""
     of_cores = {"layers_fit_on_cores", "distinct_thresholds_fit_core", "cores_fit_on_chip"}
+    of_cores |= {"thresholds_per_channel_work_on_the_chip"}
     warnings = {"time_steps_are_supported", "states_are_integers", "decay_rounding_matches"}
     warnings |= {"sums_of_changes_stay_in_width"}
+    warnings |= {"no_spike_is_dropped_between_columns"}
     cases = {case[1] for case in CASES}
     elsewhere = {"decays_fit_format", "messages_of_relays_fit"}
     assert {rule.__name__ for rule in RULES} == cases | of_cores | warnings | elsewhere
@@ -457,6 +459,9 @@ def test_what_runs_otherwise_is_a_warning_and_no_error():
     assert warned(features(), chip(formats__digital=0)) == ["states_are_integers"]
     assert warned(features(), chip(formats__decay_shift_maximum=4)) == ["decay_rounding_matches"]
     assert warned(features(), chip(formats__time_steps=1, formats__digital=1)) == []
+    wide = chip(layer__exact_width_maximum=maps().input.shape[2] - 1)
+    assert warned(maps(), wide) == ["no_spike_is_dropped_between_columns"]
+    assert warned(maps(), chip(layer__exact_width_maximum=maps().input.shape[2])) == []
     assert broken(features(), chip(formats__time_steps=0, formats__digital=0)) == []
 
 
@@ -569,7 +574,11 @@ def test_a_resource_that_only_some_cores_limit_is_checked_where_it_is_counted():
 def test_every_chip_judges_every_network(name, network):
     """No rule stumbles, and every message begins with where it is, or says that it was not checked."""
     for finding in findings(network, load_profile(name)):
-        begin = "not checked: " if finding.severity == "not checked" else f"{finding.where}: "
+        begin = (
+            ("not checked: ",)
+            if finding.severity == "not checked"
+            else (f"{finding.where}: ", f"{finding.where} (")
+        )
         assert finding.message.startswith(begin)
         assert finding.message.endswith(".")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mpbn_deploy.base import OptionError, ProfileError
-from mpbn_deploy.hardware import KEYS, load_profile, profile_names, summarize_profile
+from mpbn_deploy.hardware import KEYS, load_profile, profile_files, profile_names, summarize_profile
 from mpbn_deploy.hardware.keys import BASES, EXPORT_KEYS, PLACEMENTS
 
 HEADINGS = 'schema = 1\nname = "mine"\ntitle = "My chip"\ndescription = "A chip."\n'
@@ -34,6 +34,8 @@ def test_our_profiles_are_named_as_their_files_and_cite_public_sources(name):
 
 def test_all_chips_are_there():
     others = {"truenorth", "tianjic", "speck", "xylo-a3", "spinnaker2", "akida1000", "brainscales2"}
+    others |= {"loihi2-2022", "hala-point", "dynapcnn", "xylo-a2", "xylo-imu", "akd1500", "akida2"}
+    others |= {"odin", "reckon", "darwin3"}
     assert {"loihi1", "loihi2", "unbounded"} | others == set(profile_names())
 
 
@@ -98,8 +100,8 @@ def test_without_formats_one_is_told_how_to_put_a_network_to_a_chip_nevertheless
         profile.value("formats.decay_bits")
     assert str(caught.value) == (
         "mine: networks cannot be quantized for it, because its profile lacks formats.threshold_maximum, "
-        "formats.bias_mantissa_bits, formats.decay_bits. Export for a target that has them (loihi1, loihi2, "
-        "unbounded), then check that export against this chip: "
+        "formats.bias_mantissa_bits, formats.decay_bits. Export for a target that has them (hala-point, "
+        "loihi1, loihi2, loihi2-2022, unbounded), then check that export against this chip: "
         "python -m mpbn_deploy.fit FOLDER --target mine."
     )
 
@@ -266,10 +268,41 @@ def test_profiles_side_by_side(tmp_path):
     assert len({tuple(summary.cells()) for summary in summaries.values()}) == 1  # the same columns
     assert summaries["speck"].cells()["neurons per core"] == "16384..65536"
     assert summaries["speck"].cells()["thresholds"] == "0..32766, 1 per layer"
-    assert summaries["truenorth"].cells()["pJ per synaptic operation"] == "2.3 (fitted)"
-    assert summaries["truenorth"].cells()["weight bits"] == "9, 4 weights per neuron"
+    assert summaries["truenorth"].cells()["pJ per synaptic operation"] == "2.3"
+    assert summaries["truenorth"].cells()["weight bits"] == "9, 4 per neuron"
     assert summaries["loihi1"].cells()["messages"] == "plain"
     assert summaries["loihi2"].cells()["messages"] == "graded, 32 bits"
     assert summaries["xylo-a3"].cells()["messages"] == "inputs 0..15"
     unknown = summarize_profile(read(tmp_path, f'{HEADINGS}placement = "unknown"'))
-    assert list(unknown.cells().values()) == ["mine", "My chip", *["?"] * 7]
+    assert list(unknown.cells().values()) == ["mine", "My chip", *["?"] * 7, "mpbn_deploy"]
+
+
+# ---- profiles from elsewhere --------------------------------------------------------------------
+
+
+def test_profiles_of_the_user_and_of_installed_packages_are_found_with_their_origin(tmp_path, monkeypatch):
+    text = f"{HEADINGS}[core]\n{NEURONS}\n"
+    package, folder = tmp_path / "site" / "toy_chips", tmp_path / "mine"
+    package.mkdir(parents=True)
+    folder.mkdir()
+    (package / "installed.toml").write_text(text)
+    (folder / "own.toml").write_text(text)
+    metadata = tmp_path / "site" / "toy_chips-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-chips\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[mpbn_deploy.profiles]\nchips = toy_chips\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("MPBN_DEPLOY_PROFILES", str(folder))
+    origins = {file.name: file.origin for file in profile_files()}
+    assert (origins["installed"], origins["own"], origins["loihi2"]) == (
+        "toy-chips",
+        str(folder),
+        "mpbn_deploy",
+    )
+    assert load_profile("installed").typed == "installed" and load_profile("own").limits
+    (folder / "loihi2.toml").write_text(text)
+    with pytest.raises(OptionError, match="two profiles are named 'loihi2'"):
+        load_profile("loihi2")
+    (metadata / "entry_points.txt").write_text("[mpbn_deploy.profiles]\nchips = no_such_package\n")
+    with pytest.raises(ProfileError, match="'no_such_package', which is not an importable package"):
+        profile_files()

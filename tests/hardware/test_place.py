@@ -104,9 +104,7 @@ def test_mnist_perceptron_as_the_compiler_printed_it():
 
 def older_loihi2():
     """The compiler of 2022: less memory for synapses, and nothing known of that for inputs together."""
-    limits = {key: limit for key, limit in LOIHI2.limits.items() if key != "core.input_words"}
-    words = replace(limits["core.synapse_words"], value=12000)
-    return replace(LOIHI2, limits={**limits, "core.synapse_words": words})
+    return load_profile("loihi2-2022")
 
 
 def means(layer, *resources):

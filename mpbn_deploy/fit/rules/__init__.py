@@ -9,9 +9,10 @@ A rule takes a Design (network, profile, placement, number of chips) and returns
     capacity     resources: cores, thresholds per core, inputs, hidden neurons, outputs
     register     RULES, all rules in the order of the report
 
-All rules run, and every violation is found. An error means that the network does not fit. A warning means
-that the network can be placed, but the chip will not execute it bit for bit. A rule whose limits are missing
-from the profile reports "not checked" unless it cannot apply. Limits that only some chips have (kernels,
+All rules run, and every violation is found. An error means that the network does not fit. "not known" means
+that no public source says whether the chip can. A warning means that the network can be placed, but the chip
+will not execute it bit for bit. A rule whose limits are missing from the profile reports "not checked" unless
+it cannot apply. Limits that only some chips have (kernels,
 fan-in, network size) are reported as missing only if the profile has a related limit. All numbers come from
 the profile.
 """
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
-    from .design import Design as Design, Finding as Finding
+    from .design import Design as Design, Finding as Finding, Severity as Severity
     from .register import RULES as RULES
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -6,10 +6,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...base import layer_name
 from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES, read_by_output, reading_input
 from ...ir import connection_synapses
-from .design import WHOLE_NETWORK, Design, Finding, Rule, Violations, needs, not_checked, readable, rule
+from .design import (
+    WHOLE_NETWORK,
+    Design,
+    Finding,
+    Rule,
+    Violations,
+    needs,
+    not_checked,
+    readable,
+    rule,
+    violation,
+)
 from .neurons import is_digital
 
 SIZE_KEYS = ("network.inputs_maximum", "network.hidden_maximum", "network.outputs_maximum")
@@ -34,8 +44,13 @@ def takes_cores(design: Design) -> bool:
 
 
 def shares_cores(design: Design) -> bool:
-    """Return whether the threshold limit applies to cores; a limit per layer has its own rule."""
-    return is_placed(design) and is_digital(design) and not design.profile.knows("layer.thresholds")
+    """Return whether the threshold limit applies to cores; limits per layer or process have their own rules.
+
+    A core that has one threshold holds any network whose cores need no more.
+    """
+    other = any(map(design.profile.knows, ("layer.thresholds", "formats.process_thresholds")))
+    one = all(count <= 1 for _, count in _distinct_thresholds(design)) if is_placed(design) else False
+    return is_placed(design) and is_digital(design) and not other and not one
 
 
 def layers_fit_on_cores(design: Design) -> list[Finding]:
@@ -47,7 +62,7 @@ def layers_fit_on_cores(design: Design) -> list[Finding]:
     return [
         *([not_checked(name, _what(unknown), unknown, profile)] if unknown else []),
         *_memory_not_checked(design),
-        *(_error(problem.where, problem.message) for problem in design.placement.problems),
+        *(_error(design, problem.where, problem.message) for problem in design.placement.problems),
         *_overflows(design),
     ]
 
@@ -64,6 +79,26 @@ def distinct_thresholds_fit_core(design: Design) -> Violations:
                 "--thresholds shared, to one per population), or choose another target."
             )
             yield where, f"{found}; {design.limit_text(most.value, most)}. {advice}"
+
+
+@needs(
+    "formats.process_thresholds",
+    related=("formats.process_thresholds",),
+    severity="not known",
+)
+def thresholds_per_channel_work_on_the_chip(design: Design) -> Violations:
+    """distinct thresholds of each population <= what the chip's public software declares"""
+    declared = design.limit("formats.process_thresholds")
+    for population in design.spiking():
+        if (count := len(np.unique(population.neuron.threshold))) > declared.value:
+            yield (
+                population.name,
+                f"{count} thresholds; the public software of {design.profile.name} declares {declared.value} "
+                f"per population ({declared.source}), and what the chip does with more is not public. It "
+                "would be settled by running network.net on a board and comparing its spikes with those of "
+                "`run`. Export with --thresholds shared to need one per population; fit "
+                "--compare-thresholds shows what that costs.",
+            )
 
 
 @needs("chip.cores", applies=takes_cores)
@@ -124,6 +159,7 @@ def synapses_are_few_enough(design: Design) -> Violations:
 CAPACITY_RULES: tuple[Rule, ...] = (
     layers_fit_on_cores,
     rule(distinct_thresholds_fit_core),
+    rule(thresholds_per_channel_work_on_the_chip),
     rule(cores_fit_on_chip),
     rule(inputs_are_few_enough),
     rule(hidden_neurons_are_few_enough),
@@ -161,7 +197,7 @@ def _overflows(design: Design) -> Iterator[Finding]:
             if limit is not None and used > limit.value:
                 found = f"{used} {readable(resource)} on one core; {design.limit_text(limit.value, limit)}"
                 advice = "No tiling of this layer fits; use fewer inputs or smaller kernels."
-                yield _error(layer.name, f"{found}. {advice}")
+                yield _error(design, layer.name, f"{found}. {advice}")
 
 
 def _too_many_neurons(design: Design) -> Iterator[Finding]:
@@ -172,7 +208,9 @@ def _too_many_neurons(design: Design) -> Iterator[Finding]:
     )
     if limit is not None and used > limit.value:
         found = f"{used} neurons on one core; {design.limit_text(limit.value, limit)}"
-        yield _error(WHOLE_NETWORK, f"{found}. Train a smaller network (--arch), or choose another target.")
+        yield _error(
+            design, WHOLE_NETWORK, f"{found}. Train a smaller network (--arch), or choose another target."
+        )
 
 
 def _memory_not_checked(design: Design) -> Iterator[Finding]:
@@ -185,9 +223,8 @@ def _memory_not_checked(design: Design) -> Iterator[Finding]:
         yield Finding(rule=name, where=WHOLE_NETWORK, message=message, severity="not checked")
 
 
-def _error(where: str, message: str) -> Finding:
-    rule_name = layers_fit_on_cores.__name__
-    return Finding(rule=rule_name, where=where, message=f"{layer_name(where)}: {message}", severity="error")
+def _error(design: Design, where: str, message: str) -> Finding:
+    return violation(design, layers_fit_on_cores.__name__, where, message, "error")
 
 
 def _no_cores(design: Design) -> Finding:

@@ -10,15 +10,30 @@ import numpy as np
 from ...base import Array, layer_name, record
 from ...hardware import KEYS, Allowed, HardwareProfile, Limit
 from ...hardware.place import Placement
-from ...ir import FiringNeuron, IntegratingNeuron, IntNetwork, IntPopulation, Population, firing, integrating
+from ...ir import (
+    FiringNeuron,
+    IntegratingNeuron,
+    IntNetwork,
+    IntPopulation,
+    Population,
+    class_names,
+    firing,
+    integrating,
+)
 
-Severity = Literal["error", "warning", "not checked"]
+Severity = Literal["error", "not known", "warning", "not checked"]
 WHOLE_NETWORK = "network"
 
 
 @record
 class Finding:
-    """A violation of a rule, or a rule that could not be checked."""
+    """A violation of a rule, or a rule that could not be checked.
+
+    error        the network does not fit
+    not known    whether the chip does this is not public; the message says what would settle it
+    warning      the network can be placed, but the chip will not execute it bit for bit
+    not checked  a number that the check needs is missing from the profile
+    """
 
     rule: str
     where: str
@@ -64,6 +79,10 @@ class Design:
     def spiking(self) -> Iterator[Population[FiringNeuron]]:
         """Yield every population whose neurons have a threshold and a reset."""
         return firing(self.network)
+
+    def title(self, where: str) -> str:
+        """Return the name of a layer or connection with its class: 'layer "2" (LIF)'."""
+        return layer_name(where, class_names(self.network).get(where, ""))
 
     @property
     def export_target(self) -> str:
@@ -134,7 +153,11 @@ def rule(*checks: RuleCheck, name: str = "") -> Rule:
         applicable = [check for check in checks if check.applies_to(design)]
         possible = [check for check in applicable if not check.missing(design)]
         missing = {key: check.name for check in applicable for key in check.missing(design)}
-        found = [_finding(name, check, *violation) for check in possible for violation in check.check(design)]
+        found = [
+            violation(design, name, where, message, check.severity)
+            for check in possible
+            for where, message in check.check(design)
+        ]
         if not missing:
             return found
         what = name if len(missing) > 1 else next(iter(missing.values()))
@@ -145,8 +168,11 @@ def rule(*checks: RuleCheck, name: str = "") -> Rule:
     return judge
 
 
-def _finding(name: str, check: RuleCheck, where: str, message: str) -> Finding:
-    return Finding(rule=name, where=where, message=f"{layer_name(where)}: {message}", severity=check.severity)
+def violation(design: Design, rule_name: str, where: str, message: str, severity: Severity) -> Finding:
+    """Return a finding whose message begins with the layer."""
+    return Finding(
+        rule=rule_name, where=where, message=f"{design.title(where)}: {message}", severity=severity
+    )
 
 
 def not_checked(name: str, what: str, keys: Sequence[str], profile: HardwareProfile) -> Finding:

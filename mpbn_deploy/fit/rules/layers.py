@@ -180,6 +180,18 @@ def distinct_thresholds_fit_layer(design: Design) -> Violations:
             yield population.name, f"{found}. {advice}"
 
 
+@needs("layer.exact_width_maximum", related=("layer.exact_width_maximum",), severity="warning")
+def no_spike_is_dropped_between_columns(design: Design) -> Violations:
+    """Warn of convolutions that read column n * 256 - 1, from which the chip may drop spikes."""
+    most = design.limit("layer.exact_width_maximum")
+    for connection in design.network.connections:
+        shape = design.network.shapes[connection.source]
+        if isinstance(connection.synapse, Conv2d) and shape[2] > most.value:
+            found = f"reads a map of {shape[2]} columns; {design.profile.name} may drop spikes from column "
+            advice = f"Feed maps of at most {most.value} columns, for example with a larger stride before."
+            yield connection.label, f"{found}{most.value} and its neighbors ({most.source}). {advice}"
+
+
 @needs(applies=says("layer.recurrence", 0))
 def network_has_no_recurrence(design: Design) -> Violations:
     """No connection closes a cycle; every cycle contains a connection with a delay."""
@@ -208,6 +220,7 @@ LAYER_RULES: tuple[Rule, ...] = (
     rule(targets_are_few_enough),
     rule(distinct_thresholds_fit_layer),
     rule(network_has_no_recurrence),
+    rule(no_spike_is_dropped_between_columns),
 )
 
 

@@ -1,0 +1,85 @@
+"""Build a network that is not trained yet, to check its shapes against a chip.
+
+Weights are random, and so are the statistics of norms, so that thresholds differ per channel as they do after
+training. Integers are quantized for the chip in question. How often neurons fire is assumed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..base import record
+from ..checkpoint import build_untrained
+from ..fold import fold
+from ..formats.folder import NetworkFile
+from ..frontend import trace
+from ..hardware import HardwareProfile, export_profile
+from ..ir import InputFormat, IntNetwork, sends
+from ..nn import SpikingNetwork
+from ..quantize import quantize
+from .activity import Activity
+
+SEED = 0
+
+
+@record
+class UntrainedNetwork:
+    """What the command line says of a network before training."""
+
+    arch: str
+    input_shape: tuple[int, ...]
+    timesteps: int
+    input_range: tuple[int, int]
+    classes: int
+    firing_rate: float
+
+    @property
+    def typed(self) -> tuple[str, ...]:
+        """The options that name it."""
+        return (
+            "--arch", self.arch,
+            "--input-shape", *map(str, self.input_shape),
+            "--timesteps", str(self.timesteps),
+            "--input-range", *map(str, self.input_range),
+            "--classes", str(self.classes),
+            "--firing-rate", str(self.firing_rate),
+        )  # fmt: skip
+
+    @property
+    def assumption(self) -> str:
+        return f"untrained: random weights, and an assumed firing rate of {self.firing_rate:.0%}"
+
+    def quantized_for(self, profile: HardwareProfile) -> NetworkFile:
+        """Return the integers of the network in the formats of a chip."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            body = build_untrained(self.arch, self.input_shape, self.classes)
+            _randomize_norms(body)
+        low, high = self.input_range
+        middle, half = np.array([(low + high) / 2]), np.array([max(high - low, 1) / 2])
+        given = InputFormat(shape=self.input_shape, minimum=low, maximum=high, mean=middle, deviation=half)
+        module = SpikingNetwork(body, timesteps=self.timesteps, input_format=given).eval()
+        folded = fold(trace(module))
+        network = quantize(folded, export_profile(profile)).network
+        return NetworkFile(netx=Path(self.arch), network=network, folded=folded)
+
+    def activity(self, network: IntNetwork) -> Activity:
+        """Return the assumed activity: every input value is nonzero, and all neurons fire alike."""
+        rates = {p.name: self.firing_rate if sends(p.neuron) else 0.0 for p in network.layers}
+        rates[network.input.name] = 1.0
+        spikes = {p.name: np.full(p.shape, rates[p.name] * network.timesteps) for p in network.populations}
+        return Activity(samples=1, timesteps=network.timesteps, spikes=spikes, assumed=True)
+
+
+def _randomize_norms(body: nn.Module) -> None:
+    """Give norms the variety of trained ones."""
+    for module in body.modules():
+        mean, variance = getattr(module, "running_mean", None), getattr(module, "running_var", None)
+        if isinstance(mean, torch.Tensor) and isinstance(variance, torch.Tensor):
+            with torch.no_grad():
+                mean.normal_(0.0, 0.1)
+                variance.uniform_(0.5, 1.5)

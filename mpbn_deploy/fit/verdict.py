@@ -1,0 +1,116 @@
+"""Summarize a fit report: findings grouped by design rule, and the five lines with which a report begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..base import layer_name, record
+from .rules import Finding, Severity
+
+if TYPE_CHECKING:
+    from .stage import FitReport
+
+UNKNOWN, NO_CHIP = "?", "no chip"
+MOST_LAYERS = 6  # named in one line
+SEVERITIES: tuple[Severity, ...] = ("error", "not known", "warning", "not checked")
+
+
+@record
+class RuleFindings:
+    """The findings of one severity of one rule, in the order of the layers."""
+
+    rule: str  # the sentence that must hold
+    severity: Severity
+    findings: tuple[Finding, ...]
+
+    @property
+    def line(self) -> str:
+        """The first finding in full, followed by the other layers that it holds for."""
+        first, *others = self.findings
+        label = "" if self.severity == "not checked" else f"{self.severity}: "
+        also = f" Likewise: {list_layers(others)}." if others else ""
+        return f"{label}{first.message}{also}"
+
+    @property
+    def headline(self) -> str:
+        """The rule with the layers that break it: 'biases fit format (lif1, lif2)'."""
+        return f"{self.rule} ({list_layers(self.findings)})"
+
+
+def by_rule(report: FitReport, severities: Sequence[str] = SEVERITIES) -> list[RuleFindings]:
+    """Group findings by severity, then by rule, in the order of the rules."""
+    groups: dict[tuple[Severity, str], list[Finding]] = {}
+    for severity in SEVERITIES:
+        for finding in report.found(severity) if severity in severities else ():
+            groups.setdefault((severity, finding.rule), []).append(finding)
+    return [
+        RuleFindings(rule=rule.replace("_", " "), severity=severity, findings=tuple(found))
+        for (severity, rule), found in groups.items()
+    ]
+
+
+def list_layers(findings: Sequence[Finding]) -> str:
+    """Return 'lif1, lif2 and 9 more': the distinct places of findings."""
+    names = list(dict.fromkeys(layer_name(finding.where) for finding in findings))
+    shown = ", ".join(names[:MOST_LAYERS])
+    return shown if len(names) <= MOST_LAYERS else f"{shown} and {len(names) - MOST_LAYERS} more"
+
+
+def verdict(report: FitReport) -> str:
+    """Return yes, no, "if" for a fit that depends on what is not known, or ? without documented cores.
+
+    A target without cores, such as `unbounded`, is no chip.
+    """
+    if report.fits and report.cores is None:
+        return NO_CHIP
+    if report.fits and report.found("not known"):
+        return "if"
+    return {True: "yes", False: "no", None: UNKNOWN}[report.fits]
+
+
+def verdict_sentence(report: FitReport) -> str:
+    """Return the verdict with what it depends on."""
+    conditions = [group.rule for group in by_rule(report, ("not known",))]
+    if report.fits is None:
+        return "no error found, but its core allocation is undocumented"
+    if report.fits and report.cores is None:
+        return "no chip: its number formats hold the network"
+    if report.fits:
+        return "fits" + (f", if {' and '.join(conditions)} (not known)" if conditions else "")
+    if report.found("error"):
+        return "does not fit"
+    return "does not fit: no rule is broken, but with --strict, what is unknown counts as no"
+
+
+def summary_lines(report: FitReport, next_step: str = "") -> Iterator[str]:
+    """Yield the verdict, cores, chips, what blocks, and what to type next."""
+    blocking = [group.headline for group in by_rule(report, blocking_severities(report))]
+    assumed = f" ({report.assumption})" if report.assumption else ""
+    yield f"{report.target}: {verdict_sentence(report)}{assumed}"
+    yield f"cores:    {_cores(report)}"
+    yield f"chips:    {_chips(report)}"
+    yield f"blocked:  {'; '.join(blocking) or 'nothing'}"
+    if next_step:
+        yield f"next:     {next_step}"
+
+
+def blocking_severities(report: FitReport) -> tuple[Severity, ...]:
+    """Return the severities that make a network not fit."""
+    return ("error", "not known", "not checked") if report.strict else ("error",)
+
+
+def _cores(report: FitReport) -> str:
+    if report.cores is None:
+        return UNKNOWN
+    bound = report.lower_bound
+    return f"{report.cores:,}" + (f" (at least {bound:,})" if bound and bound < report.cores else "")
+
+
+def _chips(report: FitReport) -> str:
+    if report.chips is None:
+        return UNKNOWN
+    board = None if report.chip_map is None else report.chip_map.board
+    return f"{report.chips:,}" + (
+        f" ({report.chip_map.boards} x {board})" if report.chip_map and board else ""
+    )

@@ -1,0 +1,72 @@
+"""Find hardware profiles: those of this package, of installed packages, and of the user.
+
+An installed package offers a folder of profiles by an entry point of the group `mpbn_deploy.profiles`, whose
+value is the package that holds the .toml files. The user's folders are those in MPBN_DEPLOY_PROFILES, or else
+~/.config/mpbn_deploy/profiles. Nothing is executed but the `__init__` of the parents of that package.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..base import ProfileError, record
+
+GROUP = "mpbn_deploy.profiles"
+VARIABLE = "MPBN_DEPLOY_PROFILES"
+BUILT_IN = "mpbn_deploy"
+
+
+@record
+class ProfileFile:
+    """A profile and its origin: mpbn_deploy, the name of an installed package, or the folder of the user."""
+
+    name: str
+    path: Path
+    origin: str
+
+
+def profile_files() -> list[ProfileFile]:
+    """Return all profiles, sorted by name; a name may occur twice, with different origins."""
+    folders = [(_own_folder(), BUILT_IN), *_installed_folders(), *((f, str(f)) for f in user_folders())]
+    found = [
+        ProfileFile(name=path.stem, path=path, origin=origin)
+        for folder, origin in folders
+        for path in folder.glob("*.toml")
+    ]
+    return sorted(found, key=lambda file: (file.name, file.origin != BUILT_IN, file.origin))
+
+
+def user_folders() -> list[Path]:
+    """Return the folders in which the user keeps profiles."""
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return [Path(folder) for folder in named.split(os.pathsep) if folder]
+    configuration = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return [configuration / "mpbn_deploy" / "profiles"]
+
+
+def _own_folder() -> Path:
+    """Return the folder of profiles: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "hw_profiles"
+    return inside if inside.is_dir() else package.with_name("hw_profiles")
+
+
+def _installed_folders() -> Iterator[tuple[Path, str]]:
+    """Yield the folders that installed packages offer, each with the name of its package."""
+    for entry in entry_points(group=GROUP):
+        origin = entry.name if entry.dist is None else entry.dist.name
+        try:
+            spec = find_spec(entry.value)
+        except ImportError:
+            spec = None
+        if spec is None or not spec.submodule_search_locations:
+            raise ProfileError(
+                f"{origin}: its entry point {entry.name!r} ({GROUP}) names {entry.value!r}, which "
+                "is not an importable package. It must be the package that holds the .toml files."
+            )
+        yield from ((Path(folder), origin) for folder in spec.submodule_search_locations)

@@ -1,0 +1,57 @@
+"""Networks that are not trained yet, judged by their shape."""
+
+import json
+
+import pytest
+
+from mpbn_deploy.base import main
+from mpbn_deploy.fit.__main__ import COMMAND as FIT
+
+SHAPE = ("--input-shape", "1", "8", "8", "--timesteps", "2")
+
+
+def test_an_untrained_network_is_judged_by_shape_and_assumed_activity(capsys):
+    line = ["--arch", "digits-cnn", *SHAPE, "--target", "loihi2", "--firing-rate", "0.5"]
+    assert main(FIT, [*line, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["assumption"] == "untrained: random weights, and an assumed firing rate of 50%"
+    assert report["energy"]["assumed_activity"] is True
+    assert report["fits"] and report["cores"] == sum(layer["cores"] for layer in report["layers"])
+    assert "thresholds_per_channel_work_on_the_chip" in {finding["rule"] for finding in report["findings"]}
+    main(FIT, line)
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].endswith(f"({report['assumption']})")
+    assert "estimated from assumed activity" in text
+
+
+def test_the_network_may_be_a_function_of_the_user(capsys):
+    line = [
+        "--arch",
+        "mpbn_deploy.nn.zoo.small:digits_mlp",
+        *SHAPE,
+        "--target",
+        "loihi1",
+        "--target",
+        "speck",
+    ]
+    assert main(FIT, [*line, "--json"]) == 1
+    assert [one["target"] for one in json.loads(capsys.readouterr().out)["targets"]] == ["loihi1", "speck"]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (["--arch", "digits-cnn"], "also needs --input-shape, --timesteps, --target."),
+        (["folder", "--arch", "digits-cnn"], "folder and --arch digits-cnn: give one network."),
+        (["--arch", "digits-cnn", *SHAPE, "--target", "loihi2", "--advise"], "need a trained network"),
+        (["--arch", "digitz-cnn", *SHAPE, "--target", "loihi2"], "Did you mean 'digits-cnn'?"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_said(line, error, capsys):
+    assert main(FIT, line) == 2
+    assert error in capsys.readouterr().err
+
+
+def test_a_firing_rate_is_a_share():
+    with pytest.raises(SystemExit):
+        main(FIT, ["--arch", "digits-cnn", "--firing-rate", "2"])
