@@ -73,7 +73,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if self.as_json:
-            _show("error", Outcome(data={"error": message}, text=""), as_json=True)
+            _show(Outcome(data={"error": message}, text=""), as_json=True)
         super().error(message)
 
 
@@ -119,7 +119,7 @@ def execute(command: Command, options: argparse.Namespace) -> int:
         if (message := _message(error)) is None:
             raise
         return _bad_input(message, options.json)
-    return _show(command.name, outcome, options.json)
+    return _show(outcome, options.json, command.name)
 
 
 def _message(error: Exception) -> str | None:
@@ -153,10 +153,10 @@ def _bad_input(message: str, as_json: bool) -> int:
     message = shortened(message)
     print(f"error: {printable(message)}", file=sys.stderr)
     outcome = Outcome(data={"error": message}, text="", exit_code=EXIT_BAD_INPUT)
-    return _show("error", outcome, as_json) if as_json else EXIT_BAD_INPUT
+    return _show(outcome, as_json) if as_json else EXIT_BAD_INPUT
 
 
-def _show(schema: str, outcome: Outcome, as_json: bool) -> int:
+def _show(outcome: Outcome, as_json: bool, schema: str = "error") -> int:
     try:
         if as_json:
             from .schemas import marked_json
