@@ -2,10 +2,12 @@
 
 import shutil
 import subprocess
+from typing import get_args
 
 import pytest
 
 from mpbn_deploy.__main__ import console_script
+from mpbn_deploy.formats.options import Thresholds
 from mpbn_deploy.hardware import profile_names
 
 OFFER = """
@@ -32,7 +34,7 @@ def test_bash_offers_commands_options_and_values(capsys):
     command, option, chips, choices, files = done.stdout.splitlines()
     assert (command, option) == ("export", "--target")
     assert chips.split() == [name for name in profile_names() if name.startswith("loihi")]
-    assert choices.split() == ["own", "shared"]
+    assert choices.split() == list(get_args(Thresholds))
     assert files == ""  # bash then offers names of files
 
 
