@@ -275,7 +275,7 @@ def test_states_that_could_overflow_lower_the_shared_threshold():
 
 
 def test_unknown_words_are_refused():
-    with pytest.raises(OptionError, match="thresholds 'common'; allowed are own, shared"):
+    with pytest.raises(OptionError, match="thresholds 'common'; allowed are own, core, shared"):
         quantize(folded_network(), LOIHI2, thresholds="common")
 
 
