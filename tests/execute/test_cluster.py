@@ -211,12 +211,13 @@ def test_verify_reports_what_one_process_reports_though_a_worker_is_killed(worke
         inputs=inputs_for(network, samples=2 * CHUNK + 5, seed=1), labels=np.arange(2 * CHUNK + 5) % 3
     )
     given = {"folded": folded, "netx": tmp_path / "network.net", "labels": np.arange(4) % 3, "test": test}
+    given["budget"] = 60.0
     alone = verify(network, inputs, **given)
     thread, killed = kill_in_the_middle_of_lava(workers)
     shared = verify(network, inputs, **given, cluster=workers)
     thread.join()
     assert killed
-    assert alone.bit_exact and alone.executed == 3
+    assert alone.bit_exact and alone.executed == 4
     assert json.dumps(shared.to_json()) == json.dumps(alone.to_json())
 
 

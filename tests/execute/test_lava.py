@@ -199,7 +199,7 @@ def test_progress_is_shown_in_a_pipe(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
     network = int_chain()
     write_netx(network, tmp_path / "network.net")
-    verify(network, inputs_for(network, samples=2), netx=tmp_path / "network.net")
+    verify(network, inputs_for(network, samples=2), netx=tmp_path / "network.net", budget=60.0)
     said = capfd.readouterr().err
     assert "verify: the reference, 2 samples of 4 steps" in said
     assert "Lava (our models), blocks of steps: 1/1" in said and "lava-dl netx, samples: 2/2" in said
@@ -652,9 +652,9 @@ def test_commands_without_lava(monkeypatch, netx_path, capfd):
     assert main(RUN, [str(netx_path), "--samples", "2"]) == 2
     err = capfd.readouterr().err
     assert "error: lava-nc is not installed; everything but Lava works" in err and "Traceback" not in err
-    assert main(VERIFY, [str(netx_path), "--samples", "2"]) == 0
+    assert main(VERIFY, [str(netx_path), "--samples", "2", "--budget", "60"]) == 0
     out, err = capfd.readouterr()
-    assert "bit-exact in 1 of 3 executions, the others not run" in out and "Traceback" not in err
+    assert "bit-exact in 1 of 4 executions, the others not run" in out and "Traceback" not in err
     assert main(RUN, [str(netx_path), "--samples", "2", "--backend", "emulator"]) == 0
 
 

@@ -394,7 +394,7 @@ def test_a_rule_is_broken_and_kept(known, rule, where, wrong, right):
 
 
 def test_every_rule_but_those_of_cores_is_in_the_cases():
-    """Those of cores are in test_fit.py, that of relays in quantize/test_pooling.py."""
+    """Those of cores are in test_fit.py, that of relays in quantize/test_pooling_choice.py."""
     of_cores = {"layers_fit_on_cores", "distinct_thresholds_fit_core", "cores_fit_on_chip"}
     of_cores |= {"thresholds_per_channel_work_on_the_chip"}
     warnings = {"time_steps_are_supported", "states_are_integers", "decay_rounding_matches"}

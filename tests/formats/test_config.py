@@ -21,7 +21,7 @@ def test_a_written_config_is_read_as_these_options(tmp_path_factory, options, mo
     content = read_config(file)
     found = parsed([*config_words(content), "--chips", str(options.chips)])
     assert same_records(ExportOptions.from_arguments(vars(found)), options)
-    assert (content["model"], found.target) == (model, target)
+    assert (Path(content["model"]), found.target) == (Path(model), target)
 
 
 def test_options_of_the_command_line_win(tmp_path):

@@ -698,8 +698,8 @@ def test_commands_take_a_file(result, netx_graph_path):
 def test_networks_of_others_that_overflow_are_verified_like_any(result, capfd):
     """Inputs far beyond those of lava-dl's tutorial."""
     options = ["--timesteps", "6", "--input-range", "-30000", "30000", "--samples", "1"]
-    code, report = result("verify", recorded("mnist.net"), *options)
-    assert code == 0 and report["bit_exact"] and report["executions_run"] == 3
+    code, report = result("verify", recorded("mnist.net"), *options, "--budget", "60")
+    assert code == 0 and report["bit_exact"] and report["executions_run"] == 4
     assert report["overflows"].keys() == {"layer0"} and 10 < report["overflows"]["layer0"]["neurons"] < 784
     assert not any(c["not_run"] for c in report["comparisons"])
     run = ["run", str(recorded("mnist.net")), "--backend", "emulator", *options]
@@ -722,10 +722,10 @@ def test_networks_of_others_stay_so(tmp_path):
 @needs_lava
 def test_verify_takes_a_file(result, netx_path, netx_graph_path):
     for file, executions in (
-        (netx_path, ["emulator", "Lava (our models)", "lava-dl netx"]),
-        (netx_graph_path, ["emulator", "Lava (our models)"]),
+        (netx_path, ["emulator", "Lava (our models)", "Lava's own models", "lava-dl netx"]),
+        (netx_graph_path, ["emulator", "Lava (our models)", "Lava's own models"]),
     ):
-        code, report = result("verify", file, "--samples", 2)
+        code, report = result("verify", file, "--samples", 2, "--budget", 60)
         assert code == 0 and report["bit_exact"] and report["executions_run"] == len(executions)
         assert [comparison["execution"] for comparison in report["comparisons"]] == executions
         assert report["prediction_agreement"] is None

@@ -460,7 +460,8 @@ def test_keys_of_the_json(report):
     assert set(data["predictions"]) == {"samples", "changed", "became_right", "became_wrong"}
     assert data["prediction_agreement"] == 1 - data["predictions"]["changed"] / 11
     assert set(data["accuracy"]) == {
-        "data", "samples", "trained", "float", "integer", "changed_by_folding", "predictions"
+        "data", "samples", "trained", "float", "integer", "changed_by_folding", "predictions",
+        "collapsed",
     }  # fmt: skip
     assert data["accuracy"]["predictions"] == data["predictions"]
 
