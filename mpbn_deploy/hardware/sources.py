@@ -17,12 +17,12 @@ from ..base import ProfileError, record
 
 GROUP = "mpbn_deploy.profiles"
 VARIABLE = "MPBN_DEPLOY_PROFILES"
-BUILT_IN = "mpbn_deploy"
+BUILT_IN = "built-in"
 
 
 @record
 class ProfileFile:
-    """A profile and its origin: mpbn_deploy, the name of an installed package, or the folder of the user."""
+    """A profile and its origin: built-in, the name of an installed package, or the folder of the user."""
 
     name: str
     path: Path

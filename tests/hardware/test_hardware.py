@@ -274,7 +274,7 @@ def test_profiles_side_by_side(tmp_path):
     assert summaries["loihi2"].cells()["messages"] == "graded, 32 bits"
     assert summaries["xylo-a3"].cells()["messages"] == "inputs 0..15"
     unknown = summarize_profile(read(tmp_path, f'{HEADINGS}placement = "unknown"'))
-    assert list(unknown.cells().values()) == ["mine", "My chip", *["?"] * 7, "mpbn_deploy"]
+    assert list(unknown.cells().values()) == ["mine", "My chip", *["?"] * 7, "built-in"]
 
 
 # ---- profiles from elsewhere --------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_profiles_of_the_user_and_of_installed_packages_are_found_with_their_ori
     assert (origins["installed"], origins["own"], origins["loihi2"]) == (
         "toy-chips",
         str(folder),
-        "mpbn_deploy",
+        "built-in",
     )
     assert load_profile("installed").typed == "installed" and load_profile("own").limits
     (folder / "loihi2.toml").write_text(text)
