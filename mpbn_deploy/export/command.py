@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator
+from math import sqrt
 
 from rich.console import Group
 
@@ -26,6 +27,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         fit_text(result.fitted, _next_step(result, options)),
         *(f"note: {note}" for note in result.notes),
         *_losses(result),
+        *_doubts(result),
         f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
     )
     return Outcome(data=result.to_json(), text=text, exit_code=0 if result.good else 1)
@@ -40,10 +42,27 @@ def _losses(result: ExportResult) -> Iterator[str]:
         )
 
 
+def _doubts(result: ExportResult) -> Iterator[str]:
+    """Yield a doubt about a float network within two standard errors of chance: it may be read wrongly."""
+    accuracy, classes = result.verified.accuracy, result.quantized.network.output.size
+    if accuracy is None:
+        return
+    chance = 1 / classes
+    if accuracy.float_network > chance + 2 * sqrt(chance * (1 - chance) / accuracy.samples):
+        return
+    yield (
+        f"CHECK: the float network is right on {accuracy.float_network:.2%} of {accuracy.samples} test "
+        f"samples, which is near chance for {classes} classes. If it was better in training, check "
+        "--normalize, --input-range and --data"
+    )
+
+
 def _next_step(result: ExportResult, options: argparse.Namespace) -> str:
     """Return what to type next: the search for a change that makes the network fit, or a run."""
+    given = {"--data": options.data, "--data-dir": options.data_dir}
+    data = [word for name, value in given.items() if value is not None for word in (name, str(value))]
     if result.fitted.fits is not False:
-        return shlex.join(["python", "-m", "mpbn_deploy.run", str(result.folder)])
+        return shlex.join(["python", "-m", "mpbn_deploy.run", str(result.folder), *data])
     chips = ["--chips", str(options.chips)] if options.chips > 1 else []
     typed = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target, *chips]
-    return shlex.join([*typed, "--advise"])
+    return shlex.join([*typed, *data, "--advise"])

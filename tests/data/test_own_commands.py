@@ -106,6 +106,7 @@ def test_inputs_of_fewer_bits_are_rounded_by_every_command(typed):
         "export m.pt --target loihi2 --data mine.npz --samples 2 --input-bits 2 --out coarse"
     )
     assert code == 0 and "inputs 0..16 are divided by 6 and rounded, to 0..3 (--input-bits 2)" in out
+    assert "next:     python -m mpbn_deploy.run coarse --data mine.npz\n" in out
     code, out, err = typed("run coarse --backend emulator --data mine.npz --samples all")
     assert code == 0 and "values of mine.npz are divided by 6 and rounded" in err
     assert int(out.split("accuracy ")[1].split(".")[0]) > 70

@@ -15,9 +15,10 @@ from mpbn_deploy.base import FormatError, OptionError, main
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
-from mpbn_deploy.export.command import _losses
+from mpbn_deploy.export.command import _doubts, _losses
 from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.formats.nir import read_folded, write_nir
+from mpbn_deploy.verify.accuracy import Accuracy
 
 pytestmark = pytest.mark.usefixtures("without_lava")
 
@@ -177,6 +178,18 @@ def test_an_export_without_weights_is_no_success(tmp_path):
     assert not lost.good and lost.to_json()["without_weights"] == [first.name]
     count = first.channels_with_weights
     assert f"{count} of {count} channels have no weight left after rounding" in next(_losses(lost))
+
+
+@pytest.mark.parametrize(("above_chance", "doubted"), [(0.05, True), (0.3, False)])
+def test_a_float_network_near_chance_is_doubted(tmp_path, above_chance, doubted):
+    """On 50 samples, two standard errors are between 8 (ten classes) and 14 points (two)."""
+    result = export(theirs(tmp_path), "loihi2", timesteps=2, samples=1)
+    classes = result.quantized.network.output.size
+    assert 2 <= classes <= 10 and not [*_doubts(result)]
+    right = 1 / classes + above_chance
+    measured = Accuracy(data="mine", samples=50, float_network=right, integer_network=right)
+    found = [*_doubts(replace(result, verified=replace(result.verified, accuracy=measured)))]
+    assert [f"near chance for {classes} classes" in line for line in found] == [True] * doubted
 
 
 def test_what_does_not_go_together(tmp_path, model_path):
