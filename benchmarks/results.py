@@ -1,22 +1,29 @@
 """The tables of docs/RESULTS.md come from docs/results/*.json; this keeps both together.
 
-    python benchmarks/results.py                  measure what can be measured here and is not yet, one table
-                                                  after the other; an interrupted run goes on where it was
-    python benchmarks/results.py --again NAME     measure one again
+    python benchmarks/results.py                  measure what takes minutes, needs nothing but this machine
+                                                  and is not measured yet, section by section; an
+                                                  interrupted run goes on where it was
+    python benchmarks/results.py --again NAME     measure one section again, whatever it takes
+    python benchmarks/results.py --again NAME --place FOLDER=../MPBN
+                                                  ... whose command names something that you have
     python benchmarks/results.py --list           what there is, of which day, and how it came about
     python benchmarks/results.py --page           only write the tables of the page, from the JSON
     python benchmarks/results.py --adopt          store the tables that were written or changed on the page:
                                                   transcripts of recorded runs, marked as such
 
 A file holds the tables of one section, the command, date, processor and versions. On the page, a comment
-`<!-- results: NAME N -->` stands before each table. `make results` is the first line;
-tests/benchmarks/test_results.py fails if page and JSON disagree.
+`<!-- results: NAME N -->` stands before each table, and `<!-- source: NAME -->` before the line that says
+when and where it was measured. `make results` is the first line; tests/benchmarks/test_results.py fails if
+page and JSON disagree.
 """
 
 import argparse
 import json
+import os
 import platform
 import re
+import resource
+import shlex
 import subprocess
 import sys
 from datetime import date
@@ -26,14 +33,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "RESULTS.md", ROOT / "docs" / "results"
-PACKAGES = ("torch", "numpy", "lava-nc", "lava-dl", "snntorch", "spikingjelly", "norse", "nengo-loihi")
+PACKAGES = {
+    "torch": "torch", "numpy": "NumPy", "lava-nc": "Lava", "lava-dl": "lava-dl", "snntorch": "snnTorch",
+    "spikingjelly": "SpikingJelly", "norse": "norse", "nirtorch": "nirtorch", "nengo-loihi": "nengo-loihi",
+}  # fmt: skip
 # Commands that need no data set, no checkpoint and no clone of others, and end within minutes.
-CHEAP = ("benchmarks/fit_speed.py", "benchmarks/nir_readers.py", "benchmarks/digits.py --seeds 3",
-         "benchmarks/energy_check.py", "benchmarks/digit_rows.py --seeds 3")  # fmt: skip
+CHEAP = ("benchmarks/demo.py", "benchmarks/digits.py --seeds 3", "benchmarks/digit_rows.py --seeds 3",
+         "benchmarks/fit_speed.py", "benchmarks/fold_zoo.py --samples 1", "benchmarks/neighbors.py",
+         "benchmarks/nir_readers.py", "benchmarks/no_burden.py", "benchmarks/sigma_delta.py",
+         "benchmarks/thresholds.py")  # fmt: skip
+MEASURED, TRANSCRIBED = "measured", "transcribed from a recorded run"
 TABLE = re.compile(r"^(\|.*\|)[ ]*\n\|[-:| ]+\|[ ]*\n((?:\|.*\|[ ]*(?:\n|\Z))*)", re.MULTILINE)
 MARK = re.compile(r"<!-- results: ([\w-]+) (\d+) -->\n\n?$")
 ANY_MARK = re.compile(r"<!-- results: [\w-]+ \d+ -->\n\n?")
-COMMAND = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SOURCE = re.compile(r"<!-- source: ([\w-]+) -->\n\n.*\n\n")
+COMMAND = re.compile(r"^```sh\n(.*?)^```\n+", re.MULTILINE | re.DOTALL)
 
 
 # ---- Markdown -------------------------------------------------------------------------------------
@@ -64,7 +78,7 @@ def slug(heading):
 
 def sections(page):
     """Return the page's parts, cut before each heading of a section, the head of the page first."""
-    return re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    return re.split(r"^(?=##+ )", page, flags=re.MULTILINE)
 
 
 # ---- the files ------------------------------------------------------------------------------------
@@ -93,20 +107,32 @@ def machine():
 
 
 def _processor():
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
-    )
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    name = next(names, platform.processor() or platform.machine())
+    return f"{name}, {cores} core{'s' if cores != 1 else ''}"
 
 
 # ---- the page -------------------------------------------------------------------------------------
 
 
+def source(entry):
+    """Return the sentence that says when and where a section was measured."""
+    how = "Measured" if entry["how"] == MEASURED else "Transcribed from a run"
+    names = {"python": "Python", **PACKAGES}
+    versions = ", ".join(f"{names[name]} {number}" for name, number in entry["versions"].items())
+    seconds = (
+        f" Took {entry['processor_seconds']:,} processor seconds." if "processor_seconds" in entry else ""
+    )
+    return f"*{how} on {entry['date']}: {entry['processor']}; {versions}.{seconds}*"
+
+
 def written(page, results):
-    """Return the page with the tables that the JSON holds after each mark."""
+    """Return the page with the tables that the JSON holds after each mark, and where they come from."""
 
     def replaced(match):
         mark = MARK.search(page, 0, match.start())
@@ -115,61 +141,98 @@ def written(page, results):
         name, place = mark[1], int(mark[2])
         return markdown(results[name]["tables"][place])
 
-    return TABLE.sub(replaced, page)
+    page = TABLE.sub(replaced, page)
+    return SOURCE.sub(lambda match: _sourced(match[1], results[match[1]]), page)
+
+
+def _sourced(name, entry):
+    return f"<!-- source: {name} -->\n\n{source(entry)}\n\n"
 
 
 def adopted(page, results):
     """Return the page with a mark before each table, and the results with the tables as the page has them."""
-    head, parts, found = sections(page)[0], [], {}
+    parts, found = [], {}
     for part in sections(page):
         name = slug(part.partition("\n")[0])
-        plain = ANY_MARK.sub("", part)
+        plain = SOURCE.sub("", ANY_MARK.sub("", part))
         if shown := tables(plain):
             before = results.get(name)
             same = before is not None and before["tables"] == shown
-            found[name] = before if same else {**_transcript(plain, head), "tables": shown}
+            origin = before if same else _transcript(plain)
+            found[name] = {**origin, **_described(plain), "tables": shown}
         numbers = count()
 
         def marked(match, name=name, numbers=numbers):
             return f"<!-- results: {name} {next(numbers)} -->\n\n{match[0]}"
 
-        parts.append(TABLE.sub(marked, plain))
+        plain = TABLE.sub(marked, plain)
+        parts.append(_with_source(plain, name, found[name]) if shown else plain)
     return "".join(parts), found
 
 
-def _transcript(part, head):
-    """Describe a recorded run: its command, its day and processor, or else those of the page's head."""
+def _with_source(part, name, entry):
+    """Return a section with its source after its first command, or after its heading."""
     command = COMMAND.search(part)
-    days = re.findall(r"20\d\d-\d\d-\d\d", part) or re.findall(r"20\d\d-\d\d-\d\d", head)
-    return {
-        "heading": part.partition("\n")[0].removeprefix("## "),
-        "command": command[1].strip() if command else None,
-        "how": "transcribed from a recorded run",
-        "date": max(days),
-        "processor": "AMD EPYC, x86-64" if "EPYC" in part else "Intel Xeon, x86-64",
-        "versions": {"torch": "2.13.0", "lava-nc": "0.10.0"},
-    }
+    place = command.end() if command else part.index("\n\n") + 2
+    return part[:place] + _sourced(name, entry) + part[place:]
+
+
+def _transcript(part):
+    """Describe a recorded run: this machine, on the last day that the text names, or else today."""
+    here, days = machine(), re.findall(r"20\d\d-\d\d-\d\d", part)
+    return {**_described(part), "how": TRANSCRIBED, **here, "date": max(days) if days else here["date"]}
+
+
+def _described(part):
+    command = COMMAND.search(part)
+    heading = part.partition("\n")[0].lstrip("# ")
+    return {"heading": heading, "command": command[1].strip() if command else None}
 
 
 # ---- measuring ------------------------------------------------------------------------------------
 
 
-def measurable(entry):
-    """Return the words of the command, if it can run here as it is; else None."""
-    lines = (entry["command"] or "").splitlines()
-    words = lines[0].partition("#")[0].split() if len(lines) == 1 else []
-    return words[1:] if words[:1] == ["python"] and " ".join(words[1:]) in CHEAP else None
+def commands(entry, places):
+    """Return the programs of a section as words, with what the user has in their places."""
+    text = (entry["command"] or "").replace("\\\n", " ")
+    lines = [shlex.split(line, comments=True) for line in text.splitlines()]
+    return [[places.get(word, word) for word in line] for line in lines if line and line[0] != "git"]
 
 
-def measure(name, entry):
-    """Run the command of a section and store its tables."""
-    words = measurable(entry)
-    print(f"{name}: python {' '.join(words)}", file=sys.stderr, flush=True)
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    found = tables(done.stdout)
+def cheap(entry):
+    return all(line[0] == "python" and " ".join(line[1:]) in CHEAP for line in commands(entry, {}))
+
+
+def measure(name, entry, places):
+    """Run the commands of a section and store their tables; return what went wrong, or None."""
+    found, before = [], _seconds()
+    for words in commands(entry, places):
+        settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
+        words = [word for word in words if not re.match(r"[A-Z_]+=", word)]
+        print(f"{name}: {shlex.join(words)}", file=sys.stderr, flush=True)
+        if words[0] != "python":
+            return f"{name}: {words[0]} is no measurement of tables; change the page, then --adopt"
+        done = subprocess.run(
+            [sys.executable, *words[1:]],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **settings},
+        )
+        if done.returncode:
+            return f"{name}: {shlex.join(words)} ended with exit code {done.returncode}"
+        found += tables(done.stdout)
     if [table["columns"] for table in found] != [table["columns"] for table in entry["tables"]]:
-        sys.exit(f"{name}: the command prints other tables than the page has; adapt the page, then --adopt")
-    store(name, {**entry, **machine(), "how": "measured", "tables": found})
+        return f"{name}: the commands print other tables than the page has; adapt the page, then --adopt"
+    spent = {"processor_seconds": round(_seconds() - before)}
+    store(name, {**entry, **machine(), **spent, "how": MEASURED, "tables": found})
+    return None
+
+
+def _seconds():
+    """Return the processor seconds of all programs that ended so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main():
@@ -177,6 +240,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--again", action="append", default=[], metavar="NAME")
+    parser.add_argument("--place", action="append", default=[], metavar="WORD=PATH")
     for option in ("--list", "--page", "--adopt"):
         parser.add_argument(option, action="store_true")
     options = parser.parse_args()
@@ -185,18 +249,29 @@ def main():
         for name, entry in results.items():
             print(f"{name}: {entry['how']}, {entry['date']}, {entry['processor']}")
         return
+    if unknown := sorted(set(options.again) - results.keys()):
+        sys.exit(f"--again: no section {', '.join(unknown)}; --list shows their names")
     if options.adopt:
         page, kept = adopted(page, results)
         for name in results.keys() - kept.keys():
             (FOLDER / f"{name}.json").unlink()
         for name, entry in kept.items():
             store(name, entry)
-    elif not options.page:
-        for name, entry in results.items():
-            new = not options.again and entry["how"] != "measured"
-            if measurable(entry) and (new or name in options.again):
-                measure(name, entry)
-    PAGE.write_text(written(page, stored()), encoding="utf-8")
+        PAGE.write_text(written(page, stored()), encoding="utf-8")
+        return
+    wanted = options.again or [name for name, e in results.items() if cheap(e) and e["how"] != MEASURED]
+    places = {word: str(Path(path).resolve()) for word, _, path in (p.partition("=") for p in options.place)}
+    failures = []
+    for name in [] if options.page else wanted:
+        failures.append(measure(name, results[name], places))
+        _write_page()
+    _write_page()
+    if any(failures):
+        sys.exit("\n".join(filter(None, failures)))
+
+
+def _write_page():
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), stored()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def test_every_result_says_where_it_comes_from(name):
     entry = STORED[name]
     assert entry["how"] in ("measured", "transcribed from a recorded run")
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", entry["date"]) and entry["processor"] and entry["versions"]
+    assert f"<!-- source: {name} -->\n\n{results.source(entry)}\n" in PAGE
 
 
 def test_tables_are_read_as_they_are_written():
@@ -39,6 +40,82 @@ def test_tables_are_read_as_they_are_written():
 def test_a_changed_number_is_noticed():
     changed = PAGE.replace("97.78", "97.79", 1)
     assert results.written(changed, STORED) == PAGE != changed
+
+
+SCRIPT = """import os, sys
+from pathlib import Path
+counted = Path("runs.txt")
+counted.write_text((counted.read_text() if counted.exists() else "") + "x")
+print("| a |\\n|---|\\n| " + os.environ.get("NUMBER", sys.argv[-1]) + " |")
+"""
+SMALL = """# Results
+
+## First
+
+```sh
+python first.py
+```
+
+| a |
+|---|
+| 0 |
+
+## Second
+
+```sh
+git clone theirs
+NUMBER=7 python first.py FOLDER
+```
+
+| a |
+|---|
+| 0 |
+"""
+
+
+@pytest.fixture
+def small_page(tmp_path, monkeypatch):
+    """A page of two sections, of which the first can be measured anywhere; return what calls the program."""
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "PAGE", tmp_path / "RESULTS.md")
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(results, "CHEAP", ("first.py",))
+    (tmp_path / "first.py").write_text(SCRIPT)
+    results.PAGE.write_text(SMALL)
+
+    def call(*words):
+        monkeypatch.setattr("sys.argv", ["results.py", *words])
+        results.main()
+        return results.PAGE.read_text(), results.stored()
+
+    return call
+
+
+def test_sections_are_measured_once_and_again_when_asked(small_page, tmp_path):
+    _, found = small_page("--adopt")
+    assert {name: entry["how"] for name, entry in found.items()} == {
+        "first": results.TRANSCRIBED, "second": results.TRANSCRIBED
+    }  # fmt: skip
+    page, found = small_page()
+    assert found["first"]["how"] == "measured" and found["second"]["how"] == results.TRANSCRIBED
+    assert "| first.py |" in page and results.source(found["first"]) in page
+    small_page()
+    assert (tmp_path / "runs.txt").read_text() == "x"  # nothing is left to measure
+    page, found = small_page("--again", "second", "--place", f"FOLDER={tmp_path}")
+    assert found["second"]["tables"] == [{"columns": ["a"], "rows": [["7"]]}] and "| 7 |" in page
+
+
+def test_what_cannot_be_measured_is_said_and_keeps_its_table(small_page, tmp_path):
+    _, before = small_page("--adopt")
+    with pytest.raises(SystemExit, match="no section third"):
+        small_page("--again", "third")
+    (tmp_path / "first.py").write_text("raise SystemExit(3)")
+    with pytest.raises(SystemExit, match=r"first: python first\.py ended with exit code 3"):
+        small_page()
+    (tmp_path / "first.py").write_text("print('nothing')")
+    with pytest.raises(SystemExit, match="print other tables"):
+        small_page()
+    assert results.stored() == before
 
 
 def test_the_readme_quotes_only_numbers_that_are_recorded():
