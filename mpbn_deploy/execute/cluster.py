@@ -249,13 +249,6 @@ def _compute(work: Callable[[Any, Array], Any], common: Any, number: int, part: 
         return number, work(common, part)
 
 
-def dask_setup(worker: Any) -> None:
-    """Use one thread per local worker, because they share a machine; Dask calls this when a worker starts."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
 # ---- connecting -------------------------------------------------------------------------------
 
 
@@ -357,8 +350,8 @@ def _start(count: int, folder: str) -> Any:
             memory_limit=0,  # no limit: Dask would stop workers that use more than their share
             silence_logs=logging.CRITICAL,  # we report failures ourselves, in one message
             local_directory=folder,
-            env={"TMPDIR": folder},
-            preload=[__name__],
+            # One thread per worker, because they share a machine.
+            env={"TMPDIR": folder, "OMP_NUM_THREADS": "1"},
         )
     except (OSError, RuntimeError, distributed.TimeoutError) as error:
         raise SimulationError(f"--cluster {LOCAL}{count}: cannot start workers ({error}).") from error

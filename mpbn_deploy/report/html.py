@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ..base import printable, write_atomically
@@ -43,13 +44,18 @@ def render(content: ReportContent) -> str:
 
 def render_template(name: str, values: Mapping[str, Any]) -> str:
     """Return a page of this package's templates as text, with the style of all pages."""
+    return _template(name).render(style=Markup(_file(STYLE)), **values) + "\n"
+
+
+@cache
+def _template(name: str) -> Template:
+    """Return a compiled template; compiling takes longer than rendering."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     environment.filters.update(integer=integer, percent=percent, number=number, percentage=percentage)
     environment.globals.update(plural=plural)
-    template = environment.from_string(_file(name))
-    return template.render(style=Markup(_file(STYLE)), **values) + "\n"
+    return environment.from_string(_file(name))
 
 
 def _shown(value: Any) -> Any:

@@ -625,6 +625,17 @@ def test_patches_are_gone_after_import():
     assert dataclasses.dataclass.__module__ == "dataclasses"
     stand_in = sys.modules.get("lava.lib.dl.slayer.object_detection")
     assert stand_in is None or stand_in.__file__  # a module without a file would be ours
+    scipy = sys.modules["scipy"]
+    assert scipy.signal is sys.modules["scipy.signal"] and scipy.signal.__file__
+
+
+def test_lava_finds_what_its_own_convolutions_need():
+    """scipy.signal is not imported with Lava, but when Lava first uses it."""
+    compat.load_stock()
+    import scipy.signal
+    from lava.proc.conv import utils
+
+    assert utils.signal.convolve2d is scipy.signal.convolve2d
 
 
 def test_a_missing_lava_says_how_to_install_it(monkeypatch):

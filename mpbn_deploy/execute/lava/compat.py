@@ -1,8 +1,9 @@
 """Import Lava on Python versions it was not released for, with patches that last only for the import.
 
 lava-nc 0.10.0 and lava-dl 0.6.0 are the last releases of archived projects and declare support for Python
-3.10 only. `_hashable_dataclasses` and `_no_object_detection` make them importable elsewhere. `start_method`
-and `children_exit_with_parent` let Lava run inside a multiprocessing process, such as a Dask worker.
+3.10 only. `_hashable_dataclasses` and `_no_object_detection` make them importable elsewhere, and
+`_signal_on_demand` makes it quicker. `start_method` and `children_exit_with_parent` let Lava run inside a
+multiprocessing process, such as a Dask worker.
 """
 
 from __future__ import annotations
@@ -60,9 +61,15 @@ def load_lava() -> None:
     _load("lava-nc", _LAVA_MODULES)
 
 
+def load_stock() -> None:
+    """Import Lava and what the processes of its own convolutions use: once, before they are forked."""
+    load_lava()
+    import_module("scipy.signal")
+
+
 def load_netx() -> ModuleType:
     """Import and return lava-dl's netx reader, or raise an error that says how to install it."""
-    load_lava()
+    load_stock()
     _load("lava-dl", _NETX_MODULES)
     return sys.modules[_NETX_MODULES[0]]
 
@@ -82,7 +89,7 @@ def _load(package: str, modules: tuple[str, ...]) -> None:
         )
     if all(name in sys.modules for name in modules):
         return
-    patches = (_hashable_dataclasses(), _no_object_detection(), start_method(None))
+    patches = (_hashable_dataclasses(), _no_object_detection(), _signal_on_demand(), start_method(None))
     with deferred_signals(), ExitStack() as patched, quiet():
         for patch in patches:
             patched.enter_context(patch)
@@ -232,3 +239,27 @@ def _no_object_detection() -> Iterator[None]:
     finally:
         if absent:
             del sys.modules[_OBJECT_DETECTION]
+
+
+class _OnDemand(ModuleType):
+    """A stand-in for a module, which is imported when one of its attributes is first used."""
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self.__name__), attribute)
+
+
+@contextmanager
+def _signal_on_demand() -> Iterator[None]:
+    """Import Lava without scipy.signal, which takes longer than all of Lava.
+
+    Only Lava's own convolutions use it (`lava/proc/conv/utils.py`); our process models do not.
+    """
+    absent = "scipy.signal" not in sys.modules
+    if absent:
+        scipy = import_module("scipy")
+        scipy.signal = _OnDemand("scipy.signal")  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        if absent:
+            del scipy.signal

@@ -17,7 +17,7 @@ import numpy as np
 from ...base import HANG_SECONDS, Array, OptionError, Progress, SimulationError, no_progress, record
 from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
 from ..traces import outputs_of
-from .compat import load_lava, quiet
+from .compat import load_lava, load_stock, quiet
 from .plans import pipeline_depths, probed_names, stock_obstacle
 from .tapes import Tape
 
@@ -91,7 +91,7 @@ class Session:
         self._started = ExitStack()
 
     def __enter__(self) -> Session:
-        load_lava()
+        load_stock() if self.lanes is None else load_lava()
         from .execute import started
         from .graph import build
 
