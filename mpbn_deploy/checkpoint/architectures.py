@@ -75,9 +75,9 @@ def _import_factory(name: str) -> Architecture:
         )
     if ":" not in name:
         known = did_you_mean(name, ARCHITECTURES)
-        raise OptionError(
-            f"no architecture named {name!r}. {known} For your own, give package.module:factory."
-        )
+        module, _, function = name.rpartition(".")
+        own = f"{module}:{function}" if module else "package.module:factory"
+        raise OptionError(f"no architecture named {name!r}. {known} For your own, give {own}.")
     return import_function(name, "architecture")
 
 

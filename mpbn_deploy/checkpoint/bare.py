@@ -35,7 +35,7 @@ class InputFacts:
 
     shape: tuple[int, ...] | None = None
     range: tuple[int, int] | None = None
-    normalization: tuple[float, float] | None = None  # mean and deviation
+    normalization: tuple[float, ...] | None = None  # means, then as many deviations; one each, or per channel
 
     @property
     def given(self) -> list[str]:
@@ -56,15 +56,26 @@ def find_state(content: Mapping[str, Any]) -> dict[str, Tensor] | None:
     return None
 
 
-def how_to_name(path: str | Path, content: Mapping[str, Any]) -> str:
+def how_to_name(path: str | Path, content: Mapping[str, Any], state: Mapping[str, Tensor]) -> str:
     """Say what a bare state_dict needs to be read, and what it says about its network."""
     named = [f"{key} {content[key]!r}" for key in NAMES_OF_NETWORKS if isinstance(content.get(key), str)]
     trained = f" The file says it was trained with {', '.join(named)}." if named else ""
     return (
-        f"{path}: a bare state_dict, which does not say how its network is built.{trained} Name the function "
-        "that builds it, and its inputs: --arch package.module:build --timesteps N --input-shape CHANNELS "
-        "HEIGHT WIDTH --input-range LOWEST HIGHEST (docs/bring-your-own.md)"
+        f"{path}: a bare state_dict, which does not say how its network is built.{trained} Name the class "
+        "or function that builds it, and its inputs: --arch package.module:build --timesteps N "
+        f"--input-shape {_sizes(state)} {RANGE} (docs/bring-your-own.md)"
     )
+
+
+RANGE = "--input-range LOWEST HIGHEST (0 255 for bytes, 0 1 for spikes)"
+
+
+def _sizes(state: Mapping[str, Tensor]) -> str:
+    """Return what the first weights say about the shape of inputs."""
+    first = next((tensor for tensor in state.values() if tensor.dim() in (2, 4)), None)
+    if first is None:
+        return "SIZE ..."
+    return f"{first.shape[1]}" if first.dim() == 2 else f"{first.shape[1]} HEIGHT WIDTH"
 
 
 def load_bare(
@@ -77,11 +88,11 @@ def load_bare(
 ) -> SpikingNetwork:
     """Build the network that the user names, and load a bare state_dict into it."""
     if arch is None:
-        raise CheckpointError(how_to_name(path, content))
+        raise CheckpointError(how_to_name(path, content, state))
     needed = {
         "--timesteps N": timesteps,
-        "--input-shape SIZE ...": facts.shape,
-        "--input-range LOWEST HIGHEST": facts.range,
+        f"--input-shape {_sizes(state)}": facts.shape,
+        RANGE: facts.range,
     }
     if missing := [option for option, value in needed.items() if value is None]:
         raise OptionError(f"{path}: a bare state_dict does not say everything; add {' '.join(missing)}.")
@@ -93,7 +104,7 @@ def load_bare(
     if facts.normalization is None:
         announce(
             f"note: the network of {path} gets raw input values; if it was trained on (x - mean) / "
-            "deviation, add --normalize MEAN DEVIATION"
+            "deviation, computed outside of forward, add --normalize MEAN DEVIATION"
         )
     card = ModelCard(architecture=arch, arguments=arguments, training={"source": "state_dict"})
     given = _input_format(path, facts)
@@ -173,14 +184,21 @@ def _converted(
 
 def _input_format(path: str | Path, facts: InputFacts) -> InputFormat:
     assert facts.shape is not None and facts.range is not None
-    mean, deviation = facts.normalization or (0.0, 1.0)
+    numbers = facts.normalization or (0.0, 1.0)
+    means, odd = divmod(len(numbers), 2)
+    if odd or means not in (1, facts.shape[0]):
+        channels = f", or {2 * facts.shape[0]}" if facts.shape[0] > 1 else ""
+        raise OptionError(
+            f"{path}: --normalize with {len(numbers)} numbers; 2{channels} are needed: one mean, or one per "
+            "channel, and as many deviations."
+        )
     try:
         return InputFormat(
             shape=facts.shape,
             minimum=facts.range[0],
             maximum=facts.range[1],
-            mean=np.array([mean]),
-            deviation=np.array([deviation]),
+            mean=np.array(numbers[:means]),
+            deviation=np.array(numbers[means:]),
         )
     except NetworkError as error:
         raise OptionError(f"{path}: {error}") from error

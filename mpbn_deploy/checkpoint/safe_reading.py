@@ -57,13 +57,21 @@ RULES = PickleRules(
         **{str(dtype).replace(".", " "): PickleKind.RESULT for dtype in STORAGES.values()},
     },
 )
+DATA = "a file of data, not a network. Name the network first, and the data with --data {path}"
+NO_CHECKPOINTS = {  # by suffix
+    ".npz": DATA,
+    ".npy": DATA,
+    ".py": "Python code, not weights. Name the file of the weights, and the code with --arch {name}:FUNCTION",
+}
 MAGIC_BEFORE_TORCH_1_6 = b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 
 
 def read_safely(path: Path) -> dict[str, Any]:
     """Read the dictionary in a torch.save file that holds only tensors and plain values."""
     if not path.is_file():
-        raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}.")
+        raise CheckpointError(f"{path}: {_not_a_file(path)}.")
+    if found := NO_CHECKPOINTS.get(path.suffix):
+        raise CheckpointError(f"{path}: {found.format(name=path.stem, path=path)}")
     if path.stat().st_size > LARGEST_FILE:
         raise CheckpointError(f"{path}: {path.stat().st_size} bytes; at most {LARGEST_FILE} are read.")
     try:
@@ -84,6 +92,14 @@ def read_safely(path: Path) -> dict[str, Any]:
             f"{path}: holds a {type(content).__name__}; a checkpoint of mpbn_deploy holds a dictionary."
         )
     return content
+
+
+def _not_a_file(path: Path) -> str:
+    if (path / "manifest.json").is_file():
+        return (
+            "an export folder already; run, verify, fit and report take it. To export again, name the model"
+        )
+    return "a folder, not a file" if path.exists() else "no such file"
 
 
 def _checked_archive(path: Path) -> io.BytesIO:

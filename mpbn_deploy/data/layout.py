@@ -186,4 +186,23 @@ def _mismatch(name: str, sample: Shape, shape: Shape, timesteps: int) -> str:
             f"{name}: samples have {sample[0]} frames; the network runs {timesteps} time steps. "
             f"Export it with --timesteps {sample[0]}, or give recordings of {timesteps} frames."
         )
-    return f"{name}: samples have shape {sample}; the network takes {shape}."
+    return f"{name}: samples have shape {sample}; the network takes {shape}.{_channel_hint(sample, shape)}"
+
+
+def _channel_hint(sample: Shape, shape: Shape) -> str:
+    """Return what to do about pictures of another number of channels, or of another size."""
+    channels = {
+        _standard(sample, axes)[1][-3]
+        for axes in LAYOUTS.get(len(sample), ())
+        if "H" in axes
+        and ("T" in axes) == (len(sample) == 4)
+        and _standard(sample, axes)[1][-2:] == shape[-2:]
+    }
+    if len(shape) != 3 or not channels:
+        return ""
+    found = min(channels, key=lambda count: abs(count - shape[0]))
+    if found == 1:
+        return (
+            f" They are gray: repeat them in {shape[0]} channels, np.repeat(inputs[:, None], {shape[0]}, 1)."
+        )
+    return f" They have {found} channels; give {shape[0]}, or a network that takes {found}."

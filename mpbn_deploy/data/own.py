@@ -39,6 +39,7 @@ from .layout import in_standard_order, layout_without_network
 from .pictures import read_class_folders
 
 FILES = (".npz", ".npy")
+TENSORS, NETWORKS = (".pt", ".pth", ".ckpt", ".safetensors"), (".nir", ".net")
 INPUT_NAMES = ("inputs", "input", "x", "images", "image", "frames", "data")
 LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 FACTS = ("axes", "class_names", "input_range", "mean", "deviation")
@@ -149,7 +150,19 @@ def _named_arrays(name: str, folder: Path | None) -> Mapping[str, Any]:
         return read_npz(path)
     if path.suffix == ".npy":
         return {"inputs": read_npy(path)}
-    raise DataError(f"{name}: not a file of data that is read here. Your own data can be {OWN_DATA}.")
+    raise DataError(f"{name}: {_what_else(path)}. Your own data can be {OWN_DATA}.")
+
+
+def _what_else(path: Path) -> str:
+    """Say what a file is that is no data."""
+    if path.suffix in TENSORS:
+        return (
+            "a file of tensors, such as a network, and no data; name a network before the options. To use "
+            "tensors as data, save them as arrays: np.savez(file, inputs=..., labels=...)"
+        )
+    if path.suffix in NETWORKS:
+        return "a network, not data; name it before the options"
+    return "not a file of data that is read here"
 
 
 def _exists(name: str) -> bool:
@@ -225,9 +238,13 @@ def _without_fractions(where: str, values: Array) -> Array:
         announce(f"note: {where} are multiples of 1/255 and taken as bytes 0 to 255")
         return scaled
     fraction = values[values != np.rint(values)].flat[0]
+    if values.min() >= 0 and values.max() <= 1:
+        rounded = "np.rint(255 * inputs).astype(np.uint8)"
+    else:  # features may be of very different size
+        rounded = "x = inputs - inputs.min(0); np.rint(255 * x / x.max(0)).astype(np.uint8)"
     raise DataError(
         f"{where} hold fractions, such as {fraction:.6g}; chips take whole numbers. Give the raw values "
-        "before they were scaled or normalized, or round them: np.rint(255 * inputs).astype(np.uint8)."
+        f"before they were scaled or normalized, or round them: {rounded}."
     )
 
 

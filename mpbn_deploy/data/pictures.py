@@ -27,6 +27,8 @@ PARTS = {"train": ("train",), "test": ("test", "val")}
 
 def read_class_folders(folder: Path) -> dict[str, Array]:
     """Read a folder by classes as named arrays, like those of a .npz file."""
+    if (folder / "manifest.json").is_file():
+        raise DataError(f"{folder}: an export folder, not data; name it before the options.")
     parts = {
         part: next((folder / n for n in names if (folder / n).is_dir()), None)
         for part, names in PARTS.items()

@@ -27,9 +27,9 @@ DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
 }
 
 
-def load_dataset(name: str, folder: Path | None = None) -> DataSet:
+def load_dataset(name: str | Path, folder: str | Path | None = None) -> DataSet:
     """Load a data set by name, most of which need the folder of their files, or the user's own data."""
-    found = _load(name, folder)
+    found = _load(str(name), None if folder is None else Path(folder))
     return as_dataset(found) if isinstance(found, OwnData) else found
 
 

@@ -15,6 +15,7 @@ from .registry import DATASETS, load_part, unknown_data
 
 RANDOM = "random"
 SAMPLE_SEED = 0
+SMALL_PART = 2  # values that cover at most 1 / SMALL_PART of the range of inputs are announced
 
 
 @record
@@ -82,14 +83,23 @@ def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs
         inputs = inputs.inputs
     if not isinstance(inputs, np.ndarray):
         return
-    allowed, lowest, highest = network.input_range, inputs.min(), inputs.max()
+    allowed, lowest, highest = network.input_range, int(inputs.min()), int(inputs.max())
+    taken = f"{allowed.minimum}..{allowed.maximum}"
     if lowest < allowed.minimum or highest > allowed.maximum:
         divided = f" after division by {allowed.step}" if allowed.step > 1 else ""
+        wider = (
+            allowed.step * edge for edge in (min(lowest, allowed.minimum), max(highest, allowed.maximum))
+        )
         raise DataError(
-            f"{name}: inputs from {lowest} to {highest}{divided}; the network takes {allowed.minimum}.."
-            f"{allowed.maximum}. "
-            "Give raw values of that range, not normalized ones; for a NIR or netx file, --input-range sets "
-            "another range."
+            f"{name}: inputs from {lowest} to {highest}{divided}; the network takes {taken}. Give raw values "
+            "of that range, not normalized ones; a bare state_dict, a NIR or a netx file can be read with "
+            f"--input-range {' '.join(map(str, wider))}."
+        )
+    if SMALL_PART * (highest - lowest) <= allowed.maximum - allowed.minimum:
+        announce(
+            f"note: inputs of {name} are {lowest} to {highest}, a small part of what the network takes, "
+            f"{taken}. If they were scaled, give raw values; if not, a narrower --input-range leaves more "
+            "bits for weights"
         )
 
 

@@ -93,10 +93,11 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--normalize",
         type=float,
-        nargs=2,
+        nargs="+",
         metavar=("MEAN", "DEVIATION"),
         help="how the inputs of a bare state_dict or a .nir file were normalized in training: "
-        "(x - mean) / deviation, where x is in --input-range (default: not at all)",
+        "(x - mean) / deviation, where x is in --input-range; for a state_dict also the means of all "
+        "channels, and then their deviations (default: not at all)",
     )
     group.add_argument(
         "--dt",

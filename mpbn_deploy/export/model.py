@@ -78,6 +78,11 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
         raise OptionError(
             f"{path}: --arch applies to checkpoints only; a NIR file describes its own network. Drop --arch."
         )
+    if options.normalize is not None and len(options.normalize) != 2:
+        raise OptionError(
+            f"{path}: --normalize with {len(options.normalize)} numbers; for a NIR file, one mean and one "
+            "deviation are supported."
+        )
     mean, deviation = options.normalize or (0.0, 1.0)
     if not (isfinite(mean) and 0 < deviation < inf):
         raise OptionError(

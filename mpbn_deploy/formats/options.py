@@ -43,6 +43,7 @@ RECORDED = (
     "overflow",
     "pooling",
 )
+TUPLES = ("input_range", "input_shape", "normalize", "witness")
 
 
 @record
@@ -54,7 +55,7 @@ class ExportOptions:
     input_range: tuple[int, int] | None = None
     input_shape: tuple[int, ...] | None = None
     input_bits: int | None = None  # None: inputs as they are
-    normalize: tuple[float, float] | None = None
+    normalize: tuple[float, ...] | None = None  # means, then as many deviations
     dt: float | None = None
     nir_reset: NirReset = "auto"
     nir_current: NirCurrent = "auto"
@@ -77,14 +78,21 @@ class ExportOptions:
     first_layer: Side = "chip"
     readout: Side = "chip"
 
+    def __post_init__(self) -> None:
+        """Take lists, and paths in any form, from callers in Python."""
+        for name in TUPLES:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("data", "calibration"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, str(getattr(self, name)))
+        if self.data_dir is not None:
+            object.__setattr__(self, "data_dir", Path(self.data_dir))
+
     @classmethod
     def from_arguments(cls, parsed: Mapping[str, Any]) -> ExportOptions:
         """Build the record from parsed arguments, ignoring all others."""
-        given: dict[str, Any] = {field.name: parsed[field.name] for field in fields(cls)}
-        for name in ("input_range", "input_shape", "normalize", "witness"):
-            if given[name] is not None:
-                given[name] = tuple(given[name])
-        return cls(**given)
+        return cls(**{field.name: parsed[field.name] for field in fields(cls)})
 
     @classmethod
     def from_manifest(cls, recorded: Any, where: str) -> ExportOptions:
@@ -93,12 +101,10 @@ class ExportOptions:
         if not isinstance(recorded, dict) or not recorded.keys() <= set(RECORDED):
             raise FormatError(f"{where}: damaged; the options must be {', '.join(RECORDED)}.")
         for name, value in recorded.items():
-            if not _is_a(value, hints[name]):
+            odd = name == "normalize" and isinstance(value, list) and len(value) % 2
+            if odd or not _is_a(value, hints[name]):
                 raise FormatError(f"{where}: damaged; the option {name} is {value!r}.")
-        values: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in recorded.items()
-        }
-        return cls(**values)
+        return cls(**recorded)
 
     def recorded(self) -> dict[str, Any]:
         """Return the options that the manifest records."""

@@ -32,6 +32,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..base import FrontendError, layer_name
 from ..ir import Shape
+from .arithmetic import ARITHMETIC, QUOTIENTS, SUMS, per_channel, plain_name, scale_and_shift, scaling
 from .foreign import is_layer
 
 BATCH = 3  # samples while recording, told apart from time steps by the values
@@ -39,8 +40,6 @@ BATCH = 3  # samples while recording, told apart from time steps by the values
 WHOLE = "the input itself"
 
 # Names of functions and methods, as TorchFunctionMode reports them.
-ADDITIONS = frozenset({"add", "add_", "__add__", "__radd__", "__iadd__"})
-DIVISIONS = frozenset({"div", "div_", "true_divide", "__truediv__", "__itruediv__"})
 UNCHANGED = frozenset(
     {
         "float",
@@ -57,6 +56,8 @@ UNCHANGED = frozenset(
     }
 )
 RESHAPES = frozenset({"flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze"})
+STATISTICS = frozenset({"max", "min", "amax", "amin", "aminmax", "mean", "std", "var", "sum", "norm"})
+RANDOM = ("bernoulli", "rand", "normal", "poisson", "multinomial")
 POOLINGS = {
     "avg_pool2d": functional.avg_pool2d,
     "adaptive_avg_pool2d": functional.adaptive_avg_pool2d,
@@ -89,8 +90,10 @@ class Value:
     """What a tensor holds: the result of a call in some time steps.
 
     steps    the time steps in order; None: the same in all of them, or all of them along the axes of `form`
-    form     "B" [B, ...], "TB" [T, B, ...], "M" [T * B, ...]; over time: "stack" [T, B, ...], "sum", "mean"
+    form     "B" [B, ...], "TB" [T, B, ...], "BT" [B, T, ...]; as one batch: "TB merged", "BT merged";
+             over time: "stack" of some steps [steps, B, ...], "sum", "mean"
     problem  why the value cannot be followed; then `call` is None
+    hint     what to do about it
     raw      whether it comes from the input alone, of which it may still become a known step
     """
 
@@ -98,6 +101,7 @@ class Value:
     steps: tuple[int, ...] | None = None
     form: str = "B"
     problem: str = ""
+    hint: str = ""
     raw: bool = False
 
 
@@ -157,22 +161,30 @@ def _failed(
     error = ForwardError(
         f"{type(module).__name__}: forward fails for inputs of every kind that was tried, with B = {BATCH} "
         f"and T = {timesteps}:{listed}\nCheck input shape and time steps; forward must take the inputs alone."
-        f"{_flat_hint(module, shape)}"
+        f"{_shape_hint(module, shape)}"
     )
     error.__cause__ = first
     return error
 
 
-def _flat_hint(module: nn.Module, shape: Shape) -> str:
-    """Return a hint if the first layer takes the samples flattened."""
+def _shape_hint(module: nn.Module, shape: Shape) -> str:
+    """Return a hint if the first layer takes the samples flattened, or the channels first."""
     layers = (part for part in module.modules() if isinstance(part, (nn.Linear, nn.Conv2d)))
     first = next(layers, None)
-    if len(shape) == 1 or not isinstance(first, nn.Linear) or first.in_features != prod(shape):
-        return ""
-    return (
-        f" Its first Linear takes {prod(shape)} features: give --input-shape {prod(shape)}, and samples are "
-        "flattened."
-    )
+    if isinstance(first, nn.Linear) and len(shape) > 1 and first.in_features == prod(shape):
+        return (
+            f" Its first Linear takes {prod(shape)} features: give --input-shape {prod(shape)}, and samples "
+            "are flattened."
+        )
+    if isinstance(first, nn.Conv2d) and (len(shape) != 3 or shape[0] != first.in_channels):
+        sizes = "HEIGHT WIDTH"
+        if len(shape) == 3 and shape[-1] == first.in_channels:
+            sizes = f"{shape[0]} {shape[1]}"
+        return (
+            f" Its first Conv2d takes {first.in_channels} channels, which come before height and width: give "
+            f"--input-shape {first.in_channels} {sizes}; samples with the channels last are reordered."
+        )
+    return ""
 
 
 class _Recorder(TorchFunctionMode):
@@ -195,6 +207,14 @@ class _Recorder(TorchFunctionMode):
         self.fired: Counter[str] = Counter()  # calls of each neuron
         self.where: list[str] = []  # paths of the modules being called
         self.depth = 0  # of leaf modules being called
+        merged = (timesteps * BATCH,)
+        self.leading = {  # the first axes of each form
+            "B": (BATCH,),
+            "TB": (timesteps, BATCH),
+            "BT": (BATCH, timesteps),
+            "TB merged": merged,
+            "BT merged": merged,
+        }
 
     def run(self, dtype: torch.dtype) -> Recording:
         given = self._make_input(dtype)
@@ -213,9 +233,9 @@ class _Recorder(TorchFunctionMode):
         steps = 1 if self.style == "step or loop" else self.timesteps
         self.steps = torch.rand((steps, BATCH, *self.shape), generator=generator).to(dtype)
         if self.style == "step or loop":
-            given = self.steps[0]
+            given = self.steps[0].clone()  # forward may write into it
         else:
-            given = self.steps if self.style == "time first" else self.steps.transpose(0, 1).contiguous()
+            given = (self.steps if self.style == "time first" else self.steps.transpose(0, 1)).clone()
         self._keep(given, self._recognized(given) or Value(None, problem=WHOLE, raw=True))
         return given
 
@@ -338,8 +358,12 @@ class _Recorder(TorchFunctionMode):
             self._keep(result, followed or self._unknown(name, raw))
 
     def _unknown(self, name: str, raw: bool) -> Value:
-        where = f"{self.where[-1]}.{name}" if self.where and self.where[-1] else name
-        return Value(None, problem=f"{layer_name(where)}: operation {name!r}", raw=raw)
+        problem = f"{layer_name(self._named(name))}: operation {name!r}"
+        return Value(None, problem=problem, hint=_hint(name, raw), raw=raw)
+
+    def _named(self, name: str) -> str:
+        """Name a function call in `forward`: the path of the module, then the name of the function."""
+        return f"{self.where[-1]}.{name}" if self.where and self.where[-1] else name
 
     def _followed(
         self,
@@ -352,20 +376,23 @@ class _Recorder(TorchFunctionMode):
     ) -> Value | None:
         """Return the value of a function's result; None if the function is not supported."""
         source, value = tracked[0]
-        if name in ADDITIONS:
-            return self._added(args, kwargs, [each for _, each in tracked])
+        plain = plain_name(name)
+        if plain in SUMS and (added := self._added(args, kwargs, [each for _, each in tracked])) is not None:
+            return added
         if name in ("stack", "cat", "concat"):
             return self._stacked(args, kwargs, [each for _, each in tracked])
         if name in ("sum", "mean"):
             return self._reduced(name, args, kwargs, value)
-        if name in DIVISIONS:
-            return self._scaled(args, value) if len(tracked) == 1 else None
         if len(tracked) > 1 or value.call is None:
             return None
+        if plain in QUOTIENTS and value.form == "sum":
+            return self._averaged(args, value)
+        if plain in ARITHMETIC:
+            return None if kwargs else self._scaled(name, args, source, value)
         if name in UNCHANGED:
             same = result.shape == source.shape and torch.equal(result.to(source), source)
             return value if same else None
-        if name in POOLINGS and value.form in ("B", "M"):
+        if name in POOLINGS and value.form in ("B", "TB merged", "BT merged"):
             given = [each if each != [] else None for each in args[1:]]  # of a stride that was not given
             call = self._call(POOLINGS[name], (value.call,), given, kwargs)
             return Value(call, value.steps, value.form)
@@ -385,48 +412,70 @@ class _Recorder(TorchFunctionMode):
         if same and first.steps and second.steps == (first.steps[-1] + 1,):
             return Value(first.call, first.steps + second.steps, "sum")
         steps = {value.steps for value in values} - {None}
-        if len(steps) > 1 or first.form != second.form or first.form not in ("B", "TB", "M"):
+        if len(steps) > 1 or first.form != second.form or first.form not in self.leading:
             return None
         assert first.call is not None and second.call is not None
         return Value(self._call(operator.add, (first.call, second.call)), next(iter(steps), None), first.form)
 
     def _stacked(self, args: list[Any], kwargs: Any, values: list[Value]) -> Value | None:
-        """Return values of consecutive steps, stacked along a new first axis."""
+        """Return values of consecutive steps, stacked along a new first or second axis."""
         axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
-        if axis != 0 or any(value.steps != (step,) or value.form != "B" for step, value in enumerate(values)):
+        if axis not in (0, 1) or any(
+            value.steps != (step,) or value.form != "B" for step, value in enumerate(values)
+        ):
             return None
         if any(value.call is not values[0].call for value in values):
             return Value(None, problem="values that some time steps compute in another way")
+        if len(values) == self.timesteps:
+            return Value(values[0].call, None, "BT" if axis else "TB")
         return Value(values[0].call, tuple(range(len(values))), "stack")
 
     def _reduced(self, name: str, args: list[Any], kwargs: Any, value: Value) -> Value | None:
         axis = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
-        if axis not in (0, (0,), [0]) or value.form not in ("stack", "TB"):
+        time = {"stack": 0, "TB": 0, "BT": 1}.get(value.form)
+        if time is None or axis not in (time, (time,), [time]):
             return None
         return Value(value.call, value.steps, name)
 
-    def _scaled(self, args: list[Any], value: Value) -> Value | None:
+    def _averaged(self, args: list[Any], value: Value) -> Value | None:
         """A sum divided by the time steps is a mean."""
-        mean = value.form == "sum" and args[-1] == self.timesteps
-        return Value(value.call, value.steps, "mean") if mean else None
+        return Value(value.call, value.steps, "mean") if args[-1] == self.timesteps else None
+
+    def _scaled(self, name: str, args: list[Any], source: Tensor, value: Value) -> Value | None:
+        """Return a value of a step, multiplied by a constant, or with a constant added."""
+        assert value.call is not None
+        place = next(place for place, each in enumerate(args) if each is source)
+        found = scaling(name, args, place)
+        if found is None or value.form not in self.leading:
+            return None
+        features = tuple(source.shape[len(self.leading[value.form]) :])
+        numbers = per_channel(layer_name(self._named(name)), found, features)
+        return Value(self._call(scale_and_shift, (value.call,), numbers), value.steps, value.form)
 
     def _one_step(self, name: str, args: list[Any], value: Value, index: int) -> Value | None:
-        """Return one step of a value that holds all of them: x[t], or one of the results of unbind."""
-        if value.form not in ("TB", "stack") or (name == "select" and args[1] != 0):
+        """Return one step of a value that holds all of them: x[t], x[:, t], or a result of unbind."""
+        time = {"stack": 0, "TB": 0, "BT": 1}.get(value.form)
+        if time is None:
             return None
-        step = index if name in ("unbind", "__iter__") else args[-1]
-        if not isinstance(step, int) or (name == "unbind" and len(args) > 1 and args[1] != 0):
+        if name in ("unbind", "__iter__"):
+            axis, step = (args[1] if len(args) > 1 else 0), index
+        elif name == "select":
+            axis, step = args[1], args[2]
+        else:
+            axis, step = _indexed(args[1])
+        if axis != time or not isinstance(step, int):
             return None
         return Value(value.call, (step % self.timesteps,), "B")
 
     def _reshaped(self, value: Value, before: torch.Size, after: torch.Size) -> Value | None:
         """Return a value with merged or split time axis, and flattened or not."""
         assert value.call is not None
-        leading = {"B": (BATCH,), "TB": (self.timesteps, BATCH), "M": (self.timesteps * BATCH,)}
+        leading = self.leading
         if value.form not in leading:
             return None
         features = tuple(before[len(leading[value.form]) :])
-        for form in ("B",) if value.form == "B" else ("TB", "M"):
+        time = value.form.partition(" ")[0]
+        for form in ("B",) if time == "B" else (time, f"{time} merged"):
             if tuple(after[: len(leading[form])]) != leading[form]:
                 continue
             found = tuple(after[len(leading[form]) :])
@@ -454,11 +503,13 @@ class _Recorder(TorchFunctionMode):
                 for step, values in enumerate(steps):
                     if torch.equal(tensor.to(values), values):
                         return Value(call, None if constant else (step,), "B")
-            for form, leading in (("TB", (self.timesteps, BATCH)), ("M", (self.timesteps * BATCH,))):
-                if tuple(tensor.shape) == (*leading, *features):
-                    whole = steps.expand(self.timesteps, *steps.shape[1:]).reshape(tensor.shape)
-                    if torch.equal(tensor.to(whole), whole):
-                        return Value(call, None, form)
+            time_first = steps.expand(self.timesteps, *steps.shape[1:])
+            for time, whole in (("TB", time_first), ("BT", time_first.transpose(0, 1))):
+                for form in (time, f"{time} merged"):
+                    if tuple(tensor.shape) == (*self.leading[form], *features):
+                        whole = whole.reshape(tensor.shape)
+                        if torch.equal(tensor.to(whole), whole):
+                            return Value(call, None, form)
         return None
 
     # ---- the result -------------------------------------------------------------------------------
@@ -501,13 +552,22 @@ class _Recorder(TorchFunctionMode):
         return "loop" if self.style == "step or loop" else self.style
 
 
+def _hint(name: str, raw: bool) -> str:
+    """Return what to do instead of an operation; `raw`: its values are the inputs."""
+    if raw and name.startswith(RANDOM):
+        return "Encode the samples before, and give the spikes [samples, time, ...] with --data. "
+    if raw and name in STATISTICS:
+        return "Scale inputs by constants, or leave it out of forward and give --normalize MEAN DEVIATION. "
+    return ""
+
+
 def _not_followed(name: str, values: list[Value]) -> str:
     if not values:
         return f"{name}: forward returns nothing that was computed from its input by layers."
     return (
-        f"{name}: its output depends on {values[0].problem}, which is not supported. Supported are layers, "
-        "additions of two values of one time step, flattening, pooling, and sums, means or stacks over all "
-        "time steps."
+        f"{name}: its output depends on {values[0].problem}, which is not supported. {values[0].hint}"
+        "Supported are layers, additions of two values of one time step, arithmetic with constants, "
+        "flattening, pooling, and sums, means or stacks over all time steps."
     )
 
 
@@ -535,6 +595,15 @@ def tensors(values: Any) -> Iterator[Tensor]:
     elif isinstance(values, (list, tuple)):
         for value in values:
             yield from tensors(value)
+
+
+def _indexed(index: Any) -> tuple[int, Any]:
+    """Return axis and step of x[t] and x[:, t], which may go on with slices of whole axes."""
+    places = index if isinstance(index, tuple) else (index,)
+    whole = [place == slice(None) or place is Ellipsis for place in places]
+    axis = next((number for number, all_of_it in enumerate(whole) if not all_of_it), 0)
+    alone = all(whole[:axis]) and all(whole[axis + 1 :]) and Ellipsis not in places[:axis]
+    return axis, places[axis] if alone else None
 
 
 def _reachable(last: Call) -> list[Call]:

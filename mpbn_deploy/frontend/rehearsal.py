@@ -77,7 +77,9 @@ class Player:
         module = copy_to_run(self.module)
         sent: dict[str, list[Tensor]] = {}
         with torch.no_grad(), sending(module, self.dtype, self.neurons), self._listening(module, sent):
-            outputs = list(self._outputs(module, steps.to(self.dtype)))
+            outputs = list(
+                self._outputs(module, steps.to(self.dtype, copy=True))
+            )  # forward may write into it
         spikes = {path: _joined(each, steps.shape[:2]).bool() for path, each in sent.items()}
         return spikes, [list(tensors(output))[self.output[0]] for output in outputs]
 
@@ -187,8 +189,12 @@ def _final(outputs: list[Tensor], form: str, trained: TrainedNetwork) -> Tensor:
         return steps / trained.timesteps
     if form == "mean":
         return steps
-    if form == "M":
+    if form == "TB merged":
         steps = steps.reshape(trained.timesteps, -1, *steps.shape[1:])
+    elif form == "BT merged":
+        steps = steps.reshape(-1, trained.timesteps, *steps.shape[1:])
+    if form.startswith("BT"):
+        steps = steps.transpose(0, 1)
     return steps[-1] if trained.readout_leak is not None else steps.mean(0)
 
 

@@ -11,9 +11,9 @@ A converter returns None for a module that passes its input on unchanged.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from ..ir import (
     pooled_shape,
 )
 from ..nn import LIF, RecurrentLIF, SpikingNetwork
+from .arithmetic import norm_of, per_channel, scale_and_shift, scaling
 from .foreign import check_supported, foreign_converters, foreign_layers, is_foreign
 from .recording import ForwardError, record_step
 from .rehearsal import Player, ready_copy, rehearse, sending
@@ -304,16 +305,20 @@ def _steps(
     modules = dict(body.named_modules())
     shapes: dict[str, Shape] = {INPUT_NAME: shape}
     names: dict[fx.Node, str] = {}  # name of each node in the TrainedNetwork
+    constants: dict[fx.Node, Constant] = {}
     steps: list[Step] = []
     for node in graph.nodes:
         if node.op == "placeholder":
             names[node] = INPUT_NAME
         elif node.op == "output":
             _check_output(node, names, steps)
+        elif (constant := _constant(node, body, constants)) is not None:
+            constants[node] = constant
         else:
-            label, operation = _operation(node, modules, known)
+            scaled = _scaled(node, constants, {each: shapes[name] for each, name in names.items()})
+            label, operation = scaled or _operation(node, modules, constants, known)
             where = layer_name(label, type(modules[label]).__name__ if label in modules else "")
-            sources = tuple(names[source] for source in _inputs(where, node, operation))
+            sources = tuple(names[source] for source in _inputs(where, node, operation, constants))
             if operation is None:
                 names[node] = sources[0]
                 continue
@@ -351,16 +356,56 @@ def _graph(body: nn.Module, known: Mapping[type[nn.Module], Converter]) -> fx.Gr
         ) from error
 
 
+Constant = tuple[str, Any]  # the parameter or buffer that it comes from, and its value
+
+
+def _constant(node: fx.Node, body: nn.Module, known: Mapping[fx.Node, Constant]) -> Constant | None:
+    """Return the value of a node that depends on parameters and buffers alone."""
+    if node.op == "get_attr":
+        value: Any = body
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        return str(node.target), value
+    inputs = node.all_input_nodes
+    if node.op == "call_module" or not inputs or any(each not in known for each in inputs):
+        return None
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: known[each][1])
+    function = node.target if callable(node.target) else getattr(args[0], str(node.target))
+    value = function(*(args if callable(node.target) else args[1:]), **kwargs)
+    return known[inputs[0]][0], value
+
+
+def _scaled(
+    node: fx.Node, constants: Mapping[fx.Node, Constant], shapes: Mapping[fx.Node, Shape]
+) -> tuple[str, Operation] | None:
+    """Return the norm of a node that multiplies a value by a constant, or adds one; None for another node."""
+    inputs = [each for each in _values(node) if each not in constants]
+    if node.op == "call_module" or node.kwargs or len(inputs) != 1:
+        return None
+    arguments = [constants[a][1] if isinstance(a, fx.Node) and a in constants else a for a in node.args]
+    found = scaling(node.target, arguments, node.args.index(inputs[0]))
+    if found is None:
+        return None
+    name = _name_of_call(node)
+    return name, norm_of(*per_channel(layer_name(name), found, shapes[inputs[0]]))
+
+
 def _operation(
-    node: fx.Node, modules: Mapping[str, nn.Module], known: Mapping[type[nn.Module], Converter]
+    node: fx.Node,
+    modules: Mapping[str, nn.Module],
+    constants: Mapping[fx.Node, Constant],
+    known: Mapping[type[nn.Module], Converter],
 ) -> tuple[str, Operation | tuple[Operation, ...] | None]:
     if node.op == "call_module":
         path = str(node.target)
         module = modules.get(path, modules[""])
         return path, _converted(path, module, known)
-    if node.op == "get_attr":
-        raise FrontendError(_unsupported(str(node.target), "a parameter that forward uses directly", known))
+    if used := next((constants[each] for each in node.all_input_nodes if each in constants), None):
+        raise FrontendError(_unsupported(used[0], "a parameter that forward uses directly", known))
     name = _name_of_call(node)
+    if node.target is scale_and_shift:
+        gain, offset = node.args[1:]
+        return name, norm_of(cast(Sequence[float], gain), cast(Sequence[float], offset))
     where = layer_name(name)
     if _is_addition(node):
         return name, Add()
@@ -426,9 +471,15 @@ def _values(node: fx.Node) -> list[fx.Node]:
     return [argument for argument in node.args if isinstance(argument, fx.Node)]
 
 
-def _inputs(where: str, node: fx.Node, operation: Operation | tuple[Operation, ...] | None) -> list[fx.Node]:
-    values, wanted = _values(node), 2 if isinstance(operation, Add) else 1
-    if len(values) != wanted or len(set(values)) != len(node.all_input_nodes):
+def _inputs(
+    where: str,
+    node: fx.Node,
+    operation: Operation | tuple[Operation, ...] | None,
+    constants: Mapping[fx.Node, Constant],
+) -> list[fx.Node]:
+    values = [each for each in _values(node) if each not in constants]
+    read, wanted = set(node.all_input_nodes) - set(constants), 2 if isinstance(operation, Add) else 1
+    if len(values) != wanted or set(values) != read:
         raise FrontendError(f"{where}: takes {len(values)} values; only {wanted} is supported.")
     return values
 

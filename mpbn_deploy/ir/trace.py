@@ -113,5 +113,5 @@ def check_input_values(network: AnyNetwork, inputs: Array, *, fractions: bool = 
         raise SimulationError(
             f"inputs from {inputs.min()} to {inputs.max()}; "
             f"the network takes {allowed.minimum}..{allowed.maximum}. Give raw values of that range, not "
-            "normalized ones; for a NIR or netx file, --input-range sets another range."
+            "normalized ones; for a bare state_dict, a NIR or a netx file, --input-range sets another range."
         )

@@ -26,7 +26,7 @@ def run(
     backend: str,
     *,
     stock: bool = False,
-    netx: Path | None = None,
+    netx: str | Path | None = None,
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
 ) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def run(
     if (obstacle := executor.obstacle(network)) is not None:
         option = "--stock" if stock else f"--backend {backend}"
         raise OptionError(f"{option} cannot run this network: {obstacle}.")
-    file = netx if executor.reads_file else None
+    file = Path(netx) if netx is not None and executor.reads_file else None
     options = ExecutionOptions(keep_trace=False, netx=file, patience=patience)
     started = time.perf_counter()
     predictions, overflows = _predict(network, samples.inputs, backend, executor, options, cluster)

@@ -42,7 +42,7 @@ def train(
     timesteps: int | None = None,
     training: Training,
     neuron: Mapping[str, Any] | None = None,
-    out: Path | None = None,
+    out: str | Path | None = None,
     resume: bool = False,
     init: SpikingNetwork | None = None,
     device: torch.device | str = "cpu",
@@ -71,7 +71,11 @@ def train(
         _check_network(network, dataset)
     network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     state = TrainingState(network=network, optimizer=make_optimizer(network, training), history=[])
-    files = None if out is None else TrainingFiles(model=out, settings=_settings(dataset, network, training))
+    files = (
+        None
+        if out is None
+        else TrainingFiles(model=Path(out), settings=_settings(dataset, network, training))
+    )
     if files is not None and resume:
         files.restore(state)
         note_on_card(state, dataset, training)

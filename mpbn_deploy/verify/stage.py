@@ -158,7 +158,7 @@ def verify(
     inputs: Array,
     *,
     folded: FoldedNetwork | None = None,
-    netx: Path | None = None,
+    netx: str | Path | None = None,
     labels: Array | None = None,
     test: Split | None = None,
     data_name: str = "",
@@ -193,7 +193,7 @@ def verify(
     executions = Executions(
         network=network,
         executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
-        options=ExecutionOptions(netx=netx, patience=patience),
+        options=ExecutionOptions(netx=None if netx is None else Path(netx), patience=patience),
         budget=budget,
         witnesses=witnesses,
     )

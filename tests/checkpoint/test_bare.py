@@ -78,6 +78,19 @@ def test_other_precisions_are_converted_and_it_is_said(tmp_path, state, kind, ca
     assert f"{name} numbers are converted to the network's type" in capsys.readouterr().err
 
 
+def test_normalization_per_channel(tmp_path, state):
+    facts = InputFacts(shape=(2, 5, 7), range=(0, 9), normalization=(1.0, 2.0, 3.0, 4.0))
+    found = load(written(tmp_path, state), inputs=facts).input_format
+    assert found.mean.tolist() == [1, 2] and found.deviation.tolist() == [3, 4]
+
+
+def test_weights_that_do_not_show_the_shape_of_inputs(tmp_path):
+    with pytest.raises(CheckpointError, match=r"--input-shape SIZE \.\.\. --input-range"):
+        load_model(written(tmp_path, {"gain": torch.ones(3)}))
+    with pytest.raises(CheckpointError, match=r"--input-shape 64 --input-range"):
+        load_model(written(tmp_path, {"bias": torch.ones(3), "fc.weight": torch.ones(3, 64)}))
+
+
 def test_raw_inputs_are_announced(tmp_path, state, capsys):
     facts = InputFacts(shape=(2, 5, 7), range=(0, 9))
     assert load(written(tmp_path, state), inputs=facts).input_format.mean.tolist() == [0, 0]
@@ -91,10 +104,10 @@ def test_what_is_missing_is_asked_for(tmp_path, state):
     ):
         load_model(path)
     with pytest.raises(
-        OptionError, match=r"add --timesteps N --input-shape SIZE \.\.\. --input-range LOWEST"
+        OptionError, match=r"add --timesteps N --input-shape 2 HEIGHT WIDTH --input-range LOWEST"
     ):
         load_model(path, arch=ARCH)
-    with pytest.raises(OptionError, match=r"does not say everything; add --input-range LOWEST HIGHEST\."):
+    with pytest.raises(OptionError, match=r"does not say everything; add --input-range LOWEST HIGHEST \("):
         load(path, inputs=InputFacts(shape=(2, 5, 7)))
     with pytest.raises(OptionError, match=r"range 9\.\.0 is empty"):
         load(path, inputs=InputFacts(shape=(2, 5, 7), range=(9, 0)))

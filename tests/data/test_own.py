@@ -307,6 +307,14 @@ def test_damaged_archives_are_refused(tmp_path):
     refuses("two arrays of the same name", path)
 
 
+def test_names_and_folders_may_be_paths_or_strings(tmp_path, module):
+    path = tmp_path / "mine.npz"
+    np.savez(path, **GOOD)
+    assert np.array_equal(load_dataset(path).train.inputs, load_dataset(str(path)).train.inputs)
+    found = [load_dataset(f"{module}:folder", where) for where in (tmp_path, str(tmp_path))]
+    assert np.array_equal(found[0].train.inputs, found[1].train.inputs)
+
+
 def test_missing_and_foreign_files_are_refused(tmp_path):
     refuses("absent.npz: no such file or folder", tmp_path / "absent.npz")
     refuses("no such file or folder", "/" + "long" * 1000)
@@ -543,5 +551,11 @@ def test_samples_are_chosen_for_a_network(tmp_path, capsys):
     path = saved(tmp_path / "test.npz", test_inputs=inputs + allowed.maximum + 1)
     with pytest.raises(DataError, match=r"the network takes .*Give raw values of that range"):
         choose_samples(network, 3, path, None)
+    capsys.readouterr()
+    path = saved(tmp_path / "test.npz", test_inputs=inputs // 4)
+    choose_samples(network, 3, path, None)
+    assert "a small part of what the network takes" in capsys.readouterr().err
+    choose_samples(network, 3, saved(tmp_path / "test.npz", test_inputs=inputs), None)
+    assert "small part" not in capsys.readouterr().err
     assert choose_samples(network, 3, None, None).random
     assert "inputs are random, and so are firing rates, energy and time" in capsys.readouterr().err

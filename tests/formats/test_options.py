@@ -110,3 +110,9 @@ def test_a_call_takes_the_record_or_keywords(tmp_path):
         export(tmp_path / "model.pt", "loihi2", bits=4)
     with pytest.raises(OptionError, match="--overflow measured needs calibration data"):
         export(tmp_path / "model.pt", "loihi2", options=replace(options, weight_bits=4), overflow="measured")
+
+
+def test_callers_in_python_may_give_lists_and_paths_in_any_form():
+    given = ExportOptions(input_shape=[1, 8, 8], normalize=[0, 255], data=Path("a.npz"), data_dir="b")
+    plain = ExportOptions(input_shape=(1, 8, 8), normalize=(0, 255), data="a.npz", data_dir=Path("b"))
+    assert same_records(given, plain)

@@ -8,9 +8,11 @@ from torch import nn
 from torch.nn import functional
 
 from mpbn_deploy.base import FrontendError
+from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.ir import Convolution, Flatten, Linear, Spike
 from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.verify.folding import check_fold
 
 
 def network_of(*layers, shape=(2, 5, 7)):
@@ -120,9 +122,33 @@ class AddsUnlike(nn.Module):
         return self.conv(x) + x
 
 
-class AddsANumber(nn.Module):
+class AddsAPicture(nn.Module):
     def forward(self, x):
-        return x + 1
+        return x + torch.arange(7.0)
+
+
+class AddsMore(nn.Module):
+    def forward(self, x):
+        return x.add(1, alpha=2)
+
+
+class Divides(nn.Module):
+    def forward(self, x):
+        return 1 / x
+
+
+class DividesByNothing(nn.Module):
+    def forward(self, x):
+        return x / 0
+
+
+class Multiplies(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factors = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return x * self.factors
 
 
 class PoolsOddly(nn.Module):
@@ -158,6 +184,32 @@ def test_functions_are_read_as_the_modules_they_are():
     assert trained.steps[3].shape == trained.steps[4].shape == (2, 3, 4)
 
 
+class Normalizes(nn.Module):
+    """Arithmetic with numbers and buffers, as people normalize pixels and scale currents."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.lif, self.readout = nn.Conv2d(2, 3, 3), LIF(3), nn.Linear(45, 4)
+        self.register_buffer("mean", torch.tensor([0.25, 0.5]))
+        self.register_buffer("deviation", torch.tensor([0.5, 2.0]).reshape(2, 1, 1))
+
+    def forward(self, x):
+        x = (x / 16 - self.mean.view(1, 2, 1, 1)) / self.deviation
+        x = 1 - torch.mul(self.conv(x), -2)
+        return -self.readout(self.lif(x.sub(0.75)).flatten(1) * 0.5)
+
+
+def test_arithmetic_with_constants_is_read_as_norms():
+    torch.manual_seed(0)
+    network = network_of(Normalizes()).eval()
+    trained = trace(network)
+    assert [type(step.operation).__name__ for step in trained.steps].count("BatchNorm") == 8
+    inputs = np.random.default_rng(0).integers(0, 10, (6, 2, 5, 7))
+    check = check_fold(network, fold(trained), inputs)
+    assert check.spikes_mismatched == 0 < check.spikes_compared
+    assert check.largest_output_difference < 1e-5
+
+
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
@@ -187,7 +239,14 @@ def test_functions_are_read_as_the_modules_they_are():
             r'^layer "0\.add": its input has shape \(2, 5, 7\); it takes \(3, 5, 7\), the shape of its other'
             " input",
         ),
-        ([AddsANumber()], r"""^layer "0\.add": operation 'add' is not supported"""),
+        (
+            [AddsAPicture()],
+            r'^layer "0\.add": constants that differ within a channel; one number, or one per',
+        ),
+        ([AddsMore()], r"""^layer "0\.add": operation 'add' is not supported"""),
+        ([Divides()], r"""^layer "0\.truediv": operation 'truediv' is not supported"""),
+        ([DividesByNothing()], r'^layer "0\.truediv": a constant that is not finite'),
+        ([Multiplies()], r'^layer "0\.mul": a constant of shape \(4,\) for values of shape \(2, 5, 7\)'),
         ([PoolsOddly()], r'^layer "0\.max_pool2d": ceil_mode'),
         ([Branches()], "cannot trace"),
         ([Adds()], r"""^layer "0\.relu": operation 'relu' is not supported"""),

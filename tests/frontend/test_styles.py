@@ -84,6 +84,34 @@ class BatchFirst(Tutorial):
         return total / x.shape[1]
 
 
+class Scales(Tutorial):
+    """Arithmetic with constants, on the inputs and between layers; in place, too."""
+
+    def forward(self, x):
+        spikes = []
+        for given in x * 2 - 1:
+            spk1, _ = self.lif1(self.fc1((given - 0.5) / 4).mul_(2))
+            spikes.append(0.5 * self.lif2(1 - self.fc2(spk1))[0])
+        return torch.stack(spikes)
+
+
+class ScalesConstant(Tutorial):
+    def forward(self, x):
+        x -= 0.5
+        return super().forward(x.div_(4) + torch.linspace(0, 1, 5)[-1])
+
+
+class BatchFirstAtOnce(Tutorial):
+    """Layers compute all steps at once, as one batch; only neurons loop."""
+
+    def forward(self, x):
+        x = (x / 2 - 0.25).flatten(0, 1)
+        x = self.fc1(x).unflatten(0, (-1, T))
+        x = torch.stack([self.lif1(x[:, step])[0] for step in range(T)], dim=1)
+        x = self.fc2(x)
+        return torch.stack([self.lif2(step)[0] for step in x.unbind(1)], dim=1).mean(1)
+
+
 class Iterated(Tutorial):
     def forward(self, x):
         spikes = []
@@ -293,6 +321,9 @@ MODULES = {  # how the module is made, its input shape, and the axes of its inpu
     "snntorch, hidden states in a loop": (lambda: Iterated(init_hidden=False), (FEATURES,), "TB"),
     "snntorch, time first": (TimeFirst, (FEATURES,), "TB"),
     "snntorch, batch first": (BatchFirst, (FEATURES,), "BT"),
+    "snntorch, batch first, layers at once": (BatchFirstAtOnce, (FEATURES,), "BT"),
+    "snntorch, arithmetic": (Scales, (FEATURES,), "TB"),
+    "snntorch, arithmetic on a constant input": (ScalesConstant, (FEATURES,), "B"),
     "snntorch, readout": (Readout, (FEATURES,), "TB"),
     "snntorch, convolutions": (Convolutions, PICTURE, "TB"),
     "snntorch, sequential": (hidden, PICTURE, "step"),
@@ -341,6 +372,7 @@ def their_spikes(module, steps, axes):
         if type(part).__name__ in NEURONS
     ]
     reset(module)
+    steps = steps.clone()  # forward may write into it
     with torch.no_grad():
         if axes == "step":
             state = ()
@@ -534,9 +566,14 @@ class Depends(Tutorial):
         )
 
 
-class Scales(Tutorial):
+class Encodes(Tutorial):
     def forward(self, x):
-        return torch.stack([self.lif1(self.fc1(step / 255))[0] for step in x])
+        return torch.stack([self.lif1(self.fc1(torch.bernoulli(x)))[0] for _ in range(T)])
+
+
+class ScalesItself(BatchFirst):
+    def forward(self, x):
+        return super().forward(x / x.max())
 
 
 class Alternates(Tutorial):
@@ -583,8 +620,13 @@ REJECTED = {
         T,
         r"^lif1 \(Leaky\): \d+ of \d+ spikes of the module differ from those of the network",
     ),
-    "branch": (Depends, T, "operation 'mul'"),
-    "scales": (Scales, T, "depends on div: operation 'div'"),
+    "branch": (Depends, T, r"^lif1 \(Leaky\): \d+ of \d+ spikes of the module differ"),
+    "encodes": (
+        Encodes,
+        T,
+        r"depends on bernoulli: operation 'bernoulli', which is not supported\. .*--data",
+    ),
+    "scales by itself": (ScalesItself, T, r"depends on max: operation 'max', .* --normalize MEAN DEVIATION"),
     "shares": (Shares, T, "depends on lif1, which in its call 1 gets values of time step"),
     "alternates": (Alternates, T, "depends on values that some time steps compute in another way"),
     "empty": (Empty, T, "forward returns nothing that was computed from its input by layers"),
