@@ -23,9 +23,9 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from mpbn_deploy.api import ModelCard, SpikingNetwork, Training, load_dataset, train
+from mpbn_deploy.base import keep_freed_memory
 from mpbn_deploy.checkpoint import build_body
 from mpbn_deploy.data import DataSet, Split
-from mpbn_deploy.train import keep_freed_memory
 
 ARCHITECTURE = "cifar-cnn"
 BASE = Training(batch=128, augmentation="crop-flip", validation=0.1, recalibration="off")

@@ -25,10 +25,10 @@ from paper_code import import_paper_code, paper_folder, spiking_network
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from mpbn_deploy.base import keep_freed_memory
 from mpbn_deploy.ir import InputFormat
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.nn.zoo import ARCHITECTURES
-from mpbn_deploy.train.precision import keep_freed_memory
 
 CONTESTANTS = {
     "ours": "with MPBN",

@@ -27,7 +27,6 @@ settings.register_profile("long", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-LONG = ("cluster", "slow", "lava")  # markers, those of the longest files first
 
 
 def pytest_addoption(parser):
@@ -35,9 +34,21 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with the files that take long, so that no process is left alone with one at the end."""
-    marked = {name: {item.path for item in items if item.get_closest_marker(name)} for name in LONG}
-    items.sort(key=lambda item: [item.path not in marked[name] for name in LONG])
+    """Begin with the files that take long, so that no process is left alone with one at the end.
+
+    Lava's processes are forks of this one, which are cheap as long as it is small: its files come first,
+    and then the others that take long, which import or train much.
+    """
+    lava, cluster, slow = (
+        {item.path for item in items if item.get_closest_marker(name)} for name in ("lava", "cluster", "slow")
+    )
+    items.sort(
+        key=lambda item: [
+            item.path not in lava - cluster - slow,
+            item.path not in cluster,
+            item.path not in slow,
+        ]
+    )
 
 
 def pytest_runtest_setup(item):
@@ -116,14 +127,18 @@ def netx_graph_path(tmp_path):
 
 @pytest.fixture
 def run_here(monkeypatch, capfd):
-    """Run an example in this process, which has imported torch; gives its exit code, and what it printed."""
+    """Run an example, or the script of a path, in this process, which has imported torch.
+
+    Gives its exit code, and what it printed.
+    """
 
     def run(name, *arguments):
-        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        monkeypatch.syspath_prepend(EXAMPLES)  # as a script has its folder
+        script = EXAMPLES / name
+        monkeypatch.setattr(sys, "argv", [str(name), *map(str, arguments)])
+        monkeypatch.syspath_prepend(script.parent)  # as a script has its folder
         code = 0
         try:
-            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+            runpy.run_path(str(script), run_name="__main__")
         except SystemExit as ended:
             code = ended.code
         out, err = capfd.readouterr()

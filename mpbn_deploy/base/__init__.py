@@ -11,6 +11,7 @@ pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
 imports        functions that the user names as package.module:function
+memory         freed memory, kept or returned to the system
 interrupts     Ctrl-C, while a command starts and while it runs
 arguments      options that several commands share
 completion     a script for the shell that completes commands and options
@@ -90,6 +91,10 @@ if TYPE_CHECKING:
         owned_name as owned_name,
         remove_abandoned as remove_abandoned,
         temporary_folder as temporary_folder,
+    )
+    from .memory import (
+        keep_freed_memory as keep_freed_memory,
+        return_freed_memory as return_freed_memory,
     )
     from .pickle_check import (
         ForbiddenNameError as ForbiddenNameError,

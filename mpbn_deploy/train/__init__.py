@@ -11,7 +11,7 @@ settings       hyperparameters, their defaults, and recipes
 recalibration  running statistics of the trained network, estimated again
 health         stops a run that has diverged
 norms          the norms that are no part of neurons
-precision      bfloat16 where it is faster; keeps freed memory
+precision      bfloat16 where it is faster
 command        what the command does with its options
 """
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     )
     from .files import resume_file as resume_file
     from .loop import accuracy as accuracy, evaluate as evaluate
-    from .precision import keep_freed_memory as keep_freed_memory
     from .quantized import quantized_rate as quantized_rate, quantized_twin as quantized_twin
     from .settings import (
         NEURON_DEFAULTS as NEURON_DEFAULTS,

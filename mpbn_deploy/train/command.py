@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..base import OptionError, Outcome, announce, check_writable
+from ..base import OptionError, Outcome, announce, check_writable, keep_freed_memory
 from ..checkpoint import load_model
 from ..data import DataSet, load_dataset
 from ..hardware import load_profile
@@ -21,7 +21,7 @@ from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .files import files_beside, resume_file, settings_to_resume
 from .loop import KEPT_NOTES
-from .precision import fastest_precision, keep_freed_memory
+from .precision import fastest_precision
 from .processes import is_first_process, join_process_group, select_device
 from .quantized import quantized_rate, quantized_twin
 from .settings import (

@@ -6,9 +6,7 @@ and the stored weights stay in single precision. Evaluation and export always us
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 import time
 
 import torch
@@ -16,8 +14,6 @@ from torch import nn
 
 CLEAR_GAIN = 1.2  # bfloat16 must be faster by this factor to be chosen
 ROUNDS = 3
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # parameters of glibc's mallopt
-LARGEST_BLOCK = 2**30
 
 
 def fastest_precision(device: torch.device) -> str:
@@ -44,15 +40,3 @@ def _convolution_seconds(precision: str, device: torch.device) -> float:
         result.backward()
         shortest = min(shortest, time.perf_counter() - started)
     return shortest
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep freed blocks up to 1 GB, where it has mallopt.
-
-    By default it returns blocks above 32 MB to the system, and every layer of every step then pays for
-    fresh, zeroed pages.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
-        mallopt(TRIM_THRESHOLD, 2 * LARGEST_BLOCK - 1)

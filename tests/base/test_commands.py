@@ -258,9 +258,12 @@ def test_the_console_script_finds_modules_of_the_current_folder(tmp_path):
         "def build(input_shape, classes, mpbn):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
     )
+    np.savez(
+        tmp_path / "few.npz", inputs=np.arange(50 * 64).reshape(50, 1, 8, 8) % 16, labels=np.arange(50) % 2
+    )
     script = Path(sys.executable).with_name("mpbn-deploy")
-    arguments = ["train", "--arch", "mine:build", "--epochs", "1", "--timesteps", "1", "--json"]
-    done = subprocess.run([script, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    line = "train --data few.npz --arch mine:build --epochs 1 --timesteps 1 --json"
+    done = subprocess.run([script, *line.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["architecture"] == "mine:build"
 
@@ -282,7 +285,7 @@ def test_an_error_is_json_too(result):
 
 
 def test_output_that_cannot_be_written(export_folder):
-    command = [sys.executable, "-m", "mpbn_deploy", "fit", str(export_folder)]
+    command = [sys.executable, "-m", "mpbn_deploy", "fit", str(export_folder), "--samples", "0"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2 and "standard output cannot be written" in done.stderr

@@ -7,6 +7,7 @@ import pytest
 
 from mpbn_deploy.api import Training, save_model, train
 
+pytestmark = pytest.mark.usefixtures("without_lava")
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 STORED = ["weights", "biases", "thresholds", "neurons", "words of memory", "cores"]
 

@@ -1,8 +1,6 @@
 """The comparison with the paper's code finds what differs; their code itself is not needed for that."""
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -108,8 +106,7 @@ def test_their_names_become_ours_and_none_may_be_left_over(paper_step):
 
 
 @pytest.mark.parametrize("script", ["paper_step.py", "paper_checkpoints.py", "training_speed.py"])
-def test_a_folder_without_their_code_is_bad_input(script, tmp_path):
-    command = [sys.executable, str(FOLDER / script), "--paper-code", str(tmp_path)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def test_a_folder_without_their_code_is_bad_input(script, tmp_path, run_here):
+    found = run_here(FOLDER / script, "--paper-code", tmp_path)
     assert found.returncode == 2 and "Traceback" not in found.stderr
     assert f"{tmp_path}: no models/spike_model.py in it; give the folder" in found.stderr

@@ -364,7 +364,7 @@ def float64():
 @pytest.mark.slow
 def test_two_processes_give_the_losses_of_one(digits, float64, tmp_path, capfd):
     """In float64, so that the order of sums does not show: the same batches, the same statistics."""
-    few = {"inputs": digits.train.inputs[:400], "labels": digits.train.labels[:400]}
+    few = {"inputs": digits.train.inputs[:200], "labels": digits.train.labels[:200]}
     np.savez(tmp_path / "few.npz", **few)
     options = ["--arch", "networks:both_kinds", "--epochs", "2", "--batch", "64", "--timesteps", "2"]
     options += ["--data", str(tmp_path / "few.npz"), "--out"]

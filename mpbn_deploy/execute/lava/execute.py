@@ -11,7 +11,7 @@ from multiprocessing import current_process
 from multiprocessing.util import Finalize
 from typing import Any
 
-from ...base import SimulationError, new_temporary_folder
+from ...base import SimulationError, new_temporary_folder, return_freed_memory
 from .compat import (
     LavaFailedError,
     children_exit_with_parent,
@@ -57,6 +57,7 @@ def _create(process: AbstractProcess, configuration: Loihi2SimCfg) -> None:
             f"{folder}: the path has {len(folder)} characters; the sockets of Lava's processes allow "
             f"{LONGEST_FOLDER}. Set TMPDIR to a folder with a shorter path."
         )
+    return_freed_memory()
     try:
         process.create_runtime(run_cfg=configuration, compile_config={"pypy_channel_size": CHANNEL_SIZE})
     except Exception as error:  # raised by any process model
