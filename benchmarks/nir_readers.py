@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+for folder in ("tests", "tests/formats"):
+    sys.path.insert(0, str(Path(__file__).parent.parent / folder))
 
 import nir_graphs
 import test_nir_readers as readers
