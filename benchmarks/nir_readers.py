@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-for folder in ("tests", "tests/formats"):
-    sys.path.insert(0, str(Path(__file__).parent.parent / folder))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "formats"))
 
 import nir_graphs
 import test_nir_readers as readers

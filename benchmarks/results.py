@@ -40,8 +40,7 @@ PACKAGES = {
 # Commands that need no data set, no checkpoint and no clone of others, and end within minutes.
 CHEAP = ("benchmarks/demo.py", "benchmarks/digits.py --seeds 3", "benchmarks/digit_rows.py --seeds 3",
          "benchmarks/fit_speed.py", "benchmarks/fold_zoo.py --samples 1", "benchmarks/neighbors.py",
-         "benchmarks/nir_readers.py", "benchmarks/no_burden.py", "benchmarks/sigma_delta.py",
-         "benchmarks/thresholds.py")  # fmt: skip
+         "benchmarks/nir_readers.py", "benchmarks/no_burden.py", "benchmarks/sigma_delta.py")  # fmt: skip
 MEASURED, TRANSCRIBED = "measured", "transcribed from a recorded run"
 TABLE = re.compile(r"^(\|.*\|)[ ]*\n\|[-:| ]+\|[ ]*\n((?:\|.*\|[ ]*(?:\n|\Z))*)", re.MULTILINE)
 MARK = re.compile(r"<!-- results: ([\w-]+) (\d+) -->\n\n?$")

@@ -29,7 +29,7 @@ Importing this package imports nothing heavy.
 import os
 import sys
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 
 def become_command() -> None:
