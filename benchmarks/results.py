@@ -41,7 +41,7 @@ PACKAGES = {
 CHEAP = ("benchmarks/demo.py", "benchmarks/digits.py --seeds 3", "benchmarks/digit_rows.py --seeds 3",
          "benchmarks/fit_speed.py", "benchmarks/fold_zoo.py --samples 1", "benchmarks/neighbors.py",
          "benchmarks/nir_readers.py", "benchmarks/no_burden.py", "benchmarks/sigma_delta.py")  # fmt: skip
-MEASURED, TRANSCRIBED = "measured", "transcribed from a recorded run"
+MEASURED, TRANSCRIBED, QUOTED = "measured", "transcribed from a recorded run", "quoted from "
 TABLE = re.compile(r"^(\|.*\|)[ ]*\n\|[-:| ]+\|[ ]*\n((?:\|.*\|[ ]*(?:\n|\Z))*)", re.MULTILINE)
 MARK = re.compile(r"<!-- results: ([\w-]+) (\d+) -->\n\n?$")
 ANY_MARK = re.compile(r"<!-- results: [\w-]+ \d+ -->\n\n?")
@@ -120,7 +120,9 @@ def _processor():
 
 
 def source(entry):
-    """Return the sentence that says when and where a section was measured."""
+    """Return the sentence that says when and where a section was measured, or who published it."""
+    if entry["how"].startswith(QUOTED):
+        return f"*{entry['how'][0].upper()}{entry['how'][1:]}, {entry['date']}; not measured here.*"
     how = "Measured" if entry["how"] == MEASURED else "Transcribed from a run"
     names = {"python": "Python", **PACKAGES}
     versions = ", ".join(f"{names[name]} {number}" for name, number in entry["versions"].items())
@@ -199,7 +201,8 @@ def commands(entry, places):
 
 
 def cheap(entry):
-    return all(line[0] == "python" and " ".join(line[1:]) in CHEAP for line in commands(entry, {}))
+    lines = commands(entry, {})
+    return bool(lines) and all(line[0] == "python" and " ".join(line[1:]) in CHEAP for line in lines)
 
 
 def measure(name, entry, places):
@@ -246,7 +249,7 @@ def main():
     results, page = stored(), PAGE.read_text(encoding="utf-8")
     if options.list:
         for name, entry in results.items():
-            print(f"{name}: {entry['how']}, {entry['date']}, {entry['processor']}")
+            print(f"{name}: {source(entry).strip('*')}")
         return
     if unknown := sorted(set(options.again) - results.keys()):
         sys.exit(f"--again: no section {', '.join(unknown)}; --list shows their names")
