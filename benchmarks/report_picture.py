@@ -17,7 +17,7 @@ from pathlib import Path
 from PIL import Image
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-SIZE = (1200, 1664)
+SIZE = (1200, 745)
 PATIENCE = 120  # seconds
 
 

@@ -33,10 +33,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "RESULTS.md", ROOT / "docs" / "results"
-PACKAGES = {
-    "torch": "torch", "numpy": "NumPy", "lava-nc": "Lava", "lava-dl": "lava-dl", "snntorch": "snnTorch",
-    "spikingjelly": "SpikingJelly", "norse": "norse", "nirtorch": "nirtorch", "nengo-loihi": "nengo-loihi",
-}  # fmt: skip
+PACKAGES = ("torch", "numpy", "lava-nc", "lava-dl", "snntorch", "spikingjelly", "norse", "nirtorch",
+            "nengo-loihi")  # fmt: skip
+SHOWN = {"python": "Python", "torch": "torch", "numpy": "NumPy", "lava-nc": "Lava"}  # on the page
 # Commands that need no data set, no checkpoint and no clone of others, and end within minutes.
 CHEAP = ("benchmarks/demo.py", "benchmarks/digits.py --seeds 3", "benchmarks/digit_rows.py --seeds 3",
          "benchmarks/fit_speed.py", "benchmarks/fold_zoo.py --samples 1", "benchmarks/neighbors.py",
@@ -124,8 +123,8 @@ def source(entry):
     if entry["how"].startswith(QUOTED):
         return f"*{entry['how'][0].upper()}{entry['how'][1:]}, {entry['date']}; not measured here.*"
     how = "Measured" if entry["how"] == MEASURED else "Transcribed from a run"
-    names = {"python": "Python", **PACKAGES}
-    versions = ", ".join(f"{names[name]} {number}" for name, number in entry["versions"].items())
+    found = {name: entry["versions"][name] for name in SHOWN if name in entry["versions"]}
+    versions = ", ".join(f"{SHOWN[name]} {number.partition('+')[0]}" for name, number in found.items())
     seconds = (
         f" Took {entry['processor_seconds']:,} processor seconds." if "processor_seconds" in entry else ""
     )

@@ -1,0 +1,155 @@
+"""Every block of Python on the pages is run: here, or by the test that RUN_ELSEWHERE names."""
+
+import re
+import warnings
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import torch
+from networks import inputs_for, int_chain, needs_lava
+from torch import nn
+
+from mpbn_deploy.__main__ import console_script
+from mpbn_deploy.api import LIF, SpikingNetwork, emulate, load_profile, open_folder, trace
+from mpbn_deploy.execute.lava import load_netx
+from mpbn_deploy.ir import InputFormat
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += [ROOT / "hw_profiles" / "README.md", *sorted((ROOT / "examples").glob("**/README.md"))]
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+RUN_HERE = {  # page: a part of each block
+    "README.md": ["print(fit(network, loihi2).fits)"],
+    "energy.md": ["core_loads"],
+    "folding.md": ["converters="],
+    "formats.md": ["card=ModelCard", "load_netx"],
+    "limits.md": ["net_config="],
+    "running.md": ["LavaSession"],
+}
+RUN_ELSEWHERE = {
+    "bring-your-own.md": "tests/examples/test_bring_your_own.py",
+    "tutorial.md": "tests/examples/test_bring_your_own.py",
+    "folding.md": "tests/frontend/test_foreign.py",
+    "formats.md": "tests/formats/test_nir_readers.py",  # and test_netx.py
+    "training.md": "tests/examples/test_examples.py",  # checkpoints of the paper: tests/checkpoint
+    "running.md": "tests/execute/test_cluster.py",  # which starts workers anyway
+}
+
+
+def blocks(page, kind="python"):
+    return [text for found, text in BLOCK.findall(page.read_text(encoding="utf-8")) if found == kind]
+
+
+def block(name, part):
+    """Return the block of a page that contains a part."""
+    (found,) = [text for page in PAGES if page.name == name for text in blocks(page) if part in text]
+    return found
+
+
+def run(name, part, **names):
+    """Execute a block with the names that its page assumes, and return all names after it."""
+    exec(compile(block(name, part), name, "exec"), names)
+    return names
+
+
+def test_every_block_has_a_test():
+    for page in PAGES:
+        left = [
+            text for text in blocks(page) if not any(part in text for part in RUN_HERE.get(page.name, ()))
+        ]
+        if left:
+            assert page.name in RUN_ELSEWHERE, f"{page.name}: {left[0]}"
+            test = (ROOT / RUN_ELSEWHERE[page.name]).read_text(encoding="utf-8")
+            assert page.name in test or "connected(" in test, page.name
+
+
+def test_the_readme_in_python(capsys):
+    names = run("README.md", "print(fit(network, loihi2).fits)")
+    assert capsys.readouterr().out.endswith("True\n")
+    assert np.mean(names["predictions"] == names["digits"].test.labels) > 0.9
+
+
+def test_energy_from_python(capsys):
+    network = int_chain()
+    cores = [[(population.name, (slice(None),))] for population in network.layers]
+    inputs, profile = inputs_for(network), load_profile("loihi2")
+    names = run("energy.md", "core_loads", network=network, inputs=inputs, profile=profile, cores=cores)
+    assert names["report"].to_json()["energy_per_sample"] and "synaptic operations" in capsys.readouterr().out
+
+
+class MyNeuron(nn.Module):
+    def forward(self, currents):
+        raise NotImplementedError("only traced")
+
+
+def test_a_converter_of_yours():
+    given = InputFormat(shape=(4,), minimum=0, maximum=1, mean=[0.0], deviation=[1.0])
+    body = nn.Sequential(nn.Linear(4, 3), MyNeuron(), nn.Linear(3, 2))
+    network = SpikingNetwork(body, timesteps=2, input_format=given)
+    run("folding.md", "converters=", trace=trace, network=network, MyNeuron=MyNeuron)
+
+
+def test_a_checkpoint_of_yours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    body = nn.Sequential(nn.Linear(64, 32), LIF(32), nn.Linear(32, 10))
+    run("formats.md", "card=ModelCard", body=body)
+    saved = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert saved["architecture"] == "mine.networks:build"
+
+
+@needs_lava
+def test_the_loaders_of_lava_dl(export_folder, monkeypatch):
+    monkeypatch.chdir(export_folder)
+    names = run("formats.md", "load_netx", timesteps=open_folder(export_folder).network.timesteps)
+    monkeypatch.chdir(export_folder.parent)
+    again = run("limits.md", "net_config=")
+    assert len(again["network"].layers) == len(names["network"].layers) > 2
+
+
+@needs_lava
+def test_a_session_in_lava(export_folder, capsys):
+    network = open_folder(export_folder).network
+    inputs = inputs_for(network, samples=2)
+    names = run("running.md", "LavaSession", network=network, inputs=inputs, batches=[inputs])
+    expected = emulate(network, inputs).predictions
+    np.testing.assert_array_equal(names["trace"].predictions, expected)
+    assert capsys.readouterr().out == f"{expected}\n"
+
+
+@needs_lava
+def test_what_the_report_says_about_lava_dl(export_folder, tmp_path, monkeypatch, capsys):
+    """The lines below "Run it in Lava", as they stand in report.html, give the reference's output."""
+    load_netx()
+    page = (export_folder / "report.html").read_text(encoding="utf-8")
+    code = unescape(re.search(r"<pre>(import numpy.*?)</pre>", page, re.DOTALL)[1])
+    network = open_folder(export_folder).network
+    sample = inputs_for(network, samples=1)
+    steps = np.repeat(np.moveaxis(sample[0], 0, -1)[..., None], network.timesteps, -1)  # x, y, channel, time
+    monkeypatch.chdir(tmp_path)
+    np.save("samples.npy", steps.swapaxes(0, 1))
+    (tmp_path / "network.net").write_bytes((export_folder / "network.net").read_bytes())
+    names = {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Lava's libraries
+            exec(compile(code, "report.html", "exec"), names)
+        found = names["network"].layers[-1].neuron.v.get()
+    finally:
+        names["network"].stop()
+    np.testing.assert_array_equal(found.ravel(), emulate(network, sample).outputs[0])
+
+
+def test_commands_about_chips(export_folder, monkeypatch, capsys):
+    """The lines of docs/fitting.md; tests/fit runs those that quantize again, which takes longer."""
+    monkeypatch.chdir(export_folder.parent)
+    (text,) = [text for text in blocks(ROOT / "docs" / "fitting.md", "sh") if "--targets" in text]
+    lines = [
+        line.partition("#")[0].split()
+        for line in text.splitlines()
+        if not re.search("--(advise|compare)", line)
+    ]
+    assert len(lines) > 4
+    for _python, _m, module, *words in lines:
+        assert console_script([module.removeprefix("mpbn_deploy."), *words]) in (0, 1), words
+    assert "Loihi 2" in capsys.readouterr().out
