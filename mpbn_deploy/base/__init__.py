@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         add_network_arguments as add_network_arguments,
         add_sample_arguments as add_sample_arguments,
         add_side_arguments as add_side_arguments,
+        add_tiling_argument as add_tiling_argument,
         add_witness_argument as add_witness_argument,
         host_and_port as host_and_port,
         input_value as input_value,

@@ -173,6 +173,16 @@ def add_chips_argument(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_tiling_argument(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--tiling",
+        choices=("compiler", "best"),
+        default="compiler",
+        help="how layers are partitioned into cores: compiler, as the chip's own tools do it; best, a "
+        "search for the fewest cores (default %(default)s)",
+    )
+
+
 def add_side_arguments(group: argparse._ArgumentGroup) -> None:
     """Add --first-layer and --readout."""
     sides = ("chip", "host")

@@ -16,6 +16,7 @@ from ..base import (
     add_chips_argument,
     add_sample_arguments,
     add_side_arguments,
+    add_tiling_argument,
     add_witness_argument,
     input_value,
     main,
@@ -164,8 +165,8 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         choices=get_args(Pooling),
         default=USUAL.pooling,
         help="composed: part of the kernels after it; relay: neurons that pass sums on as graded messages, "
-        "with the same integers everywhere else; auto: whichever needs fewer cores of the target (default "
-        "%(default)s)",
+        "with the same integers everywhere else; auto: whichever needs fewer cores of the target, in this "
+        "--tiling (default %(default)s)",
     )
 
 
@@ -177,6 +178,7 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
     )
     add_chips_argument(group)
     add_side_arguments(group)
+    add_tiling_argument(group)
     group.add_argument(
         "--out", type=Path, metavar="FOLDER", help="folder to write (default: MODEL.TARGET beside the model)"
     )

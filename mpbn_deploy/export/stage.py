@@ -119,6 +119,7 @@ def export(
             chips=options.chips,
             first_layer=options.first_layer,
             readout=options.readout,
+            tiling=options.tiling,
         )
         result = ExportResult(
             folder=folder,
@@ -195,7 +196,9 @@ def _quantize(
     """Quantize, or keep the integers of quantization-aware training; return them with notes for the user."""
     announce(f"quantize: to the number formats of {profile.name}")
     if exported.integers is not None:
-        trained = trained_integers(exported.integers, exported.folded, profile, pooling=options.pooling)
+        trained = trained_integers(
+            exported.integers, exported.folded, profile, pooling=options.pooling, tiling=options.tiling
+        )
         return trained, (*notes_on_target(exported, profile), *trained.notes)
     inputs: Array | None = None
     notes: tuple[str, ...] = ()
@@ -210,6 +213,7 @@ def _quantize(
         thresholds=options.thresholds,
         overflow=options.overflow,
         pooling=options.pooling,
+        tiling=options.tiling,
     )
     return quantized, (*notes, *quantized.notes)
 

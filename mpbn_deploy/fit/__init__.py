@@ -13,6 +13,7 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     requantize    other integers for the network of an export folder
     threshold_variants, threshold_text: thresholds per channel, core and population, compared and printed
     advice        changes that make a network fit, each tried; advice_text prints them
+    search        the fewest cores with equal integers; search_text prints them
     verdict       findings grouped by rule, and the first lines of a report
     text          the printed report; command and __main__ are the command line
 """

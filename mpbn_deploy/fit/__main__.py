@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import get_args
 
 from ..base import (
     Command,
@@ -13,12 +12,12 @@ from ..base import (
     add_network_arguments,
     add_sample_arguments,
     add_side_arguments,
+    add_tiling_argument,
     main,
     share,
     whole_number,
 )
 from ..data import DATASETS, RANDOM
-from ..hardware.place import Tiling
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +42,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="quantize again with one threshold per core and per population, and show accuracy and cores "
         "beside those of thresholds per channel",
+    )
+    output.add_argument(
+        "--search",
+        action="store_true",
+        help="search for the fewest cores with equal integers: tilings, storage of weights, relays, split "
+        "sums, and layers on the host; show them beside the compiler's cut and a lower bound",
     )
     output.add_argument(
         "--advise",
@@ -86,13 +91,7 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         help="count what is not known about the chip, or not checked, as not fitting",
     )
     add_chips_argument(group)
-    group.add_argument(
-        "--tiling",
-        choices=get_args(Tiling),
-        default="compiler",
-        help="how layers are partitioned into cores: compiler, as the chip's own tools do it; best, a "
-        "search for the fewest cores (default %(default)s)",
-    )
+    add_tiling_argument(group)
     add_side_arguments(group)
 
 

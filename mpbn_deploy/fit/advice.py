@@ -1,18 +1,18 @@
 """Find changes that make a network fit, smallest first, and check each against all design rules.
 
-A *setup* keeps the integers: layers on fewer cores, the first layer on the host, more chips, or a
-combination. A *plan* quantizes again: for this chip, with shared thresholds, with fewer weight bits, or both,
-each in the first setup that fits. Plans are tried only if they can cure all rules that a setup leaves broken:
-no quantization adds a leak to a chip that has none. The advice lists the attempts that fit, cheapest first,
-with the commands and the number of predictions that change. If nothing fits, it shows the attempt with the
-fewest remaining errors.
+Rules that no change can cure (no leak on the chip, say) are looked for first; if there are any, nothing is
+tried. A *setup* keeps the integers: layers on fewer cores, the first layer or the readout on the host, more
+chips, or a combination. A *plan* quantizes again: for this chip, with shared thresholds, with fewer weight
+bits, or both, each in the first setup that fits. Plans are tried only if they can cure all rules that a setup
+leaves broken. The advice lists the attempts that fit, cheapest first, with the commands and the number of
+predictions that change. If nothing fits, it shows the attempt with the fewest remaining errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ..hardware.place import Tiling
 from ..ir import IntNetwork, find_poolings
 from .question import Question
 from .requantize import Requantizer
+from .rules import Finding
 from .stage import FitReport
 from .verdict import RuleFindings, blocking_severities, by_rule
 
@@ -42,6 +43,16 @@ CURES = {
     "kernel_sizes_are_allowed": ("relays",),
     "synapses_are_few_enough": ("bits", "both"),
 }
+# Rules that a setup can cure, wherever they are broken: by more chips or cores, or by the host.
+SETUP_CURES = (
+    "input_values_fit_message",
+    "input_values_fit_network",
+    "inputs_are_few_enough",
+    "outputs_are_few_enough",
+    "hidden_neurons_are_few_enough",
+    "neurons_reading_inputs_are_few_enough",
+    "neurons_read_by_outputs_are_few_enough",
+)
 # A kind of plan is skipped if a plan of one of these kinds, which change less, fits on the given chips.
 IMPLIED_BY = {"thresholds": ("chip",), "bits": ("chip",), "both": ("chip", "thresholds", "bits")}
 
@@ -86,9 +97,9 @@ class Advice:
 
 def advise(question: Question, report: FitReport) -> list[Advice]:
     """Return the attempts that fit, smallest changes first; otherwise the one with the fewest errors."""
-    if report.fits is not False:
+    if report.fits is not False or hopeless(report):
         return []
-    search = _Search(question)
+    search = _Search(question, report)
     if search.requantizer.trained_integers:
         announce(
             "note: integers of this network were trained and cannot be quantized again; for "
@@ -128,11 +139,36 @@ def incurable(report: FitReport) -> list[RuleFindings]:
     ]
 
 
+def hopeless(report: FitReport) -> list[RuleFindings]:
+    """Return the broken rules that neither a setup nor another quantization can cure.
+
+    What is wrong with the first layer or the readout only may go to the host.
+    """
+    names = [layer.name for layer in report.layers]
+    movable = {
+        name for name, side in ((names[0], report.first_layer), (names[-1], report.readout)) if side == "chip"
+    }
+    inner = set(names) - movable
+
+    def stays(finding: Finding) -> bool:
+        place = finding.where.rpartition(" -> ")[2]
+        return place in inner or (place not in names and bool(inner))
+
+    return [
+        group
+        for group in incurable(report)
+        if group.findings[0].rule not in SETUP_CURES and any(map(stays, group.findings))
+    ]
+
+
 class _Search:
     """The attempts for one network on one chip."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, report: FitReport) -> None:
         self.question, self.opened = question, question.opened
+        blocking = [f for f in report.findings if f.severity in blocking_severities(report)]
+        last = report.layers[-1].name
+        self.readout_blocks = any(f.where.rpartition(" -> ")[2] == last for f in blocking)
         self.requantizer = Requantizer(question)
         self.predictions = None if question.samples is None else self._predict(self.opened.network)
 
@@ -145,9 +181,14 @@ class _Search:
         tried = list(self._try_setups(self.opened.network))
         return [self._advice(setup, question, None, report) for setup, question, report in tried if setup]
 
-    def cost(self, one: Advice) -> tuple[bool, bool, int]:
-        """Return what sorts attempts: additional chips last, kept integers first, few changed predictions."""
-        return one.question.chips > self.question.chips, one.plan is not None, one.changed or 0
+    def cost(self, one: Advice) -> tuple[bool, bool, int, int]:
+        """Return what sorts attempts: additional chips last, kept integers first, few changed predictions.
+
+        Among equals, work of the host comes after none.
+        """
+        asked = one.question
+        hosted = (asked.first_layer, asked.readout).count("host")
+        return asked.chips > self.question.chips, one.plan is not None, one.changed or 0, hosted
 
     def advise_plans(self, kinds: Sequence[str]) -> list[Advice]:
         """Quantize by plans of these kinds, each in the first setup that fits or has the fewest errors."""
@@ -174,10 +215,17 @@ class _Search:
                 first = middle + 1
         return last
 
-    def _try_setups(self, network: IntNetwork) -> Iterator[tuple[str, Question, FitReport]]:
-        """Yield setups with their reports, smallest change first; setups with additional chips come last."""
+    def _try_setups(
+        self, network: IntNetwork, options: ExportOptions | None = None
+    ) -> Iterator[tuple[str, Question, FitReport]]:
+        """Yield setups with their reports, smallest change first; setups with additional chips come last.
+
+        Relays are chosen for one tiling, so a network with them is tried in that one only.
+        """
         larger = []
         for setup, question in self._setups():
+            if options is not None and options.pooling == "auto" and question.tiling != options.tiling:
+                continue
             try:
                 report = question.ask(network)
             except DeployError as error:
@@ -191,11 +239,16 @@ class _Search:
             yield f"{setup}, {chips}" if setup else chips, question, question.ask(network)
 
     def _setups(self) -> list[tuple[str, Question]]:
-        """Return all combinations of first layer and tiling, the original one first."""
+        """Return all combinations of sides and tiling, the original one first."""
         given = self.question
         places = [(given, "")]
         if given.first_layer != "host":
             places.append((replace(given, first_layer="host"), "first layer on the host"))
+        if given.readout != "host" and self.readout_blocks:
+            places += [
+                (replace(question, readout="host"), ", ".join(filter(None, (place, "readout on the host"))))
+                for question, place in places
+            ]
         tilings: tuple[tuple[Tiling, str], ...] = ((given.tiling, ""),)
         if given.profile.placement == "words" and given.tiling != "best":
             tilings = (*tilings, ("best", "layers on fewer cores"))
@@ -215,8 +268,11 @@ class _Search:
         shared = replace(plain, thresholds="shared")
         name, one = profile.name, "one threshold per layer"
         if find_poolings(self.opened.network):  # exact, so it is tried first
-            relays = replace(folder.options, pooling="auto")
-            yield Plan(kind="relays", description="pooling as relays, where they save cores", options=relays)
+            for tiling in get_args(Tiling):
+                relays = replace(folder.options, pooling="auto", tiling=tiling)
+                yield Plan(
+                    kind="relays", description="pooling as relays, where they save cores", options=relays
+                )
         yield Plan(kind="chip", description=f"quantized for {name}", options=plain)
         yield Plan(kind="thresholds", description=one, options=shared)
         for kind, options, more in (("bits", plain, ""), ("both", shared, f", {one}")):
@@ -235,7 +291,7 @@ class _Search:
         except DeployError as error:
             announce(f"note: {plan.description}: {error}")
             return []
-        tried = list(self._try_setups(network))
+        tried = list(self._try_setups(network, plan.options))
         setup, question, report = min(tried, key=lambda one: len(one[2].found("error")))
         return [self._advice(setup, question, plan, report, network)]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from .advice import Advice, incurable
+from .advice import Advice, hopeless, incurable
 from .stage import FitReport
 from .verdict import blocking_severities, by_rule
 
@@ -17,6 +17,12 @@ def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
     """Return the commands that make the network fit with their effects, or the errors of the best attempt."""
     if report.fits is not False:
         return f"{report.target}: no errors, so no change is needed."
+    if remaining_rules := hopeless(report):
+        rules = "; ".join(group.headline for group in remaining_rules)
+        return Group(
+            f"{report.target}: no change makes the network fit, so none was tried. No option cures: {rules}.",
+            *(f"  {group.line}" for group in remaining_rules),
+        )
     if not tried:
         return (
             f"{report.target}: no change to try. Only networks of real numbers can be quantized again; "
@@ -39,8 +45,6 @@ def _advice_lines(one: Advice) -> str:
     cores = "" if one.report.cores is None else f"; cores {one.report.cores}, chips {one.report.chips}"
     changed = "" if one.changed is None else f"; {one.changed} of {one.samples} predictions change"
     lines = [f"  {one.description}{cores}{changed}", *(f"    {command}" for command in one.commands)]
-    if one.plan is not None and one.question.tiling != "compiler":
-        lines.append('    (export reports "does not fit"; with these options of fit it fits)')
     if one.report.found("warning"):
         lines.append("    (warnings remain: spikes on the chip itself may differ, and so may predictions)")
     if one.changed is not None and one.changed > MANY_CHANGED * one.samples:

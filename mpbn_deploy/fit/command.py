@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..formats.folder import ExportFolder, NetworkFile
     from .advice import Advice
     from .question import Question
+    from .search import SearchStep
     from .stage import FitReport
     from .threshold_variants import ThresholdVariant
 
@@ -40,9 +41,10 @@ def execute(options: argparse.Namespace) -> Outcome:
     reports = _ask(questions)
     advice = _advise(questions, reports) if options.advise else []
     variants = _compare_thresholds(questions) if options.compare_thresholds else []
+    steps = _search(questions) if options.search else []
     return Outcome(
-        data=_data(reports, advice, variants),
-        text=_text(questions, reports, advice, variants, options),
+        data=_data(reports, advice, variants, steps),
+        text=_text(questions, reports, advice, variants, steps, options),
         exit_code=0 if all(report.fits for report in reports) else 1,
     )
 
@@ -206,10 +208,17 @@ def _compare_thresholds(questions: Sequence[Question]) -> list[list[ThresholdVar
     return [compare_thresholds(question) for question in questions]
 
 
+def _search(questions: Sequence[Question]) -> list[list[SearchStep]]:
+    from .search import search
+
+    return [search(question) for question in questions]
+
+
 def _data(
     reports: Sequence[FitReport],
     advice: Sequence[Sequence[Advice]],
     variants: Sequence[Sequence[ThresholdVariant]],
+    steps: Sequence[Sequence[SearchStep]],
 ) -> dict[str, Any]:
     """Return one report, or a list of several."""
     found = [report.to_json() for report in reports]
@@ -217,6 +226,8 @@ def _data(
         report["advice"] = [one.to_json() for one in tried]
     for report, compared in zip(found, variants, strict=False):
         report["thresholds"] = [one.to_json() for one in compared]
+    for report, forms in zip(found, steps, strict=False):
+        report["search"] = [one.to_json() for one in forms]
     return found[0] if len(found) == 1 else {"targets": found}
 
 
@@ -237,6 +248,7 @@ def _text(
     reports: Sequence[FitReport],
     advice: Sequence[Sequence[Advice]],
     variants: Sequence[Sequence[ThresholdVariant]],
+    steps: Sequence[list[SearchStep]],
     options: argparse.Namespace,
 ) -> RenderableType:
     if len(reports) == 1:
@@ -255,4 +267,8 @@ def _text(
         from .threshold_text import variants_text
 
         parts += [variants_text(report.target, each) for report, each in zip(reports, variants, strict=True)]
+    if steps:
+        from .search_text import search_text
+
+        parts += [search_text(report.target, forms) for report, forms in zip(reports, steps, strict=True)]
     return Group(*parts)

@@ -47,6 +47,7 @@ class Requantizer:
             thresholds=options.thresholds,
             overflow=options.overflow,
             pooling=options.pooling,
+            tiling=options.tiling,
         ).network
 
     def commands(self, question: Question, options: ExportOptions | None) -> Iterator[str]:
@@ -63,6 +64,7 @@ class Requantizer:
             options = replace(
                 options,
                 chips=question.chips,
+                tiling=question.tiling,
                 first_layer=question.first_layer,
                 readout=question.readout,
             )

@@ -6,6 +6,7 @@ training. Integers are quantized for the chip in question. How often neurons fir
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..fold import fold
 from ..formats.folder import NetworkFile
 from ..frontend import trace
 from ..hardware import HardwareProfile, export_profile
-from ..ir import InputFormat, IntNetwork, sends
+from ..ir import FoldedNetwork, InputFormat, IntNetwork, Synapse, relay_names, sends
 from ..nn import SpikingNetwork
 from ..quantize import quantize
 from .activity import Activity
@@ -53,8 +54,8 @@ class UntrainedNetwork:
     def assumption(self) -> str:
         return f"untrained: random weights, and an assumed firing rate of {self.firing_rate:.0%}"
 
-    def quantized_for(self, profile: HardwareProfile) -> NetworkFile:
-        """Return the integers of the network in the formats of a chip."""
+    def folded(self) -> FoldedNetwork:
+        """Return the network with random weights, folded."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             body = build_untrained(self.arch, self.input_shape, self.classes)
@@ -63,16 +64,31 @@ class UntrainedNetwork:
         middle, half = np.array([(low + high) / 2]), np.array([max(high - low, 1) / 2])
         given = InputFormat(shape=self.input_shape, minimum=low, maximum=high, mean=middle, deviation=half)
         module = SpikingNetwork(body, timesteps=self.timesteps, input_format=given).eval()
-        folded = fold(trace(module))
+        return fold(trace(module))
+
+    def quantized_for(self, profile: HardwareProfile) -> NetworkFile:
+        """Return the integers of the network in the formats of a chip."""
+        folded = self.folded()
         network = quantize(folded, export_profile(profile)).network
         return NetworkFile(netx=Path(self.arch), network=network, folded=folded)
 
     def activity(self, network: IntNetwork) -> Activity:
-        """Return the assumed activity: every input value is nonzero, and all neurons fire alike."""
+        """Return the assumed activity: every input value is nonzero, and all neurons fire alike.
+
+        A relay of n inputs sends a message unless all of them are silent: 1 - (1 - rate)**n.
+        """
         rates = {p.name: self.firing_rate if sends(p.neuron) else 0.0 for p in network.layers}
         rates[network.input.name] = 1.0
+        for name in relay_names(network):
+            silent = [(1 - rates[c.source]) ** _fan_in(c.synapse) for c in network.entering(name)]
+            rates[name] = 1 - prod(silent)
         spikes = {p.name: np.full(p.shape, rates[p.name] * network.timesteps) for p in network.populations}
         return Activity(samples=1, timesteps=network.timesteps, spikes=spikes, assumed=True)
+
+
+def _fan_in(synapse: Synapse) -> int:
+    """Return the number of inputs of a neuron."""
+    return prod(synapse.weight.shape[1:])
 
 
 def _randomize_norms(body: nn.Module) -> None:

@@ -52,7 +52,12 @@ def by_rule(report: FitReport, severities: Sequence[str] = SEVERITIES) -> list[R
 
 def list_layers(findings: Sequence[Finding]) -> str:
     """Return 'lif1, lif2 and 9 more': the distinct places of findings."""
-    names = list(dict.fromkeys(layer_name(finding.where) for finding in findings))
+    return list_names([layer_name(finding.where) for finding in findings])
+
+
+def list_names(given: Sequence[str]) -> str:
+    """Return 'lif1, lif2 and 9 more': distinct names."""
+    names = list(dict.fromkeys(given))
     shown = ", ".join(names[:MOST_LAYERS])
     return shown if len(names) <= MOST_LAYERS else f"{shown} and {len(names) - MOST_LAYERS} more"
 

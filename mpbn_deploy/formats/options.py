@@ -5,7 +5,7 @@
     "options": {"weight_bits": 4, ...}                   manifest.json
     fit --advise                                         which prints `ExportOptions.command`
 
-Imports only the standard library and `base`, so that command lines are parsed fast.
+Imports nothing heavy, so that command lines are parsed fast.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, record
+from ..hardware.place import Tiling
 
 Thresholds = Literal["own", "core", "shared"]
 Overflow = Literal["proved", "measured"]
@@ -42,6 +43,7 @@ RECORDED = (
     "thresholds",
     "overflow",
     "pooling",
+    "tiling",
 )
 TUPLES = ("input_range", "input_shape", "normalize", "witness")
 
@@ -77,6 +79,7 @@ class ExportOptions:
     chips: int = 1
     first_layer: Side = "chip"
     readout: Side = "chip"
+    tiling: Tiling = "compiler"
 
     def __post_init__(self) -> None:
         """Take lists, and paths in any form, from callers in Python."""

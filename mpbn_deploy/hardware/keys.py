@@ -93,6 +93,7 @@ CORES: dict[str, str] = {
     "core.row_entries": "weights per row header; absent: one header per row",
     "core.shared_axons": "axons through which a convolution enters a core; absent: one per source pixel",
     "core.zero_weights_stored": "1 if a dense row stores zero weights, 0 if it drops them",
+    "core.sparse_index_bits": "index bits of a weight in a sparse row, without zeros; absent: no such rows",
     "core.axon_memory_words": "memory words for the lists of target cores of one core's spikes",
     "core.axon_memory_targets": "target cores in one word of such a list",
     "core.input_words": "memory words of one core for input axons and synapses together",

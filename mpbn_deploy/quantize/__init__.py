@@ -24,7 +24,7 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .cost import Quantized as Quantized
-    from .pooling import check_pooling as check_pooling
+    from .pooling import check_pooling as check_pooling, fewest_cores as fewest_cores
     from .rounding import round_without_overflow as round_without_overflow
     from .samples import (
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,

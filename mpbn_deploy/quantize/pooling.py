@@ -2,19 +2,18 @@
 
 composed  nowhere: pooling stays part of the synapses after it
 relay     for every pooling that the synapses contain
-auto      for those that save cores, or make a layer fit its cores, one after the other; then for parts of
-          sums, in layers with more inputs than a core takes
+auto      where they save cores, or make a layer fit its cores, found by a search; also for parts of sums, in
+          layers with more inputs than a core takes
 """
 
 from __future__ import annotations
 
-from math import inf
 from typing import get_args
 
 from ..base import QUIET_SECONDS, OptionError, did_you_mean, track
 from ..formats.options import Pooling
 from ..hardware import HardwareProfile
-from ..hardware.place import PlacedLayer, capacity, place
+from ..hardware.place import PlacedLayer, Tiling, capacity, place
 from ..ir import (
     Connection,
     IntNetwork,
@@ -27,7 +26,8 @@ from ..ir import (
 )
 
 Score = tuple[float, float]  # layers that exceed a core, and cores
-NEVER: Score = (inf, inf)
+MOST_PASSES = 4  # over all poolings
+MANY_CORES = 8  # for each core that the neurons of a layer need: then splitting its sums is tried
 GROUPS = (2, 4, 8, 16, 32)  # of channels, in which long sums are tried
 
 
@@ -37,42 +37,81 @@ def check_pooling(pooling: str) -> None:
         raise OptionError(f"pooling {pooling!r}. {did_you_mean(pooling, get_args(Pooling))}")
 
 
-def express_pooling(network: IntNetwork, profile: HardwareProfile, pooling: str) -> IntNetwork:
+def express_pooling(
+    network: IntNetwork, profile: HardwareProfile, pooling: str, tiling: Tiling = "compiler"
+) -> IntNetwork:
     """Return the network with pooling in the form that was asked for."""
     if pooling == "composed":
         return network
-    return with_relays(network) if pooling == "relay" else fewest_cores(network, profile)
+    return with_relays(network) if pooling == "relay" else fewest_cores(network, profile, tiling)
 
 
-def fewest_cores(network: IntNetwork, profile: HardwareProfile) -> IntNetwork:
-    """Insert relays where the chip can send their messages, and needs fewer cores with them."""
-    best, score = network, _score(network, profile)
-    if score is None:
+def fewest_cores(network: IntNetwork, profile: HardwareProfile, tiling: Tiling = "compiler") -> IntNetwork:
+    """Insert relays where the chip can send their messages, and needs fewer cores with them.
+
+    The search starts with no relay and with all of them, keeps the better, and inserts or removes single ones
+    as long as a layer more fits, or fewer cores are needed. Then it tries to split sums in the same way.
+    """
+    search = _Search(network, profile, tiling)
+    if search.score is None:
         return network
-    poolings = find_poolings(network)
-    for pooling in track(poolings, "relays", len(poolings), quiet_seconds=QUIET_SECONDS):
-        trial = with_relays(best, [pooling])
-        if (found := _score_if_sent(trial, profile)) < score:
-            best, score = trial, found
-    for connection in _into_full_cores(best, profile):
-        for groups in GROUPS:
-            trial = split_sum(best, connection, groups) if can_split(best, connection, groups) else best
-            if (found := _score_if_sent(trial, profile)) < score:
-                best, score = trial, found
+    search.choose_relays()
+    search.choose_splits()
+    return search.best
+
+
+class _Search:
+    """The best rewriting so far, and its score; None if the chip does not say how cores are filled."""
+
+    def __init__(self, network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> None:
+        self.plain, self.profile, self.tiling = network, profile, tiling
+        self.best, self.score = network, _score(network, profile, tiling)
+
+    def take(self, trial: IntNetwork) -> bool:
+        """Keep a rewriting if it is better; return whether it is."""
+        assert self.score is not None
+        found = _score(trial, self.profile, self.tiling) if messages_fit(trial, self.profile) else None
+        if found is None or found >= self.score:
+            return False
+        self.best, self.score = trial, found
+        return True
+
+    def choose_relays(self) -> None:
+        poolings = find_poolings(self.plain)
+        chosen: frozenset[int] = frozenset()
+        if len(poolings) > 1 and self.take(with_relays(self.plain, poolings)):
+            chosen = frozenset(range(len(poolings)))
+        for _ in range(MOST_PASSES):
+            before = chosen
+            for number in track(range(len(poolings)), "relays", len(poolings), quiet_seconds=QUIET_SECONDS):
+                other = chosen ^ {number}
+                if self.take(with_relays(self.plain, [poolings[each] for each in sorted(other)])):
+                    chosen = other
+            if chosen == before:
                 break
-    return best
+
+    def choose_splits(self) -> None:
+        """Split the sums of layers that exceed a core, or take far more cores than their neurons need."""
+        candidates = _long_sums(self.best, self.profile, self.tiling)
+        for connection in track(candidates, "sums", len(candidates), quiet_seconds=QUIET_SECONDS):
+            for groups in GROUPS:
+                if can_split(self.best, connection, groups) and self.take(
+                    split_sum(self.best, connection, groups)
+                ):
+                    break
 
 
-def _into_full_cores(network: IntNetwork, profile: HardwareProfile) -> list[Connection]:
-    """Return the connections into layers of which a part exceeds its core, however small."""
-    full = [layer.name for layer in place(network, profile).layers if _exceeds(layer, profile)]
-    return [connection for connection in network.connections if connection.target in full]
-
-
-def _score_if_sent(network: IntNetwork, profile: HardwareProfile) -> Score:
-    """Return the score, the worst one if the chip cannot send the messages of relays."""
-    score = _score(network, profile) if messages_fit(network, profile) else None
-    return NEVER if score is None else score
+def _long_sums(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> list[Connection]:
+    """Return the connections into layers that splitting may help."""
+    most = profile.limit("core.neurons")
+    layers = place(network, profile, tiling=tiling).layers
+    long = {
+        layer.name
+        for layer in layers
+        if _exceeds(layer, profile)
+        or (most is not None and layer.cores > MANY_CORES * -(-layer.neurons // most.value))
+    }
+    return [connection for connection in network.connections if connection.target in long]
 
 
 def messages_fit(network: IntNetwork, profile: HardwareProfile) -> bool:
@@ -83,9 +122,9 @@ def messages_fit(network: IntNetwork, profile: HardwareProfile) -> bool:
     return all(-half <= low and high < half for low, high in ranges)
 
 
-def _score(network: IntNetwork, profile: HardwareProfile) -> Score | None:
+def _score(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Score | None:
     """Return how badly a network is placed; None if the chip does not say how cores are filled."""
-    placement = place(network, profile)
+    placement = place(network, profile, tiling=tiling)
     if placement.cores is None:
         return None
     beyond = [layer for layer in placement.layers if _exceeds(layer, profile)]

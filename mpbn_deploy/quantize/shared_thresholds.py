@@ -137,12 +137,13 @@ def tabulate(
     """Return, as [channels, candidates], the least expected share of flips, and the scale that gives it."""
     shape = len(channels), len(candidates)
     cost, best = np.full(shape, np.inf), np.ones(shape)
-    some = ranges.at(channels)
+    some, seen = ranges.at(channels), samples.at(channels)
+    typical = some.typical
     for column, threshold in enumerate(candidates):
-        for scales in _trials(some, choices, channels, float(threshold)):
+        for scales in _trials(some, typical, choices, channels, float(threshold)):
             fits = _fits(some, choices, channels, scales, float(threshold))
             tried = np.where(fits, scales, 1.0)
-            flips = _flips(samples, some, channels, tried, float(threshold), choices.noise(channels, tried))
+            flips = _flips(seen, some, tried, float(threshold), choices.noise(channels, tried))
             if not some.memoryless:
                 penalized = APPROXIMATION_PENALTY * flips + 1 / len(samples.fires)
                 flips = np.where(_is_exact(some, tried, float(threshold)), flips, penalized)
@@ -159,10 +160,12 @@ def _is_exact(ranges: ThresholdRanges, scales: Array, threshold: float) -> Array
     return exact
 
 
-def _trials(ranges: ThresholdRanges, choices: ScaleChoices, channels: Array, threshold: float) -> list[Array]:
+def _trials(
+    ranges: ThresholdRanges, typical: Array, choices: ScaleChoices, channels: Array, threshold: float
+) -> list[Array]:
     """Return scales to try for a threshold: the exact one, the finest that biases allow, and their mean."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        exact = threshold / ranges.typical
+        exact = threshold / typical
         wanted = np.full((len(channels), 1), threshold)
         finest = np.minimum(choices.most[channels], ranges.bias_limits(wanted, choices.formats.bias))
         if ranges.memoryless:  # every scale is exact
@@ -183,23 +186,16 @@ def _fits(
 
 
 def _flips(
-    samples: VoltageSamples,
-    ranges: ThresholdRanges,
-    channels: Array,
-    scales: Array,
-    threshold: float,
-    noise: Array,
+    samples: VoltageSamples, ranges: ThresholdRanges, scales: Array, threshold: float, noise: Array
 ) -> Array:
     """Return the expected share of flips per channel: the mean of Phi(-margin / noise) over the samples."""
-    voltage, growth, lowest, highest = (
-        values[:, channels] for values in (samples.voltage, samples.growth, samples.lowest, samples.highest)
-    )
+    lowest, highest = samples.lowest, samples.highest
     real = torch.tensor(threshold / scales)
     share = torch.tensor(ranges.share.min(axis=1))
     moved = real - torch.clamp(real.expand(lowest.shape), lowest, highest)
     moved = moved * torch.where(lowest < highest, 1.0, share)
-    margin = voltage + moved * growth - real
-    wrong = torch.where(samples.fires[:, channels], -margin, margin) / torch.tensor(noise)
+    margin = samples.voltage + moved * samples.growth - real
+    wrong = torch.where(samples.fires, -margin, margin) / torch.tensor(noise)
     flips: Array = torch.special.ndtr(wrong.to(torch.float32)).mean(dim=0).numpy()
     return flips
 

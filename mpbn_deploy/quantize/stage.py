@@ -21,6 +21,7 @@ from ..base import Array, OptionError, did_you_mean
 from ..execute.emulator import peaks
 from ..formats.options import Overflow
 from ..hardware import HardwareProfile
+from ..hardware.place import Tiling
 from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network
 from .calibrate import calibrate
 from .cost import Quantized, with_costs
@@ -46,6 +47,7 @@ def quantize(
     thresholds: str = "own",
     overflow: str = "proved",
     pooling: str = "composed",
+    tiling: Tiling = "compiler",
 ) -> Quantized:
     """Choose an integer for every weight, bias and threshold, in the formats of the profile.
 
@@ -53,7 +55,8 @@ def quantize(
     possible on them; otherwise, numbers are rounded to the nearest integers. With `overflow="proved"`, no
     input can make a state overflow. With `overflow="measured"`, scales are larger, and leave only a margin
     above the states reached on the calibration inputs. `pooling` says whether pooling is part of the synapses
-    after it ("composed"), a population of relays ("relay"), or what takes fewer cores ("auto").
+    after it ("composed"), a population of relays ("relay"), or what takes fewer cores in this `tiling`
+    ("auto").
     """
     check_pooling(pooling)
     formats = NumberFormats.of(profile, weight_bits)
@@ -69,11 +72,16 @@ def quantize(
     else:
         network = _calibrated(folded, network, grids, inputs, formats, pooling)
     quantized = with_costs(network, folded, limits, formats)
-    return replace(quantized, network=express_pooling(network, profile, pooling))
+    return replace(quantized, network=express_pooling(network, profile, pooling, tiling))
 
 
 def trained_integers(
-    network: IntNetwork, folded: FoldedNetwork, profile: HardwareProfile, *, pooling: str = "composed"
+    network: IntNetwork,
+    folded: FoldedNetwork,
+    profile: HardwareProfile,
+    *,
+    pooling: str = "composed",
+    tiling: Tiling = "compiler",
 ) -> Quantized:
     """Return the integers of quantization-aware training unchanged, with their rounding errors.
 
@@ -82,7 +90,7 @@ def trained_integers(
     formats = NumberFormats.of(profile, None)
     limits = ThresholdLimits.of(profile, "own", formats)
     quantized = with_costs(network, silence_constants(folded), limits, formats)
-    return replace(quantized, network=express_pooling(network, profile, pooling))
+    return replace(quantized, network=express_pooling(network, profile, pooling, tiling))
 
 
 def check_overflow(overflow: str, *, calibrated: bool) -> None:

@@ -7,6 +7,7 @@ currents are drawn from normal distributions with the mean and variance that ind
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -54,6 +55,11 @@ class VoltageSamples:
     fires: Tensor
     lowest: Tensor
     highest: Tensor
+
+    def at(self, channels: Array) -> VoltageSamples:
+        """Select some channels."""
+        names = ("voltage", "growth", "fires", "lowest", "highest")
+        return replace(self, **{name: getattr(self, name)[:, channels] for name in names})
 
 
 def sample_voltages(folded: FoldedNetwork, inputs: Array | None) -> dict[str, VoltageSamples]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -30,7 +31,7 @@ from ...ir import (
 )
 from ..profile import HardwareProfile
 from .bits import stored_bits, words_of_row
-from .records import ROW_KEYS
+from .records import ROW_KEYS, Storage
 
 CORE = "core."
 
@@ -73,6 +74,7 @@ class Layer:
     core_neurons: int  # that one neuron takes
     limits: Mapping[str, int]  # of a core; keys without the prefix "core."
     index_widths: tuple[int, ...]  # supported widths of the index stored with a convolution weight
+    storage: Storage = "usual"
 
     @property
     def size(self) -> int:
@@ -105,6 +107,17 @@ class Layer:
     def convolutions(self) -> list[Conv2d]:
         """Return the incoming convolutions that store weights."""
         return [i.synapse for i in self.inlets if isinstance(i.synapse, Conv2d) and not i.drives]
+
+    def storages(self) -> list[Layer]:
+        """Return the layer in every storage of its rows: its own, and sparse if only matrices enter."""
+        matrices = [i.synapse.weight for i in self.inlets if isinstance(i.synapse, Dense) and not i.drives]
+        bits = self.limits.get("sparse_index_bits")
+        if bits is None or not self.stores_zeros or not matrices or len(matrices) < len(self.inlets):
+            return [self]
+        if all(np.all(weight) for weight in matrices):
+            return [self]
+        sparse = {**self.limits, "index_bits": bits, "zero_weights_stored": 0}
+        return [self, replace(self, limits=sparse, storage="sparse")]
 
     def row_words(self, weights: int, bits: int) -> int:
         """Return the words of one row of weights."""

@@ -26,13 +26,14 @@ ROW_KEYS = (
 Tile = tuple[slice, ...]  # the neurons of one core, as an index into an array of the population's shape
 Use = Mapping[str, int]  # resource -> amount on one core
 Tiling = Literal["compiler", "best"]
+Storage = Literal["usual", "sparse"]  # of rows of weights: as the chip's own tool does it, or without zeros
 
 
 @record
 class PlacedLayer:
     """A population divided into tiles of one shape, one per core; the last tiles may be smaller.
 
-    `lower_bound` is a lower bound on the number of cores of any tiling. `by_tool` says whether the chip's own
+    `lower_bound` bounds the cores of any tiling and storage from below. `by_tool` says whether the chip's own
     tool chooses this tile; where its rule leaves a core that overflows, we continue with a smaller tile.
     """
 
@@ -42,6 +43,7 @@ class PlacedLayer:
     use: Use  # peak over all cores, per resource
     lower_bound: int = 1
     by_tool: bool = True
+    storage: Storage = "usual"
     use_of: Callable[[Tile], Use] | None = None  # use of each core; None if all are alike
     core: int | None = None  # number of its core, where the cores of a chip differ
     packets_per_spike: int = 1  # packets that carry one spike to one core of this layer

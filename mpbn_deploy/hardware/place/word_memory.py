@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ...base import record
 from ...ir import IntNetwork, Shape
 from ..profile import HardwareProfile
 from .compiler import compiler_tile
@@ -19,38 +20,47 @@ from .tile_cost import TileCost
 
 MOST_ROUNDS = 4  # for networks with feedback
 
-# population -> its tile, and whether the chip's own tool chooses the same
-Tilings = dict[str, tuple[Shape, bool]]
-Chooser = Callable[[TileCost], tuple[Shape, bool]]
+
+@record
+class Division:
+    """A layer, in the storage chosen for it, its tile, and whether the chip's own tool does the same."""
+
+    layer: Layer
+    tile: Shape
+    by_tool: bool
+
+
+Divisions = dict[str, Division]  # by population
+Chooser = Callable[[Layer, dict[str, Shape]], Division]
 
 
 def place_words(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
     """Place every population on its own cores; a layer that never fits is divided into single neurons."""
     layers = build_layers(network, profile)
-    usual = _divide_all(layers, compiler_tile)
+    usual = _divide_all(layers, _by_tool)
     if tiling == "compiler":
-        return _placement(layers, usual)
+        return _placement(usual, layers)
     best = _divide_all(layers, partial(_best, usual=usual))
-    return min(_placement(layers, best), _placement(layers, usual), key=_core_count)
+    return min(_placement(best, layers), _placement(usual, layers), key=_core_count)
 
 
 def _core_count(placement: Placement) -> int:
     return sum(layer.cores for layer in placement.layers)
 
 
-def _divide_all(layers: Sequence[Layer], choose: Chooser) -> Tilings:
-    tilings: Tilings = {}
+def _divide_all(layers: Sequence[Layer], choose: Chooser) -> Divisions:
+    divisions: Divisions = {}
     for _ in range(MOST_ROUNDS):
-        before = _tiles(tilings)
+        before = _tiles(divisions)
         for layer in reversed(layers):
-            tilings[layer.name] = choose(TileCost(layer=layer, tiles=_tiles(tilings)))
-        if _tiles(tilings) == before or not _has_feedback(layers):
+            divisions[layer.name] = choose(layer, _tiles(divisions))
+        if _tiles(divisions) == before or not _has_feedback(layers):
             break
-    return tilings
+    return divisions
 
 
-def _tiles(tilings: Tilings) -> dict[str, Shape]:
-    return {name: tile for name, (tile, _) in tilings.items()}
+def _tiles(divisions: Divisions) -> dict[str, Shape]:
+    return {name: division.tile for name, division in divisions.items()}
 
 
 def _has_feedback(layers: Sequence[Layer]) -> bool:
@@ -59,30 +69,45 @@ def _has_feedback(layers: Sequence[Layer]) -> bool:
     return any(order[outlet.target] < order[layer.name] for layer in layers for outlet in layer.outlets)
 
 
-def _best(cost: TileCost, usual: Tilings) -> tuple[Shape, bool]:
-    """Return the better of the tile from the search and the tile of the chip's own tool."""
-    own, by_tool = usual[cost.layer.name]
-    tile = min(
-        (own, best_tile(cost)),
-        key=lambda tile: (not cost.fits(tile), count_tiles(cost.layer.shape, tile), cost.total_memory(tile)),
-    )
-    return tile, by_tool and tile == own
+def _by_tool(layer: Layer, tiles: dict[str, Shape]) -> Division:
+    """Return what the chip's own tool chooses, or what takes the place of a tile of its that overflows."""
+    tile, by_tool = compiler_tile(TileCost(layer=layer, tiles=tiles))
+    return Division(layer=layer, tile=tile, by_tool=by_tool)
 
 
-def _placement(layers: Sequence[Layer], tilings: Tilings) -> Placement:
-    tiles = _tiles(tilings)
-    costs = [TileCost(layer=layer, tiles=tiles) for layer in layers]
-    return Placement(layers=tuple(_placed(cost, *tilings[cost.layer.name]) for cost in costs))
+def _best(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
+    """Return the best of the tiles from the search, in every storage, and of the chip's own tool."""
+    own = usual[layer.name]
+    found = [own, *(_searched(stored, tiles) for stored in layer.storages())]
+
+    def cost(division: Division) -> tuple[bool, int, int]:
+        of_tiles = TileCost(layer=division.layer, tiles=tiles)
+        cores = count_tiles(layer.shape, division.tile)
+        return not of_tiles.fits(division.tile), cores, of_tiles.total_memory(division.tile)
+
+    best = min(found, key=cost)
+    return own if best.layer is layer and best.tile == own.tile else best
 
 
-def _placed(cost: TileCost, tile: Shape, by_tool: bool) -> PlacedLayer:
-    use = cost.peak_use(tile)
+def _searched(layer: Layer, tiles: dict[str, Shape]) -> Division:
+    return Division(layer=layer, tile=best_tile(TileCost(layer=layer, tiles=tiles)), by_tool=False)
+
+
+def _placement(divisions: Divisions, layers: Sequence[Layer]) -> Placement:
+    tiles = _tiles(divisions)
+    return Placement(layers=tuple(_placed(divisions[layer.name], tiles, layer) for layer in layers))
+
+
+def _placed(division: Division, tiles: dict[str, Shape], layer: Layer) -> PlacedLayer:
+    cost = TileCost(layer=division.layer, tiles=tiles)
+    use = cost.peak_use(division.tile)
     return PlacedLayer(
-        name=cost.layer.name,
-        shape=cost.layer.shape,
-        tile=tile,
-        use={name: use[name] for name in use if name in RESOURCES or name in cost.layer.limits},
-        lower_bound=lower_bound(cost.layer),
-        by_tool=by_tool,
+        name=layer.name,
+        shape=layer.shape,
+        tile=division.tile,
+        use={name: use[name] for name in use if name in RESOURCES or name in layer.limits},
+        lower_bound=min(map(lower_bound, layer.storages())),
+        by_tool=division.by_tool,
+        storage=division.layer.storage,
         use_of=cost.use_of,
     )

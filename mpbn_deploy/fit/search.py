@@ -1,0 +1,125 @@
+"""Search for the fewest cores under the rule that integers stay equal: `fit --search`.
+
+The compiler's cut comes first. Then the same populations are divided by the best tiling and storage of rows
+that a search finds (`hardware/place/`), after that with relays and split sums (`quantize/pooling.py`), and at
+last with the readout, the first layer or both on the host. Every row has a lower bound for its populations:
+no tiling of them, in any storage, takes fewer cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+
+from ..base import OptionError, announce, record
+from ..execute.emulator import emulate
+from ..formats.options import Side
+from ..hardware.place import Tiling
+from ..ir import IntNetwork, relay_names, without_relays
+from ..quantize import fewest_cores
+from .question import Question
+from .requantize import Requantizer
+from .stage import FitReport
+
+# Where the first layer and the readout run.
+SIDES: tuple[tuple[Side, Side, str], ...] = (
+    ("chip", "host", "readout"),
+    ("host", "chip", "first layer"),
+    ("host", "host", "first layer and readout"),
+)
+
+
+@record
+class SearchStep:
+    """A form of the network with equal integers, and the cores it takes, on as many chips as it needs."""
+
+    change: str
+    network: IntNetwork
+    question: Question
+    report: FitReport
+    commands: tuple[str, ...]
+
+    @property
+    def sparse(self) -> tuple[str, ...]:
+        """The populations whose rows drop zero weights."""
+        return tuple(layer.name for layer in self.report.placement.layers if layer.storage == "sparse")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "change": self.change,
+            "cores": self.report.cores,
+            "cores_lower_bound": self.report.lower_bound,
+            "chips": self.report.chips,
+            "fits": self.report.fits,
+            "relays": relay_names(self.network),
+            "sparse_rows": list(self.sparse),
+            "commands": list(self.commands),
+        }
+
+
+def search(question: Question) -> list[SearchStep]:
+    """Return the compiler's cut, the best tiling, the best rewriting, and that with parts on the host."""
+    if question.profile.placement != "words":
+        raise OptionError(
+            f"--search: {question.target} does not divide layers over a memory of words, as Loihi does; its "
+            "placement has no alternatives. Leave --search out."
+        )
+    return list(_steps(question))
+
+
+def _steps(question: Question) -> Iterator[SearchStep]:
+    given = question.opened.network
+    compiler, best = (replace(question, tiling=tiling) for tiling in get_args(Tiling))
+    yield _step("as it is, the compiler's cut", given, compiler)
+    yield _step("as it is, best tiling and storage", given, best)
+    announce(f"search: {question.target}: relays and split sums")
+    network = fewest_cores(without_relays(given), question.profile, "best")
+    _check_equal(given, network, question)
+    number = len(relay_names(network))
+    rewriting = f"{number} relay populations" if number else "no relays"
+    yield _step(rewriting, network, best)
+    for first_layer, readout, moved in SIDES:
+        try:
+            hosted = replace(best, first_layer=first_layer, readout=readout)
+            yield _step(f"{rewriting}, {moved} on the host", network, hosted)
+        except OptionError as error:  # no layer that the host can take over
+            announce(f"note: {error}")
+
+
+def _step(change: str, network: IntNetwork, question: Question) -> SearchStep:
+    """Ask for one form of the network, on as many chips as it needs."""
+    report = question.ask(network)
+    if report.chips is not None and report.chips > question.chips:
+        question = replace(question, chips=report.chips)
+        report = question.ask(network)
+    commands = tuple(_commands(question, network))
+    return SearchStep(change=change, network=network, question=question, report=report, commands=commands)
+
+
+def _commands(question: Question, network: IntNetwork) -> Iterator[str]:
+    """Yield the commands that make a form; none for a rewritten network that no `export` of a model wrote."""
+    requantizer = Requantizer(question)
+    if network is question.opened.network:
+        yield question.command()
+    elif requantizer.folder is not None:
+        options = replace(requantizer.folder.options, pooling="auto", tiling="best")
+        yield from requantizer.commands(question, options)
+
+
+def _check_equal(given: IntNetwork, network: IntNetwork, question: Question) -> None:
+    """Run both forms on the samples of the request; every output must be equal."""
+    if question.samples is None:
+        return
+    inputs = question.samples.inputs
+    before, after = (emulate(form, inputs, keep_trace=False).outputs for form in (given, network))
+    assert np.array_equal(before, after), "a rewriting changed an output"  # relays and splits are exact
+    announce(f"search: the outputs of both forms are equal on {len(before)} samples")
+
+
+def fewest(steps: list[SearchStep]) -> SearchStep:
+    """Return the step that takes the fewest cores without the host; earlier ones win ties."""
+    on_chip = [step for step in steps if step.question.first_layer == step.question.readout == "chip"]
+    return min(on_chip or steps, key=lambda step: (len(step.report.found("error")), step.report.cores or 0))

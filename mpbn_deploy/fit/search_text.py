@@ -1,0 +1,27 @@
+"""Print the forms of a network that the search for fewer cores found."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from .search import SearchStep, fewest
+from .verdict import UNKNOWN, list_names, verdict
+
+
+def search_text(target: str, steps: list[SearchStep]) -> RenderableType:
+    """Return a table of the forms, and how to make the best one."""
+    table = Table("equal integers", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
+    for heading in ("cores", "at least", "chips", "fits"):
+        table.add_column(heading, justify="right")
+    for step in steps:
+        numbers = (step.report.cores, step.report.lower_bound, step.report.chips)
+        cells = (UNKNOWN if number is None else f"{number:,}" for number in numbers)
+        table.add_row(step.change, *cells, verdict(step.report))
+    best = fewest(steps)
+    lines = [f"fewest cores on the chip: {best.change}"]
+    if best.sparse:
+        lines.append(f"rows without zero weights: {list_names(best.sparse)}")
+    lines += [f"  {command}" for command in best.commands]
+    return Group(f"{target}: search for fewer cores", table, *lines)

@@ -1,0 +1,131 @@
+"""The search for the fewest cores: integers stay equal, and what is printed can be typed."""
+
+import json
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from json_schemas import check_json
+from networks import inputs_for, int_chain, int_pooled, with_limit
+from torch import nn
+
+from mpbn_deploy.base import OptionError, main
+from mpbn_deploy.checkpoint import save_model
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.export.__main__ import COMMAND as EXPORT
+from mpbn_deploy.fit.__main__ import COMMAND as FIT
+from mpbn_deploy.fit.question import Question
+from mpbn_deploy.fit.search import fewest, search
+from mpbn_deploy.formats.folder import NetworkFile
+from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.hardware.place import place
+from mpbn_deploy.ir import Dense, InputFormat, relay_names
+from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
+
+pytestmark = pytest.mark.usefixtures("without_lava")
+LOIHI2 = load_profile("loihi2")
+
+
+def asked(network, profile=LOIHI2):
+    opened = NetworkFile(netx="network.net", network=network)
+    return Question(opened=opened, target=profile.name, profile=profile)
+
+
+def test_every_form_computes_the_same_integers():
+    network = int_pooled()
+    few = with_limit(with_limit(LOIHI2, "core.input_words", 60), "core.neurons", 64)
+    steps = search(asked(network, few))
+    inputs = inputs_for(network)
+    expected = simulate(network, inputs)
+    for step in steps:
+        got = simulate(step.network, inputs)
+        np.testing.assert_array_equal(expected.outputs, got.outputs)
+        for name in expected.spikes:
+            np.testing.assert_array_equal(expected.spikes[name], got.spikes[name])
+    assert relay_names(fewest(steps).network)
+
+
+def test_the_best_form_lies_between_the_bound_and_the_compilers_cut():
+    steps = search(asked(int_pooled(), with_limit(LOIHI2, "core.neurons", 9)))
+    compiler, best = steps[0].report, fewest(steps).report
+    assert best.lower_bound <= best.cores <= compiler.cores
+    assert [step.question.tiling for step in steps[:2]] == ["compiler", "best"]
+    hosted = [(step.question.first_layer, step.question.readout) for step in steps[3:]]
+    assert hosted == [("chip", "host"), ("host", "chip"), ("host", "host")]
+
+
+def test_rows_without_zeros_take_fewer_cores():
+    """A matrix of which one weight in eight is left: the compiler stores its zeros, the search drops them."""
+    network = int_chain()
+    dense = next(c for c in network.connections if isinstance(c.synapse, Dense))
+    weight = np.where(np.arange(dense.synapse.weight.size) % 8, 0, 5).reshape(dense.synapse.weight.shape)
+    sparse = replace(dense, synapse=replace(dense.synapse, weight=weight.astype(np.int32)))
+    network = replace(network, connections=tuple(sparse if c is dense else c for c in network.connections))
+    few = with_limit(LOIHI2, "core.synapse_words", weight.shape[1])
+    name = dense.target
+    usual, best = (
+        {layer.name: layer for layer in place(network, few, tiling=tiling).layers}[name]
+        for tiling in ("compiler", "best")
+    )
+    assert (usual.storage, best.storage) == ("usual", "sparse")
+    assert usual.lower_bound == best.lower_bound == best.cores == 1 < usual.cores
+    rows = np.count_nonzero(weight, axis=0)  # one per input: 3 bits of weight and 12 of index, after 10
+    assert best.use["synapse_words"] == sum(-(-(15 * entries + 10) // 64) for entries in rows if entries)
+
+
+def test_other_kinds_of_cores_have_nothing_to_search():
+    with pytest.raises(OptionError, match="speck does not divide layers over a memory of words"):
+        search(asked(int_pooled(), load_profile("speck")))
+
+
+def pooled_body():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        LIF((4, 8, 8), mpbn="channel"),
+        nn.AvgPool2d(2),
+        nn.Conv2d(4, 5, 3, padding=1),
+        LIF((5, 4, 4), mpbn="channel"),
+        nn.Flatten(),
+        nn.Linear(80, 10),
+    )
+
+
+SMALL = """
+schema = 1
+name = "small"
+title = "Loihi 2 with small cores"
+description = "For a test."
+extends = "loihi2"
+
+[core]
+synapse_words = { value = 100, source = "test", basis = "derived" }
+input_words = { value = 180, source = "test", basis = "derived" }
+"""
+
+
+def test_what_search_and_advice_print_exits_with_0_and_keeps_its_promise(tmp_path, monkeypatch, capsys):
+    """On a chip whose cores hold no composed kernel, both print an export with relays."""
+    given = InputFormat(shape=(1, 8, 8), minimum=0, maximum=16, mean=[5.0], deviation=[6.0])
+    torch.manual_seed(0)
+    card = ModelCard(architecture="test_search:pooled_body", class_names=tuple("0123456789"))
+    save_model(tmp_path / "m.pt", SpikingNetwork(pooled_body(), timesteps=2, input_format=given, card=card))
+    (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    usual = ["--data", "digits", "--samples", "2"]
+    assert main(EXPORT, ["m.pt", "--arch", card.architecture, "--target", "small.toml", *usual]) == 1
+    capsys.readouterr()
+    line = ["m.small", "--target", "small.toml", *usual, "--search", "--advise", "--json"]
+    assert main(FIT, line) == 1
+    report = json.loads(capsys.readouterr().out)
+    check_json("fit", report)
+    assert report["advice"] and report["search"][2]["relays"]
+    for one in (*report["advice"], report["search"][2]):
+        assert one["commands"] and one["fits"]
+        for command in one["commands"]:
+            module, *typed = shlex.split(command.removeprefix("python -m mpbn_deploy."))
+            code = main({"export": EXPORT, "fit": FIT}[module], [*typed, "--samples", "2", "--json"])
+            found = json.loads(capsys.readouterr().out)
+            assert code == 0, command
+        assert (found["cores"], found["chips"]) == (one["cores"], one["chips"])
