@@ -77,15 +77,17 @@ def convolutions_runner(network, options):
             connection = current.connection
             if isinstance(connection.synapse, Conv2d) and connection.source != network.input.name:
                 channels, height, width = network.shapes[connection.source]
-                sizes = [part.stop - part.start for part in parts([layer], options.batch)]
-                random = torch.rand(max(sizes), height, width, channels, generator=generator)
+                sizes = [part.stop - part.start for part in parts([layer], options.batch, network.timesteps)]
+                random = torch.rand(
+                    max(sizes) * network.timesteps, height, width, channels, generator=generator
+                )
                 calls.append((current.product, (random < 0.2).movedim(-1, 1), sizes))
 
     def run():
         with torch.no_grad():
             for product, spikes, sizes in calls:
-                for size in sizes * network.timesteps:
-                    product(spikes[:size])
+                for size in sizes:
+                    product(spikes[: size * network.timesteps])
 
     return run
 

@@ -6,7 +6,8 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     options              ExecutionOptions, which every executor accepts
     reference            the definition, in NumPy
     emulator             the fast simulator, in torch
-    spike_convolution    integer convolutions of spikes, used by the emulator
+    layers, membranes    populations as the emulator runs them, and the states of their neurons
+    spike_products       integer products of spikes and weights, used by the emulator
     lava/                Lava's CPU simulator, with our process models or its own; lava-dl's netx reader
     outside/             simulators of others, as witnesses: nengo-loihi, SANA-FE
     cluster              distributes samples over Dask workers

@@ -6,28 +6,37 @@ import torch
 from torch import Tensor
 
 from ..ir import Modulator
+from .layers import Layer
+from .membranes import States
 
 
-class Modulation:
-    """State of the sigma-delta neurons of a population; `sigma` is given, and changed in place."""
+class Modulations(States):
+    """Neurons that send the changes of an activation; their voltage is sigma."""
 
-    def __init__(self, rule: Modulator, sigma: Tensor, bias: Tensor, threshold: Tensor | None) -> None:
-        self.rule, self.sigma, self.bias, self.threshold = rule, sigma, bias, threshold
-        self.encoded = torch.zeros_like(sigma)
+    advice = "Give inputs of a smaller range."
 
-    def step(self, arriving: Tensor, messages: Tensor) -> None:
-        """Sum, and write the messages to send; floats of 53 bits hold every state and its change."""
-        if self.rule.accumulates:
-            self.sigma.add_(arriving)
+    def __init__(self, layer: Layer, samples: int) -> None:
+        super().__init__(layer, samples)
+        self.encoded, self.change, self.sends = (torch.zeros_like(self.voltage) for _ in range(3))
+
+    def step(self, step: int, synapses: Tensor, exact: Tensor | None = None) -> Tensor:
+        """Sum, and send; floats of 53 bits hold every state and its change."""
+        rule, threshold = self.layer.rule, self.layer.threshold
+        assert isinstance(rule, Modulator)
+        if rule.accumulates and step:
+            self.voltage.add_(synapses)
         else:
-            self.sigma.copy_(arriving)
-        if self.threshold is None:
-            return
-        activation = self.sigma + self.bias
-        if self.rule.rectified:
-            activation.clamp_(min=0)
-        change = activation - self.encoded
-        sends = change.abs() >= self.threshold
-        torch.floor(change.mul_(2.0**-self.rule.shift), out=messages)
-        messages.mul_(sends)
-        self.encoded = torch.where(sends, activation, self.encoded)
+            self.voltage.copy_(synapses)
+        if threshold is not None:
+            self._send(rule, threshold)
+        self.watch(synapses, self.voltage, self.encoded)
+        return self.spikes
+
+    def _send(self, rule: Modulator, threshold: Tensor) -> None:
+        activation = self.voltage if self.layer.bias is None else self.voltage + self.layer.bias
+        if rule.rectified:
+            activation = activation.clamp_min(0)
+        torch.sub(activation, self.encoded, out=self.change)
+        torch.ge(torch.abs(self.change, out=self.sends), threshold, out=self.sends)
+        self.encoded.add_(self.change.mul_(self.sends))
+        torch.div(self.change, 2**rule.shift, rounding_mode="floor", out=self.spikes)

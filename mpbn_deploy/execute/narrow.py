@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ..base import Array
-from ..ir import AnyNetwork, IntNetwork, Membrane, Shape, State, clipped_voltage
+from ..ir import AnyNetwork, IntNetwork, Membrane, Rule, Shape, State, clipped_voltage
 
 
-def may_narrow(network: AnyNetwork, rule: Membrane) -> bool:
+def may_narrow(network: AnyNetwork, rule: Rule) -> bool:
     """Whether states may leave their width: not in networks of ours, and relays are proved not to.
 
     Sigma-delta neurons, which have no membrane, stop the execution instead.
     """
-    return isinstance(network, IntNetwork) and network.foreign and not rule.graded
+    foreign = isinstance(network, IntNetwork) and network.foreign
+    return foreign and isinstance(rule, Membrane) and not rule.graded
 
 
 class NarrowNeurons:

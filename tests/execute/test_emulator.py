@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -27,14 +28,16 @@ from mpbn_deploy.execute import (
     EXECUTORS,
     ExecutionOptions,
     emulator as emulate_module,
-    spike_convolution as module,
+    layers as layers_module,
+    spike_products as module,
 )
 from mpbn_deploy.execute.emulator import Emulator, emulate, peaks
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.execute.spike_convolution import spike_convolution
+from mpbn_deploy.execute.spike_products import spike_product
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.ir import (
+    DECAY_ONE,
     STATE_EXPONENT,
     STATE_LIMIT,
     Connection,
@@ -44,6 +47,7 @@ from mpbn_deploy.ir import (
     IntNetwork,
     Lif,
     Population,
+    Readout,
     SoftLif,
     apply_synapse,
     bounds,
@@ -96,6 +100,30 @@ def test_equals_the_reference_where_some_populations_have_currents(seed, build, 
     network = charged(softened(build(seed), seed) if soft else build(seed), seed)
     inputs = inputs_for(network, seed=seed, steps=steps)
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@examples(40)
+@given(
+    seed=st.integers(0, 2**32),
+    build=BUILDERS,
+    kept=st.sampled_from([128, 1024, 2048, 4096, 3072]),
+    exponent=st.integers(0, 7),
+    soft=st.booleans(),
+)
+def test_decays_begin_to_truncate_where_the_reference_does(seed, build, kept, exponent, soft):
+    """Halving needs no truncation as long as all states are multiples of enough powers of two."""
+    network = build(seed, timesteps=10)
+    populations = [network.input, *(_leaking(p, DECAY_ONE - kept, exponent) for p in network.layers)]
+    network = replace(network, populations=tuple(populations))
+    network = softened(network, seed) if soft else network
+    inputs = inputs_for(network, seed=seed)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+def _leaking(population, decay, exponent):
+    fields = {"decay_voltage": decay, "bias_exponent": exponent}
+    fields |= {"decay_current": decay} if isinstance(population.neuron, Readout) else {}
+    return population.with_neuron(replace(population.neuron, **fields))
 
 
 @examples(40)
@@ -314,7 +342,7 @@ def test_rejects_wrong_inputs():
 
 
 def set_trial_seconds(monkeypatch, *, integers, floats):
-    clock = iter([0, integers, 0, floats])
+    clock = iter(module.TRIALS * [0, integers] + module.TRIALS * [0, floats])
     monkeypatch.setattr(module, "process_time", lambda: next(clock))
 
 
@@ -327,12 +355,37 @@ def test_spikes_are_convolved_in_integers_as_in_floats(options, monkeypatch):
     weight = generator.integers(-127, 128, size=(6, 4 // given["groups"], 3, 3))
     synapse = Conv2d(weight=weight, groups=given["groups"], exponent=1, **pairs)
     set_trial_seconds(monkeypatch, integers=1, floats=2)
-    convolve = spike_convolution(synapse, (4, 9, 8))
+    convolve = spike_product(synapse, (4, 9, 8))
     if convolve is None:
         pytest.skip("this machine or this torch has no integer convolutions")
     spikes = generator.random((5, 4, 9, 8)) < 0.4
     expected = apply_synapse(synapse, spikes) * 2**STATE_EXPONENT
     np.testing.assert_array_equal(convolve(torch.tensor(spikes)).numpy(), expected)
+
+
+@pytest.mark.parametrize("synapse", [
+    Dense(weight=np.arange(-100, 92).reshape(6, 32), exponent=1),
+    Conv2d(weight=np.arange(-48, 48).reshape(6, 2, 2, 4)),
+])  # fmt: skip
+def test_integer_products_add_a_bias(synapse, monkeypatch):
+    set_trial_seconds(monkeypatch, integers=1, floats=2)
+    bias = torch.tensor([1.0, -7, 64, 0, 2**22, -(2**22)])
+    product = spike_product(synapse, (2, 4, 4), bias)
+    if product is None:
+        pytest.skip("this machine or this torch has no integer products")
+    spikes = np.random.default_rng(0).random((5, 2, 4, 4)) < 0.4
+    sums = apply_synapse(synapse, spikes).reshape(5, 6, -1) * 2**STATE_EXPONENT + bias.numpy()[:, None]
+    np.testing.assert_array_equal(product(torch.tensor(spikes)).numpy().reshape(sums.shape), sums)
+
+
+def test_integer_networks_are_multiplied_in_integers_where_that_is_possible(monkeypatch):
+    seconds, used = cycle([1, 2]), []
+    monkeypatch.setattr(module, "_fastest", lambda *given: next(seconds))
+    monkeypatch.setattr(layers_module, "spike_product", lambda *given: used.append(spike_product(*given)))
+    Emulator(int_chain())
+    if None in used:
+        pytest.skip("this machine or this torch has no integer products")
+    assert len(used) == 2  # the input is graded
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -349,7 +402,7 @@ def test_a_composed_pool_is_taken_out_again(size, monkeypatch):
     assert module._without_pool(replace(synapse, weight=other), (12, 18)) is None
     assert module._without_pool(synapse, (13, 18)) is None
     set_trial_seconds(monkeypatch, integers=1, floats=2)
-    convolve = spike_convolution(synapse, (4, 12, 18))
+    convolve = spike_product(synapse, (4, 12, 18))
     if convolve is None:
         pytest.skip("this machine or this torch has no integer convolutions")
     spikes = generator.random((5, 4, 12, 18)) < 0.4
@@ -361,7 +414,7 @@ def test_networks_run_alike_without_integer_convolutions(monkeypatch):
     network = int_residual()
     inputs = inputs_for(network, samples=4)
     fast = emulate(network, inputs)
-    monkeypatch.setattr(emulate_module, "spike_convolution", lambda *arguments: None)
+    monkeypatch.setattr(layers_module, "spike_product", lambda *arguments: None)
     assert_same_trace(fast, emulate(network, inputs))
 
 
@@ -369,22 +422,24 @@ def test_convolutions_that_differ_from_floats_are_not_used(monkeypatch):
     synapse = Conv2d(weight=np.ones((2, 2, 3, 3), int))
     set_trial_seconds(monkeypatch, integers=1, floats=2)
     right = module._in_floats
-    monkeypatch.setattr(module, "_in_integers", lambda *given: lambda spikes: right(synapse)(spikes) + 1)
-    assert spike_convolution(synapse, (2, 8, 8)) is None
+    monkeypatch.setattr(
+        module, "_in_integers", lambda *given: lambda spikes: right(synapse, None)(spikes) + 1
+    )
+    assert spike_product(synapse, (2, 8, 8)) is None
 
 
 def test_convolutions_that_take_longer_than_floats_are_not_used(monkeypatch):
     synapse = Conv2d(weight=np.ones((2, 2, 3, 3), int))
-    monkeypatch.setattr(module, "_in_integers", lambda *given: module._in_floats(synapse))
+    monkeypatch.setattr(module, "_in_integers", lambda *given: module._in_floats(synapse, None))
     set_trial_seconds(monkeypatch, integers=1, floats=2)
-    assert spike_convolution(synapse, (2, 8, 8)) is not None
+    assert spike_product(synapse, (2, 8, 8)) is not None
     set_trial_seconds(monkeypatch, integers=2, floats=1)
-    assert spike_convolution(synapse, (2, 8, 8)) is None
+    assert spike_product(synapse, (2, 8, 8)) is None
 
 
 def test_weights_beyond_eight_bits_are_convolved_in_floats():
     synapse = Conv2d(weight=np.full((2, 2, 3, 3), 200))
-    assert spike_convolution(synapse, (2, 8, 8)) is None
+    assert spike_product(synapse, (2, 8, 8)) is None
 
 
 def test_an_emulator_runs_again_and_again():
