@@ -42,9 +42,13 @@ def become_command() -> None:
     if sys.path[:1] != [home] and sys.path[:1] in ([""], [os.getcwd()]):  # noqa: PTH109
         del sys.path[0]
     os.environ["PYTHONSAFEPATH"] = "1"  # Python 3.10 ignores it
-    from .base import exit_when_interrupted
+    try:
+        from .base import exit_when_interrupted
 
-    exit_when_interrupted()
+        exit_when_interrupted()
+    except KeyboardInterrupt:  # in the first import, before anything could handle it
+        os.write(2, b"interrupted\n")
+        os._exit(130)
 
 
 # `python -m mpbn_deploy.fit` imports this package first.

@@ -37,6 +37,7 @@ class ComparedExport:
     energy: float | None = None  # picojoules per sample
     time: float | None = None  # nanoseconds per sample
     random_inputs: bool = False
+    conditions: int = 0  # findings that no public source settles
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -76,6 +77,7 @@ def read_export(path: Path) -> ComparedExport:
             energy=_value(energy.get("energy_per_sample")),
             time=_value(energy.get("time_per_sample")),
             random_inputs=energy.get("random_inputs", False),
+            conditions=sum(finding["severity"] == "not known" for finding in fit["findings"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"{path}: {FIT_FILE} or {VERIFY_FILE} lacks {error}. Export again.") from error
@@ -101,6 +103,7 @@ def comparison_values(exports: Sequence[ComparedExport]) -> dict[str, Any]:
         "rows": [_row(place, export, colors) for place, export in enumerate(exports, 1)],
         "charts": [(title, chart(title, exports, value, colors)) for title, value in charts],
         "random": any(export.random_inputs for export in exports),
+        "conditions": any(export.fits and export.conditions for export in exports),
     }
 
 
@@ -109,7 +112,8 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 def _row(place: int, export: ComparedExport, colors: dict[str, str]) -> dict[str, Any]:
-    fits = {True: ("yes", "good"), False: ("no", "bad"), None: (UNKNOWN, "unknown")}
+    yes = ("if", "unknown") if export.conditions else ("yes", "good")
+    fits = {True: yes, False: ("no", "bad"), None: (UNKNOWN, "unknown")}
     return {
         "place": place,
         "name": export.name,
@@ -150,15 +154,20 @@ def chart(
         return HEIGHT - BELOW - (HEIGHT - BELOW - TOP) * (found - low) / (high - low)
 
     parts = [text(LEFT, HEIGHT - 2, "bits per weight", "muted small")]
+    whole = all(found.is_integer() for _, _, found in points)
     for tick in ticks(low, high, TICKS):
+        if whole and not tick.is_integer():
+            continue
         parts.append(line((LEFT, down(tick)), (WIDTH - RIGHT, down(tick)), "grid"))
         parts.append(text(LEFT - 8, down(tick) + 4, number(tick), "muted small", "end"))
     for width in bits:
         parts.append(text(across(width), HEIGHT - BELOW + 16, str(width), "muted small", "middle"))
+    labels: dict[tuple[float, float], list[str]] = {}
     for place, export, found in points:
         x, y = across(export.weight_bits), down(found)
         parts.append(element("circle", cx=x, cy=y, r=5, fill=colors[export.target]))
-        parts.append(text(x + 9, y + 4, str(place), "small"))
+        labels.setdefault((x, y), []).append(str(place))
+    parts += [text(x + 9, y + 4, ", ".join(places), "small") for (x, y), places in labels.items()]
     return picture(parts, WIDTH, HEIGHT, f"{title} against bits per weight")
 
 

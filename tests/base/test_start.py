@@ -46,6 +46,30 @@ def test_what_needs_no_network_imports_nothing_heavy(code, arguments):
     assert "mpbn_deploy" in names and not names & HEAVY
 
 
+INTERRUPTED_FIRST = """
+import sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "mpbn_deploy.base":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
+def test_an_interrupt_before_the_first_import_ends_without_a_traceback(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_FIRST)
+    paths = [str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    done = subprocess.run(
+        [sys.executable, "-m", "mpbn_deploy.fit", "--targets"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_fit_without_samples_needs_no_torch(export_folder, tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('torch is absent')\n")

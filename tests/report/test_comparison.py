@@ -43,6 +43,20 @@ def test_the_page_shows_every_export_and_needs_nothing_from_elsewhere():
     assert found.count("<svg") == 3 and found.count("<circle") == 6  # nothing is drawn of what is unknown
 
 
+def test_a_chip_that_fits_under_conditions_is_no_plain_yes():
+    assert ">if</td>" not in page(ONE) and "no public source" not in page(ONE)
+    found = page(replace(ONE, conditions=2))
+    assert ">if</td>" in found and "no public source" in found
+    assert ">if</td>" not in page(replace(ONE, fits=False, conditions=2))
+
+
+def test_points_that_coincide_share_a_label_and_counts_have_whole_ticks():
+    cores = {"loihi2": "red"}
+    drawn = chart("Cores", [ONE, ONE, replace(ONE, cores=5)], lambda export: export.cores, cores)
+    assert ">1, 2</text>" in drawn and ">3</text>" in drawn
+    assert ">4</text>" in drawn and ">4.5</text>" not in drawn
+
+
 def test_charts_without_values_are_left_out():
     assert chart("Cores", [UNKNOWN], lambda export: export.cores, {"speck": "red"}) is None
     assert "<svg" not in page(UNKNOWN) and isinstance(comparison_values([ONE])["charts"][0][1], Markup)

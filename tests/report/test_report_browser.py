@@ -9,6 +9,9 @@ from html import escape
 
 import pytest
 
+from mpbn_deploy.report.comparison import comparison_values, read_export
+from mpbn_deploy.report.html import render_template
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 PATIENCE = 120  # seconds
@@ -125,8 +128,12 @@ def test_text_can_be_read(probe, scheme):
 
 
 @pytest.mark.parametrize("width", [1280, 768, 390])
-def test_nothing_reaches_beyond_the_window(browse, page, width):
+@pytest.mark.parametrize("kind", ["report", "comparison"])
+def test_nothing_reaches_beyond_the_window(browse, page, export_folder, kind, width):
     """Wide tables and pictures scroll inside the page. In a frame: no window is as narrow as a phone."""
+    if kind == "comparison":
+        values = comparison_values([read_export(export_folder)] * 3)
+        page = render_template("comparison.html.j2", values)
     frame = f"""<body><iframe width="{width}" height="900" style="border: 0" srcdoc="{escape(page)}"></iframe>
         <script>document.querySelector("iframe").onload = event => {{
             const inside = event.target.contentDocument.documentElement;
