@@ -115,7 +115,7 @@ def main():
             row = compared(loaded(module, file), shape, time_first, options)
             failed |= not row.startswith("0 of")
         except DeployError as error:
-            row = f"not supported: {str(error).splitlines()[0]} | | "
+            row = f"rejected: {str(error).partition('. ')[0].rstrip('.')} | | "
         print(f"| {name} | {row} |", flush=True)
     sys.exit(failed)
 

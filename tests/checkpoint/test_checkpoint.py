@@ -553,6 +553,13 @@ def test_checkpoints_of_the_papers_code(slim, theirs, arch, mpbn):
     assert loaded.card.arguments["mpbn"] == mpbn and loaded.body.lif1.surrogate == "tanh"
 
 
+def test_the_example_reads_them(slim, theirs, run_here):
+    torch.save(as_theirs(paper_network("paper:res20m"), "paper:res20m"), theirs)
+    shown = run_here("paper_checkpoint.py", theirs).stdout
+    assert "paper:res20m: 20 populations, 28 connections" in shown and "cores, fits: True" in shown
+    assert "class of a gray picture: " in shown
+
+
 @pytest.mark.parametrize(
     ("classes", "data", "mean", "deviation"),
     [(10, "cifar10", 0.4914, 0.2023), (100, "cifar100", 0.5071, 0.2675)],
