@@ -1,9 +1,13 @@
 """Trace a torch module: nn.Module -> TrainedNetwork, the graph of its operations with float64 parameters.
 
-stage      `trace`: converters for torch's layers and ours, the torch.fx trace, shapes
-foreign    converters for neurons of snnTorch, SpikingJelly and norse
-recording  the graph of one time step of a module of another library, whose forward may loop over time
-rehearsal  runs such a module beside what was traced from it
+stage        `trace`: the torch.fx trace, or a run; shapes
+layers       converters for torch's layers and our neurons; synapses: those with weights
+foreign      converters for neurons of snnTorch, SpikingJelly and norse
+arithmetic   arithmetic with constants in forward, as norms
+recording    the graph of one time step of a module whose forward may loop over time, made by running it
+following    follows the values of such a run; values: what they hold
+handwritten  neurons that forward computes by itself: their membranes as polynomials, and what they are
+rehearsal    runs such a module beside what was traced from it
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +16,10 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .foreign import foreign_converters as foreign_converters, is_foreign as is_foreign
-    from .stage import foreign_spikes as foreign_spikes, trace as trace
+    from .stage import (
+        computes_steps as computes_steps,
+        foreign_spikes as foreign_spikes,
+        trace as trace,
+    )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -49,7 +49,7 @@ def scaling(function: Any, arguments: Sequence[Any], place: int) -> Scaling | No
         return Scaling(factor=-_ONE, shift=_ZERO)
     if name not in ARITHMETIC or len(arguments) != 2:
         return None
-    constant = torch.as_tensor(arguments[1 - place]).detach().double()
+    constant = exactly(arguments[1 - place])
     if name in SUMS:
         return Scaling(factor=_ONE, shift=constant)
     if name in PRODUCTS:
@@ -61,6 +61,11 @@ def scaling(function: Any, arguments: Sequence[Any], place: int) -> Scaling | No
 
 
 _ONE, _ZERO = torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+
+
+def exactly(constant: Any) -> Tensor:
+    """Return a number or a tensor in float64; torch would make a float32 tensor of a number."""
+    return torch.as_tensor(constant, dtype=torch.float64).detach()
 
 
 def scale_and_shift(x: Tensor, gain: Sequence[float], offset: Sequence[float]) -> Tensor:
@@ -81,10 +86,12 @@ def per_channel(where: str, found: Scaling, shape: Shape) -> tuple[list[float], 
 
 
 def _numbers(where: str, constant: Tensor, shape: Shape) -> list[float]:
-    """Return one number for each channel; axes of samples and time must have length 1."""
-    leading = constant.shape[: max(0, constant.dim() - len(shape))]
+    """Return one number for each channel; for all samples and time steps, it must be the same."""
+    values = constant
+    while values.dim() > len(shape) and torch.equal(values, values[:1].expand(values.shape)):
+        values = values[0]
     try:
-        values = constant.reshape(constant.shape[len(leading) :]).expand(shape).reshape(shape[0], -1)
+        values = values.expand(shape).reshape(shape[0], -1)
     except RuntimeError as error:
         raise FrontendError(
             f"{where}: a constant of shape {tuple(constant.shape)} for values of shape {shape}; one number, "

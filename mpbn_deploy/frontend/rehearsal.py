@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from typing_extensions import assert_never
 
 from ..base import Array, FrontendError, layer_name, record
@@ -33,7 +34,10 @@ from ..ir import (
     Spike,
     TrainedNetwork,
 )
-from .recording import copy_to_run, removed_after, tensors
+from .arithmetic import plain_name
+from .following import of_type, tensors
+from .handwritten import COMPARISONS, Neuron
+from .recording import copy_to_run, removed_after
 
 SAMPLES = 12  # at most, and two at least
 MOST_VALUES = 2**16  # of all samples in one step
@@ -68,6 +72,7 @@ class Player:
     output: tuple[int, str]
     neurons: tuple[type[nn.Module], ...]
     dtype: torch.dtype
+    handwritten: tuple[Neuron, ...] = ()  # those that forward computes by itself
 
     def play(self, steps: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Return the spikes [T, samples, *shape] of each neuron by path, and the outputs as returned.
@@ -76,7 +81,9 @@ class Player:
         """
         module = copy_to_run(self.module)
         sent: dict[str, list[Tensor]] = {}
-        with torch.no_grad(), sending(module, self.dtype, self.neurons), self._listening(module, sent):
+        ears = _Ears(self, sent)
+        listening = self._listening(module, sent, ears)
+        with torch.no_grad(), sending(module, self.dtype, self.neurons), listening, ears:
             outputs = list(
                 self._outputs(module, steps.to(self.dtype, copy=True))
             )  # forward may write into it
@@ -95,8 +102,11 @@ class Player:
                 yield module(steps.transpose(0, 1))
 
     @contextmanager
-    def _listening(self, module: nn.Module, sent: dict[str, list[Tensor]]) -> Iterator[None]:
+    def _listening(self, module: nn.Module, sent: dict[str, list[Tensor]], ears: _Ears) -> Iterator[None]:
         """Collect what neurons send."""
+
+        def begin(part: nn.Module, given: Any) -> None:
+            ears.comparisons = 0
 
         def listener(path: str) -> Callable[..., None]:
             def listen(part: nn.Module, given: Any, output: Any) -> None:
@@ -105,8 +115,27 @@ class Player:
             return listen
 
         parts = [(path, part) for path, part in module.named_modules() if isinstance(part, self.neurons)]
-        with removed_after([part.register_forward_hook(listener(path)) for path, part in parts]):
+        handles = [part.register_forward_hook(listener(path)) for path, part in parts]
+        with removed_after([*handles, module.register_forward_pre_hook(begin)]):
             yield
+
+
+class _Ears(TorchFunctionMode):
+    """Collects the comparisons that are the spikes of neurons that forward computes by itself."""
+
+    def __init__(self, player: Player, sent: dict[str, list[Tensor]]) -> None:
+        super().__init__()
+        self.comparisons, self.dtype, self.sent = 0, player.dtype, sent
+        self.names = {number: each.name for each in player.handwritten for number in each.comparisons}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        result = of_type(self.dtype, name, function(*args, **(kwargs or {})))
+        if plain_name(name) in COMPARISONS:
+            if self.comparisons in self.names:
+                self.sent.setdefault(self.names[self.comparisons], []).append(result)
+            self.comparisons += 1
+        return result
 
 
 def _step_by_step(module: nn.Module, steps: Tensor) -> Iterator[Any]:
@@ -159,7 +188,8 @@ def rehearse(player: Player, trained: TrainedNetwork) -> None:
     for name, found in spikes.items():
         different = torch.nonzero(found != expected[name])
         if len(different):
-            kind = type(player.module.get_submodule(name)).__name__
+            modules = dict(player.module.named_modules())
+            kind = type(modules[name]).__name__ if name in modules else ""
             raise FrontendError(
                 f"{layer_name(name, kind)}: {len(different)} of {found.numel()} spikes of the module differ "
                 f"from those of the network traced from it, first in step {int(different[:, 0].min())}. {WHY}"

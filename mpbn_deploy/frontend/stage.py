@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.nn import functional
 from typing_extensions import assert_never
 
@@ -41,14 +40,13 @@ from ..ir import (
     output_shape,
     pooled_shape,
 )
-from ..nn import LIF, RecurrentLIF, SpikingNetwork
+from ..nn import LIF, SpikingNetwork
 from .arithmetic import norm_of, per_channel, scale_and_shift, scaling
 from .foreign import check_supported, foreign_converters, foreign_layers, is_foreign
-from .recording import ForwardError, record_step
+from .handwritten import HandwrittenError, Threshold
+from .layers import CONVERTERS, Converter
+from .recording import ForwardError, copy_to_run, record_step
 from .rehearsal import Player, ready_copy, rehearse, sending
-from .synapses import array, bias, convolution, linear, pair
-
-Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
 
 
 def trace(
@@ -78,8 +76,42 @@ def trace(
     known = _known(converters)
     if is_foreign(body):
         return _followed(body, given, timesteps, known)[1]
-    steps = _steps(_graph(body, known), body, given.shape, known)
+    try:
+        traced = _to_trace(body)
+        steps = _steps(_graph(traced, known), traced, given.shape, known)
+    except FrontendError as error:
+        if not _may_compute_neurons(body):
+            raise
+        try:
+            return _followed(body, given, timesteps, known)[1]
+        except HandwrittenError as found:
+            raise found from error
+        except FrontendError:
+            raise error from None
     return TrainedNetwork(input=given, steps=steps, timesteps=timesteps)
+
+
+def _may_compute_neurons(body: nn.Module) -> bool:
+    """Whether forward may compute neurons by itself: there are none of ours."""
+    return not any(isinstance(part, LIF) for part in body.modules())
+
+
+def _to_trace(body: nn.Module) -> nn.Module:
+    """Return a module that torch.fx may trace: a copy, if forward may keep states, which then are proxies."""
+    return copy_to_run(body) if _may_compute_neurons(body) else body
+
+
+def computes_steps(network: SpikingNetwork) -> bool:
+    """Whether the body computes time steps by itself, with neurons of other libraries or of its own."""
+    body, known = network.body, _known()
+    if is_foreign(body) or not _may_compute_neurons(body):
+        return is_foreign(body)
+    try:
+        traced = _to_trace(body)
+        _steps(_graph(traced, known), traced, network.input_format.shape, known)
+    except FrontendError:
+        return True
+    return False
 
 
 def foreign_spikes(network: SpikingNetwork, inputs: Array) -> dict[str, Array] | None:
@@ -109,11 +141,15 @@ def _followed(
         module = ready_copy(body, dtype)
         with sending(module, dtype, neurons):
             recorded = record_step(module, given.shape, timesteps, dtype, is_known, neurons)
+        if not recorded.neurons and not is_foreign(body):
+            raise FrontendError(f"{type(body).__name__}: no neurons were found.")
         trained = TrainedNetwork(
             input=given,
             steps=_steps(recorded.graph, body, given.shape, known),
             timesteps=timesteps,
-            readout_leak=None if recorded.readout is None else _readout_leak(body, recorded.readout, known),
+            readout_leak=recorded.leak
+            if recorded.readout is None
+            else _readout_leak(body, recorded.readout, known),
         )
         player = Player(
             module=module,
@@ -121,8 +157,12 @@ def _followed(
             output=recorded.output,
             neurons=neurons,
             dtype=dtype,
+            handwritten=recorded.neurons,
         )
-        rehearse(player, trained)
+        try:
+            rehearse(player, trained)
+        except FrontendError as error:
+            raise HandwrittenError(str(error)) if recorded.neurons else error from error
         return player, trained
 
     check_supported(body, is_known, known)
@@ -168,100 +208,6 @@ def _format_of_shape(shape: Shape) -> InputFormat:
         shape=tuple(shape), minimum=0, maximum=255, mean=np.zeros(channels), deviation=np.ones(channels)
     )
 
-
-# ---- converters: module -> operation ----------------------------------------------------------
-
-
-def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = None) -> BatchNorm:
-    if module.running_mean is None or module.running_var is None:
-        raise FrontendError(
-            "no running statistics, so it cannot be folded exactly; train with track_running_stats=True."
-        )
-    count = module.num_features
-    gain = module.weight if gain is None else gain
-    return BatchNorm(
-        gain=np.ones(count) if gain is None else array(gain),
-        offset=bias(module.bias, count),
-        mean=array(module.running_mean),
-        variance=array(module.running_var),
-        epsilon=module.eps,
-    )
-
-
-def _lif(module: LIF) -> Spike:
-    norm = None if module.mpbn is None else _batch_norm(module.mpbn.bn, module.mpbn.gain)
-    subtrahend = None if module.subtrahend is None else np.array([module.subtrahend])
-    return Spike(
-        leak=module.leak,
-        threshold=module.threshold,
-        norm=norm,
-        subtrahend=subtrahend,
-        current_leak=module.current_leak,
-    )
-
-
-def _recurrent_lif(module: RecurrentLIF) -> Spike:
-    synapse = module.recurrent
-    recurrent = linear(synapse) if isinstance(synapse, nn.Linear) else convolution(synapse)
-    return replace(_lif(module), recurrent=recurrent)
-
-
-def _flatten(module: nn.Flatten) -> Flatten:
-    if (module.start_dim, module.end_dim) != (1, -1):
-        raise FrontendError(
-            f"flattens dimensions {module.start_dim}..{module.end_dim}; only 1..-1 is supported."
-        )
-    return Flatten()
-
-
-def _average_pool(module: nn.AvgPool2d) -> AveragePool:
-    return AveragePool(
-        kernel=pair(module.kernel_size),
-        stride=pair(module.stride),
-        padding=pair(module.padding),
-        round_up=module.ceil_mode,
-        count_padding=module.count_include_pad,
-        divisor=module.divisor_override,
-    )
-
-
-def _adaptive_pool(module: nn.AdaptiveAvgPool2d) -> AdaptivePool:
-    height, width = module.output_size if isinstance(module.output_size, tuple) else (module.output_size,) * 2
-    return AdaptivePool(size=(height, width))
-
-
-def _max_pool(module: nn.MaxPool2d) -> MaxPool:
-    if module.return_indices:
-        raise FrontendError("return_indices=True is not supported.")
-    if module.ceil_mode:
-        raise FrontendError("ceil_mode=True is not supported: its windows extend beyond the image.")
-    return MaxPool(
-        kernel=pair(module.kernel_size),
-        stride=pair(module.stride),
-        padding=pair(module.padding),
-        dilation=pair(module.dilation),
-    )
-
-
-def _nothing(module: nn.Module) -> None:
-    """Convert dropout and identity, which do nothing in evaluation mode."""
-
-
-CONVERTERS: dict[type[nn.Module], Converter] = {
-    nn.Linear: linear,
-    nn.Conv2d: convolution,
-    nn.BatchNorm1d: _batch_norm,
-    nn.BatchNorm2d: _batch_norm,
-    nn.Flatten: _flatten,
-    nn.AvgPool2d: _average_pool,
-    nn.AdaptiveAvgPool2d: _adaptive_pool,
-    nn.MaxPool2d: _max_pool,
-    nn.Identity: _nothing,
-    nn.Dropout: _nothing,
-    nn.Dropout2d: _nothing,
-    LIF: _lif,
-    RecurrentLIF: _recurrent_lif,
-}
 
 # Functions that forward may call, each with the module that computes the same from the same arguments.
 FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
@@ -403,6 +349,8 @@ def _operation(
     if used := next((constants[each] for each in node.all_input_nodes if each in constants), None):
         raise FrontendError(_unsupported(used[0], "a parameter that forward uses directly", known))
     name = _name_of_call(node)
+    if isinstance(node.target, Threshold):
+        return node.target.neuron.name, node.target.neuron.spike()
     if node.target is scale_and_shift:
         gain, offset = node.args[1:]
         return name, norm_of(cast(Sequence[float], gain), cast(Sequence[float], offset))

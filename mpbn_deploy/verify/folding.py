@@ -13,7 +13,7 @@ from torch import nn
 from ..base import Array, announce, record
 from ..execute.reference import simulate
 from ..fold import as_trained
-from ..frontend import foreign_spikes, is_foreign, trace
+from ..frontend import computes_steps, foreign_spikes, trace
 from ..ir import FoldedNetwork, Trace
 from ..nn import LIF, SpikingNetwork
 
@@ -38,7 +38,7 @@ def check_fold(
     """
     announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
     got = simulate(folded, inputs) if real is None else real()
-    if is_foreign(model.body):
+    if computes_steps(model):
         spikes, logits = foreign_spikes(model, inputs) or {}, None
     else:
         spikes, logits = trained_spikes(model, inputs)

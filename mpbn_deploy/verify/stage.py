@@ -20,7 +20,7 @@ from ..execute.outside import Witness
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..formats.nir import Assumption
-from ..frontend import is_foreign
+from ..frontend import computes_steps
 from ..ir import (
     STATE_LIMIT,
     FoldedNetwork,
@@ -225,8 +225,8 @@ def verify(
 
 
 def _in_one_run(model: SpikingNetwork | None) -> SpikingNetwork | None:
-    """Return the model if it computes all time steps in one call, which neurons of other libraries do not."""
-    return None if model is None or is_foreign(model.body) else model
+    """Return the model if it computes all time steps in one call, as those with neurons of ours do."""
+    return None if model is None or computes_steps(model) else model
 
 
 def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Compared:

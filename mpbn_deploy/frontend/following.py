@@ -1,0 +1,434 @@
+"""Follow the values of a run from the input to the output: which call computed each, and of which time step.
+
+A TorchFunctionMode sees every function that forward calls.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ..base import layer_name
+from ..ir import Shape
+from .arithmetic import ARITHMETIC, QUOTIENTS, SUMS, per_channel, plain_name, scale_and_shift, scaling
+from .handwritten import (
+    COMPARISONS,
+    INCLUSIVE,
+    REVERSED,
+    Fired,
+    Neuron,
+    combined,
+    constant_terms,
+    fire,
+    terms_of,
+)
+from .values import INPUT, Call, Terms, Value
+
+BATCH = 3  # samples while recording, told apart from time steps by the values
+
+WHOLE = "the input itself"
+
+# Names of functions and methods, as TorchFunctionMode reports them.
+CONSTANTS = frozenset(
+    {
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_tensor",
+        "size",
+        "numel",
+    }
+)
+UNCHANGED = frozenset(
+    {
+        "float",
+        "double",
+        "bool",
+        "to",
+        "type",
+        "contiguous",
+        "clone",
+        "detach",
+        "cpu",
+        "dropout",
+        "dropout2d",
+        "__get__",
+    }
+)
+RESHAPES = frozenset({"flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze"})
+STATISTICS = frozenset({"max", "min", "amax", "amin", "aminmax", "mean", "std", "var", "sum", "norm"})
+RANDOM = ("bernoulli", "rand", "normal", "poisson", "multinomial")
+POOLINGS = {
+    "avg_pool2d": functional.avg_pool2d,
+    "adaptive_avg_pool2d": functional.adaptive_avg_pool2d,
+    "max_pool2d": functional.max_pool2d,
+}
+
+
+class Follower(TorchFunctionMode):
+    """Follows the values of one run of a module, whose inputs are given with `begin`."""
+
+    def __init__(self, shape: Shape, timesteps: int, style: str) -> None:
+        super().__init__()
+        self.shape, self.timesteps, self.style = shape, timesteps, style
+        self.values: dict[int, tuple[Tensor, Value]] = {}  # the tensor, so that its id is not used again
+        self.calls: dict[Any, Call] = {}
+        self.where: list[str] = []  # paths of the modules being called
+        self.depth = 0  # of leaf modules being called
+        self.comparisons = 0  # in this call of the module
+        self.neurons: list[Neuron] = []  # that forward computes by itself
+        self.unknown_neurons = 0  # comparisons that look like those of a neuron
+        self.made: set[int] = set()  # tensors that are results of arithmetic
+        merged = (timesteps * BATCH,)
+        self.leading = {  # the first axes of each form
+            "B": (BATCH,),
+            "TB": (timesteps, BATCH),
+            "BT": (BATCH, timesteps),
+            "TB merged": merged,
+            "BT merged": merged,
+        }
+
+    def begin(self, dtype: torch.dtype) -> Tensor:
+        """Return random inputs, different in each step; remember their steps."""
+        self.dtype = dtype
+        generator = torch.Generator().manual_seed(0)
+        steps = 1 if self.style == "step or loop" else self.timesteps
+        self.steps = torch.rand((steps, BATCH, *self.shape), generator=generator).to(dtype)
+        if self.style == "step or loop":
+            given = self.steps[0].clone()  # forward may write into it
+        else:
+            given = (self.steps if self.style == "time first" else self.steps.transpose(0, 1)).clone()
+        self._keep(given, self._recognized(given) or Value(None, problem=WHOLE, raw=True))
+        return given
+
+    @property
+    def reached(self) -> int:
+        """The number of values that could be followed."""
+        return sum(value.call is not None for _, value in self.values.values())
+
+    def _call(
+        self, target: Any, sources: tuple[Call, ...], arguments: Any = (), keywords: Any = None
+    ) -> Call:
+        key = (target, sources, repr(arguments), repr(keywords))
+        return self.calls.setdefault(key, Call(target, sources, tuple(arguments), dict(keywords or {})))
+
+    # ---- functions --------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        before = list(args)
+        if _writes(name) and isinstance(args[0], Tensor) and self._value(args[0]) is None:
+            before[0] = args[0].clone()
+        result = of_type(self.dtype, name, function(*args, **kwargs))
+        self.comparisons += plain_name(name) in COMPARISONS
+        if name == "__iter__":  # over the first axis
+            result = args[0].unbind(0)
+        changed = args[0] if name == "__setitem__" else result
+        if not self.depth:
+            for index, tensor in enumerate(tensors(changed)):
+                self._follow(function, before, kwargs, tensor, index)
+        return iter(result) if name == "__iter__" else result
+
+    def _follow(self, function: Any, args: list[Any], kwargs: Any, result: Tensor, index: int) -> None:
+        tracked = [(each, value) for each in tensors((args, kwargs)) if (value := self._value(each))]
+        name = getattr(function, "__name__", str(function))
+        if not tracked or name in CONSTANTS:
+            return
+        values = [value for _, value in tracked]
+        raw = all(value.call is INPUT or value.raw for value in values)
+        if raw and (seen := self._recognized(result)) is not None:
+            self._keep(result, seen)
+        elif (
+            lost := next((value for value in values if value.problem and not value.terms), None)
+        ) is not None:
+            self.unknown_neurons += plain_name(name) in COMPARISONS and not lost.raw
+            self._keep(result, lost if lost.problem != WHOLE else self._unknown(name, raw))
+        else:
+            plain = not any(value.terms for value in values)
+            followed = self._followed(name, args, kwargs, tracked, result, index) if plain else None
+            followed = followed or self._expressed(name, args, kwargs, tracked, result)
+            self._keep(result, followed or self._unknown(name, raw))
+            if plain_name(name) in ARITHMETIC:
+                self.made.add(id(result))
+
+    def _unknown(self, name: str, raw: bool) -> Value:
+        problem = f"{layer_name(self._named(name))}: operation {name!r}"
+        return Value(None, problem=problem, hint=_hint(name, raw), raw=raw)
+
+    def _named(self, name: str) -> str:
+        """Name a function call in `forward`: the path of the module, then the name of the function."""
+        return f"{self.where[-1]}.{name}" if self.where and self.where[-1] else name
+
+    def _followed(
+        self,
+        name: str,
+        args: list[Any],
+        kwargs: Any,
+        tracked: list[tuple[Tensor, Value]],
+        result: Tensor,
+        index: int,
+    ) -> Value | None:
+        """Return the value of a function's result; None if the function is not supported."""
+        source, value = tracked[0]
+        plain = plain_name(name)
+        if plain in SUMS and (added := self._added(args, kwargs, [each for _, each in tracked])) is not None:
+            return added
+        if name in ("stack", "cat", "concat"):
+            return self._stacked(args, kwargs, [each for _, each in tracked])
+        if name in ("sum", "mean"):
+            return self._reduced(name, args, kwargs, value)
+        if len(tracked) > 1 or value.call is None:
+            return None
+        if plain in QUOTIENTS and value.form == "sum":
+            return self._averaged(args, value)
+        if plain in ARITHMETIC:
+            return None if kwargs else self._scaled(name, args, source, value)
+        if name in UNCHANGED:
+            same = result.shape == source.shape and torch.equal(result.to(source), source)
+            return value if same else None
+        if name in POOLINGS and value.form in ("B", "TB merged", "BT merged"):
+            given = [each if each != [] else None for each in args[1:]]  # of a stride that was not given
+            call = self._call(POOLINGS[name], (value.call,), given, kwargs)
+            return Value(call, value.steps, value.form)
+        if name in ("__getitem__", "select", "unbind", "__iter__"):
+            return self._one_step(name, args, value, index)
+        return self._reshaped(value, source.shape, result.shape) if name in RESHAPES else None
+
+    def _expressed(
+        self, name: str, args: list[Any], kwargs: Any, tracked: list[tuple[Tensor, Value]], result: Tensor
+    ) -> Value | None:
+        """Return what forward computes of membranes by itself (see `handwritten`)."""
+        source, value = tracked[0]
+        if name in UNCHANGED and len(tracked) == 1:
+            return value if torch.equal(result.to(source), source) else None
+        if kwargs or any(each.shape != result.shape for each, _ in tracked):
+            return None
+        operands = [self._terms(each) for each in args]
+        known = [each for each in operands if each is not None]
+        plain = plain_name(name)
+        if len(known) < len(operands):
+            self.unknown_neurons += plain in COMPARISONS
+            return None
+        if plain in COMPARISONS:
+            spikes = self._compared(plain, known)
+            self.unknown_neurons += spikes is None
+            return spikes
+        terms = combined(plain, known)
+        if terms is None:
+            return None
+        return replace(self._unknown(name, raw=False), terms=terms)
+
+    def _terms(self, given: Any) -> Terms | None:
+        value = self._value(given) if isinstance(given, Tensor) else None
+        return constant_terms(given) if value is None else terms_of(value)
+
+    def _compared(self, name: str, operands: list[Terms]) -> Value | None:
+        """Return the spikes of a neuron that forward computes by itself."""
+        inclusive = name in INCLUSIVE
+        if name == "heaviside":  # its second argument is the value at zero
+            inclusive, operands = operands[1].get(frozenset(), 0.0) > 0, [operands[0], {}]
+        difference = combined("rsub" if name in REVERSED else "sub", operands)
+        fired = None if difference is None else fire(difference, inclusive, self._name_of, self._sum)
+        if fired is None:
+            return None
+        fired.neuron.comparisons.append(self.comparisons - 1)
+        if not fired.step:
+            self.neurons.append(fired.neuron)
+        self._remember(fired)
+        return Value(fired.neuron.call, (fired.step,), "B")
+
+    def _sum(self, first: Call, second: Call) -> Call:
+        return self._call(operator.add, (first, second))
+
+    def _name_of(self, source: Call) -> str:
+        """Name a neuron by the module that computes it, or by the layer that it reads."""
+        path = self.where[-1] if self.where and self.where[-1] else ""
+        while source.sources and not isinstance(source.target, str):
+            source = source.sources[0]
+        name = path or f"{source.target or 'input'}_spikes"
+        taken = {neuron.name for neuron in self.neurons}
+        return next(
+            each for each in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if each not in taken
+        )
+
+    def _remember(self, fired: Fired) -> None:
+        """Let tensors that hold the membrane of a neuron be its state from now on."""
+        for number in self.made & self.values.keys():
+            tensor, value = self.values[number]
+            terms = terms_of(value)
+            rewritten = None if terms is None else fired.rewritten(terms)
+            if rewritten is not None:
+                problem = f"the membrane of {layer_name(fired.neuron.name)}, which forward computes by itself"
+                self._keep(tensor, Value(None, problem=problem, terms=rewritten))
+
+    def _added(self, args: list[Any], kwargs: Any, values: list[Value]) -> Value | None:
+        """Return the sum of two values of one step, or of one value in consecutive steps."""
+        numbers = [each for each in args[:2] if not (isinstance(each, Tensor) and self._value(each))]
+        if kwargs or len(args) != 2 or any(torch.as_tensor(each).any() for each in numbers):
+            return None
+        if len(values) == 1:
+            return values[0]
+        first, second = values
+        same = first.call is second.call and first.form in ("B", "sum") and second.form == "B"
+        if same and first.steps and second.steps == (first.steps[-1] + 1,):
+            return Value(first.call, first.steps + second.steps, "sum")
+        steps = {value.steps for value in values} - {None}
+        if len(steps) > 1 or first.form != second.form or first.form not in self.leading:
+            return None
+        assert first.call is not None and second.call is not None
+        return Value(self._call(operator.add, (first.call, second.call)), next(iter(steps), None), first.form)
+
+    def _stacked(self, args: list[Any], kwargs: Any, values: list[Value]) -> Value | None:
+        """Return values of consecutive steps, stacked along a new first or second axis."""
+        axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        if axis not in (0, 1) or any(
+            value.steps != (step,) or value.form != "B" for step, value in enumerate(values)
+        ):
+            return None
+        if any(value.call is not values[0].call for value in values):
+            return Value(None, problem="values that some time steps compute in another way")
+        if len(values) == self.timesteps:
+            return Value(values[0].call, None, "BT" if axis else "TB")
+        return Value(values[0].call, tuple(range(len(values))), "stack")
+
+    def _reduced(self, name: str, args: list[Any], kwargs: Any, value: Value) -> Value | None:
+        axis = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
+        time = {"stack": 0, "TB": 0, "BT": 1}.get(value.form)
+        if time is None or axis not in (time, (time,), [time]):
+            return None
+        return Value(value.call, value.steps, name)
+
+    def _averaged(self, args: list[Any], value: Value) -> Value | None:
+        """A sum divided by the time steps is a mean."""
+        return Value(value.call, value.steps, "mean") if args[-1] == self.timesteps else None
+
+    def _scaled(self, name: str, args: list[Any], source: Tensor, value: Value) -> Value | None:
+        """Return a value of a step, multiplied by a constant, or with a constant added."""
+        assert value.call is not None
+        place = next(place for place, each in enumerate(args) if each is source)
+        found = scaling(name, args, place)
+        if found is None or value.form not in self.leading:
+            return None
+        features = tuple(source.shape[len(self.leading[value.form]) :])
+        numbers = per_channel(layer_name(self._named(name)), found, features)
+        return Value(self._call(scale_and_shift, (value.call,), numbers), value.steps, value.form)
+
+    def _one_step(self, name: str, args: list[Any], value: Value, index: int) -> Value | None:
+        """Return one step of a value that holds all of them: x[t], x[:, t], or a result of unbind."""
+        time = {"stack": 0, "TB": 0, "BT": 1}.get(value.form)
+        if time is None:
+            return None
+        if name in ("unbind", "__iter__"):
+            axis, step = (args[1] if len(args) > 1 else 0), index
+        elif name == "select":
+            axis, step = args[1], args[2]
+        else:
+            axis, step = _indexed(args[1])
+        if axis != time or not isinstance(step, int):
+            return None
+        return Value(value.call, (step % self.timesteps,), "B")
+
+    def _reshaped(self, value: Value, before: torch.Size, after: torch.Size) -> Value | None:
+        """Return a value with merged or split time axis, and flattened or not."""
+        assert value.call is not None
+        leading = self.leading
+        if value.form not in leading:
+            return None
+        features = tuple(before[len(leading[value.form]) :])
+        time = value.form.partition(" ")[0]
+        for form in ("B",) if time == "B" else (time, f"{time} merged"):
+            if tuple(after[: len(leading[form])]) != leading[form]:
+                continue
+            found = tuple(after[len(leading[form]) :])
+            if found == features:
+                return Value(value.call, value.steps, form)
+            if found == (prod(features),):
+                return Value(self._call(torch.flatten, (value.call,), (1,)), value.steps, form)
+        return None
+
+    # ---- values -----------------------------------------------------------------------------------
+
+    def _value(self, tensor: Tensor) -> Value | None:
+        return self.values[id(tensor)][1] if id(tensor) in self.values else None
+
+    def _keep(self, tensor: Tensor, value: Value) -> None:
+        self.values[id(tensor)] = (tensor, value)
+
+    def _recognized(self, tensor: Tensor) -> Value | None:
+        """Return which steps of the input a tensor equals; None if it equals none."""
+        constant = self.style == "step or loop"
+        flat = self._call(torch.flatten, (INPUT,), (1,))
+        for call, steps in ((INPUT, self.steps), (flat, self.steps.flatten(2))):
+            features = tuple(steps.shape[2:])
+            if tuple(tensor.shape) == (BATCH, *features):
+                for step, values in enumerate(steps):
+                    if torch.equal(tensor.to(values), values):
+                        return Value(call, None if constant else (step,), "B")
+            time_first = steps.expand(self.timesteps, *steps.shape[1:])
+            for time, whole in (("TB", time_first), ("BT", time_first.transpose(0, 1))):
+                for form in (time, f"{time} merged"):
+                    if tuple(tensor.shape) == (*self.leading[form], *features):
+                        whole = whole.reshape(tensor.shape)
+                        if torch.equal(tensor.to(whole), whole):
+                            return Value(call, None, form)
+        return None
+
+
+def _hint(name: str, raw: bool) -> str:
+    """Return what to do instead of an operation; `raw`: its values are the inputs."""
+    if raw and name.startswith(RANDOM):
+        return "Encode the samples before, and give the spikes [samples, time, ...] with --data. "
+    if plain_name(name) in COMPARISONS:
+        return (
+            "A neuron that forward computes by itself must be v = leak * v + x, spike = v > threshold, with "
+            "one leak and one threshold, and a reset to zero or a subtraction; or use a module: "
+            "mpbn_deploy.nn.LIF, or one of snnTorch, SpikingJelly or norse. "
+        )
+    if raw and name in STATISTICS:
+        return "Scale inputs by constants, or leave it out of forward and give --normalize MEAN DEVIATION. "
+    return ""
+
+
+def of_type(dtype: torch.dtype, name: str, result: Any) -> Any:
+    """Let `float` and its like give the type in which a module is run: spikes are then sent as that type."""
+    narrow = isinstance(result, Tensor) and result.dtype == torch.float32 != dtype
+    return result.to(dtype) if narrow and name in ("float", "to", "type", "type_as") else result
+
+
+def tensors(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested tuples, lists, dictionaries and named tuples."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, dict):
+        yield from tensors(list(values.values()))
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from tensors(value)
+
+
+def _writes(name: str) -> bool:
+    """Whether a function writes its result into its first argument: add_, __iadd__."""
+    return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+
+
+def _indexed(index: Any) -> tuple[int, Any]:
+    """Return axis and step of x[t] and x[:, t], which may go on with slices of whole axes."""
+    places = index if isinstance(index, tuple) else (index,)
+    whole = [place == slice(None) or place is Ellipsis for place in places]
+    axis = next((number for number, all_of_it in enumerate(whole) if not all_of_it), 0)
+    alone = all(whole[:axis]) and all(whole[axis + 1 :]) and Ellipsis not in places[:axis]
+    return axis, places[axis] if alone else None
