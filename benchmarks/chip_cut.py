@@ -3,8 +3,11 @@
     python benchmarks/chip_cut.py                                       prints a table of docs/RESULTS.md
     python benchmarks/chip_cut.py --arch resnet34 --input-shape 3 224 224 --target loihi1
 
-Networks are untrained, with random weights (seed 0); 10 % of neurons fire in each of 4 time steps. A spike is
-one message to each chip that reads it. METIS partitions are repaired and, unless they are large, improved.
+Networks are untrained, with random weights (seed 0), pooling as `--pooling auto` makes it; 10 % of neurons
+fire in each of 4 time steps. A spike is one message to each chip that reads it. Loads of links are those of a
+grid of chips as square as possible, which is assumed (mpbn_deploy/fit/links.py). METIS partitions are
+repaired and, unless they are large, improved; "fit" takes the best of all its candidates; "seconds" are those
+of the processor. Thresholds do not matter here, so networks are quantized in the formats of Loihi 2.
 """
 
 import argparse
@@ -14,13 +17,23 @@ from datetime import date
 
 import numpy as np
 
-from mpbn_deploy.fit.chips import assign_chips, other_partitions
+from mpbn_deploy.fit.chips import METIS, other_partitions, partitions
+from mpbn_deploy.fit.links import link_loads
 from mpbn_deploy.fit.spike_traffic import chip_messages, traffic
 from mpbn_deploy.fit.untrained import UntrainedNetwork
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import place
+from mpbn_deploy.quantize.pooling import express_pooling
 
-CASES = (("vgg16", (3, 32, 32), "loihi2"), ("resnet20", (3, 32, 32), "loihi1"))
+CASES = (
+    ("vgg16", (3, 32, 32), "loihi2"),
+    ("resnet20", (3, 32, 32), "loihi1"),
+    ("resnet34", (3, 224, 224), "hala-point"),
+)
+COLUMNS = (
+    "network | target | cores | chips | partition | messages that cross | busiest link | busiest chip "
+    "| seconds"
+)
 
 
 def untrained(arch, shape):
@@ -31,27 +44,38 @@ def untrained(arch, shape):
 
 def print_case(arch, shape, target):
     profile, described = load_profile(target), untrained(arch, shape)
-    network = described.quantized_for(profile).network
+    network = described.quantized_for(load_profile("loihi2")).network
+    network = express_pooling(network, profile, "auto")
     activity, placement = described.activity(network), place(network, profile)
     sent, capacity = traffic(network, placement, activity), profile.value("chip.cores")
-    started = time.perf_counter()
-    best = assign_chips(
-        sent,
-        sent.cores,
-        profile,
-        lambda chip, chips: chip_messages(network, placement, activity, chip, chips),
-    )
-    seconds = {best.method: time.perf_counter() - started}
+    chips = -(-sent.cores // capacity)
+
+    def crossing(chip):
+        messages = chip_messages(network, placement, activity, chip, chips)
+        return messages, float(messages.sum() - np.trace(messages))
+
     cuts = dict(other_partitions(sent, sent.cores, capacity))
-    cuts[f"`fit` ({best.method})"] = best.chip
+    started = time.process_time()
+    candidates = list(partitions(sent, sent.cores, chips, capacity))
+    seconds = time.process_time() - started
+    metis = [chip for method, chip in candidates if method == METIS]
+    if metis:
+        cuts["METIS"] = min(metis, key=lambda chip: crossing(chip)[1])
+    best = min(candidates, key=lambda candidate: crossing(candidate[1])[1])
+    cuts[f"`fit` ({best[0]})"] = best[1]
     for name, chip in cuts.items():
-        messages = chip_messages(network, placement, activity, chip, best.chips)
+        messages, crosses = crossing(chip)
+        loads = link_loads(messages)
+        link = max(loads, key=loads.get)
         between = messages - np.diag(np.diag(messages))
-        loads = between.sum(axis=0) + between.sum(axis=1)
-        print(f"| {arch} {'x'.join(map(str, shape))} | {target} | {sent.cores:,} | {best.chips} | {name} | "
-              f"{between.sum() / messages.sum():.1%} | {between.max():,.0f} | {loads.max():,.0f} |",
-              flush=True)  # fmt: skip
-    print(f"partition by {best.method}: {seconds[best.method]:.1f} s", flush=True)
+        chip_loads = between.sum(axis=0) + between.sum(axis=1)
+        cells = [
+            f"{arch} {'x'.join(map(str, shape))}", target, f"{sent.cores:,}", chips, name,
+            f"{crosses / messages.sum():.1%}", f"{link[0]} to {link[1]}: {loads[link]:,.0f}",
+            f"{chip_loads.argmax()}: {chip_loads.max():,.0f}",
+            f"{seconds:.1f}" if name.startswith("`fit`") else "",
+        ]  # fmt: skip
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 def main():
@@ -63,8 +87,7 @@ def main():
     parser.add_argument("--target", default="loihi2")
     options = parser.parse_args()
     print(f"{date.today()}, {platform.machine()}, Python {platform.python_version()}\n")
-    print("| network | target | cores | chips | partition | messages that cross | busiest link "
-          "| busiest chip |\n|" + "---|" * 8)  # fmt: skip
+    print(f"| {COLUMNS} |\n|" + "---|" * (1 + COLUMNS.count("|")))
     given = ((options.arch, tuple(options.input_shape), options.target),) if options.arch else CASES
     for case in given:
         print_case(*case)

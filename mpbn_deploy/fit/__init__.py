@@ -5,7 +5,7 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     stage         fit: placement, design rules, traffic, chips and costs in one report
     rules/        the design rules of a chip
     spike_traffic spikes sent between cores
-    chips         assignment of cores to chips
+    chips         assignment of cores to chips; links has the loads of the links between chips
     activity      spikes and synaptic operations; measurement counts them on samples
     energy        energy and time per sample; energy_text prints them
     host_layer    the network without its first layer or readout, which the host computes

@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 
 from ..base import Array, array_record
 from ..hardware import HardwareProfile
+from .links import link_loads
 from .spike_traffic import Traffic
 
 SEED = 0
@@ -65,12 +66,11 @@ class ChipMap:
 
     @property
     def busiest_link(self) -> tuple[int, int, float] | None:
-        """The pair of chips with the most messages from one to the other, and their number."""
-        if self.messages is None or self.chips == 1:
+        """The two neighbors in the grid of chips with the most messages on their link, and their number."""
+        if self.messages is None or not (loads := link_loads(self.messages)):
             return None
-        between = self.messages - np.diag(np.diag(self.messages))
-        source, target = np.unravel_index(between.argmax(), between.shape)
-        return int(source), int(target), float(between[source, target])
+        (source, target), load = max(loads.items(), key=lambda link: link[1])
+        return source, target, load
 
     @property
     def busiest_chip(self) -> tuple[int, float] | None:
@@ -101,7 +101,7 @@ def assign_chips(
         found = messages(candidate[1], chips)
         return float(found.sum() - np.trace(found))
 
-    method, chip = min(_candidates(traffic, cores, chips, capacity), key=cost)
+    method, chip = min(partitions(traffic, cores, chips, capacity), key=cost)
     crossing = crossings(traffic, chip)
     board, boards = _board(profile, chips)
     found = ChipMap(
@@ -159,8 +159,8 @@ def _board(profile: HardwareProfile, chips: int) -> tuple[str | None, int]:
 # ---- candidate partitions ---------------------------------------------------------------------
 
 
-def _candidates(traffic: Traffic, cores: int, chips: int, capacity: int) -> Iterator[tuple[str, Array]]:
-    """Yield method and chip of each core: core order, the same improved, METIS improved."""
+def partitions(traffic: Traffic, cores: int, chips: int, capacity: int) -> Iterator[tuple[str, Array]]:
+    """Yield candidates with their methods: core order, the same improved, METIS improved."""
     naive = np.arange(cores) // capacity
     yield CORE_ORDER, naive
     if chips == 1:

@@ -5,6 +5,9 @@
     time per step   = sum of count * time per item on the busiest core, + barrier; or the chip's fixed step
     time per sample = time steps * time per step
 
+What the host sends and receives (input and output) and barriers are counted as terms of their own. Where
+no figure for them is public, they are listed with their counts beside the sum, which does not include them.
+
 Low and high ends of ranges are added separately. Items without a public figure, or that were not counted, are
 listed and excluded, and their sum is incomplete. A count of zero costs nothing, even without a figure.
 Energies are in picojoules and times in nanoseconds, so power is in milliwatts. docs/energy.md discusses the
@@ -127,6 +130,7 @@ class EnergyReport:
     step: CostSum
     step_of: str
     ordinary: tuple[CostItem, ...]
+    outside: tuple[CostItem, ...] = ()  # terms that no sum includes, because no figure is public
     random: bool = False
     assumed: bool = False  # of an activity that nobody measured
 
@@ -176,6 +180,7 @@ class EnergyReport:
             "time_per_step": self.step.to_json(),
             "dynamic": self.dynamic.to_json(),
             "static": self.static.to_json(),
+            "not_included": [item.to_json() for item in self.outside],
             "zero_weights_counted": self.zero_weights,
             "synaptic_operations": dict(self.operations),
             "ordinary_network": [item.to_json() for item in self.ordinary],
@@ -218,6 +223,8 @@ def estimate(
     if crossings is None and chips == 1:
         crossings = 0.0
     step, step_of = _step(profile, whole, cores, loads, network.timesteps)
+    dynamic = _dynamic(profile, whole, network.timesteps, hops, crossings, input_messages, axons_per_input)
+    system = _system(profile, network, activity, chips)
     return EnergyReport(
         target=profile.name,
         samples=activity.samples,
@@ -228,7 +235,8 @@ def estimate(
         cores=cores,
         zero_weights=zero_weights,
         operations=found,
-        dynamic=_dynamic(profile, whole, network.timesteps, hops, crossings, input_messages, axons_per_input),
+        dynamic=CostSum(items=(*dynamic.items, *(item for item in system if item.cost is not None))),
+        outside=tuple(item for item in system if item.cost is None),
         static=CostSum(items=(_static(profile.cost("power.static"), chips, step, network.timesteps),)),
         step=step,
         step_of=step_of,
@@ -265,6 +273,24 @@ def _dynamic(
         several = f"an input takes up to {axons_per_input} axons, and is counted as one"
         operations = replace(operations, missing=several)
     return CostSum(items=(operations, *others))
+
+
+def _system(
+    profile: HardwareProfile, network: IntNetwork, activity: Activity, chips: int
+) -> tuple[CostItem, ...]:
+    """Return what a system does beside its cores: barriers, and numbers to and from the host.
+
+    The host sends every nonzero input value once, and receives each output of the readout once per sample.
+    """
+    sent = float(activity.counts(network.input.name).sum()) / activity.samples
+    host, barrier = profile.cost("energy.host_message"), profile.cost("energy.barrier")
+    inputs = _item("host_message", sent, host)
+    outputs = _item("host_message", float(network.output.size), host)
+    return (
+        replace(inputs, name="input from the host"),
+        replace(outputs, name="output to the host"),
+        _item("barrier", float(network.timesteps * chips), barrier),
+    )
 
 
 def _item(name: str, count: float | None, cost: Cost | None) -> CostItem:

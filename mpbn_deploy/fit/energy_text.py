@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -23,6 +25,8 @@ def energy_table(report: EnergyReport) -> RenderableType:
     for item in report.static.items:
         power = quantity(item.cost.value, *WATTS) if item.cost else ""
         table.add_row(*_cells(item, *JOULES, each=power, count=f"chips: {report.chips}"))
+    for item in report.outside:
+        table.add_row(*_cells(replace(item, missing="?"), *JOULES))
     table.add_section()
     table.add_row("per time step")
     for item in report.step.items:
@@ -62,10 +66,17 @@ def _notes(report: EnergyReport) -> list[str]:
     """List excluded items, the meaning of the ordinary network, and the sources."""
     return [
         *(f"excluded: {text}" for text in report.missing),
-        "without a public figure, so never included: host, embedded processors, energy of barriers, links",
+        *_outside(report),
         "ordinary network: estimate for one 8-bit pass through the same layers, without time steps",
         *(f"{', '.join(names)}: {source}" for source, names in report.sources.items()),
     ]
+
+
+def _outside(report: EnergyReport) -> list[str]:
+    """Name what has no public figure, and is not in the sums."""
+    names = [item.name for item in report.outside]
+    named = f"{', '.join(names)}, embedded processors" if names else "embedded processors"
+    return [f"without a public figure, so never included: {named}"]
 
 
 def sample_kind(report: EnergyReport) -> str:

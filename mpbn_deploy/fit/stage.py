@@ -13,6 +13,7 @@ from ..ir import IntNetwork, class_names
 from .activity import Activity, check_activity, core_loads
 from .chips import ChipMap, assign_chips, hops
 from .energy import EnergyReport, estimate
+from .links import grid_of
 from .rules import RULES, Design, Finding
 from .spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
 
@@ -238,6 +239,7 @@ def _chips_json(chip_map: ChipMap | None) -> dict[str, Any] | None:
         "board": chip_map.board,
         "boards": chip_map.boards,
         "cut_by": chip_map.method,
+        "chip_grid": _named(("columns", "rows"), grid_of(chip_map.chips)),
         "busiest_link": _named(("from_chip", "to_chip", "messages"), chip_map.busiest_link),
         "busiest_chip": _named(("chip", "messages"), chip_map.busiest_chip),
     }

@@ -12,6 +12,7 @@ from rich.table import Table
 from ..hardware import ProfileSummary
 from ..hardware.place import RESOURCES
 from .energy_text import headline, sample_costs, sample_kind, spread
+from .links import grid_of
 from .verdict import UNKNOWN, by_rule, summary_lines, verdict
 
 if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
@@ -159,9 +160,11 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
         if crossing.busiest_link is not None and crossing.busiest_chip is not None:
             source, target, link = crossing.busiest_link
             chip, load = crossing.busiest_chip
+            columns, rows = grid_of(crossing.chips)
             yield (
-                f"busiest link: chip {source} to chip {target}, {link:,.0f} messages per sample; busiest "
-                f"chip: {chip}, {load:,.0f} to and from others"
+                f"busiest link, in an assumed grid of {columns} x {rows} chips: chip {source} to chip "
+                f"{target}, {link:,.0f} messages per sample; busiest chip: {chip}, {load:,.0f} to and from "
+                "others"
             )
     if report.energy is not None:
         energy, time = (

@@ -124,6 +124,8 @@ COSTS: dict[str, str] = {
     "energy.spike": "picojoules for a spike that leaves its neuron",
     "energy.hop": "picojoules for a spike from one router to the next",
     "energy.chip_crossing": "picojoules for a spike from one chip to the next",
+    "energy.barrier": "picojoules of one chip for the synchronization at the end of a time step",
+    "energy.host_message": "picojoules for a number that the host sends to a chip, or receives from it",
     "power.static": "milliwatts of one idle chip",
     "time.synaptic_operation": "nanoseconds to add one weight to one neuron",
     "time.neuron_update": "nanoseconds for one neuron in one time step",

@@ -513,3 +513,26 @@ def test_operations_are_those_that_loihi2_counted():
     parts = [[(name, tuple(map(slice, tile)))] for name, tile in first_cores.items()]
     counted = [load.operations / 16 * 10_000 for load in core_loads(network, activity, parts)]
     assert [f"{count:.2e}" for count in counted] == ["1.31e+09", "1.51e+09", "5.26e+08", "5.11e+08"]
+
+
+def test_host_and_barriers_are_terms_with_or_without_a_figure():
+    """Without a public figure they are listed beside the sum; a profile that has one adds them."""
+    network = int_chain()
+    activity = measure(network, inputs_for(network))
+    plain = load_profile("loihi2")
+    report = estimate(network, plain, activity, cores=3, chips=2, crossings=0.0)
+    sent = activity.counts(network.input.name).sum() / activity.samples
+    assert {item.name: (item.count, item.missing) for item in report.outside} == {
+        "input from the host": (sent, "no public figure"),
+        "output to the host": (network.output.size, "no public figure"),
+        "barriers": (2 * network.timesteps, "no public figure"),
+    }
+    each = Cost(value=3.0, low=2.0, high=4.0, source="test", basis="derived")
+    figures = {"energy.host_message": each, "energy.barrier": each}
+    known = estimate(
+        network, replace(plain, costs={**plain.costs, **figures}), activity, cores=3, chips=2, crossings=0.0
+    )
+    more = 3.0 * (sent + network.output.size + 2 * network.timesteps)
+    assert known.outside == ()
+    assert known.dynamic.total.value == pytest.approx(report.dynamic.total.value + more)
+    assert known.dynamic.missing == report.dynamic.missing
