@@ -1,10 +1,12 @@
-"""What tests let the workers of a cluster do with a shard. A worker imports this file: no torch here."""
+"""What tests let workers of a cluster and other processes do. They import this file: no torch here."""
 
+import multiprocessing
 import os
 import signal
 import time
 
 from mpbn_deploy.base import SimulationError
+from mpbn_deploy.execute import lava
 from mpbn_deploy.execute.reference import simulate
 
 
@@ -39,3 +41,9 @@ def dying(network, inputs):
 
 def rejecting(network, inputs):
     raise SimulationError("inputs of another kind.")
+
+
+def outputs_in_lava(network, inputs, results):
+    """Put the outputs, and the start method of processes after the run."""
+    results.put(lava.run(network, inputs).outputs)
+    results.put(multiprocessing.get_start_method())

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from networks import (
     needs_lava,
     wait_for_lava,
 )
+from shard_work import outputs_in_lava
 
 from mpbn_deploy.base import SimulationError, leftovers, main
 from mpbn_deploy.execute import lava as lava_sim
@@ -151,21 +153,16 @@ def test_impossible_patience(netx_path, capfd, patience):
     assert left.value.code == 2 and "--patience" in capfd.readouterr().err
 
 
-def outputs_in_lava(results):
-    network = int_chain()
-    results.put(lava_sim.run(network, inputs_for(network)).outputs)
-    results.put(multiprocessing.get_start_method())
-
-
 @pytest.mark.parametrize("daemon", [False, True])
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_lava_runs_in_a_process_of_multiprocessing(method, daemon):
     """The start method is set there already, and daemonic processes may not have children."""
     context = multiprocessing.get_context(method)
     results = context.Queue()
-    process = context.Process(target=outputs_in_lava, args=(results,), daemon=daemon)
+    network, inputs = int_chain(), inputs_for(int_chain())
+    process = context.Process(target=outputs_in_lava, args=(network, inputs, results), daemon=daemon)
     process.start()
-    expected = simulate(int_chain(), inputs_for(int_chain())).outputs
+    expected = simulate(network, inputs).outputs
     np.testing.assert_array_equal(results.get(timeout=60), expected)
     assert results.get(timeout=60) == method  # as it was
     process.join(30)
@@ -205,16 +202,13 @@ def test_a_layer_that_cannot_be_built_is_named(monkeypatch):
 
 
 ENDLESS = """
-import signal, sys
+import pickle, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits none
-sys.path.insert(0, sys.argv[1])
-from networks import inputs_for, int_chain
 from mpbn_deploy.execute import lava
+network, inputs = pickle.load(sys.stdin.buffer)
 print("started", flush=True)
-network = int_chain()
 try:
-    with lava.Session(network, probe=(), stock=sys.argv[2] == "stock") as session:
-        inputs = inputs_for(network, samples=4)
+    with lava.Session(network, probe=(), stock=sys.argv[1] == "stock") as session:
         while True:
             session.run(inputs)
 except KeyboardInterrupt:
@@ -223,21 +217,25 @@ except KeyboardInterrupt:
 
 
 def endless(folder, models="ours"):
-    command = [sys.executable, "-c", ENDLESS, str(Path(__file__).parents[1]), models]
+    command = [sys.executable, "-c", ENDLESS, models]
     environment = {**os.environ, "TMPDIR": str(folder)}
     run = subprocess.Popen(
         command,
         start_new_session=True,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=environment,
     )
+    network = int_chain()
+    pickle.dump((network, inputs_for(network, samples=4)), run.stdin.buffer)
+    run.stdin.flush()
     assert run.stdout.readline() == "started\n"
     return run
 
 
-@pytest.mark.parametrize("seconds", [0.5, 1.5, None])
+@pytest.mark.parametrize("seconds", [0.15, 0.4, None])
 def test_an_interrupt_from_the_keyboard_ends_all_processes(short_folder, seconds):
     """It reaches the whole process group, as in a terminal: while Lava is imported, built, or runs (None)."""
     with endless(short_folder) as run:

@@ -613,9 +613,9 @@ def test_ntidigits_fires_the_recorded_spikes_in_lava():
 
 @needs_lava
 def test_a_dense_layer_fires_the_recorded_spikes_in_lava():
-    """2,000 steps of the layer of lava-dl's own test, whose neurons those parameters are."""
+    """2,000 steps of the layer of lava-dl's own test, whose neurons those parameters are; 500 in Lava."""
     weight, sent, expected, currents = (
-        np.load(recorded(f"gts/dense/{name}.npy")) for name in ("weight", "in", "out", "current")
+        np.load(recorded(f"gts/dense/{name}.npy")).T for name in ("weight", "in", "out", "current")
     )
     network = IntNetwork(
         populations=(
@@ -626,14 +626,18 @@ def test_a_dense_layer_fires_the_recorded_spikes_in_lava():
                 neuron=Lif(threshold=np.full(256, 6), bias=np.zeros(256, int), decay_voltage=415),
             ),
         ),
-        connections=(Connection(source="input", target="dense", synapse=Dense(weight=weight)),),
+        connections=(Connection(source="input", target="dense", synapse=Dense(weight=weight.T)),),
         timesteps=2000,
         scales={},
     )
-    trace = lava_sim.run(network, sent.T[None].astype(int))
-    np.testing.assert_array_equal(trace.spikes["dense"][0, :-1], expected.T[1:])
-    got = currents_in_lava(network, network.connections[0], sent.T)
-    np.testing.assert_array_equal(got[:-1], 64 * currents.T[1:])
+    spikes = emulate(network, sent[None].astype(int)).spikes["dense"][0]
+    np.testing.assert_array_equal(spikes[:-1], expected[1:])
+    steps = 500
+    first = replace(network, timesteps=steps)
+    spikes = lava_sim.run(first, sent[None, :steps].astype(int)).spikes["dense"][0]
+    np.testing.assert_array_equal(spikes, expected[1 : steps + 1])
+    got = currents_in_lava(first, first.connections[0], sent[:steps])
+    np.testing.assert_array_equal(got, 64 * currents[1 : steps + 1])
 
 
 @needs_lava
