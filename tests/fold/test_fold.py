@@ -337,7 +337,7 @@ def test_normalized_flattened_spikes_fold(kernel, record_property):
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
 def test_zoo_networks_keep_their_spikes(architecture, record_property):
-    """Each at full width, the widest on small pictures; benchmarks/fold_zoo.py takes those of the data sets."""
+    """Each at full width, the widest on small pictures; benchmarks/fold_zoo.py takes larger ones."""
     torch.manual_seed(0)
     shape = SMALL_SHAPES.get(architecture, (3, 32, 32))
     assert_keeps_spikes(ARCHITECTURES[architecture](shape, 10), shape, record_property)
