@@ -160,7 +160,7 @@ def _text(diagnoses: list[Diagnosis]) -> RenderableType:
         table.add_row(diagnosis.name, _answer(diagnosis), diagnosis.found)
     lines = [f"to fix {each.name}: {each.fix}" for each in diagnoses if each.fix and not each.absent]
     added = [f"to add {each.name} (verify --witness): {each.fix}" for each in diagnoses if each.absent]
-    return Group(table, *(lines or ["everything works"]), *added)
+    return Group(table, *(lines or ["everything needed works"]), *added)
 
 
 def _answer(diagnosis: Diagnosis) -> str:
