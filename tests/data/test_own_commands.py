@@ -17,6 +17,8 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 
 def call(line):
     try:
@@ -112,6 +114,7 @@ def test_inputs_of_fewer_bits_are_rounded_by_every_command(typed):
     assert int(out.split("accuracy ")[1].split(".")[0]) > 70
 
 
+@pytest.mark.lava
 def test_verify_and_its_certificate_take_own_data(typed, home):
     code, out, _ = typed(f"verify m.loihi2 --check --data {home}/mine.npz")
     assert code == 0 and "the certificate holds" in out
@@ -119,6 +122,7 @@ def test_verify_and_its_certificate_take_own_data(typed, home):
     assert code == 2 and "the certificate covers samples of mine.npz" in err
 
 
+@pytest.mark.lava
 def test_random_inputs_are_announced_and_marked(typed, home):
     code, out, err = typed("export m.pt --target loihi2 --samples 2 --out random")
     assert code == 0 and "so inputs are random, and so are firing rates, energy and time" in err

@@ -28,6 +28,8 @@ from mpbn_deploy.hardware import Limit, load_profile, profile_files, profile_nam
 from mpbn_deploy.ir import Input
 from mpbn_deploy.train import Training, train
 
+pytestmark = pytest.mark.usefixtures("without_lava")
+
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):

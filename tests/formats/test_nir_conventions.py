@@ -382,6 +382,7 @@ def test_previous_currents_run_in_every_executor(tmp_path):
     assert result.verified.bit_exact and result.verified.assumptions == ()
 
 
+@pytest.mark.usefixtures("without_lava")
 @pytest.mark.parametrize("damaged", ["none", [{"what": "x"}], [{"what": "x", "why": 3}]])
 def test_a_damaged_list_of_assumptions(tmp_path, damaged):
     path = written(tmp_path, graph_of((5,), [affine(4, 5), lif(4)]))
@@ -432,6 +433,7 @@ def test_a_wrong_input_shape(tmp_path):
         open_nir(path, timesteps=2, input_shape=(1, 1, 1, 5))
 
 
+@pytest.mark.usefixtures("without_lava")
 def test_the_export_says_that_it_left_out_an_axis(tmp_path, capfd):
     path = written(tmp_path, graph_of((1, 5), [affine(4, 5), lif(4)]))
     arguments = [str(path), "--target", "loihi2", "--timesteps", "2", "--samples", "1"]

@@ -127,7 +127,7 @@ def test_a_convolution_after_a_convolution(data, size, seed):
         assert len(parts) == 1 and isinstance(parts[0], Conv2d) and parts[0].silent == NO_BORDER
 
 
-@few
+@examples(100)
 @given(st.data(), sizes, seeds)
 def test_convolutions_that_leave_a_border_out(data, size, seed):
     """Also three in a row, and a matrix behind them."""

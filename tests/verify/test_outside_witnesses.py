@@ -230,6 +230,7 @@ def test_obstacles_are_named_and_the_rest_is_compared():
 
 
 @needs_nengo
+@pytest.mark.usefixtures("without_lava")
 def test_a_network_of_obstacles_is_not_run():
     report = verify(softened(int_residual(), share=1.0), inputs_for(int_residual()), witnesses=(NENGO,))
     assert report.passed and report.comparisons[-1].not_run == "first, second, last: soft reset"
@@ -286,6 +287,7 @@ def test_a_witness_that_is_not_installed(monkeypatch):
 
 
 @needs_nengo
+@pytest.mark.usefixtures("without_lava")
 def test_a_witness_that_fails_is_a_failure(monkeypatch):
     def broken(piece):
         raise WitnessFailedError("it broke")
@@ -385,6 +387,7 @@ def test_an_interpreter_without_sana_fe(monkeypatch):
 
 
 @any_witness
+@pytest.mark.usefixtures("without_lava")
 def test_verify_adds_a_row(witness, export_folder, capsys):
     arguments = ["verify", str(export_folder), "--samples", "2", "--budget", "20", "--json"]
     assert console_script([*arguments, "--witness", witness.name, "--witness", witness.name]) == 0
@@ -395,6 +398,7 @@ def test_verify_adds_a_row(witness, export_folder, capsys):
 
 
 @needs_nengo
+@pytest.mark.usefixtures("without_lava")
 def test_the_text_says_how_much_was_compared():
     network = int_residual()
     console = Console(width=80, record=True, file=io.StringIO())
