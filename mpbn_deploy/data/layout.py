@@ -46,8 +46,8 @@ class Arranged:
 
 
 @record
-class Coarse:
-    """Inputs whose values are divided by the step of a network's input when they are indexed."""
+class Presented:
+    """Inputs whose values become those that a network's input presents when they are indexed."""
 
     inputs: Inputs
     taken: Input
@@ -60,14 +60,16 @@ class Coarse:
         return len(self.inputs)
 
     def __getitem__(self, chosen: Any, /) -> Array:
-        return self.taken.rounded(self.inputs[chosen])
+        return self.taken.presented(self.inputs[chosen])
 
 
-def coarse(inputs: Inputs, taken: Input) -> Inputs:
-    """Return inputs divided by the step of a network's input and rounded; arrays at once."""
-    if taken.step == 1:
+def presented(inputs: Inputs, taken: Input) -> Inputs:
+    """Return the values that a network's input presents for these; arrays at once."""
+    if taken.takes_raw_values:
         return inputs
-    return taken.rounded(inputs) if isinstance(inputs, np.ndarray) else Coarse(inputs=inputs, taken=taken)
+    if isinstance(inputs, np.ndarray):
+        return taken.presented(inputs)
+    return Presented(inputs=inputs, taken=taken)
 
 
 @record

@@ -9,7 +9,7 @@ import numpy as np
 from ..base import Array, DataError, announce, record
 from ..ir import FoldedNetwork, IntNetwork
 from .dataset import Inputs, Part, Split
-from .layout import Arranged, arranged, coarse
+from .layout import Arranged, arranged, presented
 from .own import dataset_name, is_own
 from .registry import DATASETS, load_part, unknown_data
 
@@ -67,12 +67,12 @@ def fitting_part(network: IntNetwork | FoldedNetwork, data: str, data_dir: Path 
     """Return the samples to "train" or to "test" with, as the network takes them."""
     (found, axes), name = load_part(data, data_dir, part), dataset_name(data)
     taken = network.input_range
-    if taken.step > 1:
+    if not taken.takes_raw_values:
         announce(
-            f"note: values of {name} are divided by {taken.step} and rounded, because the network takes "
-            f"{taken.minimum}..{taken.maximum} (--input-bits)"
+            f"note: the network takes {taken.minimum}..{taken.maximum}, which are values of {name}"
+            f"{taken.conversion} ({taken.options})"
         )
-    given = coarse(found.inputs, taken)
+    given = presented(found.inputs, taken)
     inputs = arranged(name, given, network.input.shape, network.timesteps, axes)
     return Part(inputs=inputs, labels=found.labels)
 
@@ -86,13 +86,13 @@ def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs
     allowed, lowest, highest = network.input_range, int(inputs.min()), int(inputs.max())
     taken = f"{allowed.minimum}..{allowed.maximum}"
     if lowest < allowed.minimum or highest > allowed.maximum:
-        divided = f" after division by {allowed.step}" if allowed.step > 1 else ""
         wider = (
-            allowed.step * edge for edge in (min(lowest, allowed.minimum), max(highest, allowed.maximum))
+            allowed.step * edge + allowed.offset
+            for edge in (min(lowest, allowed.minimum), max(highest, allowed.maximum))
         )
         raise DataError(
-            f"{name}: inputs from {lowest} to {highest}{divided}; the network takes {taken}. Give raw values "
-            "of that range, not normalized ones; a bare state_dict, a NIR or a netx file can be read with "
+            f"{name}: inputs{allowed.conversion} from {lowest} to {highest}; the network takes {taken}. Give "
+            "raw values of that range, not normalized ones; a bare state_dict, a NIR or a netx file can be read with "
             f"--input-range {' '.join(map(str, wider))}."
         )
     if SMALL_PART * (highest - lowest) <= allowed.maximum - allowed.minimum:

@@ -132,6 +132,15 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
         "take less memory and change more spikes",
     )
     group.add_argument(
+        "--input-offset",
+        type=int,
+        default=USUAL.input_offset,
+        metavar="N",
+        help="let the network take inputs minus N; for pixels (0 to 255), 128 makes the biases of the first "
+        "layer small, which leaves more bits to its weights; the float network stays the same (default "
+        "%(default)s)",
+    )
+    group.add_argument(
         "--input-bits",
         type=whole_number(1),
         metavar="N",

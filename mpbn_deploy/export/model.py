@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..base import OptionError, announce, record
 from ..checkpoint import InputFacts, load_model
-from ..fold import coarsen_inputs, fold, normalize_inputs
+from ..fold import coarsen_inputs, fold, normalize_inputs, offset_inputs
 from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
@@ -56,7 +56,7 @@ def load_and_fold(path: Path, options: ExportOptions) -> ExportedModel:
             f"accept it directly: python -m mpbn_deploy.fit {path} --target loihi2"
         )
     read = _load_nir if path.suffix == NIR_SUFFIX else _load_checkpoint
-    return _coarsened(read(path, options), options.input_bits)
+    return _with_inputs(read(path, options), options)
 
 
 def _load_checkpoint(path: Path, options: ExportOptions) -> ExportedModel:
@@ -107,26 +107,31 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
     )
 
 
-def _coarsened(exported: ExportedModel, bits: int | None) -> ExportedModel:
-    """Return the model with inputs of this many bits; its module takes the same inputs, to be compared."""
-    given = exported.folded.input_range
-    if bits is None or (taken := given.coarser(bits)).step == 1:
+def _with_inputs(exported: ExportedModel, options: ExportOptions) -> ExportedModel:
+    """Return the model with inputs less an offset, and of so many bits; its module takes the same inputs."""
+    given, folded = exported.folded.input_range, exported.folded
+    if options.input_offset:
+        folded = offset_inputs(folded, options.input_offset)
+    if options.input_bits is not None and folded.input_range.coarser(options.input_bits).step > 1:
+        folded = coarsen_inputs(folded, options.input_bits)
+    if folded is exported.folded:
         return exported
+    taken = folded.input_range
     if exported.module is not None:
         trained = exported.module.input_format
         exported.module.input_format = replace(
             trained,
             minimum=taken.minimum,
             maximum=taken.maximum,
-            mean=trained.mean / taken.step,
+            mean=(trained.mean - options.input_offset) / taken.step,
             deviation=trained.deviation / taken.step,
         )
     note = (
-        f"inputs {given.minimum}..{given.maximum} are divided by {taken.step} and rounded, to "
-        f"{taken.minimum}..{taken.maximum} (--input-bits {bits}); all figures, those of PyTorch too, are for "
-        "such inputs."
+        f"the network takes {taken.minimum}..{taken.maximum}: inputs {given.minimum}..{given.maximum}"
+        f"{taken.conversion} ({taken.options}); our commands convert data themselves"
+        + ("; all figures, those of PyTorch too, are for rounded inputs." if taken.step > 1 else ".")
     )
-    return replace(exported, folded=coarsen_inputs(exported.folded, bits), notes=(*exported.notes, note))
+    return replace(exported, folded=folded, notes=(*exported.notes, note))
 
 
 # ---- integers chosen by training ----------------------------------------------------------------
@@ -150,7 +155,7 @@ def _load_integers(
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
     """Raise if an option asks for other integers than the trained ones."""
     usual = ExportOptions()
-    for name in ("weight_bits", "calibration", "thresholds", "overflow", "input_bits"):
+    for name in ("weight_bits", "calibration", "thresholds", "overflow", "input_offset", "input_bits"):
         given = getattr(options, name)
         if given != getattr(usual, name):
             raise OptionError(

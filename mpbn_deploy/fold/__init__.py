@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .inputs import coarsen_inputs as coarsen_inputs, normalize_inputs as normalize_inputs
+    from .inputs import (
+        coarsen_inputs as coarsen_inputs,
+        normalize_inputs as normalize_inputs,
+        offset_inputs as offset_inputs,
+    )
     from .mirrors import as_trained as as_trained
     from .stage import fold as fold
 else:

@@ -1,4 +1,4 @@
-"""Change what a folded network takes: values before their normalization, or values of fewer bits."""
+"""Change what a folded network takes: values before normalization, less an offset, or of fewer bits."""
 
 from __future__ import annotations
 
@@ -67,6 +67,13 @@ def _shifted(
     else:
         bias = compact(np.broadcast_to(neuron_bias(neuron), population.shape) + shift)
         yield population.with_neuron(with_values(neuron, bias, None)), ()
+
+
+def offset_inputs(folded: FoldedNetwork, offset: int) -> FoldedNetwork:
+    """Return the network that takes x - offset in place of x; what the offset adds becomes a bias."""
+    added = normalize_inputs(folded, -offset, 1.0)
+    first, *layers = added.populations
+    return replace(added, populations=(first.with_neuron(folded.input_range.shifted(offset)), *layers))
 
 
 def coarsen_inputs(folded: FoldedNetwork, bits: int) -> FoldedNetwork:

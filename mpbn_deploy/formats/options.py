@@ -34,6 +34,7 @@ RECORDED = (
     "timesteps",
     "input_range",
     "input_shape",
+    "input_offset",
     "input_bits",
     "normalize",
     "dt",
@@ -56,6 +57,7 @@ class ExportOptions:
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
     input_shape: tuple[int, ...] | None = None
+    input_offset: int = 0  # subtracted from the inputs
     input_bits: int | None = None  # None: inputs as they are
     normalize: tuple[float, ...] | None = None  # means, then as many deviations
     dt: float | None = None

@@ -26,30 +26,59 @@ THRESHOLD_LIMIT = 2**17  # times 2**6 this exceeds every voltage, so larger thre
 class Input:
     """Presents the sample itself: integers from minimum to maximum, as graded spikes.
 
-    With a `step` above one, they are the values of the data divided by it, and rounded.
+    They are values of the data, or, with an offset or a step, round((value - offset) / step).
     """
 
     minimum: int
     maximum: int
     step: int = 1
+    offset: int = 0
+
+    def shifted(self, offset: int) -> Input:
+        """Return the input that presents x - offset in place of x."""
+        return replace(
+            self, minimum=self.minimum - offset, maximum=self.maximum - offset, offset=self.offset + offset
+        )
 
     def coarser(self, bits: int) -> Input:
-        """Return the smallest step with which values fit `bits` bits, and the range that they then have.
+        """Return the input of `bits` bits that presents round(x / step), with the smallest such step.
 
         Zero stays zero, so that silence stays silence.
         """
         largest, signed = max(abs(self.minimum), abs(self.maximum)), self.minimum < 0
         highest = max(1, 2 ** (bits - signed) - 1)
-        chosen = Input(minimum=0, maximum=0, step=max(1, -(-largest // highest)))
-        lowest, highest = map(int, chosen.rounded(np.array([self.minimum, self.maximum])))
-        return Input(minimum=lowest, maximum=highest, step=chosen.step)
+        step = max(1, -(-largest // highest))
+        lowest, highest = (_rounded_quotient(end, step) for end in (self.minimum, self.maximum))
+        return replace(self, minimum=lowest, maximum=highest, step=step)
 
-    def rounded(self, values: Array) -> Array:
-        """Return round(value / step), halves up."""
-        if self.step == 1:
+    @property
+    def takes_raw_values(self) -> bool:
+        """Whether it presents the values of the data as they are."""
+        return self.step == 1 and self.offset == 0
+
+    @property
+    def conversion(self) -> str:
+        """What is done to the values of the data, for messages."""
+        shift = f" minus {self.offset}" if self.offset > 0 else f" plus {-self.offset}" if self.offset else ""
+        return shift + (f", divided by {self.step} and rounded" if self.step > 1 else "")
+
+    @property
+    def options(self) -> str:
+        """The options of an export that ask for the conversion."""
+        asked = {"--input-offset": self.offset != 0, "--input-bits": self.step > 1}
+        return ", ".join(option for option, given in asked.items() if given)
+
+    def presented(self, values: Array) -> Array:
+        """Return round((value - offset) / step), halves up."""
+        if self.takes_raw_values:
             return values
-        wide: Array = (2 * values.astype(np.int64) + self.step) // (2 * self.step)
-        return wide.astype(values.dtype)
+        wide: Array = _rounded_quotient(values.astype(np.int64) - self.offset, self.step)
+        return wide.astype(np.promote_types(values.dtype, np.int16) if self.offset else values.dtype)
+
+
+def _rounded_quotient(value: Any, step: int) -> Any:
+    """Return round(value / step), halves up, of an integer or an array of integers."""
+    return (2 * value + step) // (2 * step)
 
 
 # ---- in integers ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Array, layer_name, record
+from ..fold import offset_inputs
 from ..ir import (
     AnyNetwork,
     AnyPopulation,
@@ -20,6 +21,7 @@ from ..ir import (
     Population,
     bounds,
     fires,
+    has_current,
     membrane,
     neuron_threshold,
     real_weight,
@@ -27,11 +29,12 @@ from ..ir import (
     scaled,
     spiking,
 )
-from .scales import NumberFormats, constant_neurons, scale_limits, weight_limits
+from .scales import NumberFormats, choose_grid, constant_neurons, scale_limits, weight_limits
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
 
+CLEAR_GAIN = 2.0  # a bit of every weight
 COARSE_WEIGHT = 7  # the largest weight of a population that is still worth rounding: as many as 4 bits hold
 
 
@@ -59,6 +62,14 @@ class ThresholdCost:
 
 
 @record
+class OffsetGain:
+    """An offset of the inputs that makes biases small, and how many times larger scales it allows."""
+
+    offset: int
+    times_larger: float  # in the channel in the middle
+
+
+@record
 class PopulationCost:
     """The scales and rounding errors of a population, and how many channels each limit binds.
 
@@ -79,6 +90,7 @@ class PopulationCost:
     thresholds_beyond_reach: int | None = None
     thresholds: ThresholdCost | None = None
     input_bits: int | None = None  # of inputs that would leave bits for the weights that were lost
+    input_offset: OffsetGain | None = None
 
     @property
     def lost(self) -> bool:
@@ -147,6 +159,7 @@ def _population_cost(
         thresholds_beyond_reach=None if lif is None else _beyond_reach(folded, lif),
         thresholds=None if lif is None else _threshold_cost(folded, network, lif, limits),
         input_bits=_fewer_input_bits(folded, network, population) if lost.any() else None,
+        input_offset=_offset_gain(folded, population, formats),
     )
 
 
@@ -207,6 +220,24 @@ def _fewer_input_bits(folded: FoldedNetwork, network: IntNetwork, population: Fl
     return int(max(1, bits))
 
 
+def _offset_gain(
+    folded: FoldedNetwork, population: FloatPopulation, formats: NumberFormats
+) -> OffsetGain | None:
+    """Return the middle of the input range, if presenting inputs less that allows clearly larger scales.
+
+    The mean of the inputs is in the bias of the first layer, and its format is narrow.
+    """
+    taken = folded.input_range
+    middle = (taken.minimum + taken.maximum + 1) // 2
+    entering = folded.entering(population.name)
+    if not middle or has_current(population.neuron) or any(c.source != folded.input.name for c in entering):
+        return None
+    shifted = offset_inputs(folded, middle)
+    scales, larger = (choose_grid(n, n.layer(population.name), formats).scales for n in (folded, shifted))
+    times = float(np.median(larger / scales))
+    return OffsetGain(offset=middle, times_larger=times) if times >= CLEAR_GAIN else None
+
+
 def _beyond_reach(folded: FoldedNetwork, population: Population[FloatFiringNeuron]) -> int:
     """Count the neurons that never, or always, fire."""
     return int(np.sum(np.logical_or(*constant_neurons(folded, population))))
@@ -263,6 +294,12 @@ def _notes(cost: PopulationCost) -> Iterator[str]:
             "they are too small compared with the thresholds, biases or states of these channels (limits: "
             f"{_most_binding(cost)}).{fewer} --calibration NAME chooses the weights that matter; fewer time "
             "steps make states smaller."
+        )
+    if (gain := cost.input_offset) is not None:
+        yield (
+            "its biases, which hold the mean of the inputs, limit the resolution of its weights: with "
+            f"--input-offset {gain.offset}, the network takes inputs minus {gain.offset}, and weights are "
+            f"{gain.times_larger:.1f} times finer."
         )
     if not cost.overflow_proved_absent:
         yield (

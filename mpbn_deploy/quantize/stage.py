@@ -90,7 +90,8 @@ def trained_integers(
     formats = NumberFormats.of(profile, None)
     limits = ThresholdLimits.of(profile, "own", formats)
     quantized = with_costs(network, silence_constants(folded), limits, formats)
-    return replace(quantized, network=express_pooling(network, profile, pooling, tiling))
+    costs = tuple(replace(cost, input_offset=None) for cost in quantized.costs)  # not to be had by an option
+    return Quantized(network=express_pooling(network, profile, pooling, tiling), costs=costs)
 
 
 def check_overflow(overflow: str, *, calibrated: bool) -> None:

@@ -107,10 +107,20 @@ def test_inputs_of_fewer_bits_are_rounded_by_every_command(typed):
     code, out, _ = typed(
         "export m.pt --target loihi2 --data mine.npz --samples 2 --input-bits 2 --out coarse"
     )
-    assert code == 0 and "inputs 0..16 are divided by 6 and rounded, to 0..3 (--input-bits 2)" in out
+    assert code == 0 and "takes 0..3: inputs 0..16, divided by 6 and rounded (--input-bits)" in out
     assert "next:     python -m mpbn_deploy.run coarse --data mine.npz\n" in out
     code, out, err = typed("run coarse --backend emulator --data mine.npz --samples all")
-    assert code == 0 and "values of mine.npz are divided by 6 and rounded" in err
+    assert code == 0 and "values of mine.npz, divided by 6 and rounded" in err
+    assert int(out.split("accuracy ")[1].split(".")[0]) > 70
+
+
+def test_an_offset_is_subtracted_from_inputs_by_every_command(typed):
+    code, out, _ = typed(
+        "export m.pt --target loihi2 --data mine.npz --samples 2 --input-offset 8 --out less"
+    )
+    assert code == 0 and "takes -8..8: inputs 0..16 minus 8 (--input-offset)" in out
+    code, out, err = typed("run less --backend emulator --data mine.npz --samples all")
+    assert code == 0 and "values of mine.npz minus 8 (--input-offset)" in err
     assert int(out.split("accuracy ")[1].split(".")[0]) > 70
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import nir
 import nir_files as foreign
@@ -18,6 +18,7 @@ from mpbn_deploy.export.__main__ import COMMAND
 from mpbn_deploy.export.command import _doubts, _losses
 from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.formats.nir import read_folded, write_nir
+from mpbn_deploy.ir import Input
 from mpbn_deploy.verify.accuracy import Accuracy
 
 pytestmark = pytest.mark.usefixtures("without_lava")
@@ -164,9 +165,9 @@ def test_inputs_that_training_normalized_and_of_fewer_bits(tmp_path):
     expected = simulate(read_folded(theirs(tmp_path), timesteps=2, input_range=(0, 3)), inputs)
     assert (simulate(folder.folded, 4 * inputs + 8).outputs == expected.outputs).all()
     assert folder.options.normalize == (8, 4)
-    coarse = open_folder(export(theirs(tmp_path), "loihi2", **raw, input_bits=2).folder)
+    coarse = open_folder(export(theirs(tmp_path), "loihi2", **raw, input_bits=2, input_offset=-1).folder)
     for network in (coarse.network, coarse.folded):
-        assert (network.input_range.step, network.input_range.maximum) == (7, 3)
+        assert astuple(network.input_range) == astuple(Input(minimum=1, maximum=3, step=7, offset=-1))
 
 
 def test_an_export_without_weights_is_no_success(tmp_path):

@@ -10,7 +10,7 @@ from properties import examples
 
 from mpbn_deploy.base import FoldError
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.fold import coarsen_inputs, normalize_inputs
+from mpbn_deploy.fold import coarsen_inputs, normalize_inputs, offset_inputs
 from mpbn_deploy.ir import Input, real_network
 
 
@@ -47,9 +47,31 @@ def test_rounded_inputs_mean_their_multiples():
     coarse = coarsen_inputs(folded, 4)
     taken = coarse.input_range
     assert (taken.minimum, taken.maximum, taken.step) == (0, 15, 17)
-    rounded = taken.rounded(raw.astype(np.uint8))
+    rounded = taken.presented(raw.astype(np.uint8))
     assert rounded.dtype == np.uint8 and np.abs(17 * rounded.astype(int) - raw).max() <= 8
     assert_same_trace(simulate(folded, 17 * rounded.astype(int)), simulate(coarse, rounded), voltages=False)
+
+
+def test_inputs_less_an_offset_give_the_same_spikes():
+    folded = real(int_chain())
+    raw = np.random.default_rng(0).integers(0, 8, size=(4, *folded.input.shape)).astype(np.uint8)
+    shifted = offset_inputs(folded, 4)
+    taken, given_range = shifted.input_range, folded.input_range
+    assert (taken.minimum, taken.maximum) == (given_range.minimum - 4, given_range.maximum - 4)
+    presented = taken.presented(raw)
+    assert (presented == raw.astype(int) - 4).all() and presented.min() < 0
+    assert_same_trace(simulate(folded, raw), simulate(shifted, presented), voltages=False)
+
+
+@given(
+    values=st.lists(st.integers(0, 255), min_size=1), offset=st.integers(-300, 300), bits=st.integers(1, 9)
+)
+@examples(60)
+def test_presented_values_are_in_range(values, offset, bits):
+    taken = Input(minimum=0, maximum=255).shifted(offset).coarser(bits)
+    presented = taken.presented(np.array(values, np.uint8)).astype(int)
+    assert taken.minimum <= presented.min() and presented.max() <= taken.maximum
+    assert np.abs(taken.step * presented + taken.offset - values).max() <= taken.step / 2
 
 
 @given(ends=st.tuples(*[st.integers(-1000, 1000)] * 2), bits=st.integers(1, 12))
@@ -57,7 +79,7 @@ def test_rounded_inputs_mean_their_multiples():
 def test_coarse_values_fit_their_bits(ends, bits):
     given_range = Input(minimum=min(ends), maximum=max(ends))
     taken = given_range.coarser(bits)
-    assert taken.rounded(np.array([0])) == 0
+    assert taken.presented(np.array([0])) == 0
     signed = given_range.minimum < 0
     if bits > signed:
         assert max(abs(taken.minimum), abs(taken.maximum)) <= 2 ** (bits - signed) - 1

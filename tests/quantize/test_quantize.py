@@ -24,7 +24,7 @@ from torch import nn
 from mpbn_deploy.base import NetworkError, OptionError, QuantizeError
 from mpbn_deploy.execute.emulator import emulate, peaks
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.fold import coarsen_inputs, fold
+from mpbn_deploy.fold import coarsen_inputs, fold, offset_inputs
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import weight_bits
@@ -573,6 +573,20 @@ def test_weights_that_the_proof_leaves_no_bits_for_are_reported_with_a_remedy():
     remedied = quantize(coarsen_inputs(folded, cost.input_bits), LOIHI2)
     weights = remedied.network.entering("layer")[0].synapse.weight
     assert not remedied.lost and remedied.costs[0].overflow_proved_absent and np.abs(weights).max() >= 6
+
+
+def test_biases_that_limit_weights_are_reported_with_a_remedy():
+    """Pixels with a mean in the middle: folded, it makes biases as large as a sum of weights times 128."""
+    weights = np.abs(np.random.default_rng(0).normal(size=(8, 27)))
+    folded = layer(weights, np.full(8, 10.0), maximum=255, bias=-128 * weights.sum(axis=1))
+    quantized = quantize(folded, LOIHI2)
+    gain = quantized.costs[0].input_offset
+    assert gain is not None and gain.offset == 128 and gain.times_larger > 4
+    assert any("--input-offset 128" in note for note in quantized.costs[0].notes)
+    remedied = quantize(offset_inputs(folded, 128), LOIHI2)
+    assert remedied.costs[0].input_offset is None
+    before, after = (q.network.entering("layer")[0].synapse.weight.max() for q in (quantized, remedied))
+    assert after == pytest.approx(gain.times_larger * before, rel=0.2)
 
 
 def test_measuring_needs_something_to_measure_on():

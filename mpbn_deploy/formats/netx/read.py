@@ -60,6 +60,7 @@ class _Metadata:
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
     input_step: int = 1
+    input_offset: int = 0
     names: tuple[str, ...] = ()
     readout: bool | None = None
     scales: Tree
@@ -117,6 +118,7 @@ def _read_metadata(path: Path, tree: Tree) -> _Metadata:
             timesteps=_whole(metadata["timesteps"]),
             input_range=(_whole(lowest), _whole(highest)),
             input_step=_whole(metadata.get("input_step", 1)),
+            input_offset=_whole(metadata.get("input_offset", 0)),
             names=tuple(map(str, metadata["populations"])),
             readout=bool(metadata["readout"]),
             foreign=bool(metadata.get("foreign", False)),
@@ -221,10 +223,12 @@ def _input(layers: Sequence[Node], metadata: _Metadata, given: ReadOptions) -> P
         )
     if not -STATE_LIMIT <= lowest <= highest <= STATE_LIMIT:  # larger graded spikes would overflow
         raise FormatError(f"{first.path}: input range {lowest}..{highest}; give one within 24 bits.")
-    step = 1 if given.input_range else metadata.input_step
-    if step < 1:
-        raise FormatError(f"{first.path}: input step {step}; 1 or more is needed.")
-    return Population(name="input", shape=shape, neuron=Input(minimum=lowest, maximum=highest, step=step))
+    presents = Input(minimum=lowest, maximum=highest)
+    if not given.input_range:
+        presents = replace(presents, step=metadata.input_step, offset=metadata.input_offset)
+    if presents.step < 1:
+        raise FormatError(f"{first.path}: input step {presents.step}; 1 or more is needed.")
+    return Population(name="input", shape=shape, neuron=presents)
 
 
 def _check_input_shape(first: Node, shape: Shape, given: Shape | None) -> None:

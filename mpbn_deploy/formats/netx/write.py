@@ -330,6 +330,7 @@ def _extra(network: IntNetwork, version: int) -> Tree:
         "timesteps": network.timesteps,
         "input_range": [allowed.minimum, allowed.maximum],
         **({"input_step": allowed.step} if allowed.step > 1 else {}),
+        **({"input_offset": allowed.offset} if allowed.offset else {}),
         "populations": [population.name for population in network.populations],
         "readout": not sends(network.output.neuron),
         **({"foreign": True} if network.foreign else {}),

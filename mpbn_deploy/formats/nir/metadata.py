@@ -58,6 +58,7 @@ class Metadata:
     timesteps: int | None = None
     input_range: tuple[int, int] | None = None
     input_step: int = 1
+    input_offset: int = 0
     populations: tuple[str, ...] = ()
     connections: tuple[ConnectionKey, ...] = ()
     leaks: Mapping[str, tuple[float | Array, float | Array]]
@@ -83,6 +84,7 @@ def metadata_text(
             "timesteps": network.timesteps,
             "input_range": [allowed.minimum, allowed.maximum],
             **({"input_step": allowed.step} if allowed.step > 1 else {}),
+            **({"input_offset": allowed.offset} if allowed.offset else {}),
             "comparison": "v > v_threshold",
             "reset": "to zero; by subtraction in the populations of `subtrahends`" if soft else "to zero",
             **({"subtrahends": soft} if soft else {}),
@@ -185,6 +187,7 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
             timesteps=int(entries["timesteps"]),
             input_range=(lowest, highest),
             input_step=_step(entries.get("input_step", 1)),
+            input_offset=int(entries.get("input_offset", 0)),
             populations=tuple(map(str, entries["populations"])),
             connections=tuple(_read_key(*entry) for entry in entries["connections"]),
             leaks={str(name): (_leaks(a), _leaks(b)) for name, (a, b) in entries["leaks"].items()},

@@ -142,7 +142,12 @@ def open_nir(
         ),
         conventions=chosen,
         timesteps=timesteps,
-        source=Input(minimum=lowest, maximum=highest, step=1 if input_range else metadata.input_step),
+        source=Input(
+            minimum=lowest,
+            maximum=highest,
+            step=1 if input_range else metadata.input_step,
+            offset=0 if input_range else metadata.input_offset,
+        ),
     )
     try:
         shape, notes = reading.input_shape(input_shape)
