@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..base import Array, layer_name, record
-from ..fold import offset_inputs
 from ..ir import (
     AnyNetwork,
     AnyPopulation,
@@ -23,13 +22,15 @@ from ..ir import (
     fires,
     has_current,
     membrane,
+    neuron_bias,
     neuron_threshold,
     real_weight,
     scale_channels,
     scaled,
     spiking,
+    sum_of_weights,
 )
-from .scales import NumberFormats, choose_grid, constant_neurons, scale_limits, weight_limits
+from .scales import NumberFormats, bias_limits, constant_neurons, scale_limits, weight_limits
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
@@ -63,7 +64,7 @@ class ThresholdCost:
 
 @record
 class OffsetGain:
-    """An offset of the inputs that makes biases small, and how many times larger scales it allows."""
+    """An offset of the inputs that makes biases small, and at least how many times larger scales it allows."""
 
     offset: int
     times_larger: float  # in the channel in the middle
@@ -159,7 +160,7 @@ def _population_cost(
         thresholds_beyond_reach=None if lif is None else _beyond_reach(folded, lif),
         thresholds=None if lif is None else _threshold_cost(folded, network, lif, limits),
         input_bits=_fewer_input_bits(folded, network, population) if lost.any() else None,
-        input_offset=_offset_gain(folded, population, formats),
+        input_offset=_offset_gain(folded, network, population, formats),
     )
 
 
@@ -174,14 +175,21 @@ def _binding_limits(
     folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: NumberFormats
 ) -> dict[str, int]:
     """Count the channels that each limit keeps from a larger scale."""
-    exponents = [c.synapse.exponent for c in network.entering(population.name)]
-    limits = {"weight": weight_limits(folded, population, exponents, formats)}
-    limits |= scale_limits(folded, population, formats)
+    limits = _limits(folded, network, population, formats)
     table = np.array(list(limits.values()))
     if not fires(population.neuron):  # its channels share the smallest scale
         table = np.repeat(table.min(axis=1, keepdims=True), table.shape[1], axis=1)
     binding = np.where(np.isfinite(table.min(axis=0)), table.argmin(axis=0), -1)
     return {key: int((binding == index).sum()) for index, key in enumerate(limits)}
+
+
+def _limits(
+    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: NumberFormats
+) -> dict[str, Array]:
+    """Return the largest scales per channel that each format allows, with the exponents of the network."""
+    exponents = [c.synapse.exponent for c in network.entering(population.name)]
+    weight = weight_limits(folded, population, exponents, formats)
+    return {"weight": weight, **scale_limits(folded, population, formats)}
 
 
 def _weight_error(folded: FoldedNetwork, network: IntNetwork, name: str) -> float:
@@ -221,20 +229,23 @@ def _fewer_input_bits(folded: FoldedNetwork, network: IntNetwork, population: Fl
 
 
 def _offset_gain(
-    folded: FoldedNetwork, population: FloatPopulation, formats: NumberFormats
+    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: NumberFormats
 ) -> OffsetGain | None:
     """Return the middle of the input range, if presenting inputs less that allows clearly larger scales.
 
-    The mean of the inputs is in the bias of the first layer, and its format is narrow.
+    The mean of the inputs is in the bias of the first layer, and its format is narrow. With the offset,
+    bias + offset * sum of weights is what remains of it. States may become smaller, too.
     """
-    taken = folded.input_range
-    middle = (taken.minimum + taken.maximum + 1) // 2
-    entering = folded.entering(population.name)
-    if not middle or has_current(population.neuron) or any(c.source != folded.input.name for c in entering):
+    source, entering = folded.input, folded.entering(population.name)
+    middle = (folded.input_range.minimum + folded.input_range.maximum + 1) // 2
+    if not middle or has_current(population.neuron) or any(c.source != source.name for c in entering):
         return None
-    shifted = offset_inputs(folded, middle)
-    scales, larger = (choose_grid(n, n.layer(population.name), formats).scales for n in (folded, shifted))
-    times = float(np.median(larger / scales))
+    sums = sum(sum_of_weights(c.synapse, source.shape).reshape(population.shape) for c in entering)
+    limits = _limits(folded, network, population, formats)
+    remaining = bias_limits(neuron_bias(population.neuron) + middle * sums, formats)
+    scales, larger = (np.min([*each.values()], axis=0) for each in (limits, {**limits, "bias": remaining}))
+    limited = np.isfinite(scales)
+    times = float(np.median(np.where(limited, larger, 1.0) / np.where(limited, scales, 1.0)))
     return OffsetGain(offset=middle, times_larger=times) if times >= CLEAR_GAIN else None
 
 
@@ -299,7 +310,7 @@ def _notes(cost: PopulationCost) -> Iterator[str]:
         yield (
             "its biases, which hold the mean of the inputs, limit the resolution of its weights: with "
             f"--input-offset {gain.offset}, the network takes inputs minus {gain.offset}, and weights are "
-            f"{gain.times_larger:.1f} times finer."
+            f"at least {gain.times_larger:.1f} times finer."
         )
     if not cost.overflow_proved_absent:
         yield (

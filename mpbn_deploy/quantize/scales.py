@@ -154,7 +154,7 @@ def scale_limits(
     (low, high), (lowest, highest) = reachable(folded, population)
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
     limits = {
-        "bias": _ratio(formats.bias, largest_per_channel(neuron_bias(population.neuron))),
+        "bias": bias_limits(neuron_bias(population.neuron), formats),
         "state": _ratio(formats.state / 2**STATE_EXPONENT, reach / formats.allowance(population.name)),
     }
     if (lif := spiking(population)) is not None:
@@ -166,6 +166,11 @@ def scale_limits(
     if (subtrahend := neuron_subtrahend(population.neuron)) is not None:
         limits["subtrahend"] = _ratio(formats.threshold, largest_per_channel(subtrahend))
     return limits
+
+
+def bias_limits(bias: Array, formats: NumberFormats) -> Array:
+    """Return the largest scale per channel for which biases fit their format."""
+    return _ratio(formats.bias, largest_per_channel(bias))
 
 
 def weight_limits(

