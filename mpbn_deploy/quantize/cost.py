@@ -64,7 +64,7 @@ class ThresholdCost:
 
 @record
 class OffsetGain:
-    """An offset of the inputs that makes biases small, and at least how many times larger scales it allows."""
+    """An offset of the inputs that makes biases small, and at least how much larger scales it allows."""
 
     offset: int
     times_larger: float  # in the channel in the middle
