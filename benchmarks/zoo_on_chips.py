@@ -182,6 +182,7 @@ def main():
     parser.add_argument("--arch", nargs="+", default=list(ARCHITECTURES), choices=ARCHITECTURES)
     parser.add_argument("--target", nargs="+", default=chips)
     parser.add_argument("--store", type=Path, default=STORE)
+    parser.add_argument("--stored", action="store_true", help="print only what is stored")
     parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.store.mkdir(parents=True, exist_ok=True)
@@ -193,7 +194,7 @@ def main():
         return 0
     for architecture in options.arch:
         missing = [target for target in options.target if (target, architecture) not in load(options.store)]
-        if missing:
+        if missing and not options.stored:
             print(f"{architecture}: {', '.join(missing)}", file=sys.stderr, flush=True)
             command = [sys.executable, __file__, "--rows", "--arch", architecture, "--target", *missing]
             subprocess.run([*command, "--store", str(options.store)], check=True)

@@ -19,8 +19,10 @@ import numpy as np
 from ..base import Array, DeployError, announce, record
 from ..execute.emulator import emulate
 from ..formats.options import ExportOptions
+from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
-from ..ir import IntNetwork, find_poolings
+from ..ir import IntNetwork, find_poolings, with_relays
+from ..quantize import messages_fit
 from .question import Question
 from .requantize import Requantizer
 from .rules import Finding
@@ -161,6 +163,17 @@ def hopeless(report: FitReport) -> list[RuleFindings]:
     ]
 
 
+def _with_signs(network: IntNetwork) -> IntNetwork:
+    """Return the network with the signs of its weights in their place."""
+    return replace(
+        network,
+        connections=tuple(
+            replace(c, synapse=replace(c.synapse, weight=np.sign(c.synapse.weight)))
+            for c in network.connections
+        ),
+    )
+
+
 class _Search:
     """The attempts for one network on one chip."""
 
@@ -196,9 +209,26 @@ class _Search:
         for kind in kinds:
             fitting = {one.plan.kind for one in tried if one.plan and self.fits_given_chips(one)}
             plans = [plan for plan in self._plans() if plan.kind == kind]
-            if plans and not fitting & set(IMPLIED_BY.get(kind, ())):
+            if plans and not fitting & set(IMPLIED_BY.get(kind, ())) and not self._is_pointless(kind, tried):
                 tried += self._try_plans(plans)
         return tried
+
+    def _is_pointless(self, kind: str, tried: Sequence[Advice]) -> bool:
+        """Whether only cores are too many after an earlier plan, and this kind saves none, or too few.
+
+        The narrowest weights are signs; placing them takes no quantization.
+        """
+        larger = [one for one in tried if one.report.fits]
+        if not larger or any(map(self.fits_given_chips, larger)):
+            return False
+        if kind not in CURES["cores_fit_on_chip"]:
+            return True
+        if kind not in ("bits", "both"):
+            return False
+        question = replace(larger[0].question, chips=self.question.chips)
+        cores = question.ask(_with_signs(self.opened.network)).cores
+        per_chip = question.profile.limit("chip.cores")
+        return cores is not None and per_chip is not None and cores > question.chips * per_chip.value
 
     def _try_plans(self, plans: Sequence[Plan]) -> list[Advice]:
         """Return the first plan that fits, found by bisection; if the last one does not fit, that one."""
@@ -267,7 +297,7 @@ class _Search:
         plain = replace(folder.options, weight_bits=None, thresholds="own")
         shared = replace(plain, thresholds="shared")
         name, one = profile.name, "one threshold per layer"
-        if find_poolings(self.opened.network):  # exact, so it is tried first
+        if self._can_relay(profile):  # exact, so it is tried first
             for tiling in get_args(Tiling):
                 relays = replace(folder.options, pooling="auto", tiling=tiling)
                 yield Plan(
@@ -282,6 +312,11 @@ class _Search:
                     description=f"{bits}-bit weights{more}",
                     options=replace(options, weight_bits=bits),
                 )
+
+    def _can_relay(self, profile: HardwareProfile) -> bool:
+        """Whether the network has poolings, and the chip's spikes can carry their sums."""
+        network = self.opened.network
+        return bool(find_poolings(network)) and messages_fit(with_relays(network), profile)
 
     def _try_plan(self, plan: Plan) -> list[Advice]:
         """Return the plan in its best setup; nothing if the network cannot be quantized so."""

@@ -59,7 +59,7 @@ class UntrainedNetwork:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             body = build_untrained(self.arch, self.input_shape, self.classes)
-            _randomize_norms(body)
+            randomize_norms(body)
         low, high = self.input_range
         middle, half = np.array([(low + high) / 2]), np.array([max(high - low, 1) / 2])
         given = InputFormat(shape=self.input_shape, minimum=low, maximum=high, mean=middle, deviation=half)
@@ -91,7 +91,7 @@ def _fan_in(synapse: Synapse) -> int:
     return prod(synapse.weight.shape[1:])
 
 
-def _randomize_norms(body: nn.Module) -> None:
+def randomize_norms(body: nn.Module) -> None:
     """Give norms the variety of trained ones."""
     for module in body.modules():
         mean, variance = getattr(module, "running_mean", None), getattr(module, "running_var", None)

@@ -24,7 +24,11 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .cost import Quantized as Quantized
-    from .pooling import check_pooling as check_pooling, fewest_cores as fewest_cores
+    from .pooling import (
+        check_pooling as check_pooling,
+        fewest_cores as fewest_cores,
+        messages_fit as messages_fit,
+    )
     from .rounding import round_without_overflow as round_without_overflow
     from .samples import (
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
