@@ -1,8 +1,20 @@
 """The words that error messages are made of."""
 
+import argparse
+import os
+from pathlib import Path
+
 import pytest
 
-from mpbn_deploy.base import layer_name
+from mpbn_deploy.base import (
+    FormatError,
+    OptionError,
+    check_writable,
+    json_schema,
+    layer_name,
+    read_text,
+    whole_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,3 +28,15 @@ from mpbn_deploy.base import layer_name
 )
 def test_a_layer_with_only_a_number_is_called_a_layer(path, kind, shown):
     assert layer_name(path, kind) == shown
+
+
+def test_numbers_and_files_that_options_cannot_take(tmp_path):
+    with pytest.raises(argparse.ArgumentTypeError, match="9 is too large; at most 8"):
+        whole_number(1, 8)("9")
+    with pytest.raises(OptionError, match="null: is a device or a pipe; give the name of a file"):
+        check_writable(Path(os.devnull))
+    (tmp_path / "letter.toml").write_bytes(b"\xff")
+    with pytest.raises(FormatError, match=r"letter\.toml: not a file of UTF-8 text"):
+        read_text(tmp_path / "letter.toml", FormatError)
+    with pytest.raises(OptionError, match=r"no JSON schema 'fitt'\. Did you mean 'fit'\?"):
+        json_schema("fitt")

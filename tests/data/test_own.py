@@ -559,3 +559,12 @@ def test_samples_are_chosen_for_a_network(tmp_path, capsys):
     assert "small part" not in capsys.readouterr().err
     assert choose_samples(network, 3, None, None).random
     assert "inputs are random, and so are firing rates, energy and time" in capsys.readouterr().err
+
+
+def test_events_are_not_frames(tmp_path, monkeypatch):
+    kinds = "dict(names=['x', 'y', 't', 'p'], formats=[int] * 4)"
+    (tmp_path / "of_events.py").write_text(
+        f"import numpy as np\ndef build():\n    return np.zeros((9, 5), dtype={kinds}), np.zeros(9, int)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    refuses(r"are events \(x, y, t, p\); frames are needed", "of_events:build")

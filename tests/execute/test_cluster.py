@@ -388,3 +388,10 @@ def test_an_interrupt_leaves_no_workers(dask, netx_path, short_folder, number, c
         err = end_of(shared)[1]
     assert shared.returncode == code and "Traceback" not in err, err
     assert group_is_gone(shared.pid) and list(short_folder.iterdir()) == []
+
+
+def test_python_is_told_of_addresses_and_inputs_that_are_none(dask):
+    with pytest.raises(OptionError, match="cluster nonsense: not an address"), cluster.connected("nonsense"):
+        pass
+    with pytest.raises(SimulationError, match="no samples: inputs are empty"):
+        cluster.Cluster(None, "local:1", 1).share_out(summed, None, np.zeros((0, 3)), "test")

@@ -306,3 +306,21 @@ def test_profiles_of_the_user_and_of_installed_packages_are_found_with_their_ori
     (metadata / "entry_points.txt").write_text("[mpbn_deploy.profiles]\nchips = no_such_package\n")
     with pytest.raises(ProfileError, match="'no_such_package', which is not an importable package"):
         profile_files()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('extends = "loihi7"', "extends 'loihi7', which is no other profile: loihi7.toml was not found"),
+        ('extends = "second"', "extends 'second', which extends another one; extend that one instead"),
+        (
+            'extends = "loihi2"\nwithout = ["core.wings"]',
+            "without = .*; a list of keys of loihi2.toml is needed",
+        ),
+    ],
+)
+def test_what_cannot_be_extended(tmp_path, content, message):
+    (tmp_path / "second.toml").write_text('extends = "loihi2"\n')
+    (tmp_path / "mine.toml").write_text(content + "\n")
+    with pytest.raises(ProfileError, match=message):
+        load_profile(tmp_path / "mine.toml")

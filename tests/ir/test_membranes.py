@@ -12,6 +12,7 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     Readout,
+    Sigma,
     SoftLif,
     fires,
     membrane,
@@ -198,3 +199,8 @@ def test_rounding_keeps_what_others_ask_of_a_neuron(integer, real):
     assert neuron_kind(integer) == neuron_kind(real) and fires(integer) == fires(real)
     assert all((neuron_threshold(neuron) is not None) == fires(neuron) for neuron in (integer, real))
     assert (neuron_subtrahend(integer) is None) == (neuron_subtrahend(real) is None)
+
+
+def test_a_neuron_with_a_modulator_has_no_membrane():
+    with pytest.raises(TypeError, match="a Sigma neuron has a modulator, and no membrane"):
+        membrane(Sigma(), 1)

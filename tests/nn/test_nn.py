@@ -348,3 +348,15 @@ def test_logits_are_the_mean_over_time_of_normalized_inputs():
     assert torch.allclose(network(frames), expected)
     still = frames[:, :1].expand(-1, 4, -1, -1, -1)
     assert torch.allclose(network(frames[:, 0]), network(still))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mpbn_epsilon": 0.0}, r"MPBN epsilon 0\.0; a positive number is needed"),
+        ({"threshold": float("inf")}, "threshold inf; a finite number is needed"),
+    ],
+)
+def test_neurons_of_impossible_numbers(options, message):
+    with pytest.raises(OptionError, match=message):
+        LIF(3, **options)

@@ -407,3 +407,12 @@ def test_a_norm_that_cannot_be_shared_out_is_named():
         distributed_model(network, ProcessGroup(rank=0, count=2)),
     ):
         pass
+
+
+def test_options_without_effect_and_networks_without_a_card_are_refused(digits, capfd):
+    assert main(TRAIN, ["--mpbn", "none", "--mpbn-gain", "positive"]) == 2
+    assert "--mpbn-gain positive has no effect with --mpbn none" in capfd.readouterr().err
+    with pytest.raises(OptionError, match="the initial network has no ModelCard"):
+        body = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        bare = SpikingNetwork(body, timesteps=2, input_format=digits.input_format)
+        train(digits, "digits-mlp", training=Training(epochs=1), init=bare)
