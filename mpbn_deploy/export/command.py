@@ -53,7 +53,7 @@ def _doubts(result: ExportResult) -> Iterator[str]:
     yield (
         f"CHECK: the float network is right on {accuracy.float_network:.2%} of {accuracy.samples} test "
         f"samples, which is near chance for {classes} classes. If it was better in training, check "
-        "--normalize, --input-range and --data"
+        "--normalize, --input-range, --data, and the order of pixels and channels"
     )
 
 
