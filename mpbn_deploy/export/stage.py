@@ -221,6 +221,7 @@ def _quantize(
 def _write_networks(
     staging: Path, exported: ExportedModel, quantized: Quantized, options: ExportOptions
 ) -> None:
+    announce(f"write: {NIR_FILE} and {NETX_FILE}")
     write_nir(exported.folded, staging / NIR_FILE, dialect=options.nir_dialect)
     write_netx(quantized.network, staging / NETX_FILE)
     if not same_records(quantized.network, read_netx(staging / NETX_FILE)):

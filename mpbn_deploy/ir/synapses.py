@@ -152,11 +152,19 @@ def _correlate(synapse: Conv2d, weight: Array, values: Array) -> Array:
     windows = patches(synapse, values)
     rows, columns = window(synapse, windows.shape[1:4])
     windows = windows[:, :, rows, columns]
-    sources = np.split(windows, synapse.groups, axis=1)
-    kernels = np.split(weight, synapse.groups, axis=0)
-    results = [
-        np.tensordot(source, kernel, axes=((1, 4, 5), (1, 2, 3)))  # [batch, y, x, channel]
-        for source, kernel in zip(sources, kernels, strict=True)
-    ]
-    inner = np.moveaxis(np.concatenate(results, axis=3), 3, 1)
+    channels = _sums_of_products(windows, weight, synapse.groups)
+    inner = np.moveaxis(channels, 3, 1)
     return inner if synapse.silent == NO_BORDER else np.pad(inner, ((0, 0), (0, 0), *synapse.silent))
+
+
+def _sums_of_products(windows: Array, weight: Array, groups: int) -> Array:
+    """[batch, y, x, channel], of windows [batch, source channel, y, x, a, b]"""
+    if groups == 1:
+        product: Array = np.tensordot(windows, weight, axes=((1, 4, 5), (1, 2, 3)))
+        return product
+    batch, channels, height, width, *taps = windows.shape
+    grouped = windows.reshape(batch, groups, channels // groups, height, width, *taps)
+    rows = np.moveaxis(grouped, (1, 0, 3, 4), (0, 1, 2, 3)).reshape(groups, batch * height * width, -1)
+    columns = weight.reshape(groups, len(weight) // groups, -1).swapaxes(1, 2)
+    products: Array = rows @ columns
+    return products.swapaxes(0, 1).reshape(batch, height, width, len(weight))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -241,18 +241,24 @@ def _affected(run: PairedRun, population: IntPopulation) -> Array:
     own = np.logical_or.accumulate(run.different[population.name], axis=1)
     affected = np.zeros_like(own)
     affected[:, 1:] = own[:, :-1]
-    for network in (run.folded, run.network):
-        entering = network.entering(population.name)
-        masks = [_weight_mask(c) for c in entering if run.different[c.source].any()]
-        if masks:
-            affected |= synaptic_input(masks, population, run.different) > 0
+    both = [c for network in (run.folded, run.network) for c in network.entering(population.name)]
+    if masks := _weight_masks([c for c in both if run.different[c.source].any()]):
+        affected |= synaptic_input(masks, population, run.different) > 0
     return np.logical_or.accumulate(affected, axis=1)
 
 
-def _weight_mask(connection: Connection) -> Connection:
-    """Replace every non-zero weight by one."""
-    synapse = connection.synapse
-    return replace(connection, synapse=replace(synapse, weight=synapse.weight != 0, exponent=0))
+def _weight_masks(connections: Sequence[Connection]) -> list[Connection]:
+    """Replace every non-zero weight by one; connections that differ in their weights only become one."""
+    masks: dict[tuple[Any, ...], Connection] = {}
+    for connection in connections:
+        synapse = connection.synapse
+        others = [getattr(synapse, f.name) for f in fields(synapse) if f.name not in ("weight", "exponent")]
+        place = (connection.source, connection.delay, type(synapse), synapse.weight.shape, *others)
+        weight = synapse.weight != 0
+        if place in masks:
+            weight |= masks[place].synapse.weight
+        masks[place] = replace(connection, synapse=replace(synapse, weight=weight, exponent=0))
+    return list(masks.values())
 
 
 def first_flip(run: PairedRun, start: int) -> Flip | None:

@@ -89,6 +89,8 @@ def initialize(body: nn.Module, readout_deviation: float) -> nn.Module:
     spiking one.
     """
     for module in body.modules():
+        if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
+            continue  # it has no values; torch would load a second of Python code to set them
         if isinstance(module, nn.Conv2d):
             nn.init.normal_(module.weight, 0, sqrt(2 / (prod(module.kernel_size) * module.out_channels)))
         elif isinstance(module, nn.Linear):
