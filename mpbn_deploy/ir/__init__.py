@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         IntPopulation as IntPopulation,
         class_names as class_names,
     )
-    from .intervals import bounds as bounds, state_intervals as state_intervals
+    from .intervals import Bound as Bound, bounds as bounds, state_intervals as state_intervals
     from .membranes import (
         AnyNetwork as AnyNetwork,
         AnyPopulation as AnyPopulation,

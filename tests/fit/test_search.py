@@ -15,14 +15,16 @@ from mpbn_deploy.base import OptionError, main
 from mpbn_deploy.checkpoint import save_model
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export.__main__ import COMMAND as EXPORT
+from mpbn_deploy.fit import fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.fit.question import Question
 from mpbn_deploy.fit.search import fewest, search
 from mpbn_deploy.formats.folder import NetworkFile
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import place
-from mpbn_deploy.ir import Dense, InputFormat, relay_names
+from mpbn_deploy.ir import Dense, InputFormat, bounds, relay_names
 from mpbn_deploy.nn import LIF, ModelCard, SpikingNetwork
+from mpbn_deploy.quantize import fewest_cores
 
 pytestmark = pytest.mark.usefixtures("without_lava")
 LOIHI2 = load_profile("loihi2")
@@ -73,6 +75,19 @@ def test_rows_without_zeros_take_fewer_cores():
     assert usual.lower_bound == best.lower_bound == best.cores == 1 < usual.cores
     rows = np.count_nonzero(weight, axis=0)  # one per input: 3 bits of weight and 12 of index, after 10
     assert best.use["synapse_words"] == sum(-(-(15 * entries + 10) // 64) for entries in rows if entries)
+
+
+def test_states_are_bounded_as_without_relays():
+    """The interval of a relay's messages holds for all its neurons, which alone would prove less."""
+    network = int_chain()
+    parts = fewest_cores(network, with_limit(LOIHI2, "core.input_axons", 20))
+    assert relay_names(parts) == ["dense_parts"]
+    bound, loose = (bounds(form)["dense"].magnitude for form in (network, parts))
+    assert bound < loose
+    narrow = with_limit(LOIHI2, "formats.state_bits", bound.bit_length())
+    findings = fit(parts, narrow).found("error")
+    (message,) = [f.message for f in findings if (f.rule, f.where) == ("states_stay_in_width", "dense")]
+    assert f"a state can reach {bound};" in message
 
 
 def test_other_kinds_of_cores_have_nothing_to_search():

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...hardware import Limit
 from ...hardware.place import trailing_zeros, weight_bits
-from ...ir import DECAY_ONE, Connection, bounds, is_graded, relay_names, value_range
+from ...ir import (
+    DECAY_ONE,
+    Bound,
+    Connection,
+    IntNetwork,
+    bounds,
+    is_graded,
+    relay_names,
+    value_range,
+    without_relays,
+)
 from .design import WHOLE_NETWORK, Design, Rule, Violations, needs, outside, rule
 from .neurons import decays, has_sigma_deltas, is_digital, keeps_states, sigma_deltas
 
@@ -146,10 +158,21 @@ def states_stay_in_width(design: Design) -> Violations:
         advice = "Use fewer inputs per neuron or fewer --timesteps, or a target with wider states."
     apart = set(sigma_deltas(design))
     names = [population.name for population in design.network.layers if population.name not in apart]
-    for name, bound in bounds(design.network, names).items():
+    for name, bound in _tight_bounds(design.network, names).items():
         if bound.magnitude > largest:
             found = f"a state can reach {bound.magnitude}"
             yield name, f"{found}; {design.limit_text(f'-{largest}..{largest}', bits)}. {advice}"
+
+
+def _tight_bounds(network: IntNetwork, names: Sequence[str]) -> dict[str, Bound]:
+    """Return the bound of each population, with relays composed away.
+
+    Every other neuron receives the same integers without them, and its interval is tighter: that of a relay's
+    messages holds for all its neurons at once.
+    """
+    plain, relays = without_relays(network), set(relay_names(network))
+    others = [name for name in names if name not in relays]
+    return {**bounds(network, relays & set(names)), **bounds(plain, others)}
 
 
 def keeps_sums(design: Design) -> bool:
