@@ -10,6 +10,7 @@ and bfloat16 numbers become float32. `num_batches_tracked`, which no inference n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from .state import check_tensors, structure_problems, value_problems
 NESTED = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights")
 NAMES_OF_NETWORKS = ("arch", "architecture", "model_name")
 COUNTER = "num_batches_tracked"
+SPIKES = (0, 1)  # a range of inputs that nobody normalizes
 
 
 @record
@@ -60,10 +62,12 @@ def how_to_name(path: str | Path, content: Mapping[str, Any], state: Mapping[str
     """Say what a bare state_dict needs to be read, and what it says about its network."""
     named = [f"{key} {content[key]!r}" for key in NAMES_OF_NETWORKS if isinstance(content.get(key), str)]
     trained = f" The file says it was trained with {', '.join(named)}." if named else ""
+    texts = (content[key] for key in NAMES_OF_NETWORKS if isinstance(content.get(key), str))
+    arch = next((text for text in texts if re.fullmatch(r"[\w.]+:\w+", text)), "package.module:build")
     return (
         f"{path}: a bare state_dict, which does not say how its network is built.{trained} Name the class "
-        "or function that builds it, and its inputs: --arch package.module:build --timesteps N "
-        f"--input-shape {_sizes(state)} {RANGE} (docs/bring-your-own.md)"
+        "or function that builds it, and its inputs: "
+        f"--arch {arch} --timesteps N --input-shape {_sizes(state)} {RANGE} (docs/bring-your-own.md)"
     )
 
 
@@ -101,7 +105,7 @@ def load_bare(
     arguments = _arguments(arch, facts.shape, state)
     body = build_body(arch, arguments)
     _load(path, arch, body, state)
-    if facts.normalization is None:
+    if facts.normalization is None and facts.range != SPIKES:
         announce(
             f"note: the network of {path} gets raw input values; if it was trained on (x - mean) / "
             "deviation, computed outside of forward, add --normalize MEAN DEVIATION"

@@ -94,6 +94,10 @@ def check_supported(
         nearest = ALIKE.get(name, similar)
         is_neuron = "neuron" in type(module).__module__ or library == "norse"
         hint = f" The nearest neuron that is supported: {nearest}." if is_neuron else ""
+        if library == "norse" and name.startswith("LI") and not name.startswith("LIF"):
+            hint = (
+                " It never fires: as a readout, leave it out, and return the stack of its inputs over time."
+            )
         raise FrontendError(
             f"{layer_name(path, name)}: {library}'s {name} is not supported.{hint} Supported of {library}: "
             f"{', '.join(sorted(theirs))}. Replace it, or pass a converter to trace()."

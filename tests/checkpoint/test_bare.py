@@ -91,10 +91,21 @@ def test_weights_that_do_not_show_the_shape_of_inputs(tmp_path):
         load_model(written(tmp_path, {"bias": torch.ones(3), "fc.weight": torch.ones(3, 64)}))
 
 
+def test_the_name_that_a_file_remembers_is_copied_into_the_hint(tmp_path, state):
+    for name, shown in (("theirs:Net", "theirs:Net"), ("theirs:Net; rm", "package.module:build")):
+        path = written(tmp_path, {"state_dict": state, "arch": name})
+        with pytest.raises(
+            CheckpointError, match=f"its inputs: --arch {shown} --timesteps N --input-shape 2"
+        ):
+            load_model(path)
+
+
 def test_raw_inputs_are_announced(tmp_path, state, capsys):
     facts = InputFacts(shape=(2, 5, 7), range=(0, 9))
     assert load(written(tmp_path, state), inputs=facts).input_format.mean.tolist() == [0, 0]
     assert "gets raw input values; if it was trained on (x - mean) / deviation" in capsys.readouterr().err
+    load(written(tmp_path, state), inputs=InputFacts(shape=(2, 5, 7), range=(0, 1)))  # spikes
+    assert "gets raw input values" not in capsys.readouterr().err
 
 
 def test_what_is_missing_is_asked_for(tmp_path, state):

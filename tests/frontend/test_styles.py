@@ -753,6 +753,7 @@ def test_an_unsupported_neuron_names_its_path_its_class_and_the_nearest():
         (snn.Lapicque(beta=0.5, init_hidden=True), "snntorch's Lapicque is not supported"),
         (neuron.QIFNode(), "spikingjelly's QIFNode .* nearest .* supported: IFNode"),
         (norse.LSNNCell(), "norse's LSNNCell is not supported"),
+        (norse.LICell(), "norse's LICell is not supported. It never fires: as a readout, leave it out"),
         (
             layer.VotingLayer(),
             r"spikingjelly's VotingLayer is not supported\. Supported of spikingjelly: Adapt",
