@@ -24,7 +24,7 @@ def described(path, options):
         return "not read", str(error).removeprefix(f"{path}: ")
     neurons = sum(population.size for population in read.folded.layers)
     assumed = [f"assuming {assumption.what}" for assumption in read.assumptions]
-    return f"{neurons} neurons", "; ".join([*assumed, *read.notes]) or "nothing assumed"
+    return str(neurons), "; ".join([*assumed, *read.notes]) or "nothing assumed"
 
 
 def verdict(path, options):
@@ -42,10 +42,10 @@ def main():
     parser.add_argument("--dt", type=float)
     parser.add_argument("--target", metavar="NAME", help="export each file for this chip")
     options = parser.parse_args()
-    files = sorted(options.folder.rglob("*.nir"))
+    files = sorted(options.folder.rglob("*.nir"), key=lambda path: path.name)
     if not files:
         sys.exit(f"{options.folder}: no .nir file in it")
-    print("| file | read | |\n|---|---|---|")
+    print("| file | neurons | verdict |\n|---|---|---|")
     for path in files:
         found, remark = described(path, options)
         if options.target and found != "not read":
