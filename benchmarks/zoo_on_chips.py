@@ -137,6 +137,12 @@ def number(value):
     return "?" if value is None else f"{value:,}"
 
 
+def blocked(cell):
+    """Return the first rules that are broken, and the number of others."""
+    some, more = cell["blocked"][:MOST_RULES], len(cell["blocked"]) - MOST_RULES
+    return "; ".join(some) + (f"; {more} more" if more > 0 else "")
+
+
 def fits_text(cell):
     return cell["fits"] + (", first layer on the host" if cell["host"] and cell["fits"] != "no" else "")
 
@@ -144,13 +150,12 @@ def fits_text(cell):
 def shown(row):
     """Return the cells of a line; the second half is empty where no relay is inserted."""
     plain, relays = row["composed"], row["auto"]
-    some, more = plain["blocked"][:MOST_RULES], len(plain["blocked"]) - MOST_RULES
-    blocked = "; ".join(some) + (f"; {more} more" if more > 0 else "")
-    line = [row["network"], number(plain["cores"]), number(plain["chips"]), fits_text(plain), blocked,
+    line = [row["network"], number(plain["cores"]), number(plain["chips"]), fits_text(plain), blocked(plain),
             energy_text(plain), str(relays["relays"])]  # fmt: skip
     if not relays["relays"]:
         return [*line, "", "", "", ""]
-    return [*line, number(relays["cores"]), number(relays["chips"]), fits_text(relays), energy_text(relays)]
+    fits = f"no: {blocked(relays)}" if relays["fits"] == "no" else fits_text(relays)
+    return [*line, number(relays["cores"]), number(relays["chips"]), fits, energy_text(relays)]
 
 
 def print_tables(options, found):
