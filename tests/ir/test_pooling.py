@@ -11,7 +11,6 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.ir import Conv2d, any_synapse, apply_synapse, average_synapse
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
-EVEN = [nn.AvgPool2d(2), nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d(4)]
 
 
 def operation_of(module, shape):
