@@ -116,6 +116,21 @@ def test_after_a_failure_lava_can_be_used_again(monkeypatch):
 
 
 @on_linux
+def test_processes_that_stop_slowly_are_killed(monkeypatch):
+    """On a busy machine, for one: Lava, which waits for them in a thread, must not be disturbed."""
+    from mpbn_deploy.execute.lava import execute
+
+    monkeypatch.setattr(execute, "STOP_SECONDS", 0.0)
+    network, before = int_chain(), children()
+    inputs = inputs_for(network)
+    with lava_sim.Session(network) as session:
+        trace = session.run(inputs)
+        memory = shared_memory_of(children())
+    assert_same_trace(simulate(network, inputs), trace)
+    assert children() == before and memory and not any(path.exists() for path in memory)
+
+
+@on_linux
 def test_an_error_of_the_user_ends_a_session():
     network, before = int_chain(), children()
     with pytest.raises(ValueError, match="mine"), lava_sim.Session(network) as session:

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import current_process
 from multiprocessing.util import Finalize
 from typing import Any
@@ -29,6 +29,7 @@ from lava.magma.core.run_configs import Loihi2SimCfg  # noqa: E402
 from lava.magma.runtime.mgmt_token_enums import MGMT_RESPONSE, enum_equal  # noqa: E402
 
 STOP_SECONDS = 5.0  # time limit for Lava's processes to stop
+KILLED_SECONDS = 5.0  # and for what waits for them, once they were killed
 POLL_SECONDS = 0.2  # between checks that all of Lava's processes are alive
 LONGEST_FOLDER = 90  # characters; the path of a socket may have 107 in all
 CHANNEL_SIZE = 4  # messages per channel; no process is more than one step ahead of another
@@ -142,8 +143,8 @@ def _stop(runtime: Any) -> None:
     """Stop Lava's processes; kill them if a run is in progress or if they do not stop in time."""
     if runtime is None or runtime._messaging_infrastructure is None:
         return  # nothing was started
+    stopping = threading.Thread(target=_stop_gently, args=(runtime,), daemon=True)
     if runtime._is_started and not runtime._is_running:
-        stopping = threading.Thread(target=runtime.stop, daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS)
         if not stopping.is_alive():
@@ -151,7 +152,16 @@ def _stop(runtime: Any) -> None:
     for actor in runtime._messaging_infrastructure.actors:
         if not actor._is_done:
             actor.kill()
+    if stopping.is_alive():  # it waited for processes that are dead now, and may finish: not both at once
+        stopping.join(KILLED_SECONDS)
+        if not stopping.is_alive():
+            return
     runtime._is_started = runtime._is_running = False
     runtime.join()  # its ports, which have threads
     runtime._messaging_infrastructure.stop()  # waits for the killed processes and frees their shared memory
     runtime._watchdog_manager.stop()
+
+
+def _stop_gently(runtime: Any) -> None:
+    with suppress(OSError, EOFError):  # of connections to processes that were killed meanwhile
+        runtime.stop()
