@@ -6,6 +6,7 @@ A name is a network of the zoo, "quantized", or "package.module:factory" for a u
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,8 @@ def _import_factory(name: str) -> Architecture:
         module, _, function = name.rpartition(".")
         own = f"{module}:{function}" if module else "package.module:factory"
         raise OptionError(f"no architecture named {name!r}. {known} For your own, give {own}.")
+    # torch warns that Triton is missing for each operation that SpikingJelly defines.
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
     return import_function(name, "architecture")
 
 
