@@ -224,7 +224,7 @@ def test_an_unknown_limit_is_reported_and_never_passes_in_silence():
 @pytest.mark.parametrize("key", [key for key in LOIHI2.limits if not key.startswith("systems")])
 def test_every_limit_left_out_of_loihi2_is_missed_unless_it_has_a_default(key):
     # Absent: one axon per pixel; lists of target cores, and inputs together, are not counted or not limited;
-    # and hops are not counted.
+    # hops are not counted; and no row drops its zeros.
     lists = {"core.axon_memory_words", "core.axon_memory_targets", "core.input_words"}
     grid = {"chip.grid_columns", "chip.grid_rows", "chip.cores_per_router"}
     more = {
@@ -232,7 +232,7 @@ def test_every_limit_left_out_of_loihi2_is_missed_unless_it_has_a_default(key):
         "layer.exact_width_maximum",
         "formats.sigma_delta",
     }  # rules of chips that have them
-    defaults = {"core.shared_axons", *lists, *grid, *more}
+    defaults = {"core.shared_axons", "core.sparse_index_bits", *lists, *grid, *more}
     soft = softened(network())  # else nothing asks for soft resets
     missed = [f for f in fit(soft, without(LOIHI2, key)).findings if f"state {key} " in f.message]
     assert bool(missed) == (key not in defaults)
