@@ -44,7 +44,10 @@ def processor_seconds(process):
 
 
 def begins_phase(line):
-    return line.split(":")[0] in ("fold", "quantize", "write", "verify", "fit", "report")
+    """Whether a message announces a phase, and does not count its progress, as in "verify: drift: 1/2"."""
+    return (
+        line.startswith(("fold:", "quantize:", "write:", "verify:", "fit:")) and "/" not in line.split()[-1]
+    )
 
 
 def measured(command):
