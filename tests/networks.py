@@ -1,5 +1,6 @@
 """Builders of tiny networks with random weights from a seed, and helpers for tests."""
 
+import json
 import os
 import signal
 import subprocess
@@ -626,3 +627,16 @@ def with_limit(profile, key, value):
     """The profile with another limit."""
     limit = Limit(value=value, source="test", basis="derived")
     return replace(profile, limits={**profile.limits, key: limit})
+
+
+def assert_trains_on_integers(folder):
+    """Train the integers of the folder's model.pt, export them, and find in them what was trained."""
+    from mpbn_deploy.__main__ import console_script
+
+    model, again, out = (str(folder / name) for name in ("model.pt", "integers.pt", "trained"))
+    options = ["--init", model, "--quantize", "loihi2", "--weight-bits", "4", "--epochs", "1"]
+    assert console_script(["train", *options, "--out", again]) == 0
+    assert console_script(["export", again, "--target", "loihi2", "--out", out, "--samples", "2"]) == 0
+    comparisons = json.loads((folder / "trained" / "verify.json").read_text())["comparisons"]
+    assert "PyTorch, as trained" in [c["execution"] for c in comparisons]
+    assert all(c["spikes_mismatched"] == 0 for c in comparisons)

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from networks import assert_trains_on_integers
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import same_records
@@ -57,11 +58,4 @@ def test_verification_finds_no_difference(folder, capsys):
 
 
 def test_the_integers_can_be_trained_on(folder):
-    model, again = str(folder / "model.pt"), str(folder / "integers.pt")
-    options = ["--init", model, "--quantize", "loihi2", "--weight-bits", "4", "--epochs", "1"]
-    assert console_script(["train", *options, "--out", again]) == 0
-    out = str(folder / "trained")
-    assert console_script(["export", again, "--target", "loihi2", "--out", out, "--samples", "2"]) == 0
-    comparisons = json.loads((folder / "trained" / "verify.json").read_text())["comparisons"]
-    assert "PyTorch, as trained" in [c["execution"] for c in comparisons]
-    assert all(c["spikes_mismatched"] == 0 for c in comparisons)
+    assert_trains_on_integers(folder)
