@@ -273,6 +273,8 @@ class _Arrivals:
         self.constant: dict[Current, Tensor] = {}
         self.others: list[Current] = []
         for current in layer.currents:
+            if current.connection.delay >= timesteps:  # arrives after the last step
+                continue
             source = before.get(current.connection.source)
             if source is not None and layer.integers and not layer.moduli:
                 self._add(_ahead(current, source, timesteps))

@@ -55,7 +55,7 @@ class ListedExecutor:
     module: str
     author: str = "this package"  # of the code that computes
     install: str | None = None  # command that installs its packages; doctor then checks it
-    slow: bool = False  # verify runs as much of it as its budget allows
+    slow: bool = False  # verify runs it only where slow executors are asked for
     reads_file: bool = False  # verify runs it only if there is a file network.net
 
     def obstacle(self, network: IntNetwork) -> str | None:

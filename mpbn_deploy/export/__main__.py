@@ -238,10 +238,10 @@ COMMAND = Command(
     summary="Fold, quantize, verify and fit a trained network; write the export folder.",
     details=(
         "The folder holds the folded network (network.nir), the integer network (network.net), fit.json,\n"
-        "verify.json, report.html, run.toml and manifest.json. The same model and options give the same\n"
-        "bytes.\n"
-        "Exit code 0: the network fits the chip, and all executors agree bit by bit. 1: otherwise; all "
-        "files\nare still written.\n\n"
+        "verify.json, neurobench.json, report.html, run.toml and manifest.json. The same model and options\n"
+        "give the same bytes.\n"
+        "Exit code 0: the network fits the chip, as far as its limits are known, all executors agree bit by\n"
+        "bit, and rounding left weights and accuracy. 1: otherwise; all files are still written.\n\n"
         "example: python -m mpbn_deploy.export model.pt --target loihi2\n"
         "         python -m mpbn_deploy.export model.pt --target loihi2 --weight-bits 4\n"
         "         python -m mpbn_deploy.export model.pt --target loihi2 --witness nengo-loihi\n"

@@ -63,6 +63,13 @@ def _next_step(result: ExportResult, options: argparse.Namespace) -> str:
     data = [word for name, value in given.items() if value is not None for word in (name, str(value))]
     if result.fitted.fits is not False:
         return shlex.join(["python", "-m", "mpbn_deploy.run", str(result.folder), *data])
-    chips = ["--chips", str(options.chips)] if options.chips > 1 else []
-    typed = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target, *chips]
+    usual = ExportOptions()
+    asked = {"--chips": "chips", "--first-layer": "first_layer", "--readout": "readout", "--tiling": "tiling"}
+    same = [
+        word
+        for option, name in asked.items()
+        if (value := getattr(options, name)) != getattr(usual, name)
+        for word in (option, str(value))
+    ]
+    typed = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target, *same]
     return shlex.join([*typed, *data, "--advise"])

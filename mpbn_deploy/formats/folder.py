@@ -231,14 +231,21 @@ def new_folder(out: Path) -> Iterator[Path]:
         with _writing(out, staging):
             yield staging
         with _writing(out):
-            if out.exists():  # move it aside; it is deleted once the new one is in its place
-                out.rename(temporary / "old")
-            staging.rename(out)
+            aside = temporary / "old"  # deleted once the new one is in its place
+            try:
+                if out.exists():
+                    out.rename(aside)
+                staging.rename(out)
+            finally:  # an interrupt or an error in between leaves the old one
+                if aside.exists() and not out.exists():
+                    aside.rename(out)
 
 
 @contextmanager
 def _writing(out: Path, inside: Path | None = None) -> Iterator[None]:
-    """Say of an OSError that `out` cannot be written; with `inside`, only of a full disk or a file in there.
+    """Turn an OSError into the message that `out` cannot be written.
+
+    With `inside`, only if the disk is full or the error is about a file in that folder.
 
     Other work is done while the folder is filled, and its errors are not about the folder.
     """

@@ -86,8 +86,8 @@ class ExportOptions:
     def __post_init__(self) -> None:
         """Take lists, and paths in any form, from callers in Python."""
         for name in TUPLES:
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
         for name in ("data", "calibration"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, str(getattr(self, name)))

@@ -68,7 +68,7 @@ def quantize(
         formats = _measured(folded, inputs, formats)
     network, grids = _rounded(folded, formats)
     if limits.bind:
-        network = _under_limits(folded, network, grids, inputs, profile, limits, formats, pooling)
+        network = _under_limits(folded, network, grids, inputs, profile, limits, formats, pooling, tiling)
     else:
         network = _calibrated(folded, network, grids, inputs, formats, pooling)
     quantized = with_costs(network, folded, limits, formats)
@@ -90,7 +90,7 @@ def trained_integers(
     formats = NumberFormats.of(profile, None)
     limits = ThresholdLimits.of(profile, "own", formats)
     quantized = with_costs(network, silence_constants(folded), limits, formats)
-    costs = tuple(replace(cost, input_offset=None) for cost in quantized.costs)  # not to be had by an option
+    costs = tuple(replace(cost, input_offset=None) for cost in quantized.costs)  # no option helps here
     return Quantized(network=express_pooling(network, profile, pooling, tiling), costs=costs)
 
 
@@ -111,16 +111,22 @@ def _under_limits(
     limits: ThresholdLimits,
     formats: NumberFormats,
     pooling: str,
+    tiling: Tiling,
 ) -> IntNetwork:
     """Fix thresholds within the limits; the placement of `network` tells which channels share a core."""
     samples = sample_voltages(folded, inputs)
+
+    def placed() -> IntNetwork:
+        return express_pooling(network, profile, pooling, tiling)
+
     # New weights can move channels to other cores. As a last resort, whole populations share thresholds,
     # which holds for every placement.
     for whole in (False, False, True):
-        cores = one_core(network) if whole or limits.shared else cores_of_channels(network, profile)
+        together = whole or limits.shared
+        cores = one_core(network) if together else cores_of_channels(placed(), profile, tiling)
         network, fixed = fix_thresholds(folded, grids, samples, cores, limits, formats)
         network = _calibrated(folded, network, fixed, inputs, formats, pooling)
-        if core_limits_hold(network, profile, limits):
+        if core_limits_hold(placed(), profile, limits, tiling):
             break
     return network
 

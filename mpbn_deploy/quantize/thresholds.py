@@ -34,7 +34,7 @@ import numpy as np
 
 from ..base import Array
 from ..hardware import HardwareProfile
-from ..hardware.place import place
+from ..hardware.place import Tiling, place
 from ..ir import (
     FloatFiringNeuron,
     FoldedNetwork,
@@ -109,11 +109,10 @@ def _where_channel(channels: Array, value: Array | float, otherwise: Array) -> A
 # ---- a network --------------------------------------------------------------------------------
 
 
-def cores_of_channels(network: IntNetwork, profile: HardwareProfile) -> dict[str, Array]:
+def cores_of_channels(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> dict[str, Array]:
     """Return, per population, a number for each channel; channels share a core only if theirs are equal."""
-    return {
-        layer.name: np.arange(layer.shape[0]) // layer.tile[0] for layer in place(network, profile).layers
-    }
+    placed = place(network, profile, tiling=tiling).layers
+    return {layer.name: np.arange(layer.shape[0]) // layer.tile[0] for layer in placed}
 
 
 def one_core(network: IntNetwork) -> dict[str, Array]:
@@ -121,11 +120,13 @@ def one_core(network: IntNetwork) -> dict[str, Array]:
     return {p.name: np.zeros(p.shape[0], int) for p in network.layers}
 
 
-def core_limits_hold(network: IntNetwork, profile: HardwareProfile, limits: ThresholdLimits) -> bool:
+def core_limits_hold(
+    network: IntNetwork, profile: HardwareProfile, limits: ThresholdLimits, tiling: Tiling
+) -> bool:
     """Whether no core of the network's placement has more distinct thresholds than it supports."""
     if limits.per_core is None:
         return True
-    placed = {layer.name: layer for layer in place(network, profile).layers}
+    placed = {layer.name: layer for layer in place(network, profile, tiling=tiling).layers}
     for population in firing(network):
         values = np.broadcast_to(population.neuron.threshold, population.shape)
         tiles = placed[population.name].tiles()

@@ -54,7 +54,7 @@ COMMAND = Command(
         "models and with Lava's own, and lava-dl's stock netx reader must equal it in every spike, voltage\n"
         f"and output. Where Lava's own models agree, the network is {LAVA_CLAIM}.\n"
         "Exit code 0: bit-exact. 1: not bit-exact (the first difference is printed with its coordinates),\n"
-        "or Lava failed during a run.\n\n"
+        "Lava failed during a run, or the integers lost the accuracy of the float network.\n\n"
         "example: python -m mpbn_deploy.verify model.loihi2 --samples 16\n"
         "         python -m mpbn_deploy.verify network.net --samples 2\n"
         "         python -m mpbn_deploy.verify model.loihi2 --check\n"

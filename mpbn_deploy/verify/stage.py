@@ -76,7 +76,7 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differs, no executor failed and accuracy did not collapse.
+        """Whether no executor differs from the reference, none failed, and accuracy did not collapse.
 
         Executors that could not run are ignored.
         """

@@ -1,6 +1,7 @@
 """What killed processes leave behind is removed by the next one; what living ones own is not."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -53,6 +54,23 @@ def killed(out, place):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_folder_survives_when_its_replacement_fails(tmp_path, monkeypatch, error):
+    out, rename = tmp_path / "out", Path.rename
+    out.mkdir()
+    (out / MANIFEST_FILE).write_text(json.dumps({"format": FORMAT}))
+
+    def interrupted(path, target):
+        if path.name == "new":
+            raise error
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises((KeyboardInterrupt, OptionError)), new_folder(out):
+        pass
+    assert names(tmp_path) == ["out"] and names(out) == [MANIFEST_FILE]
 
 
 def test_only_errors_about_the_folder_say_that_it_cannot_be_written(tmp_path):

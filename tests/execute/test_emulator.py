@@ -55,8 +55,9 @@ from mpbn_deploy.ir import (
 
 
 @examples(40)
-@given(seed=st.integers(0, 2**32), steps=st.booleans(), delay=st.integers(0, 2))
+@given(seed=st.integers(0, 2**32), steps=st.booleans(), delay=st.integers(0, 5))
 def test_equals_the_reference_on_graphs_with_skips_and_delays(seed, steps, delay):
+    """Of three time steps, so that some delays end after the last one."""
     network = int_residual(seed, delay=delay)
     inputs = inputs_for(network, seed=seed, steps=steps)
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))

@@ -132,7 +132,7 @@ def _notes(tmp_path, name):
     return export(theirs(tmp_path, name), "loihi2", timesteps=2, samples=2).notes
 
 
-@pytest.mark.parametrize("chips", [[], ["--chips", "2"]])
+@pytest.mark.parametrize("chips", [[], ["--chips", "2", "--tiling", "best"]])
 def test_an_export_that_does_not_fit_names_the_command_that_looks_further(tmp_path, capfd, chips):
     arguments = [
         str(theirs(tmp_path)),

@@ -16,6 +16,7 @@ from networks import (
     RESETS,
     SOFT,
     charged,
+    enlivened,
     inputs_for,
     int_chain,
     int_loop,
@@ -26,13 +27,15 @@ from networks import (
 )
 from nir_euler import euler
 from properties import examples
+from torch import nn
 
 from mpbn_deploy.base import FormatError, OptionError, same_records
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
-from mpbn_deploy.formats.nir import DT, constants, read_folded, read_nir, to_nir, write_nir
+from mpbn_deploy.formats.nir import DT, constants, in_dialect, read_folded, read_nir, to_nir, write_nir
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.ir import Conv2d, Dense, FloatLif, FloatReadout, as_steps, neuron_subtrahend
+from mpbn_deploy.nn import LIF
 
 
 def folded_network(seed=0, **options):
@@ -334,6 +337,13 @@ def test_names_that_become_one_are_refused():
     populations = (folded.populations[0], first, second, folded.populations[3])
     with pytest.raises(FormatError, match=r"a\.b and a_b: both are named a_b in NIR"):
         to_nir(replace(folded, populations=populations, connections=connections))
+
+
+def test_the_portable_dialect_of_a_portable_network_is_the_network():
+    body = nn.Sequential(nn.Conv2d(1, 2, 3), LIF(2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3))
+    folded = fold(trace(enlivened(body, shape=(1, 6, 6), gains="positive")))
+    once = in_dialect(folded, "portable")
+    assert same_records(in_dialect(once, "portable"), once)
 
 
 def test_dialects_that_do_not_exist_are_refused():

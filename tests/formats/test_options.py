@@ -65,6 +65,10 @@ def test_the_command_of_options_is_read_as_these_options(options, model, target)
     assert same_records(ExportOptions.from_arguments(vars(found)), options)
 
 
+def test_one_witness_may_be_given_by_its_name():
+    assert ExportOptions(witness="xylosim").witness == ("xylosim",)
+
+
 @given(options=OPTIONS)
 def test_a_manifest_gives_its_options_back(options):
     recorded = json.loads(json.dumps(options.recorded()))

@@ -22,6 +22,7 @@ from mpbn_deploy.fit import fit
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.hardware.place import place
 from mpbn_deploy.ir import FloatLif, Lif, bounds
 from mpbn_deploy.quantize import load_calibration, quantize
 from mpbn_deploy.quantize.shared_thresholds import choose_values
@@ -229,6 +230,17 @@ def test_few_thresholds_on_each_of_several_cores():
     many = quantize(folded, with_limit(profile, "core.thresholds", 10)).network
     inputs = generator.integers(0, 2, size=(400, 12))
     assert flips(folded, many, inputs)["layer"] <= flips(folded, network, inputs)["layer"] < 0.03
+
+
+@pytest.mark.parametrize("tiling", ["compiler", "best"])
+def test_one_threshold_per_core_of_the_tiling_that_is_asked_for(tiling):
+    generator = np.random.default_rng(0)
+    folded = layer(generator.normal(size=(600, 300)), generator.uniform(0.1, 5, 600), timesteps=4)
+    network = quantize(folded, LOIHI2, thresholds="core", tiling=tiling).network
+    (placed,) = place(network, LOIHI2, tiling=tiling).layers
+    assert len(list(placed.tiles())) > 1
+    for tile in placed.tiles():
+        assert len(np.unique(np.broadcast_to(lifs(network)[0].threshold, placed.shape)[tile])) == 1
 
 
 def test_a_placement_that_never_settles_ends_with_few_for_all(monkeypatch):

@@ -37,6 +37,7 @@ from .metadata import PORTABLE_THRESHOLD, is_average
 from .shifts import can_shift, shift_thresholds
 
 FINEST_UNIT = 20  # weights that are not multiples of 2**-20 have no grid
+COARSEST_UNIT = 24
 FINEST_LEAK = 12
 LEAST_MARGIN = 2.0**-18  # relative to a threshold; the error of float32 is a few 2**-23
 
@@ -158,8 +159,8 @@ def voltage_grid(network: FoldedNetwork, population: Population[FloatFiringNeuro
     """grid = unit of the weights * unit of the leak ** (steps - 1), of which all voltages are multiples"""
     neuron = population.neuron
     weights = [real_weight(c.synapse) for c in network.entering(population.name)]
-    unit = _unit([*weights, neuron.bias], FINEST_UNIT)
-    leaks = [_unit([np.array(leak)], FINEST_LEAK) for leak in (neuron.leak, neuron.current_leak)]
+    unit = _unit([*weights, neuron.bias], COARSEST_UNIT, FINEST_UNIT)
+    leaks = [_unit([np.array(leak)], 0, FINEST_LEAK) for leak in (neuron.leak, neuron.current_leak)]
     if unit is None or None in leaks:
         return None
     grid = unit
@@ -168,9 +169,12 @@ def voltage_grid(network: FoldedNetwork, population: Population[FloatFiringNeuro
     return grid
 
 
-def _unit(values: list[Array], finest: int) -> float | None:
-    """Return the largest 2**-k, at most one, of which all values are multiples; None if there is none."""
-    for exponent in range(finest + 1):
+def _unit(values: list[Array], coarsest: int, finest: int) -> float | None:
+    """Return the largest power of two of which all values are multiples, from 2**coarsest to 2**-finest.
+
+    None if there is none.
+    """
+    for exponent in range(-coarsest, finest + 1):
         scaled = [value * 2.0**exponent for value in values]
         if all(np.array_equal(np.rint(value), value) for value in scaled):
             return 2.0**-exponent
