@@ -136,9 +136,9 @@ def add_budget_argument(group: argparse._ArgumentGroup) -> None:
         type=seconds,
         default=USUAL_BUDGET,
         metavar="SECONDS",
-        help="time for Lava's own process models, which are slow: they are compared on as many samples and "
-        "populations as they run in about so long, and in lava-dl's reader in a quarter of that; 0: not at "
-        "all (default %(default)g)",
+        help="time for Lava's own process models, which are slow: as many samples and populations are "
+        "compared as fit into it; lava-dl's reader gets a quarter of it; 0: neither runs (default "
+        "%(default)g)",
     )
 
 
@@ -148,7 +148,7 @@ def add_witness_argument(group: argparse._ArgumentGroup, witnesses: Collection[s
         action="append",
         choices=witnesses,
         default=[],
-        help="compare this simulator of others too, each for about --budget seconds; may be repeated",
+        help="also compare with this third-party simulator, for about --budget seconds; may be repeated",
     )
 
 

@@ -9,7 +9,7 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     layers, membranes    populations as the emulator runs them, and the states of their neurons
     spike_products       integer products of spikes and weights, used by the emulator
     lava/                Lava's CPU simulator, with our process models or its own; lava-dl's netx reader
-    outside/             simulators of others, as witnesses: nengo-loihi, SANA-FE
+    outside/             third-party simulators, as witnesses: nengo-loihi, SANA-FE, xylosim
     cluster              distributes samples over Dask workers
     trial                a one-neuron network that tests whether an executor works on this machine
     traces               joins traces and reads outputs from them

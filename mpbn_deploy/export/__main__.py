@@ -59,8 +59,8 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
         CONFIG,
         type=Path,
         metavar="FILE",
-        help="take the model and options from this file, like the run.toml of an export folder; those given "
-        "here replace its",
+        help="take the model and options from this file, like the run.toml of an export folder; options "
+        "on the command line override it",
     )
     group.add_argument(
         "--arch",

@@ -108,7 +108,7 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
 
 
 def _with_inputs(exported: ExportedModel, options: ExportOptions) -> ExportedModel:
-    """Return the model with inputs less an offset, and of so many bits; its module takes the same inputs."""
+    """Apply --input-offset and --input-bits to the model; its module then takes the same inputs."""
     given, folded = exported.folded.input_range, exported.folded
     if options.input_offset:
         folded = offset_inputs(folded, options.input_offset)

@@ -84,7 +84,7 @@ def fit_on_chip(
     readout: Side = "chip",
     strict: bool = False,
 ) -> FitReport:
-    """Check what of a network is not on the host against the chip."""
+    """Check the part of a network that stays on the chip."""
     network = without_first_layer(network) if first_layer == "host" else network
     network = without_readout(network) if readout == "host" else network
     activity = None if activity is None else activity_on_chip(network, activity)

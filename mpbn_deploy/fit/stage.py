@@ -68,7 +68,7 @@ class FitReport:
     chip_map: ChipMap | None = None
     energy: EnergyReport | None = None
     assumption: str = ""  # what a report on an untrained network assumes
-    strict: bool = False  # what is not known or not checked counts as no
+    strict: bool = False  # limits that are not known or not checked count as broken
 
     def found(self, severity: str) -> list[Finding]:
         """Return the findings of one severity."""

@@ -40,9 +40,9 @@ def plain_name(function: Any) -> str:
 
 
 def scaling(function: Any, arguments: Sequence[Any], place: int) -> Scaling | None:
-    """Return what a call does to its argument in `place`, whose others are constants; None if it is another.
+    """Return what a call does to its argument in `place`, if all others are constants.
 
-    A keyword such as alpha, and a rounding mode, must be rejected by the caller.
+    None for calls that are not supported. Callers must reject keywords such as alpha, and rounding modes.
     """
     name = plain_name(function)
     if name in NEGATIONS and len(arguments) == 1:

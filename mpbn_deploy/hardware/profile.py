@@ -83,7 +83,7 @@ class HardwareProfile:
     lists: Mapping[str, Allowed] = field(default_factory=dict)
     costs: Mapping[str, Cost] = field(default_factory=dict)
     placement: str = "words"
-    is_chip: bool = True  # a simulator, such as `unbounded`, is none
+    is_chip: bool = True  # False for simulators, such as `unbounded`
     typed: str = ""  # the --target that loads it: a name or a path
 
     def limit(self, key: str) -> Limit | None:
@@ -203,7 +203,7 @@ def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
     if not base.is_file():
         base = next((file.path for file in profile_files() if file.name == name), base)
     if not base.is_file() or base == path:
-        raise ProfileError(f"{path}: extends {name!r}, which is no other profile: {base.name} was not found.")
+        raise ProfileError(f"{path}: extends {name!r}, an unknown profile: {base.name} was not found.")
     inherited, left_out = _parsed(base), content.get(WITHOUT, [])
     if EXTENDS in inherited:
         raise ProfileError(f"{path}: extends {name!r}, which extends another one; extend that one instead.")

@@ -94,7 +94,7 @@ class Lif:
         voltage <- 0 where spike
 
     `trunc` rounds toward zero. The state is zero before the first step of each sample. `threshold`
-    and `bias` have one value per neuron, or one per channel as (channels, 1, 1); so may decays have.
+    and `bias` have one value per neuron, or one per channel as (channels, 1, 1); decays may too.
     """
 
     threshold: Array

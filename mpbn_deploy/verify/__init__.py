@@ -3,7 +3,8 @@
 IntNetwork + samples (+ FoldedNetwork, PyTorch model, test split) -> VerifyReport
 
     stage         `verify`: all of the checks below in one report
-    comparison    every executor against the reference simulator, bit by bit
+    executions    runs the reference and every executor once
+    comparison    one executor against the reference simulator, bit by bit
     witness       Lava's own models, within a budget
     outside       simulators of others, population by population
     twin          the PyTorch model of quantization-aware training as an executor

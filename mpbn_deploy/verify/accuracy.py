@@ -174,8 +174,8 @@ def accuracy_text(accuracy: Accuracy) -> list[str]:
         lines.append(f"predictions changed by quantization on these samples: {accuracy.predictions}")
     if accuracy.collapsed:
         lines.append(
-            "accuracy collapsed: these integers are another network. Export again with --calibration NAME, "
-            "fewer --input-bits, more --weight-bits or fewer --timesteps"
+            "accuracy collapsed: the integer network no longer does what the float network does. Export "
+            "again with --calibration NAME, fewer --input-bits, more --weight-bits or fewer --timesteps"
         )
     if accuracy.changed_by_folding:
         lines.append(f"predictions changed by folding (float32 rounding): {accuracy.changed_by_folding}")

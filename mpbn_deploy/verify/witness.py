@@ -33,7 +33,7 @@ def compare_with_lava(
 ) -> Comparison:
     """Compare Lava's own models with the reference on the first samples, for about `budget` seconds.
 
-    `reference` is its trace of all samples; without it, it runs here.
+    `reference` is the trace of all samples; None: the reference runs here.
     """
     if (obstacle := LAVA_STOCK.obstacle(network)) is not None:
         raise SimulationError(obstacle)

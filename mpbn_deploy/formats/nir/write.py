@@ -1,4 +1,4 @@
-"""FoldedNetwork or IntNetwork -> NIR file. The only module that imports nir.
+"""FoldedNetwork or IntNetwork -> NIR file. The only module of this room that imports nir.
 
 *faithful*: one threshold per neuron; r = 1, v_threshold = (1 - leak) * threshold, and a bias that
 differs within a channel is v_leak. A neuron without a leak is NIR's IF, with r = 1 / dt.
