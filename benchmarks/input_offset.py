@@ -32,7 +32,7 @@ def main():
     inputs, labels = np.asarray(data.test.inputs[:]), np.asarray(data.test.labels[:])
     samples = np.asarray(data.train.inputs[:CALIBRATION_SAMPLES])
     folded = fold(trace(load_model(options.model)))
-    floats = emulate(folded, inputs).predictions
+    floats = emulate(folded, inputs, keep_trace=False).predictions
     print("| inputs | calibrated | largest weight | accuracy | as float |")
     print("|---|---|---|---|---|")
     print(f"| float network | | | {np.mean(floats == labels):.2%} | |", flush=True)
@@ -41,7 +41,7 @@ def main():
         taken = shifted.input_range
         for calibration in (None, taken.presented(samples)):
             network = quantize(shifted, PROFILE, calibration).network
-            found = emulate(network, taken.presented(inputs)).predictions
+            found = emulate(network, taken.presented(inputs), keep_trace=False).predictions
             print(
                 f"| {taken.minimum}..{taken.maximum} | {'no' if calibration is None else 'yes'} "
                 f"| {largest_weight(network):.0f} | {np.mean(found == labels):.2%} "

@@ -1,7 +1,7 @@
 """The cards of the networks in examples/models: what each was trained with, reaches and takes on Loihi 2.
 
     python benchmarks/model_cards.py digits --log digits.log.jsonl    writes digits.json and README.md
-    python benchmarks/model_cards.py cifar10-fast --calibrate --data-dir DIR --log cifar10-fast.log.jsonl
+    python benchmarks/model_cards.py cifar10-fast --calibrate --input-offset 128 --data-dir DIR
 
 Each network is exported, evaluated on the whole test split of its data set, and compared with every executor
 on the first samples of it. `--log`, written by `train`, gives the time that training took. Exit code 1 if an
@@ -51,6 +51,7 @@ def measured(path, options):
             samples=options.samples,
             data_dir=options.data_dir,
             calibration=network.card.training["data"] if options.calibrate else None,
+            input_offset=options.input_offset,
         )
     training, accuracy = network.card.training, result.verified.accuracy
     energy = result.fitted.energy.energy
@@ -68,6 +69,7 @@ def measured(path, options):
         "float_accuracy": accuracy.float_network,
         "integer_accuracy": accuracy.integer_network,
         "calibrated": options.calibrate,
+        "input_offset": options.input_offset,
         "weight_bits": training.get("weight_bits") or 8,
         "target": TARGET,
         "fits": result.fitted.fits,
@@ -119,12 +121,20 @@ def row(name, card):
         str(card["timesteps"]),
         f"{card['parameters']:,}",
         f"{card['float_accuracy']:.2%}",
-        f"{card['integer_accuracy']:.2%}" + (", calibrated" if card.get("calibrated") else ""),
+        ", ".join([f"{card['integer_accuracy']:.2%}", *how(card)]),
         str(card["weight_bits"]),
         f"{card['cores']}",
         spread(Range(value=value, low=low, high=high), *JOULES),
         f"{compared:,}, {different}",
     )
+
+
+def how(card):
+    """Yield how the integers were chosen, if not by rounding the network as it is."""
+    if card.get("calibrated"):
+        yield "calibrated"
+    if card.get("input_offset"):
+        yield f"inputs minus {card['input_offset']}"
 
 
 def read_cards():
@@ -139,6 +149,7 @@ def main():
     parser.add_argument("--data-dir", type=Path, help="folder of its data set")
     parser.add_argument("--log", type=Path, help="log of its training")
     parser.add_argument("--calibrate", action="store_true", help="choose the integers on training samples")
+    parser.add_argument("--input-offset", type=int, default=0, help="subtracted from the inputs")
     parser.add_argument("--samples", type=int, default=16, help="on which executors are compared")
     options = parser.parse_args()
     path = FOLDER / f"{options.name}.pt"
