@@ -21,7 +21,7 @@ BRING_YOUR_OWN = {
     "run mine.loihi2 --backend emulator --data inputs.npy": "16 samples of inputs.npy, ",
     "export theirs.nir": "assuming resets by subtraction, one step later",
     "export tutorial.pt": "PyTorch model: 0 of 640",
-    "run tutorial.loihi2": "values of mine.npz are divided by 3 and rounded",
+    "run tutorial.loihi2": "values of mine.npz, divided by 3 and rounded",
     "fit mine.loihi2": "estimated from 16 samples",
     "train --data recordings": "on recordings",
 }

@@ -311,7 +311,7 @@ def test_profiles_of_the_user_and_of_installed_packages_are_found_with_their_ori
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('extends = "loihi7"', "extends 'loihi7', which is no other profile: loihi7.toml was not found"),
+        ('extends = "loihi7"', "extends 'loihi7', an unknown profile: loihi7.toml was not found"),
         ('extends = "second"', "extends 'second', which extends another one; extend that one instead"),
         (
             'extends = "loihi2"\nwithout = ["core.wings"]',
