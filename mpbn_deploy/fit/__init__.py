@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         RuleFindings as RuleFindings,
         by_rule as by_rule,
         verdict_sentence as verdict_sentence,
+        verdict_word as verdict_word,
     )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -67,11 +67,16 @@ def verdict(report: FitReport) -> str:
 
     A target without cores, such as `unbounded`, is no chip.
     """
-    if report.fits and report.cores is None:
+    return verdict_word(report.fits, report.cores, len(report.found("not known")))
+
+
+def verdict_word(fits: bool | None, cores: int | None, conditions: int) -> str:
+    """Return the verdict on a network that needs `cores`, with as many findings that are not known."""
+    if fits and cores is None:
         return NO_CHIP
-    if report.fits and report.found("not known"):
+    if fits and conditions:
         return "if"
-    return {True: "yes", False: "no", None: UNKNOWN}[report.fits]
+    return {True: "yes", False: "no", None: UNKNOWN}[fits]
 
 
 def verdict_sentence(report: FitReport) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from rich.console import Group
 from rich.table import Table
 
 from ..base import Outcome, check_writable, write_atomically
@@ -13,6 +14,7 @@ from .html import render_template
 
 TEMPLATE = "comparison.html.j2"
 COLUMNS = ("export", "target", "bits", "float", "integer", "fits", "cores")
+CONDITIONS = 'fits "if": only if what is not known holds on the chip'
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -24,7 +26,8 @@ def execute(options: argparse.Namespace) -> Outcome:
     table = Table(*COLUMNS, caption=f"written: {options.out}", caption_justify="left")
     for export in exports:
         table.add_row(*_cells(export))
-    return Outcome(data=data, text=table)
+    conditions = [CONDITIONS] if any(export.verdict == "if" for export in exports) else []
+    return Outcome(data=data, text=Group(table, *conditions))
 
 
 def _cells(export: ComparedExport) -> tuple[str, ...]:
@@ -34,6 +37,6 @@ def _cells(export: ComparedExport) -> tuple[str, ...]:
         str(export.weight_bits),
         percent(export.float_accuracy),
         percent(export.integer_accuracy),
-        {True: "yes", False: "no", None: UNKNOWN}[export.fits],
+        export.verdict,
         UNKNOWN if export.cores is None else integer(export.cores),
     )

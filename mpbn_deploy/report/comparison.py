@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ..base import FormatError, read_json, record
-from ..fit import JOULES, SECONDS, quantity, used_bits
+from ..fit import JOULES, SECONDS, quantity, used_bits, verdict_word
 from ..formats.folder import FIT_FILE, VERIFY_FILE, open_folder
 from .formatting import NONE, UNKNOWN, integer, number, percent
 from .svg import element, line, picture, population_colors, text, ticks
@@ -38,6 +38,11 @@ class ComparedExport:
     time: float | None = None  # nanoseconds per sample
     random_inputs: bool = False
     conditions: int = 0  # findings that no public source settles
+
+    @property
+    def verdict(self) -> str:
+        """The word that `fit` and `export` use."""
+        return verdict_word(self.fits, self.cores, self.conditions)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -103,7 +108,7 @@ def comparison_values(exports: Sequence[ComparedExport]) -> dict[str, Any]:
         "rows": [_row(place, export, colors) for place, export in enumerate(exports, 1)],
         "charts": [(title, chart(title, exports, value, colors)) for title, value in charts],
         "random": any(export.random_inputs for export in exports),
-        "conditions": any(export.fits and export.conditions for export in exports),
+        "conditions": any(export.verdict == "if" for export in exports),
     }
 
 
@@ -112,8 +117,6 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 def _row(place: int, export: ComparedExport, colors: dict[str, str]) -> dict[str, Any]:
-    yes = ("if", "unknown") if export.conditions else ("yes", "good")
-    fits = {True: yes, False: ("no", "bad"), None: (UNKNOWN, "unknown")}
     return {
         "place": place,
         "name": export.name,
@@ -124,7 +127,7 @@ def _row(place: int, export: ComparedExport, colors: dict[str, str]) -> dict[str
         "float_accuracy": percent(export.float_accuracy),
         "integer_accuracy": percent(export.integer_accuracy),
         "exact": ("yes", "good") if export.bit_exact else ("no", "bad"),
-        "fits": fits[export.fits],
+        "fits": (export.verdict, {"yes": "good", "no": "bad"}.get(export.verdict, "unknown")),
         "cores": UNKNOWN if export.cores is None else integer(export.cores),
         "chips": UNKNOWN if export.chips is None else integer(export.chips),
         "energy": NONE if export.energy is None else quantity(export.energy, *JOULES),

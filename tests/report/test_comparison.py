@@ -48,6 +48,7 @@ def test_a_chip_that_fits_under_conditions_is_no_plain_yes():
     found = page(replace(ONE, conditions=2))
     assert ">if</td>" in found and "no public source" in found
     assert ">if</td>" not in page(replace(ONE, fits=False, conditions=2))
+    assert ">no chip</td>" in page(replace(ONE, cores=None))
 
 
 def test_points_that_coincide_share_a_label_and_counts_have_whole_ticks():
