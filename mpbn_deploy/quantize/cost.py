@@ -159,7 +159,7 @@ def _population_cost(
         leak_error=_leak_error(population, network.layer(name)),
         thresholds_beyond_reach=None if lif is None else _beyond_reach(folded, lif),
         thresholds=None if lif is None else _threshold_cost(folded, network, lif, limits),
-        input_bits=_fewer_input_bits(folded, network, population) if lost.any() else None,
+        input_bits=_fewer_input_bits(folded, network, population, formats) if lost.any() else None,
         input_offset=_offset_gain(folded, network, population, formats),
     )
 
@@ -209,11 +209,13 @@ def _weight_sums(network: AnyNetwork, population: FloatPopulation) -> Array:
     return sums
 
 
-def _fewer_input_bits(folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation) -> int | None:
-    """Return the most bits of inputs with which the largest weight would be `COARSE_WEIGHT` or more.
+def _fewer_input_bits(
+    folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: NumberFormats
+) -> int | None:
+    """Return the most bits of inputs with which the largest weight would be `COARSE_WEIGHT` steps or more.
 
-    Inputs that are `step` times smaller leave room for weights that are as many times larger. None where
-    inputs do not arrive, or have one bit.
+    Or as many steps as weights have, if these are fewer. Inputs that are `step` times smaller leave room for
+    weights that are as many times larger. None where inputs do not arrive, or have as few bits already.
     """
     scales, taken = network.scales[population.name], folded.input_range
     weights = [
@@ -224,8 +226,9 @@ def _fewer_input_bits(folded: FoldedNetwork, network: IntNetwork, population: Fl
     largest = max(abs(taken.minimum), abs(taken.maximum))
     if not weights or largest < 2 or not max(weights) > 0:
         return None
-    bits = floor(log2(1 + largest * max(weights) / COARSE_WEIGHT)) + (taken.minimum < 0)
-    return int(max(1, bits))
+    needed = formats.step * min(COARSE_WEIGHT, formats.weight)
+    bits = max(1, int(floor(log2(1 + largest * max(weights) / needed)) + (taken.minimum < 0)))
+    return bits if taken.coarser(bits).step > 1 else None
 
 
 def _offset_gain(

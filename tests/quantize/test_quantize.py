@@ -575,6 +575,24 @@ def test_weights_that_the_proof_leaves_no_bits_for_are_reported_with_a_remedy():
     assert not remedied.lost and remedied.costs[0].overflow_proved_absent and np.abs(weights).max() >= 6
 
 
+def test_weights_of_two_bits_need_still_smaller_inputs():
+    """Such weights are multiples of 64: inputs of 4 bits must become spikes."""
+    weights = np.random.default_rng(0).normal(size=(8, 784))
+    folded = layer(weights, np.full(8, 255.0), maximum=15, timesteps=25, leak=0.95)
+    (cost,) = quantize(folded, LOIHI2, weight_bits=2).lost
+    assert cost.input_bits == 1
+    assert not quantize(coarsen_inputs(folded, 1), LOIHI2, weight_bits=2).lost
+
+
+def test_no_more_bits_of_inputs_are_suggested_than_there_are():
+    """One channel has large weights, so the others are lost whatever the bits of the inputs."""
+    weights = np.vstack([np.full((1, 8), 40.0), np.full((3, 8), 0.2)])
+    folded = layer(weights, np.full(4, 10.0), maximum=255, timesteps=25, leak=0.95)
+    (cost,) = quantize(folded, LOIHI2, weight_bits=2).lost
+    assert cost.input_bits is None
+    assert "rounded to zero" in cost.notes[0] and "--input-bits" not in cost.notes[0]
+
+
 def test_biases_that_limit_weights_are_reported_with_a_remedy():
     """Pixels with a mean in the middle: folded, it makes biases as large as a sum of weights times 128."""
     weights = np.abs(np.random.default_rng(0).normal(size=(8, 27)))
