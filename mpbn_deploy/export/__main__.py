@@ -201,10 +201,21 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
 
 
 def _expand(words: Sequence[str]) -> Sequence[str]:
-    """Put the options of the file of --config before the words, so that those given by hand win."""
+    """Put the options of the file of --config before the words, so that those given by hand win.
+
+    Raises if the words name several targets; one of them may replace that of the file.
+    """
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(CONFIG, type=Path, nargs="?")
-    config = parser.parse_known_args(words)[0].config
+    parser.add_argument("--target", action="append", nargs="?", default=[])
+    given = parser.parse_known_args(words)[0]
+    if len(given.target) > 1:
+        listed = ", ".join(map(str, given.target))
+        raise OptionError(
+            f"--target is given {len(given.target)} times ({listed}); an export is for one chip. Give one; "
+            "`fit FOLDER --target A --target B` compares chips."
+        )
+    config = given.config
     if config is None:
         return words
     from ..formats.config import config_words, read_config

@@ -30,6 +30,7 @@ def test_options_of_the_command_line_win(tmp_path):
     found = parsed(COMMAND.expand(["b.pt", "--config", str(file), "--weight-bits", "4"]))
     assert (found.model, found.target, found.weight_bits) == (Path("b.pt"), "loihi1", 4)
     assert found.input_shape == [1, 8, 8] and found.config == file
+    assert parsed(COMMAND.expand(["--config", str(file), "--target", "loihi2"])).target == "loihi2"
     assert parsed(COMMAND.expand(["--config", str(file)])).model is None  # then the file's
 
 
@@ -53,6 +54,10 @@ def test_damaged_configs_are_refused(tmp_path, text, message):
     [
         ("export --config none.toml", "none.toml: cannot be read"),
         ("export --target loihi2", "no model given. Name a checkpoint"),
+        (
+            "export model.pt --target loihi1 --target=loihi2",
+            "--target is given 2 times (loihi1, loihi2); an export is for one chip",
+        ),
         ("export model.pt", "no target given. Name the chip with --target"),
         ("export model.pt --target loihi2 --weight-bits x", "'x' is not a whole number"),
         ("exprot", "invalid choice: 'exprot'"),
