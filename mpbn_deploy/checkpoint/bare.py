@@ -205,4 +205,4 @@ def _input_format(path: str | Path, facts: InputFacts) -> InputFormat:
             deviation=np.array(numbers[means:]),
         )
     except NetworkError as error:
-        raise OptionError(f"{path}: {error}") from error
+        raise OptionError(f"{path}: input {'; '.join(error.problems)}.") from error

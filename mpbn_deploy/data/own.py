@@ -357,4 +357,4 @@ def _input_format(
             deviation=deviation if facts.deviation is None else facts.deviation,
         )
     except NetworkError as error:
-        raise DataError(f"{own.name}: {error}") from error
+        raise DataError(f"{own.name}: input {'; '.join(error.problems)}.") from error

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..base import record
+from ..base import NetworkError, OptionError, record
 from ..checkpoint import build_untrained
 from ..fold import fold
 from ..formats.folder import NetworkFile
@@ -62,7 +62,12 @@ class UntrainedNetwork:
             randomize_norms(body)
         low, high = self.input_range
         middle, half = np.array([(low + high) / 2]), np.array([max(high - low, 1) / 2])
-        given = InputFormat(shape=self.input_shape, minimum=low, maximum=high, mean=middle, deviation=half)
+        try:
+            given = InputFormat(
+                shape=self.input_shape, minimum=low, maximum=high, mean=middle, deviation=half
+            )
+        except NetworkError as error:
+            raise OptionError(f"--arch {self.arch}: input {'; '.join(error.problems)}.") from error
         module = SpikingNetwork(body, timesteps=self.timesteps, input_format=given).eval()
         return fold(trace(module))
 

@@ -41,7 +41,7 @@ def _format_problems(given: InputFormat) -> list[str]:
     if not all(isinstance(edge, (int, np.integer)) for edge in (given.minimum, given.maximum)):
         problems.append(f"range {given.minimum}..{given.maximum}; whole numbers are needed")
     elif given.minimum > given.maximum:
-        problems.append(f"range {given.minimum}..{given.maximum} is empty")
+        problems.append(f"range {given.minimum}..{given.maximum} is empty; give the lowest value first")
     for name in ("mean", "deviation"):
         problems += _numbers_problems(name, getattr(given, name), shape[0])
     if not problems and np.min(given.deviation) <= 0:

@@ -120,7 +120,7 @@ def test_what_is_missing_is_asked_for(tmp_path, state):
         load_model(path, arch=ARCH)
     with pytest.raises(OptionError, match=r"does not say everything; add --input-range LOWEST HIGHEST \("):
         load(path, inputs=InputFacts(shape=(2, 5, 7)))
-    with pytest.raises(OptionError, match=r"range 9\.\.0 is empty"):
+    with pytest.raises(OptionError, match=r"pt: input range 9\.\.0 is empty; give the lowest value first\.$"):
         load(path, inputs=InputFacts(shape=(2, 5, 7), range=(9, 0)))
     with pytest.raises(OptionError, match=r"\(features,\) or \(channels, height, width\)"):
         load(path, inputs=InputFacts(shape=(5, 7), range=(0, 9)))

@@ -44,6 +44,10 @@ def test_the_network_may_be_a_function_of_the_user(capsys):
         (["--arch", "digits-cnn"], "also needs --input-shape, --timesteps, --target."),
         (["folder", "--arch", "digits-cnn"], "folder and --arch digits-cnn: give one network."),
         (["--arch", "digits-cnn", *SHAPE, "--target", "loihi2", "--advise"], "need a trained network"),
+        (
+            ["--arch", "digits-cnn", *SHAPE, "--target", "loihi2", "--input-range", "255", "0"],
+            "error: --arch digits-cnn: input range 255..0 is empty; give the lowest value first.\n",
+        ),
         (["--arch", "digitz-cnn", *SHAPE, "--target", "loihi2"], "Did you mean 'digits-cnn'?"),
     ],
 )
