@@ -6,7 +6,6 @@ torch is imported only to execute samples; `fit --targets` and `fit NETWORK --sa
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -231,16 +230,24 @@ def _data(
     return found[0] if len(found) == 1 else {"targets": found}
 
 
-def _next_step(question: Question, report: FitReport, advice: Sequence[Sequence[Advice]]) -> str:
-    """Return what to type next: the smallest change that fits, the search for one, or a run."""
+def _next_step(
+    question: Question, report: FitReport, advice: Sequence[Sequence[Advice]], *, compared: bool
+) -> str:
+    """Return what to type next: the smallest change that fits, the search for one, or a run.
+
+    A comparison of thresholds is suggested where one is possible and has not just been made.
+    """
     if question.untrained is not None:
         return "" if report.fits is False else f"python -m mpbn_deploy.train --arch {question.untrained.arch}"
     if report.fits is False:
         fitting = [one for tried in advice for one in tried if one.report.fits]
         return fitting[0].commands[0] if fitting else "" if advice else question.command(None, "--advise")
-    if report.found("not known") and question.samples is not None:
-        return question.command(None, "--compare-thresholds")
-    return shlex.join(["python", "-m", "mpbn_deploy.run", str(question.path)]) + question.file_options
+    if not compared and report.found("not known") and question.samples is not None:
+        from .requantize import Requantizer
+
+        if Requantizer(question).possible:
+            return question.command(None, "--compare-thresholds")
+    return question.run_command
 
 
 def _text(
@@ -252,7 +259,8 @@ def _text(
     options: argparse.Namespace,
 ) -> RenderableType:
     if len(reports) == 1:
-        parts = [fit_text(reports[0], _next_step(questions[0], reports[0], advice))]
+        next_step = _next_step(questions[0], reports[0], advice, compared=bool(variants))
+        parts = [fit_text(reports[0], next_step)]
     else:
         parts = [comparison_text(reports)]
     if options.energy:

@@ -71,4 +71,16 @@ class Question:
         typed += f" --first-layer {self.first_layer}" if self.first_layer != "chip" else ""
         typed += f" --readout {self.readout}" if self.readout != "chip" else ""
         typed += " --strict" if self.strict else ""
-        return " ".join([typed, *more])
+        return " ".join([typed, *map(shlex.quote, self._typed_data), *more])
+
+    @property
+    def run_command(self) -> str:
+        """The shell command that runs the network on the data named here, or else on those of its export."""
+        recorded = self.opened.data_words if isinstance(self.opened, ExportFolder) else []
+        typed = shlex.join(["python", "-m", "mpbn_deploy.run", str(self.path)]) + self.file_options
+        return " ".join([typed, *map(shlex.quote, self._typed_data or recorded)])
+
+    @property
+    def _typed_data(self) -> list[str]:
+        given = {"--data": self.data, "--data-dir": self.data_dir}
+        return [word for name, value in given.items() if value is not None for word in (name, str(value))]

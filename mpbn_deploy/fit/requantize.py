@@ -50,8 +50,13 @@ class Requantizer:
             tiling=options.tiling,
         ).network
 
-    def commands(self, question: Question, options: ExportOptions | None) -> Iterator[str]:
-        """Yield the commands: a fit of the same folder, or an export followed by a fit of its output."""
+    def commands(
+        self, question: Question, options: ExportOptions | None, variant: str | None = None
+    ) -> Iterator[str]:
+        """Yield the commands: a fit of the same folder, or an export followed by a fit of its output.
+
+        A `variant` is written to a folder of its own, MODEL.TARGET-VARIANT.
+        """
         if options is None:
             yield question.command()
             return
@@ -68,8 +73,10 @@ class Requantizer:
                 first_layer=question.first_layer,
                 readout=question.readout,
             )
-        yield self._completed(options).command(model, target)
-        yield question.command(model.with_name(f"{model.stem}.{self.export_profile.name}"))
+        usual = model.with_name(f"{model.stem}.{self.export_profile.name}")
+        out = None if variant is None else usual.with_name(f"{usual.name}-{variant}")
+        yield self._completed(options).command(model, target, out)
+        yield question.command(out or usual)
 
     def _completed(self, options: ExportOptions) -> ExportOptions:
         """Add the options that the manifest does not record."""

@@ -83,7 +83,7 @@ def _variants(question: Question, requantizer: Requantizer, before: Array) -> It
             accuracy=None if labels is None else float(np.mean(predictions == labels)),
             changed=int(np.count_nonzero(predictions != before)),
             samples=len(predictions),
-            commands=tuple(requantizer.commands(question, options)),
+            commands=tuple(requantizer.commands(question, options, choice)),
         )
 
 

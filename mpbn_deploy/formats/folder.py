@@ -37,8 +37,9 @@ from ..base import (
     record,
     remove_abandoned,
 )
-from ..data import RANDOM, Samples, choose_samples, data_named_by_file
+from ..data import DATASETS, RANDOM, Samples, choose_samples, data_named_by_file, dataset_name
 from ..ir import FoldedNetwork, IntNetwork
+from .config import read_config
 from .netx import read_netx
 from .nir import Assumption, read_folded
 from .options import ExportOptions
@@ -95,6 +96,28 @@ class ExportFolder:
         """The architecture of the checkpoint; None for a NIR file."""
         name = self.manifest["model"]["architecture"]
         return None if name is None else str(name)
+
+    @property
+    def data_words(self) -> list[str]:
+        """The options with which a command finds the data set of the export; none for random inputs.
+
+        run.toml holds the path as typed, the manifest only the name of a file.
+        """
+        name = str(self.manifest["data"])
+        if name == RANDOM:
+            return []
+        typed = self._typed_options()
+        data, folder = str(typed.get("data")), typed.get("data_dir")
+        named = [] if name in DATASETS else ["--data", data if dataset_name(data) == name else name]
+        found = [] if folder is None else ["--data-dir", str(folder)]
+        return [one_line(word) for word in (*named, *found)]
+
+    def _typed_options(self) -> dict[str, Any]:
+        """Return the options in run.toml; none if there is no such file, or another release wrote it."""
+        try:
+            return read_config(self.path / CONFIG_FILE) if CONFIG_FILE in self.manifest["files"] else {}
+        except FormatError:
+            return {}
 
     @property
     def class_names(self) -> list[str]:

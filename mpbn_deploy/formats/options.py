@@ -115,8 +115,8 @@ class ExportOptions:
         """Return the options that the manifest records."""
         return {name: getattr(self, name) for name in RECORDED}
 
-    def command(self, model: Path, target: str) -> str:
-        """Return the shell command that exports a model with these options."""
+    def command(self, model: Path, target: str, out: Path | None = None) -> str:
+        """Return the shell command that exports a model with these options, to the folder `out` if given."""
         words: list[object] = ["python", "-m", "mpbn_deploy.export", model, "--target", target]
         usual = ExportOptions()
         for field in fields(self):
@@ -126,7 +126,7 @@ class ExportOptions:
             elif value != getattr(usual, field.name):
                 words.append(option)
                 words += value if isinstance(value, tuple) else ["all" if value is None else value]
-        return shlex.join(map(str, words))
+        return shlex.join(map(str, words if out is None else [*words, "--out", out]))
 
 
 _ALSO: dict[Any, tuple[type, ...]] = {float: (int,)}  # JSON writes both

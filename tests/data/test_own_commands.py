@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from mpbn_deploy.data import load_dataset
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
+from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.frontend import trace
 
 pytestmark = pytest.mark.usefixtures("without_lava")
@@ -101,6 +103,50 @@ def test_fit_and_advice_take_own_data(typed):
     assert code == 0 and "estimated from 16 samples" in out
     code, out, err = typed("fit m.loihi2 --target loihi1 --advise --data mine.npz")
     assert code in (0, 1) and "Traceback" not in err
+    printed = [line for line in out.splitlines() if "python -m mpbn_deploy." in line]
+    assert printed and all("--data mine.npz" in line for line in printed)
+
+
+def next_step(out):
+    """The command that a report suggests, as a line for `typed`."""
+    (line,) = [line for line in out.splitlines() if line.startswith("next:")]
+    return line.split("mpbn_deploy.")[1]
+
+
+def test_the_next_step_names_own_data_so_that_it_works(typed, home):
+    """As typed in this command, or else as typed in the export: with its folder."""
+    _, out, _ = typed("fit m.loihi2")
+    assert next_step(out) == f"run m.loihi2 --data {home}/mine.npz"
+    code, out, _ = typed(f"{next_step(out)} --backend emulator")
+    assert code == 0 and "samples of mine.npz" in out
+    _, out, _ = typed("fit m.loihi2 --data mine.npz")
+    assert next_step(out) == "fit m.loihi2 --target loihi2 --data mine.npz --compare-thresholds"
+    code, out, _ = typed(next_step(out))
+    assert code == 0 and next_step(out) == "run m.loihi2 --data mine.npz"
+    exports = [line.split() for line in out.splitlines() if "mpbn_deploy.export" in line]
+    assert [words[words.index("--out") + 1] for words in exports] == ["m.loihi2-core", "m.loihi2-shared"]
+
+
+@pytest.mark.parametrize("text", ["of_another_release = 1", 'data = "elsewhere/other.npz"', "samples = 4"])
+def test_without_a_path_in_the_export_its_data_have_the_name_of_the_manifest(home, tmp_path, text):
+    (tmp_path / "run.toml").write_text(text)
+    opened = open_folder(home / "m.loihi2")
+    assert opened.data_words == ["--data", f"{home}/mine.npz"]
+    assert replace(opened, path=tmp_path).data_words == ["--data", "mine.npz"]
+    files = {name: found for name, found in opened.manifest["files"].items() if name != "run.toml"}
+    assert replace(opened, manifest={**opened.manifest, "files": files}).data_words == ["--data", "mine.npz"]
+
+
+def test_data_sets_that_are_known_need_only_their_folder(home, tmp_path):
+    (tmp_path / "run.toml").write_text('data_dir = "pictures"')
+    opened = replace(open_folder(home / "m.loihi2"), path=tmp_path)
+    for name, words in {"cifar10": ["--data-dir", "pictures"], "random": []}.items():
+        assert replace(opened, manifest={**opened.manifest, "data": name}).data_words == words
+
+
+def test_a_network_of_integers_only_is_not_sent_to_a_comparison_that_needs_real_numbers(typed):
+    _, out, _ = typed("fit m.loihi2/network.net --target loihi2 --data mine.npz")
+    assert next_step(out) == "run m.loihi2/network.net --data mine.npz"
 
 
 def test_inputs_of_fewer_bits_are_rounded_by_every_command(typed):

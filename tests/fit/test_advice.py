@@ -353,6 +353,10 @@ def test_thresholds_per_channel_core_and_population_are_compared(exported, capsy
     assert own["most_per_population"] > shared["most_per_population"] == 1
     assert own["not_known"] > shared["not_known"] == own["predictions_changed"] == 0
     assert all(0 <= one["accuracy"] <= 1 and one["samples"] == 8 for one in data["thresholds"])
-    assert "--thresholds shared" in shared["commands"][0]
+    for one in (core, shared):  # the export that is compared stays
+        folder = exported.with_name(f"model.loihi2-{one['thresholds']}")
+        exporting, fitting = map(shlex.split, one["commands"])
+        assert exporting[exporting.index("--thresholds") + 1] == one["thresholds"]
+        assert exporting[-2:] == ["--out", str(folder)] and fitting[3] == str(folder)
     assert main(FIT, [str(exported / "network.net"), "--target", "loihi2", "--compare-thresholds"]) == 2
     assert "needs the real numbers of an export folder" in capsys.readouterr().err
