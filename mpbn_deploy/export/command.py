@@ -13,6 +13,7 @@ from ..base import Outcome, layer_name, signs_of_life
 from ..fit import fit_text
 from ..formats.folder import FILES, MANIFEST_FILE
 from ..formats.options import ExportOptions
+from ..ir import firing
 from ..verify import verify_text
 from .stage import ExportResult, export
 
@@ -43,7 +44,31 @@ def _losses(result: ExportResult) -> Iterator[str]:
 
 
 def _doubts(result: ExportResult) -> Iterator[str]:
-    """Yield a doubt about a float network within two standard errors of chance: it may be read wrongly."""
+    """Yield signs that the network was read wrongly: neurons that never fire, accuracy near chance."""
+    yield from _silence(result)
+    yield from _chance(result)
+
+
+def _silence(result: ExportResult) -> Iterator[str]:
+    """Yield the populations that cannot fire; if all can, the last one, if it did not on the samples."""
+    causes = "check the thresholds, --input-range and --normalize, and --dt of a NIR file"
+    limits = {cost.name: cost.thresholds for cost in result.quantized.costs if cost.thresholds is not None}
+    silent = [name for name, found in limits.items() if found.channels_never_firing == found.channels]
+    for name in silent:
+        yield f"CHECK: {layer_name(name)}: no neuron can fire, for any input; {causes}"
+    spiking, verified = [*firing(result.quantized.network)], result.verified
+    if silent or not spiking or verified.trace is None:
+        return
+    last = spiking[-1].name
+    if not verified.trace.spikes[last].any():
+        yield (
+            f"CHECK: {layer_name(last)}, the last layer that spikes, did not fire on any of "
+            f"{verified.samples} {verified.sample_kind}; {causes}"
+        )
+
+
+def _chance(result: ExportResult) -> Iterator[str]:
+    """Yield a doubt about a float network within two standard errors of chance."""
     accuracy, classes = result.verified.accuracy, result.quantized.network.output.size
     if accuracy is None:
         return

@@ -25,6 +25,7 @@ from .diagram import diagram_rows, network_diagram
 from .findings import shown_findings
 from .formatting import NONE, UNKNOWN, dimensions, integer, number, percent, percentage, plural
 from .histograms import thresholds, weights
+from .lava_lines import lava_lines, reader_obstacle
 from .panels import arrange
 from .spikes import agreement, raster, rates
 from .summary import cards, pipeline, verdicts
@@ -72,6 +73,7 @@ def _file(name: str) -> str:
 def _template_values(content: ReportContent) -> dict[str, Any]:
     """Return the variables of the template, section by section."""
     fit, drift, fires = content.fit, content.verify.drift, bool(content.spiking())
+    obstacle = reader_obstacle(content.network, content.verify)
     return {
         "content": content,
         "verify": content.verify,
@@ -82,7 +84,8 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "colors": content.colors,
         "diagram": network_diagram(content),
         "diagram_rows": diagram_rows(content),
-        "message_bits": _message_bits(content),
+        "reader_obstacle": obstacle,
+        "lava_lines": None if obstacle is not None else lava_lines(content.network),
         "thresholds": arrange(thresholds(content)),
         "weights": arrange(weights(content.network)),
         "raster": arrange(raster(content)),
@@ -105,12 +108,6 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "core_map": core_map(fit.placement, fit.layers, fit.chip_map, content.profile),
         "costs": None if fit.energy is None else costs(fit.energy),
     }
-
-
-def _message_bits(content: ReportContent) -> int:
-    """Return the bits of a signed message that holds every input value."""
-    allowed = content.network.input_range
-    return max(allowed.maximum, -allowed.minimum).bit_length() + 1
 
 
 # ---- the sections -----------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Every block of Python on the pages is run: here, or by the test that RUN_ELSEWHERE names."""
 
 import re
-import warnings
+import subprocess
+import sys
 from html import unescape
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from torch import nn
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.api import LIF, SpikingNetwork, emulate, load_profile, open_folder, trace
-from mpbn_deploy.execute.lava import load_netx
-from mpbn_deploy.ir import InputFormat
+from mpbn_deploy.formats.netx import write_netx
+from mpbn_deploy.ir import Connection, Dense, Input, InputFormat, IntNetwork, Lif, Population
+from mpbn_deploy.report.lava_lines import lava_lines
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -118,26 +120,59 @@ def test_a_session_in_lava(export_folder, capsys):
 
 
 @needs_lava
-def test_what_the_report_says_about_lava_dl(export_folder, tmp_path, monkeypatch, capsys):
-    """The lines below "Run it in Lava", as they stand in report.html, give the reference's output."""
-    load_netx()
+def test_what_the_report_says_about_lava_dl(export_folder, tmp_path):
+    """The lines below "Run it in Lava", as they stand in report.html, print the reference's output."""
     page = (export_folder / "report.html").read_text(encoding="utf-8")
     code = unescape(re.search(r"<pre>(import numpy.*?)</pre>", page, re.DOTALL)[1])
     network = open_folder(export_folder).network
     sample = inputs_for(network, samples=1)
     steps = np.repeat(np.moveaxis(sample[0], 0, -1)[..., None], network.timesteps, -1)  # x, y, channel, time
-    monkeypatch.chdir(tmp_path)
-    np.save("samples.npy", steps.swapaxes(0, 1))
+    np.save(tmp_path / "samples.npy", steps.swapaxes(0, 1))
     (tmp_path / "network.net").write_bytes((export_folder / "network.net").read_bytes())
-    names = {}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Lava's libraries
-            exec(compile(code, "report.html", "exec"), names)
-        found = names["network"].layers[-1].neuron.v.get()
-    finally:
-        names["network"].stop()
-    np.testing.assert_array_equal(found.ravel(), emulate(network, sample).outputs[0])
+    assert printed_by(code, tmp_path) == emulate(network, sample).outputs[0].tolist()
+
+
+@needs_lava
+def test_the_lines_for_a_picture_without_convolutions_and_an_output_of_spikes(tmp_path):
+    network = int_flat()
+    sample = inputs_for(network, samples=1)
+    expected = emulate(network, sample).outputs[0].tolist()
+    np.save(tmp_path / "samples.npy", np.repeat(sample.reshape(-1, 1), network.timesteps, axis=1))
+    write_netx(network, tmp_path / "network.net")
+    assert printed_by(lava_lines(network), tmp_path) == expected and len(set(expected)) > 2
+
+
+def int_flat():
+    """input (1, 3, 4) -> dense (5,) -> dense (6,), which spikes"""
+    generator = np.random.default_rng(0)
+    sizes = {"first": (5, 12), "output": (6, 5)}
+    layers = [
+        Population(
+            name=name,
+            shape=(size,),
+            neuron=Lif(threshold=generator.integers(9, 50, size), bias=np.full(size, 2), decay_voltage=1024),
+        )
+        for name, (size, _) in sizes.items()
+    ]
+    source = Population(name="input", shape=(1, 3, 4), neuron=Input(minimum=0, maximum=3))
+    first, last = (Dense(weight=generator.integers(-4, 9, size=size)) for size in sizes.values())
+    return IntNetwork(
+        populations=(source, *layers),
+        connections=(
+            Connection(source="input", target="first", synapse=first),
+            Connection(source="first", target="output", synapse=last),
+        ),
+        timesteps=5,
+        scales={},
+    )
+
+
+def printed_by(code, folder):
+    """Run a script in an interpreter of its own; return the integers that it prints."""
+    (folder / "script.py").write_text(code, encoding="utf-8")
+    done = subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.replace("[", " ").replace("]", " ").split()]
 
 
 def test_commands_about_chips(export_folder, monkeypatch, capsys):

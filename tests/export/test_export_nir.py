@@ -193,6 +193,20 @@ def test_a_float_network_near_chance_is_doubted(tmp_path, above_chance, doubted)
     assert [f"near chance for {classes} classes" in line for line in found] == [True] * doubted
 
 
+def test_neurons_that_cannot_fire_are_doubted(tmp_path):
+    """A time step that is a thousand times too short leaves every voltage below its threshold."""
+    path = theirs(tmp_path, "matrix")
+    assert not [*_doubts(export(path, "loihi2", timesteps=2, input_range=(0, 3), samples=2))]
+    short = {"timesteps": 2, "input_range": (0, 3), "samples": 2, "dt": foreign.DT / 1000}
+    result = export(path, "loihi2", **short, out=tmp_path / "short")
+    (doubt,) = _doubts(result)
+    assert "n1: no neuron can fire, for any input; check the thresholds, --input-range" in doubt
+    assert "--dt" in doubt
+    known = tuple(replace(cost, thresholds=None) for cost in result.quantized.costs)
+    (doubt,) = _doubts(replace(result, quantized=replace(result.quantized, costs=known)))
+    assert "n1, the last layer that spikes, did not fire on any of 2 random inputs" in doubt
+
+
 def test_what_does_not_go_together(tmp_path, model_path):
     with pytest.raises(OptionError, match="--arch applies to checkpoints only"):
         export(theirs(tmp_path), "loihi2", timesteps=2, arch="networks:conv_body")

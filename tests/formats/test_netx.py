@@ -90,6 +90,18 @@ def test_a_chain_with_a_window_is_not_for_the_stock_reader(tmp_path):
     assert same_records(network, read_netx(tmp_path / "a.net"))
 
 
+@pytest.mark.parametrize(("index", "reason"), [(0, None), (2, "output: all weights are zero")])
+def test_lava_dl_cannot_scale_dense_layers_without_weights(index, reason):
+    """Those of convolutions it does not scale."""
+    connections = [*int_chain().connections]
+    synapse = connections[index].synapse
+    none = replace(synapse, weight=np.zeros_like(synapse.weight))
+    connections[index] = replace(connections[index], synapse=none)
+    network = replace(int_chain(), connections=tuple(connections))
+    found = stock_reader_obstacle(network)
+    assert stock_reader_loads(network) and (found and found.partition(",")[0]) == reason
+
+
 def test_round_trip_of_relays(tmp_path):
     network = with_relays(int_pooled(delay=1))
     write_netx(network, tmp_path / "a.net")

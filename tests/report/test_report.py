@@ -393,6 +393,17 @@ def test_an_execution_that_did_not_run_says_why_and_proves_nothing(content):
     assert re.search(r'<li class="unknown">.*bit-exactness not tested</li>', page)
 
 
+def test_a_network_that_lava_dl_cannot_load_gets_no_lines_for_it(content):
+    lines = "from mpbn_deploy.execute.lava import load_netx"
+    assert lines in render(content) and "Loihi2HwCfg" in render(content)
+    obstacle = "out: neurons with a soft reset; those of netx reset to zero"
+    page = render(replace(content, verify=replace(content.verify, stock_reader_obstacle=obstacle)))
+    assert lines not in page and "Loihi2HwCfg" not in page
+    files = words_of(page).partition("What to do with these files")[2]
+    assert "with our loader and process models" in files and obstacle in files
+    assert "no models for the chip" in files
+
+
 def test_accuracy_is_shown(content):
     changed = Predictions(samples=1234, changed=20, became_right=3, became_wrong=15)
     accuracy = Accuracy(

@@ -74,11 +74,26 @@ def stock_reader_loads(network: IntNetwork) -> bool:
 def stock_reader_obstacle(network: IntNetwork) -> str | None:
     """Return why lava-dl's reader cannot run the file that `write_netx` writes; None if it can."""
     if stock_reader_loads(network):
-        return _early_spikes(network)
+        return _zero_weights(network) or _early_spikes(network)
     for before, population in _pairs(network):
         if _layer_content(network, before, population).layer is None:
             return f"{population.name}: {_obstacle(network, before, population)}"
     return "its format cannot express the order of the connections of this network"
+
+
+def _zero_weights(network: IntNetwork) -> str | None:
+    """Return the first layer for which lava-dl's `optimize_weight_bits` divides by a largest weight of zero.
+
+    It does so for dense layers only, with their loops.
+    """
+    for population in network.layers:
+        synapses = [connection.synapse for connection in network.entering(population.name)]
+        if all(isinstance(synapse, Dense) and not synapse.weight.any() for synapse in synapses):
+            return (
+                f"{population.name}: all weights are zero, so its neurons ignore their inputs; lava-dl "
+                "divides by the largest weight of a dense layer"
+            )
+    return None
 
 
 def _early_spikes(network: IntNetwork) -> str | None:
