@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from networks import inputs_for, int_chain, int_loop, int_residual, needs_lava, spiking_network
 from properties import examples
 
-from mpbn_deploy.base import MissingPackageError
+from mpbn_deploy.base import MissingPackageError, SimulationError
 from mpbn_deploy.data import Split
 from mpbn_deploy.execute import lava as lava_sim
 from mpbn_deploy.execute.reference import simulate
@@ -246,4 +246,7 @@ def test_a_reader_that_cannot_take_the_network_is_reported(tmp_path):
     network = replace(network, connections=(*front, silent))
     write_netx(network, tmp_path / "network.net")
     report = verify(network, inputs_for(network), netx=tmp_path / "network.net", budget=60.0)
-    assert report.bit_exact and "cannot run the network" in report.comparisons[-1].not_run
+    assert report.bit_exact and [c.execution for c in report.comparisons][-1] == "Lava's own models"
+    assert "stock netx reader: not run, output: all weights are zero" in _render(report)
+    with pytest.raises(SimulationError, match="lava-dl's netx reader cannot run the network"):
+        lava_sim.run_stock_netx(tmp_path / "network.net", network, inputs_for(network))
