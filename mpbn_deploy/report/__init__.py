@@ -12,6 +12,7 @@ several export folders on one page.
     core_map    the cores of every chip
     findings    findings grouped by design rule
     costs       energy and time
+    lava_lines  the Python that runs network.net in lava-dl's reader
     panels      rows of small figures
     comparison  several exports: accuracy, cores and energy against bits
     svg         SVG elements, axes and colors
