@@ -20,10 +20,10 @@ from ...ir import Connection, Conv2d, IntNetwork
 from .plans import pipeline_depths
 from .session import products
 
-START_SECONDS = 1.0  # to start Lava's processes, and to stop them
-PROCESS_SECONDS = 1e-3  # of a population in a time step, whatever its size
-PRODUCTS_PER_SECOND = 2e8  # of Lava's own synapses
-PAIR_SECONDS = 6e-6  # of a call for a pair of channels, besides its products
+START_SECONDS = 1.5  # to start Lava's processes, and to stop them
+PROCESS_SECONDS = 1.5e-3  # of a population in a time step, whatever its size
+PRODUCTS_PER_SECOND = 1.3e8  # of Lava's own synapses
+PAIR_SECONDS = 9e-6  # of a call for a pair of channels, besides its products
 READER_SHARE = 0.25  # of the budget, for lava-dl's reader
 
 
