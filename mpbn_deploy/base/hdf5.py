@@ -163,10 +163,13 @@ def _send(connection: Connection, answer: Tree | str) -> None:
 
 
 def _limit(seconds: float, memory: int) -> None:
-    """Let the kernel end this process after `seconds` more of computing, and deny it more memory."""
+    """Let the kernel end this process after `seconds` more of computing, and deny it more memory.
+
+    A second later than the parent gives up, so that it is the parent who says why.
+    """
     used = resource.getrusage(resource.RUSAGE_SELF)
     wanted = {
-        resource.RLIMIT_CPU: math.ceil(used.ru_utime + used.ru_stime + seconds),
+        resource.RLIMIT_CPU: math.ceil(used.ru_utime + used.ru_stime + seconds) + 1,
         resource.RLIMIT_AS: memory,
     }
     for kind, limit in wanted.items():
