@@ -4,5 +4,5 @@ from __future__ import annotations
 
 MPBN_KINDS = ("channel", "element", "none")
 MPBN_GAINS = ("free", "positive")
-SURROGATE_NAMES = ("rectangle", "tanh")
+SURROGATE_NAMES = ("rectangle", "tanh", "wide")
 RESETS = ("zero", "subtract")

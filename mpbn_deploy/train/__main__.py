@@ -131,8 +131,8 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--surrogate",
         choices=SURROGATE_NAMES,
-        help="surrogate gradient of a spike: rectangle, as printed in the paper, or tanh, as in the paper's "
-        f"code ({_usual('surrogate')})",
+        help="surrogate gradient of a spike: rectangle, as printed in the paper; tanh, as in the paper's "
+        f"code; or wide, a rectangle of twice the width ({_usual('surrogate')})",
     )
     group.add_argument(
         "--reset",

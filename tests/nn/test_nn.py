@@ -80,6 +80,8 @@ SHAPES = {"dense": (6,), "image": (3, 4, 5)}
 
 def soft_spike(membrane, surrogate):
     """What backward differentiates in place of the step: the paper's code, with or without its tanh."""
+    if surrogate == "wide":
+        return membrane.clamp(-0.5, 1.5)
     clamped = membrane.clamp(0, 1)
     if surrogate == "rectangle":
         return clamped
@@ -142,7 +144,7 @@ def outcome(lif, function, x, weights):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("surrogate", ["rectangle", "tanh"])
+@pytest.mark.parametrize("surrogate", ["rectangle", "tanh", "wide"])
 @pytest.mark.parametrize("reset", ["zero", "subtract"])
 @pytest.mark.parametrize("kind", ["channel", "element", "none"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

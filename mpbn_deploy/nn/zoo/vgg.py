@@ -13,6 +13,7 @@ READOUT_DEVIATION = 0.01
 # Channels of each convolution as multiples of the width; a pool follows each group.
 VGG16_GROUPS = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
 SMALL_GROUPS = ((1, 1), (2, 2), (4, 4, 4))
+STEEP_GROUPS = ((1, 1), (2, 4), (8, 8))
 VGGSNN_GROUPS = ((1, 2), (4, 4), (8, 8), (8, 8))
 
 
@@ -43,20 +44,32 @@ def cifar_cnn(input_shape: Shape, classes: int, *, width: int = 32, **neuron: An
     neurons, and costs no synapses in the next layer. The last one leaves the readout as many inputs as a
     core of Loihi 2 takes.
     """
-    chain = ChainBuilder(input_shape, neuron)
-    for group in SMALL_GROUPS:
-        for factor in group:
-            chain.add_convolution(factor * width)
-        chain.add_pool(maximum=True)
+    chain = _features(input_shape, SMALL_GROUPS, width, neuron, maximum=True)
+    return initialize(chain.add_readout(classes), READOUT_DEVIATION)
+
+
+def cifar_cnn_steep(input_shape: Shape, classes: int, *, width: int = 32, **neuron: Any) -> nn.Module:
+    """Build `cifar_cnn` with six convolutions (32-32-64-128-256-256 channels).
+
+    The channels double more often: most of its time goes to small pictures with many channels, where
+    convolutions run at full speed and norms and neurons cost little.
+    """
+    chain = _features(input_shape, STEEP_GROUPS, width, neuron, maximum=True)
     return initialize(chain.add_readout(classes), READOUT_DEVIATION)
 
 
 def _features(
-    input_shape: Shape, groups: tuple[Shape, ...], width: int, neuron: NeuronArguments, *, bias: bool = False
+    input_shape: Shape,
+    groups: tuple[Shape, ...],
+    width: int,
+    neuron: NeuronArguments,
+    *,
+    bias: bool = False,
+    maximum: bool = False,
 ) -> ChainBuilder:
     chain = ChainBuilder(input_shape, neuron)
     for group in groups:
         for factor in group:
             chain.add_convolution(factor * width, bias=bias)
-        chain.add_pool()
+        chain.add_pool(maximum=maximum)
     return chain
