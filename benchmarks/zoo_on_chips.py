@@ -40,7 +40,7 @@ NUMBERS = ("formats.weight_bits", "formats.weight_exponent_minimum", "formats.we
            "formats.state_bits", "formats.delay_maximum", "formats.message_bits")  # fmt: skip
 MOST_RULES = 2  # named in a row
 STORE = Path(__file__).parents[1] / "build" / "zoo_on_chips"
-COLUMNS = ("network", "cores", "chips", "fits", "blocked by", "energy per sample",
+COLUMNS = ("network", "cores", "chips", "fits", "rules not met", "energy per sample",
            "relays", "cores", "chips", "fits", "energy per sample")  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def shown(row):
             energy_text(plain), str(relays["relays"])]  # fmt: skip
     if not relays["relays"]:
         return [*line, "", "", "", ""]
-    fits = f"no: {blocked(relays)}" if relays["fits"] == "no" else fits_text(relays)
+    fits = f"no; not met: {blocked(relays)}" if relays["fits"] == "no" else fits_text(relays)
     return [*line, number(relays["cores"]), number(relays["chips"]), fits, energy_text(relays)]
 
 

@@ -8,6 +8,7 @@ paper's own code are read as well.
     safetensors_file    reads and writes model.safetensors
     bare            state_dicts of other tools, whose network the user names
     architectures   an architecture's name -> the module it stands for
+    resets          how neurons reset, as built and as the file says
     state           builds a network and checks the file's tensors against it
     examples        the trained networks that ship with this package
     paper           names and settings of the networks in the paper's code

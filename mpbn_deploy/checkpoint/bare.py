@@ -23,6 +23,7 @@ from ..base import CheckpointError, NetworkError, OptionError, announce, record
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
 from .architectures import accepted, build_body
+from .resets import announce_resets, check_resets
 from .state import check_tensors, structure_problems, value_problems
 
 NESTED = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights")
@@ -135,6 +136,8 @@ def _load(path: str | Path, arch: str, body: nn.Module, state: dict[str, Tensor]
     if problems := value_problems(converted):
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise CheckpointError(f"{path}: holds invalid values:{listed}")
+    check_resets(path, body, converted, {})
+    announce_resets(path, body, arch)
     body.load_state_dict(converted)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..base import CheckpointError, OptionError
 from ..nn import ModelCard
 from .architectures import build_body
+from .resets import check_resets
 
 MOST_PROBLEMS = 12  # listed in one message
 LARGEST_ARGUMENT = 4096  # of a network that is built in memory before its file is checked
@@ -45,7 +46,9 @@ def build_with_state(
             "The training has diverged, or the file is damaged. Train again, with a lower --learning-rate if "
             "it diverges."
         )
-    body.load_state_dict({name: state[found] for name, found in in_file.items()}, assign=True)
+    named = {name: state[found] for name, found in in_file.items()}
+    check_resets(path, body, named, card.arguments)
+    body.load_state_dict(named, assign=True)
     return body
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Split as Split,
         center_crop as center_crop,
         hold_out as hold_out,
+        subset as subset,
     )
     from .layout import arranged as arranged, cropped as cropped
     from .own import dataset_name as dataset_name

@@ -102,10 +102,9 @@ def hold_out(dataset: DataSet, fraction: float) -> tuple[DataSet, Split | None]:
     if not count:
         return dataset, None
     order = np.random.default_rng(HOLD_OUT_SEED).permutation(len(dataset.train))
-    return replace(dataset, train=_subset(dataset.train, order[count:])), _subset(
-        dataset.train, order[:count]
-    )
+    return replace(dataset, train=subset(dataset.train, order[count:])), subset(dataset.train, order[:count])
 
 
-def _subset(split: Split, indices: Array) -> Split:
+def subset(split: Split, indices: Array) -> Split:
+    """Return some samples of a split, which are read when they are indexed."""
     return Split(inputs=Subset(inputs=split.inputs, indices=indices), labels=split.labels[indices])

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 
 from .advice import Advice, hopeless, incurable
 from .stage import FitReport
-from .verdict import blocking_severities, by_rule
+from .verdict import blocking_severities, by_rule, unmet_rules
 
 MANY_CHANGED = 0.1  # share of all predictions
 
@@ -18,9 +18,9 @@ def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
     if report.fits is not False:
         return f"{report.target}: no errors, so no change is needed."
     if remaining_rules := hopeless(report):
-        rules = "; ".join(group.headline for group in remaining_rules)
         return Group(
-            f"{report.target}: no change makes the network fit, so none was tried. No option cures: {rules}.",
+            f"{report.target}: no change makes the network fit, so none was tried. No option cures this: "
+            f"{unmet_rules(remaining_rules)}.",
             *(f"  {group.line}" for group in remaining_rules),
         )
     if not tried:
@@ -33,8 +33,8 @@ def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
         return Group(headline, *map(_advice_lines, tried))
     nearest = tried[0]
     remaining = [f"  {group.line}" for group in by_rule(nearest.report, blocking_severities(nearest.report))]
-    beyond = "; ".join(group.headline for group in incurable(nearest.report))
-    why = f"No option cures: {beyond}. " if beyond else ""
+    beyond = unmet_rules(incurable(nearest.report))
+    why = f"No option cures this: {beyond}. " if beyond else ""
     return Group(
         f"{report.target}: no change tried makes the network fit. {why}With {nearest.description}:",
         *remaining,

@@ -50,6 +50,16 @@ def by_rule(report: FitReport, severities: Sequence[str] = SEVERITIES) -> list[R
     ]
 
 
+def unmet_rules(groups: Sequence[RuleFindings]) -> str:
+    """Return 'not met: leaks are supported (lif1); not known: ...': a rule states what must hold."""
+    labels = {"error": "not met"}
+    return "; ".join(
+        f"{labels.get(severity, severity)}: {'; '.join(group.headline for group in found)}"
+        for severity in SEVERITIES
+        if (found := [group for group in groups if group.severity == severity])
+    )
+
+
 def list_layers(findings: Sequence[Finding]) -> str:
     """Return 'lif1, lif2 and 9 more': the distinct places of findings."""
     return list_names([layer_name(finding.where) for finding in findings])
@@ -95,12 +105,11 @@ def verdict_sentence(report: FitReport) -> str:
 
 def summary_lines(report: FitReport, next_step: str = "") -> Iterator[str]:
     """Yield the verdict, cores, chips, what blocks, and what to type next."""
-    blocking = [group.headline for group in by_rule(report, blocking_severities(report))]
     assumed = f" ({report.assumption})" if report.assumption else ""
     yield f"{report.target}: {verdict_sentence(report)}{assumed}"
     yield f"cores:    {_cores(report)}"
     yield f"chips:    {_chips(report)}"
-    yield f"blocked:  {'; '.join(blocking) or 'nothing'}"
+    yield f"blocked:  {unmet_rules(by_rule(report, blocking_severities(report))) or 'nothing'}"
     if next_step:
         yield f"next:     {next_step}"
 

@@ -305,12 +305,15 @@ def seal(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def check_replaceable(out: Path) -> None:
-    """Raise unless `out` is missing, empty or an earlier export: other folders are not overwritten."""
+def check_replaceable(out: Path) -> bool:
+    """Return whether `out` is an earlier export; raise unless it is, or is missing or empty."""
     if out.is_symlink():
         raise OptionError(f"{out}: is a link; give the folder itself with --out.")
-    if out.exists() and not _is_empty(out) and not _is_export(out):
+    if not out.exists() or _is_empty(out):
+        return False
+    if not _is_export(out):
         raise OptionError(f"{out}: exists and is not an export folder; choose another with --out.")
+    return True
 
 
 def _is_empty(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, record
+from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, OptionError, did_you_mean, record
 from ..hardware.place import Tiling
 
 Thresholds = Literal["own", "core", "shared"]
@@ -84,7 +84,14 @@ class ExportOptions:
     tiling: Tiling = "compiler"
 
     def __post_init__(self) -> None:
-        """Take lists, and paths in any form, from callers in Python."""
+        """Take lists, and paths in any form, from callers in Python; raise if a choice is unknown."""
+        wrong = [
+            f"{name} {given!r}. {did_you_mean(str(given), choices)}"
+            for name, choices in CHOICES.items()
+            if (given := getattr(self, name)) not in choices
+        ]
+        if wrong:
+            raise OptionError(" ".join(wrong))
         for name in TUPLES:
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
@@ -128,6 +135,12 @@ class ExportOptions:
                 words += value if isinstance(value, tuple) else ["all" if value is None else value]
         return shlex.join(map(str, words if out is None else [*words, "--out", out]))
 
+
+CHOICES = {
+    name: get_args(hint)
+    for name, hint in get_type_hints(ExportOptions).items()
+    if get_origin(hint) is Literal
+}
 
 _ALSO: dict[Any, tuple[type, ...]] = {float: (int,)}  # JSON writes both
 

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import sqrt
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..base import Progress, announce, no_progress, progress_bar
-from ..data import DataSet, Split, center_crop
+from ..base import Array, Progress, announce, no_progress, progress_bar
+from ..data import DataSet, Split, center_crop, subset
 from ..nn import LIF, SpikingNetwork
 from .batching import read_samples
 from .loop import evaluate
@@ -93,14 +94,14 @@ def recalibrate_as_asked(
     """
     if training.recalibration == "off" or not _norm_sites(network):
         return False
-    count = min(SAMPLES, len(dataset.train) // 2)
-    samples = center_crop(read_samples(dataset.train, slice(count))[0], dataset.input_format.shape)
+    chosen, others = _drawn(len(dataset.train), training.seed)
+    samples = center_crop(read_samples(dataset.train, chosen)[0], dataset.input_format.shape)
     samples = samples.to(next(network.parameters()).device)
     progress = progress_bar("recalibration") if processes.first else no_progress
     if training.recalibration == "on":
         recalibrate(network, samples, progress)
         return True
-    judged_on = validation or _part(dataset.train, count, 2 * count)
+    judged_on = validation or subset(dataset.train, others)
     before = evaluate(network, judged_on, processes)[1]
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     recalibrate(network, samples, progress)
@@ -121,8 +122,14 @@ def _standard_error(accuracy: float, samples: int) -> float:
     return sqrt(accuracy * (1 - accuracy) / samples)
 
 
-def _part(split: Split, start: int, stop: int) -> Split:
-    return Split(inputs=split.inputs[start:stop], labels=split.labels[start:stop])
+def _drawn(available: int, seed: int) -> tuple[Array, Array]:
+    """Return the indices of two random sets of samples, of the same size and without common members.
+
+    Random, because many data sets are sorted by class. The first gives the statistics, the second judges.
+    """
+    count = min(SAMPLES, available // 2)
+    order = np.random.default_rng(seed).permutation(available)
+    return np.sort(order[:count]), np.sort(order[count : 2 * count])
 
 
 def _norm_sites(network: SpikingNetwork) -> list[NormSite]:

@@ -75,8 +75,8 @@ def test_train_and_export(result, tmp_path):
     code, data, err = result("train", "--arch", "digits-mlp", "--epochs", 1, "--out", model)
     assert code == 0 and data["model"] == str(model) and 0 < data["test_accuracy"] <= 1
     assert "epoch 1/1: loss" in err
-    code, data, _ = result("export", model, "--target", "loihi2", "--samples", 2)
-    assert code == 0
+    code, data, err = result("export", model, "--target", "loihi2", "--samples", 2)
+    assert code == 0 and "earlier export" not in err
     assert data["folder"] == str(tmp_path / "model.loihi2") and data["fits"] and data["bit_exact"]
     files = {
         "network.nir",
@@ -109,8 +109,9 @@ def test_the_same_export_twice_gives_the_same_bytes(export_folder, model_path, r
 
 def test_exporting_again_replaces_the_folder(folder, model_path, result):
     (folder / "report.html").write_text("old")
-    code, _, _ = result("export", model_path, "--target", "loihi2", "--samples", 2, "--out", folder,
-                        "--weight-bits", 4, "--calibration", "digits")  # fmt: skip
+    code, _, err = result("export", model_path, "--target", "loihi2", "--samples", 2, "--out", folder,
+                          "--weight-bits", 4, "--calibration", "digits")  # fmt: skip
+    assert f"note: {folder} holds an earlier export; this one will replace it\n" in err
     assert code == 0 and (folder / "report.html").read_text() != "old"
     manifest = json.loads((folder / "manifest.json").read_text())
     expected = {**ExportOptions().recorded(), "weight_bits": 4, "calibration": "digits"}

@@ -4,15 +4,17 @@ import importlib.util
 import json
 import re
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from networks import spiking_network, with_card
+from networks import conv_body, spiking_network, with_card
 
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import CheckpointError, MissingPackageError, OptionError
 from mpbn_deploy.checkpoint import InputFacts, load_model, save_model
+from mpbn_deploy.nn import LIF
 
 ARCH = "networks:conv_body"
 FACTS = InputFacts(shape=(2, 5, 7), range=(0, 9), normalization=(1.0, 2.0))
@@ -161,6 +163,48 @@ def test_constants_of_neurons_may_be_missing_or_half(tmp_path, capsys, monkeypat
     assert "does not hold 1.graded_spikes_factor; taken from the network as it is built" in err
     with pytest.raises(CheckpointError, match=r"missing 0\.weight"):
         load(written(tmp_path, {"0.bias": whole["0.bias"]}), arch="networks:tutorial", inputs=facts)
+
+
+@pytest.mark.parametrize(("trained", "built"), [("subtract", "zero"), ("zero", "subtract")])
+def test_neurons_of_snntorch_that_are_built_with_another_reset(tmp_path, monkeypatch, trained, built):
+    """Its forward would use the number in the file, and our translation the argument of the class."""
+    snntorch = pytest.importorskip("snntorch")
+
+    def build(reset=built):
+        leaky = snntorch.Leaky(beta=0.75, init_hidden=True, reset_mechanism=reset)
+        return torch.nn.Sequential(torch.nn.Linear(4, 3), leaky)
+
+    monkeypatch.setattr("networks.tutorial", build, raising=False)
+    facts = InputFacts(shape=(4,), range=(0, 1))
+    load(written(tmp_path, build().state_dict()), arch="networks:tutorial", inputs=facts)
+    path = written(tmp_path, build(trained).state_dict())
+    with pytest.raises(CheckpointError, match=f"\n  - 1: {trained} in the file, {built} as built\n"):
+        load(path, arch="networks:tutorial", inputs=facts)
+
+
+@pytest.mark.parametrize(
+    ("reset", "said"), [("zero", "spikes reset to zero"), ("subtract", "spikes subtract the threshold")]
+)
+def test_how_our_neurons_reset_is_announced(tmp_path, monkeypatch, capsys, reset, said):
+    body = torch.nn.Sequential(torch.nn.Linear(4, 3), LIF(3, reset=reset))
+    monkeypatch.setattr("networks.tutorial", lambda: body, raising=False)
+    path = written(tmp_path, body.state_dict())
+    load(path, arch="networks:tutorial", inputs=InputFacts(shape=(4,), range=(0, 1)))
+    assert f"does not say how neurons reset; as networks:tutorial builds them, {said}" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_checkpoint_that_was_trained_with_another_reset_than_its_network_has(tmp_path, monkeypatch):
+    """The function takes the argument, and ignores it."""
+    network = with_card(spiking_network())
+    network.card = replace(network.card, arguments={"reset": "subtract"})
+    save_model(tmp_path / "model.pt", network)
+    monkeypatch.setattr("networks.deaf", lambda reset: conv_body(), raising=False)
+    with pytest.raises(
+        CheckpointError, match=r"another reset .*\n  - \w+: subtract in the file, zero as built"
+    ):
+        load_model(tmp_path / "model.pt", arch="networks:deaf")
 
 
 def test_wrong_values_are_named(tmp_path, state):

@@ -168,7 +168,8 @@ def test_where_nothing_helps_the_nearest_try_says_what_remains(exported, capsys)
     code = main(FIT, [str(exported), "--target", "xylo-a3", "--advise", "--samples", "2"])
     text = capsys.readouterr().out
     assert code == 1
-    advice = text.split("no change makes the network fit, so none was tried. No option cures: ")[1]
+    advice = text.split("no change makes the network fit, so none was tried. No option cures this: ")[1]
+    assert advice.startswith("not met: ")
     assert "reset to zero is supported (network)" in advice.split(".")[0]
     assert "reset the voltage to zero; xylo-a3 cannot" in advice
     assert "trying" not in text  # no quantization adds a reset

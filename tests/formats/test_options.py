@@ -5,11 +5,12 @@ import json
 import shlex
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given, strategies as st
 
-from mpbn_deploy.base import FormatError, OptionError, same_records
+from mpbn_deploy.base import FormatError, OptionError, main, same_records
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
 from mpbn_deploy.formats.folder import open_folder
@@ -120,3 +121,24 @@ def test_callers_in_python_may_give_lists_and_paths_in_any_form():
     given = ExportOptions(input_shape=[1, 8, 8], normalize=[0, 255], data=Path("a.npz"), data_dir="b")
     plain = ExportOptions(input_shape=(1, 8, 8), normalize=(0, 255), data="a.npz", data_dir=Path("b"))
     assert same_records(given, plain)
+
+
+CHOICES = "thresholds", "overflow", "pooling", "nir_dialect", "nir_reset", "nir_current", "tiling", "readout"
+
+
+@pytest.mark.parametrize("name", [*CHOICES, "first_layer"])
+def test_a_typing_error_in_a_choice_is_found_before_anything_is_read(name, capsys):
+    """Neither the model nor the target of this export exists."""
+    known = get_args(get_type_hints(ExportOptions)[name])
+    typed = known[-1][:-1]
+    with pytest.raises(OptionError, match=f"^{name} '{typed}'. Did you mean '{known[-1]}'. Known: "):
+        export("missing.pt", "no chip", **{name: typed})
+    option = f"--{name.replace('_', '-')}"
+    with pytest.raises(SystemExit, match="2"):
+        main(COMMAND, ["missing.pt", "--target", "no chip", option, typed])
+    assert f"argument {option}: invalid choice: '{typed}'" in capsys.readouterr().err
+
+
+def test_all_typing_errors_are_in_one_message():
+    with pytest.raises(OptionError, match=r"^pooling 'rely'\. .* nir_dialect 'portabel'\. Did you mean"):
+        ExportOptions(pooling="rely", nir_dialect="portabel")

@@ -12,7 +12,7 @@ from torch import nn
 
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.data import POLICY_DRAWS, autoaugmented, center_crop, hold_out
+from mpbn_deploy.data import POLICY_DRAWS, DataSet, Split, autoaugmented, center_crop, hold_out
 from mpbn_deploy.data.autoaugment import CHANGES, POLICY
 from mpbn_deploy.nn import LIF, MPBN, SpikingNetwork
 from mpbn_deploy.quantize import QUANTIZED
@@ -374,6 +374,35 @@ def test_statistics_that_help_clearly_are_kept(digits, monkeypatch):
     monkeypatch.setattr("mpbn_deploy.train.recalibration.evaluate", lambda *_: next(scores))
     assert recalibrate_as_asked(network, digits, None, Training(), SINGLE_PROCESS)
     assert not torch.equal(network.body.lif1.mpbn.bn.running_mean, before)
+
+
+def test_statistics_of_data_sorted_by_class_are_those_of_all_classes():
+    """The first half of the samples is dark, as in a folder per class; so are no statistics."""
+    bright = np.repeat([0, 8], 3000)
+    split = Split(inputs=np.broadcast_to(bright[:, None, None, None], (6000, 1, 8, 8)), labels=bright // 8)
+    dataset = DataSet(
+        name="sorted",
+        train=split,
+        test=split,
+        input_format=input_format((1, 8, 8)),
+        class_names=("dark", "bright"),
+    )
+    network = normalized_network(1)
+    judged = []
+
+    def evaluate(network, split, processes):
+        judged.append(np.mean(split.labels))
+        return 0.0, len(judged) / 2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mpbn_deploy.train.recalibration.evaluate", evaluate)
+        assert recalibrate_as_asked(network, dataset, None, Training(), SINGLE_PROCESS)
+    conv, norm = network.body[:2]
+    with torch.no_grad():
+        dark, bright = conv(network.normalize(torch.tensor([0.0, 8.0]).view(2, 1, 1, 1).expand(2, 1, 8, 8)))
+    balanced = (norm.running_mean - dark[:, 0, 0]) / (bright - dark)[:, 0, 0]
+    assert balanced.tolist() == pytest.approx([0.5] * 3, abs=0.05)  # 0 for the first samples
+    assert judged == pytest.approx([0.5] * 2, abs=0.05)
 
 
 def test_recalibration_on_changes_the_network_and_its_card(digits):
