@@ -3,10 +3,10 @@
     python benchmarks/ladder.py --data-dir DIR --out ladder               every rung, then the table
     python benchmarks/ladder.py --data-dir DIR --out ladder --only Dirac  one rung, beside another process
 
-Each rung changes one thing in the rung it builds on; all train `cifar-cnn` at one time step for the same
-number of epochs and are judged on the same tenth of the training split. Interrupted rungs go on where they
-stopped, finished ones are not trained again. Seconds are those of the processor, whatever else runs on the
-machine.
+Each rung changes one thing in the rung it builds on; all train at one time step for the same number of epochs
+and are judged on the same tenth of the training split. Networks have half the channels of the recipe's, so
+that a rung takes minutes. Interrupted rungs go on where they stopped, finished ones are not trained again.
+Seconds are those of the processor, whatever else runs on the machine.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from mpbn_deploy.base import keep_freed_memory
 from mpbn_deploy.checkpoint import build_body
 from mpbn_deploy.data import DataSet, Split
 
-ARCHITECTURE = "cifar-cnn"
+ARCHITECTURE = "cifar-cnn-steep"
 BASE = Training(batch=128, augmentation="crop-flip", validation=0.1, recalibration="off")
 PICTURES = 5000  # whose patches give the whitening filters
 LOOKAHEAD_STEPS, LOOKAHEAD_PART = 5, 0.5
@@ -121,16 +121,17 @@ RUNGS = {
             settings={"schedule": "one-cycle", "learning_rate": 0.2, "nesterov": True},
         ),
         Rung(name="label smoothing 0.1", on="one-cycle to 0.2, Nesterov", settings={"label_smoothing": 0.1}),
-        Rung(name="norm rate 4", on="label smoothing 0.1", settings={"norm_rate": 4.0}),
-        Rung(name="norm rate 16", on="label smoothing 0.1", settings={"norm_rate": 16.0}),
-        Rung(name="without MPBN", on="norm rate 4", neuron={"mpbn": "none"}),
-        Rung(name="tanh surrogate", on="norm rate 4", neuron={"surrogate": "tanh"}),
-        Rung(name="Dirac", on="norm rate 4", prepare=dirac),
-        Rung(name="whitening", on="norm rate 4", prepare=whitening),
-        Rung(name="lookahead", on="norm rate 4", lookahead=True),
-        Rung(name="low resolution first", on="norm rate 4", prepare=low_resolution, shorter=LOW_EPOCHS),
-        Rung(name="rate 0.4", on="norm rate 4", settings={"learning_rate": 0.4}),
-        Rung(name="batch 64", on="norm rate 4", settings={"batch": 64, "learning_rate": 0.1}),
+        Rung(name="tanh surrogate", on="label smoothing 0.1", neuron={"surrogate": "tanh"}),
+        Rung(name="wide surrogate", on="label smoothing 0.1", neuron={"surrogate": "wide"}),
+        Rung(name="without MPBN", on="wide surrogate", neuron={"mpbn": "none"}),
+        Rung(name="norm rate 4", on="wide surrogate", settings={"norm_rate": 4.0}),
+        Rung(name="rate 0.1", on="wide surrogate", settings={"learning_rate": 0.1}),
+        Rung(name="rate 0.4", on="wide surrogate", settings={"learning_rate": 0.4}),
+        Rung(name="batch 64", on="wide surrogate", settings={"batch": 64, "learning_rate": 0.1}),
+        Rung(name="Dirac", on="wide surrogate", prepare=dirac),
+        Rung(name="whitening", on="wide surrogate", prepare=whitening),
+        Rung(name="lookahead", on="wide surrogate", lookahead=True),
+        Rung(name="low resolution first", on="wide surrogate", prepare=low_resolution, shorter=LOW_EPOCHS),
     )
 }  # fmt: skip
 
@@ -160,7 +161,7 @@ def run(rung, dataset, options):
         )
         hook = register_optimizer_step_post_hook(Lookahead()) if rung.lookahead else None
         print(f"{rung.name}: {training}", flush=True)
-        network = build(dataset, neuron, options.seed)
+        network = build(dataset, {"width": options.width, **neuron}, options.seed)
         if rung.prepare is not None:
             rung.prepare(network, dataset, training)
         train(dataset, ARCHITECTURE, training=training, init=network, out=out, resume=resume)
@@ -200,6 +201,7 @@ def main():
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of CIFAR-10")
     parser.add_argument("--out", type=Path, default=Path("ladder"), help="folder for networks and logs")
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--width", type=int, default=16, help="channels of the first layer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--only", nargs="+", choices=RUNGS, default=list(RUNGS), metavar="RUNG")
@@ -210,7 +212,7 @@ def main():
     logs = {name: run(RUNGS[name], dataset, options) for name in options.only}
     print(
         f"\n{date.today()}, {platform.machine()}, torch {torch.__version__}, {options.precision}, "
-        f"{options.epochs} epochs, seed {options.seed}\n"
+        f"{ARCHITECTURE} of width {options.width}, {options.epochs} epochs, seed {options.seed}\n"
     )
     print("\n".join(table(logs)))
 
