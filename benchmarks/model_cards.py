@@ -1,11 +1,12 @@
 """The cards of the networks in examples/models: what each was trained with, reaches and takes on Loihi 2.
 
-    python benchmarks/model_cards.py digits --log digits.log.jsonl    writes digits.json and README.md
+    python benchmarks/model_cards.py digits --model digits.pt         writes digits.pt, digits.json and README.md
     python benchmarks/model_cards.py cifar10-fast --calibrate --input-offset 128 --data-dir DIR
 
-Each network is exported, evaluated on the whole test split of its data set, and compared with every executor
-on the first samples of it. `--log`, written by `train`, gives the time that training took. Exit code 1 if an
-export fails its verification or does not fit.
+`--model` takes a network from `train`, and the time that training took from the log beside it; its weights are
+stored in half precision. The stored network is exported, evaluated on the whole test split of its data set,
+and compared with every executor on the first samples of it. Exit code 1 if an export fails its verification
+or does not fit.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import tempfile
 from datetime import date
 from pathlib import Path
 
-from mpbn_deploy.api import DeployError, export, load_model
+from mpbn_deploy.api import DeployError, export, load_model, save_model
 from mpbn_deploy.fit import JOULES, spread
 from mpbn_deploy.fit.energy import Range
 
@@ -64,7 +65,7 @@ def measured(path, options):
         "timesteps": network.timesteps,
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "training": training,
-        "training_processor_seconds": processor_seconds(path, options.log),
+        "training_processor_seconds": processor_seconds(path, options.model),
         "test_samples": accuracy.samples,
         "float_accuracy": accuracy.float_network,
         "integer_accuracy": accuracy.integer_network,
@@ -89,12 +90,13 @@ def measured(path, options):
     return card, result.good
 
 
-def processor_seconds(path, log):
-    """Return the time that training took: of its log or, without one, of the card that is there."""
-    if log is None:
+def processor_seconds(path, model):
+    """Return the time that training took: of a model's log or, without one, of the card that is there."""
+    if model is None:
         card = path.with_suffix(".json")
         return json.loads(card.read_text())["training_processor_seconds"] if card.exists() else None
-    return round(sum(json.loads(line)["processor_seconds"] for line in log.read_text().splitlines()))
+    lines = model.with_suffix(".log.jsonl").read_text().splitlines()
+    return round(sum(json.loads(line)["processor_seconds"] for line in lines))
 
 
 def processor():
@@ -147,13 +149,15 @@ def main():
     )
     parser.add_argument("name", help="of a network in examples/models, without .pt")
     parser.add_argument("--data-dir", type=Path, help="folder of its data set")
-    parser.add_argument("--log", type=Path, help="log of its training")
+    parser.add_argument("--model", type=Path, help="trained network to store under that name")
     parser.add_argument("--calibrate", action="store_true", help="choose the integers on training samples")
     parser.add_argument("--input-offset", type=int, default=0, help="subtracted from the inputs")
     parser.add_argument("--samples", type=int, default=16, help="on which executors are compared")
     options = parser.parse_args()
     path = FOLDER / f"{options.name}.pt"
     try:
+        if options.model is not None:
+            save_model(path, load_model(options.model), half=True)
         card, good = measured(path, options)
     except DeployError as error:
         parser.error(str(error))

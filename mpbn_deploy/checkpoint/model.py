@@ -9,7 +9,7 @@ The file holds a dictionary, written by torch.save and read without running code
     input               shape, minimum, maximum, mean, deviation
     class_names         one per output
     training            a record of how it was trained
-    state_dict          the parameters and buffers of the body
+    state_dict          the parameters and buffers of the body; weights may be in half precision
 
 model.safetensors holds the same: the state_dict as its tensors, the rest as JSON in its metadata.
 Bare state_dicts of other tools (bare.py) and checkpoints of the paper's own code, which hold only tensors
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, one_line, write_atomically
 from ..ir import InputFormat
@@ -55,8 +56,11 @@ INPUT_KEYS = {"shape": list, "minimum": int, "maximum": int, "mean": list, "devi
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def save_model(path: str | Path, network: SpikingNetwork) -> None:
-    """Write a network to model.pt or model.safetensors; its card says how to build the body again."""
+def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False) -> None:
+    """Write a network to model.pt or model.safetensors; its card says how to build the body again.
+
+    `half` rounds the weights of synapses to float16, which halves the file; norms keep all their bits.
+    """
     if network.card is None:
         raise OptionError("save_model: the network has no ModelCard, so its body could not be built again.")
     card, given = network.card, network.input_format
@@ -81,7 +85,7 @@ def save_model(path: str | Path, network: SpikingNetwork) -> None:
         },
         "class_names": list(card.class_names),
         "training": _unshared(dict(card.training)),
-        "state_dict": {name: tensor.cpu().contiguous() for name, tensor in network.body.state_dict().items()},
+        "state_dict": {name: _stored(tensor, half) for name, tensor in network.body.state_dict().items()},
     }
     if Path(path).suffix == SUFFIX:
         write_atomically(Path(path), safetensors_bytes(content))
@@ -90,6 +94,11 @@ def save_model(path: str | Path, network: SpikingNetwork) -> None:
     buffer = io.BytesIO()
     torch.save(content, buffer)
     write_atomically(Path(path), buffer.getvalue())
+
+
+def _stored(tensor: Tensor, half: bool) -> Tensor:
+    rounded = half and tensor.is_floating_point() and tensor.dim() > 1
+    return tensor.cpu().to(torch.float16 if rounded else tensor.dtype).contiguous()
 
 
 def _unshared(value: Any) -> Any:

@@ -16,6 +16,7 @@ from ..nn import ModelCard
 from .architectures import build_body
 from .resets import check_resets
 
+HALF_PRECISION = (torch.float16, torch.bfloat16)
 MOST_PROBLEMS = 12  # listed in one message
 LARGEST_ARGUMENT = 4096  # of a network that is built in memory before its file is checked
 
@@ -38,6 +39,7 @@ def build_with_state(
     body = _build_on_meta_device(path, card)
     in_file = names(body)
     expected = {in_file[name]: value for name, value in body.state_dict().items()}
+    state = _widened(state, expected)
     if problems := structure_problems(expected, state):
         raise CheckpointError(f"{path}: does not match the network {card.architecture!r}:{_listed(problems)}")
     if problems := value_problems(state):
@@ -50,6 +52,16 @@ def build_with_state(
     check_resets(path, body, named, card.arguments)
     body.load_state_dict(named, assign=True)
     return body
+
+
+def _widened(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert half precision to the network's type, which holds every such number exactly."""
+    wider = {
+        name: value.to(expected[name].dtype)
+        for name, value in state.items()
+        if value.dtype in HALF_PRECISION and name in expected and expected[name].is_floating_point()
+    }
+    return {**state, **wider}
 
 
 def check_tensors(path: str | Path, state: dict[str, Any]) -> None:

@@ -57,6 +57,19 @@ def test_same_network_same_bytes(path, tmp_path):
     assert path.read_bytes() == (tmp_path / "other_name.pt").read_bytes()
 
 
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_half_precision_rounds_weights_once(path, tmp_path, suffix):
+    half = tmp_path / f"half.{suffix}"
+    save_model(half, with_card(spiking_network()), half=True)
+    whole, loaded = (load_model(file, arch=ARCH).body.state_dict() for file in (path, half))
+    assert half.stat().st_size < path.stat().st_size
+    for name, values in whole.items():
+        assert loaded[name].dtype == values.dtype
+        assert torch.equal(loaded[name], values.half().float() if values.dim() > 1 else values)
+    save_model(tmp_path / f"again.{suffix}", load_model(half, arch=ARCH), half=True)
+    assert half.read_bytes() == (tmp_path / f"again.{suffix}").read_bytes()
+
+
 def test_code_from_elsewhere_runs_only_when_the_user_names_it(path):
     with pytest.raises(
         CheckpointError, match=r"runs its code; if you trust it, add --arch networks:conv_body"
