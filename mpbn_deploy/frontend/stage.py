@@ -41,7 +41,7 @@ from ..ir import (
     pooled_shape,
 )
 from ..nn import LIF, SpikingNetwork
-from .arithmetic import norm_of, per_channel, scale_and_shift, scaling
+from .arithmetic import norm_of, channel_numbers, scale_and_shift, scaling
 from .foreign import check_supported, foreign_converters, foreign_layers, is_foreign
 from .handwritten import HandwrittenError, Threshold
 from .layers import CONVERTERS, Converter
@@ -333,7 +333,7 @@ def _scaled(
     if found is None:
         return None
     name = _name_of_call(node)
-    return name, norm_of(*per_channel(layer_name(name), found, shapes[inputs[0]]))
+    return name, norm_of(*channel_numbers(layer_name(name), found, shapes[inputs[0]]))
 
 
 def _operation(
