@@ -41,7 +41,7 @@ from ..ir import (
     pooled_shape,
 )
 from ..nn import LIF, SpikingNetwork
-from .arithmetic import norm_of, channel_numbers, scale_and_shift, scaling
+from .arithmetic import channel_numbers, norm_of, scale_and_shift, scaling
 from .foreign import check_supported, foreign_converters, foreign_layers, is_foreign
 from .handwritten import HandwrittenError, Threshold
 from .layers import CONVERTERS, Converter
