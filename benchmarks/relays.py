@@ -32,7 +32,7 @@ from mpbn_deploy.ir import InputFormat, relay_names
 from mpbn_deploy.nn import SpikingNetwork
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.quantize import quantize
-from mpbn_deploy.verify.witness import compare_with_lava
+from mpbn_deploy.verify.lava_models import compare_with_lava
 
 # Name, pooling, and the tiling for which relays are chosen; the last is the search of `fit --search`.
 FORMS = (

@@ -1,3 +1,4 @@
+import gc
 import os
 import runpy
 import subprocess
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(items):
             item.path not in slow,
         ]
     )
+
+
+def pytest_collection_finish():
+    """Let neither this process nor its forks search what was imported, which stays, for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):

@@ -173,19 +173,18 @@ def add_chips_argument(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_tiling_argument(group: argparse._ArgumentGroup) -> None:
+def add_tiling_argument(group: argparse._ArgumentGroup, tilings: Collection[str]) -> None:
     group.add_argument(
         "--tiling",
-        choices=("compiler", "best"),
+        choices=tilings,
         default="compiler",
         help="how layers are partitioned into cores: compiler, as the chip's own tools do it; best, a "
         "search for the fewest cores (default %(default)s)",
     )
 
 
-def add_side_arguments(group: argparse._ArgumentGroup) -> None:
+def add_side_arguments(group: argparse._ArgumentGroup, sides: Collection[str]) -> None:
     """Add --first-layer and --readout."""
-    sides = ("chip", "host")
     group.add_argument(
         "--first-layer",
         choices=sides,

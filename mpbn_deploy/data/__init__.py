@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         RANDOM as RANDOM,
         Samples as Samples,
         choose_samples as choose_samples,
+        conversion_options as conversion_options,
         fitting_part as fitting_part,
     )
 else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base import Array, DataError, announce, record
-from ..ir import FoldedNetwork, IntNetwork
+from ..ir import FoldedNetwork, Input, IntNetwork
 from .dataset import Inputs, Part, Split
 from .layout import Arranged, arranged, presented
 from .own import dataset_name, is_own
@@ -70,11 +70,17 @@ def fitting_part(network: IntNetwork | FoldedNetwork, data: str, data_dir: Path 
     if not taken.takes_raw_values:
         announce(
             f"note: the network takes {taken.minimum}..{taken.maximum}, which are values of {name}"
-            f"{taken.conversion} ({taken.options})"
+            f"{taken.conversion} ({conversion_options(taken)})"
         )
     given = presented(found.inputs, taken)
     inputs = arranged(name, given, network.input.shape, network.timesteps, axes)
     return Part(inputs=inputs, labels=found.labels)
+
+
+def conversion_options(taken: Input) -> str:
+    """Return the options of an export that ask for the conversion of data to these inputs."""
+    asked = {"--input-offset": taken.offset != 0, "--input-bits": taken.step > 1}
+    return ", ".join(option for option, given in asked.items() if given)
 
 
 def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs) -> None:

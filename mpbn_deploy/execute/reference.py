@@ -71,24 +71,14 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
     moduli = {name: wide_sums(network, name) for name in narrow} if isinstance(network, IntNetwork) else {}
     for step in range(timesteps):
         for population in layers:
-            name, rule = population.name, rules[population.name]
-            sums = gather(network.entering(name), population, sent, step)
+            name, entering = population.name, network.entering(population.name)
+            sums = gather(entering, population, sent, step)
             if name in narrow:
-                kept = (
-                    gather(network.entering(name), population, sent, step, moduli[name])
-                    if moduli[name]
-                    else sums
-                )
+                wrap = moduli[name]
+                kept = gather(entering, population, sent, step, wrap) if wrap else sums
                 states[name], spikes[name][:, step] = narrow[name].step(states[name], sums, kept)
             else:
-                # In units of the state, currents are integers for weight exponents of -6 and above.
-                arriving = (rule.unit * sums).astype(steps.dtype)
-                if isinstance(rule, Modulator):  # Lava's convolutions wrap sums beyond the state
-                    _check_width(name, (arriving, arriving), rule)
-                charged = rule.integrate(states[name], arriving)
-                _check_width(name, charged, rule)
-                states[name], spikes[name][:, step] = rule.fire(charged)
-                _check_width(name, states[name], rule)  # a subtraction can overflow too
+                states[name], spikes[name][:, step] = _update(name, rules[name], states[name], sums)
             voltages[name][:, step] = states[name][1]
     return Trace(
         spikes=spikes,
@@ -96,6 +86,19 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
         outputs=outputs_of(network, spikes, voltages),
         overflows={name: each.overflows for name, each in narrow.items() if each.overflows.any()},
     )
+
+
+def _update(name: str, rule: Rule, state: State, sums: Array) -> tuple[State, Array]:
+    """Return the state after one step, and the messages sent in it; raise if a value overflows."""
+    # In units of the state, currents are integers for weight exponents of -6 and above.
+    arriving = (rule.unit * sums).astype(state[0].dtype)
+    if isinstance(rule, Modulator):  # Lava's convolutions wrap sums beyond the state
+        _check_width(name, (arriving, arriving), rule)
+    charged = rule.integrate(state, arriving)
+    _check_width(name, charged, rule)
+    after, messages = rule.fire(charged)
+    _check_width(name, after, rule)  # a subtraction can overflow too
+    return after, messages
 
 
 def gather(

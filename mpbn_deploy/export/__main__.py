@@ -24,7 +24,17 @@ from ..base import (
 )
 from ..data import DATASETS, RANDOM
 from ..execute.outside import WITNESSES
-from ..formats.options import Dialect, ExportOptions, NirCurrent, NirReset, Overflow, Pooling, Thresholds
+from ..formats.options import (
+    Dialect,
+    ExportOptions,
+    NirCurrent,
+    NirReset,
+    Overflow,
+    Pooling,
+    Side,
+    Thresholds,
+)
+from ..hardware.place import Tiling
 from ..quantize import CALIBRATION_SAMPLES
 
 USUAL = ExportOptions()
@@ -186,8 +196,8 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         help="the chip to export for: the name of a profile (`fit --targets` lists them), or a .toml file",
     )
     add_chips_argument(group)
-    add_side_arguments(group)
-    add_tiling_argument(group)
+    add_side_arguments(group, get_args(Side))
+    add_tiling_argument(group, get_args(Tiling))
     group.add_argument(
         "--out", type=Path, metavar="FOLDER", help="folder to write (default: MODEL.TARGET beside the model)"
     )

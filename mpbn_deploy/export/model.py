@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..base import OptionError, announce, record
 from ..checkpoint import InputFacts, load_model
+from ..data import conversion_options
 from ..fold import coarsen_inputs, fold, normalize_inputs, offset_inputs
 from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
@@ -128,7 +129,7 @@ def _with_inputs(exported: ExportedModel, options: ExportOptions) -> ExportedMod
         )
     note = (
         f"the network takes {taken.minimum}..{taken.maximum}: inputs {given.minimum}..{given.maximum}"
-        f"{taken.conversion} ({taken.options}); our commands convert data themselves"
+        f"{taken.conversion} ({conversion_options(taken)}); our commands convert data themselves"
         + ("; all figures, those of PyTorch too, are for rounded inputs." if taken.step > 1 else ".")
     )
     return replace(exported, folded=folded, notes=(*exported.notes, note))

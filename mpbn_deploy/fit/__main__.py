@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import get_args
 
 from ..base import (
     Command,
@@ -18,6 +19,8 @@ from ..base import (
     whole_number,
 )
 from ..data import DATASETS, RANDOM
+from ..formats.options import Side
+from ..hardware.place import Tiling
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,8 +94,8 @@ def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
         help="count what is not known about the chip, or not checked, as not fitting",
     )
     add_chips_argument(group)
-    add_tiling_argument(group)
-    add_side_arguments(group)
+    add_tiling_argument(group, get_args(Tiling))
+    add_side_arguments(group, get_args(Side))
 
 
 def _load() -> Execute:

@@ -80,7 +80,7 @@ def norm_of(gain: Sequence[float], offset: Sequence[float]) -> BatchNorm:
     return BatchNorm(gain=np.array(gain), offset=np.array(offset), mean=none, variance=one, epsilon=0.0)
 
 
-def per_channel(where: str, found: Scaling, shape: Shape) -> tuple[list[float], list[float]]:
+def channel_numbers(where: str, found: Scaling, shape: Shape) -> tuple[list[float], list[float]]:
     """Return gain and offset of a scaling for each channel of values of this shape, in one time step."""
     return _numbers(where, found.factor, shape), _numbers(where, found.shift, shape)
 

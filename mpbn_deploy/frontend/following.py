@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..base import layer_name
 from ..ir import Shape
-from .arithmetic import ARITHMETIC, QUOTIENTS, SUMS, per_channel, plain_name, scale_and_shift, scaling
+from .arithmetic import ARITHMETIC, QUOTIENTS, SUMS, channel_numbers, plain_name, scale_and_shift, scaling
 from .handwritten import (
     COMPARISONS,
     INCLUSIVE,
@@ -324,7 +324,7 @@ class Follower(TorchFunctionMode):
         if found is None or value.form not in self.leading:
             return None
         features = tuple(source.shape[len(self.leading[value.form]) :])
-        numbers = per_channel(layer_name(self._named(name)), found, features)
+        numbers = channel_numbers(layer_name(self._named(name)), found, features)
         return Value(self._call(scale_and_shift, (value.call,), numbers), value.steps, value.form)
 
     def _one_step(self, name: str, args: list[Any], value: Value, index: int) -> Value | None:

@@ -311,8 +311,8 @@ def _fire(neuron: Spike, arriving: Tensor) -> Tensor:
     """Run a neuron over [T, samples, *shape]; see `Spike`."""
     current, membrane = torch.zeros_like(arriving[0]), torch.zeros_like(arriving[0])
     spike, spikes = torch.zeros_like(membrane, dtype=torch.bool), []
-    leak, current_leak = (_per_channel(each, membrane) for each in (neuron.leak, neuron.current_leak))
-    subtrahend = None if neuron.subtrahend is None else _per_channel(neuron.subtrahend, membrane)
+    leak, current_leak = (_over_channels(each, membrane) for each in (neuron.leak, neuron.current_leak))
+    subtrahend = None if neuron.subtrahend is None else _over_channels(neuron.subtrahend, membrane)
     for x in arriving:
         again = 0.0 if neuron.recurrent is None else _apply(neuron.recurrent, [spike.double()])
         current = current_leak * current + x + again
@@ -325,7 +325,7 @@ def _fire(neuron: Spike, arriving: Tensor) -> Tensor:
     return torch.stack(spikes)
 
 
-def _per_channel(values: float | Array, like: Tensor) -> Tensor:
+def _over_channels(values: float | Array, like: Tensor) -> Tensor:
     """Return one number, or one per channel or neuron, as it multiplies [samples, *shape]."""
     numbers = _tensor(np.asarray(values))
     if numbers.numel() in (1, like.shape[1]):

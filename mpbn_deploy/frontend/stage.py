@@ -41,7 +41,7 @@ from ..ir import (
     pooled_shape,
 )
 from ..nn import LIF, SpikingNetwork
-from .arithmetic import norm_of, per_channel, scale_and_shift, scaling
+from .arithmetic import channel_numbers, norm_of, scale_and_shift, scaling
 from .foreign import check_supported, foreign_converters, foreign_layers, is_foreign
 from .handwritten import HandwrittenError, Threshold
 from .layers import CONVERTERS, Converter
@@ -133,48 +133,54 @@ def _followed(
     body: nn.Module, given: InputFormat, timesteps: int, known: Mapping[type[nn.Module], Converter]
 ) -> tuple[Player, TrainedNetwork]:
     """Trace a module with neurons of other libraries by running it; then run both and compare spikes."""
-
-    def is_known(part: nn.Module) -> bool:
-        return _converter(part, known) is not None
-
-    def attempt(dtype: torch.dtype) -> tuple[Player, TrainedNetwork]:
-        module = ready_copy(body, dtype)
-        with sending(module, dtype, neurons):
-            recorded = record_step(module, given.shape, timesteps, dtype, is_known, neurons)
-        if not recorded.neurons and not is_foreign(body):
-            raise FrontendError(f"{type(body).__name__}: no neurons were found.")
-        trained = TrainedNetwork(
-            input=given,
-            steps=_steps(recorded.graph, body, given.shape, known),
-            timesteps=timesteps,
-            readout_leak=recorded.leak
-            if recorded.readout is None
-            else _readout_leak(body, recorded.readout, known),
-        )
-        player = Player(
-            module=module,
-            style=recorded.style,
-            output=recorded.output,
-            neurons=neurons,
-            dtype=dtype,
-            handwritten=recorded.neurons,
-        )
-        try:
-            rehearse(player, trained)
-        except FrontendError as error:
-            raise HandwrittenError(str(error)) if recorded.neurons else error from error
-        return player, trained
-
-    check_supported(body, is_known, known)
+    check_supported(body, lambda part: _converter(part, known) is not None, known)
     layers = tuple(CONVERTERS)
     neurons = tuple(kind for kind in known if not issubclass(kind, layers))
     for path, part in body.named_modules():
-        if isinstance(part, neurons) and is_known(part):
+        if isinstance(part, neurons) and _converter(part, known) is not None:
             _converted(path, part, known)  # raises if it has no exact equivalent, before anything runs
     try:
-        return attempt(torch.float64)
+        return _followed_in(torch.float64, body, given, timesteps, known, neurons)
     except ForwardError:  # it may hold float32 numbers of its own
-        return attempt(torch.float32)
+        return _followed_in(torch.float32, body, given, timesteps, known, neurons)
+
+
+def _followed_in(
+    dtype: torch.dtype,
+    body: nn.Module,
+    given: InputFormat,
+    timesteps: int,
+    known: Mapping[type[nn.Module], Converter],
+    neurons: tuple[type[nn.Module], ...],
+) -> tuple[Player, TrainedNetwork]:
+    """Run a copy of the module in this precision, and return it with the network that fires its spikes."""
+    module = ready_copy(body, dtype)
+    with sending(module, dtype, neurons):
+        recorded = record_step(
+            module, given.shape, timesteps, dtype, lambda part: _converter(part, known) is not None, neurons
+        )
+    if not recorded.neurons and not is_foreign(body):
+        raise FrontendError(f"{type(body).__name__}: no neurons were found.")
+    read_out = recorded.readout
+    trained = TrainedNetwork(
+        input=given,
+        steps=_steps(recorded.graph, body, given.shape, known),
+        timesteps=timesteps,
+        readout_leak=recorded.leak if read_out is None else _readout_leak(body, read_out, known),
+    )
+    player = Player(
+        module=module,
+        style=recorded.style,
+        output=recorded.output,
+        neurons=neurons,
+        dtype=dtype,
+        handwritten=recorded.neurons,
+    )
+    try:
+        rehearse(player, trained)
+    except FrontendError as error:
+        raise HandwrittenError(str(error)) if recorded.neurons else error from error
+    return player, trained
 
 
 def _readout_leak(body: nn.Module, path: str, known: Mapping[type[nn.Module], Converter]) -> float:
@@ -333,7 +339,7 @@ def _scaled(
     if found is None:
         return None
     name = _name_of_call(node)
-    return name, norm_of(*per_channel(layer_name(name), found, shapes[inputs[0]]))
+    return name, norm_of(*channel_numbers(layer_name(name), found, shapes[inputs[0]]))
 
 
 def _operation(

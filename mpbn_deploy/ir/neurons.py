@@ -62,12 +62,6 @@ class Input:
         shift = f" minus {self.offset}" if self.offset > 0 else f" plus {-self.offset}" if self.offset else ""
         return shift + (f", divided by {self.step} and rounded" if self.step > 1 else "")
 
-    @property
-    def options(self) -> str:
-        """The options of an export that ask for the conversion."""
-        asked = {"--input-offset": self.offset != 0, "--input-bits": self.step > 1}
-        return ", ".join(option for option, given in asked.items() if given)
-
     def presented(self, values: Array) -> Array:
         """Return round((value - offset) / step), halves up."""
         if self.takes_raw_values:

@@ -13,7 +13,7 @@ FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork 
     voltage_samples  voltages of the float network, used to choose thresholds
     ties             weights that stay equal, for relays
     pooling          which poolings become relays
-    cost             Quantized, with the rounding errors of every population
+    rounding_errors  Quantized, with the rounding errors of every population
     twin             the integer network as a torch module, for quantization-aware training
     structure        an integer network without its numbers, as JSON in a checkpoint
 """
@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .cost import Quantized as Quantized
     from .pooling import (
         check_pooling as check_pooling,
         fewest_cores as fewest_cores,
         messages_fit as messages_fit,
     )
     from .rounding import round_without_overflow as round_without_overflow
+    from .rounding_errors import Quantized as Quantized
     from .samples import (
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
         calibration_data as calibration_data,

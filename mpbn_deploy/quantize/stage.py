@@ -5,7 +5,7 @@ scales      choose the grid of each population: a scale per channel, an exponent
 rounding    round to the nearest integers, and prove that no state can overflow
 thresholds  fix thresholds within the limits of chip and user, where there are such limits
 calibrate   with data: choose the rounding, biases and thresholds that flip the fewest spikes
-cost        compare the integers with the real numbers
+errors      compare the integers with the real numbers
 pooling     make poolings relays, where asked for
 """
 
@@ -24,9 +24,9 @@ from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network
 from .calibrate import calibrate
-from .cost import Quantized, with_costs
 from .pooling import check_pooling, express_pooling
 from .rounding import round_without_overflow
+from .rounding_errors import Quantized, with_errors
 from .samples import check_calibration
 from .scales import Grid, NumberFormats, choose_grid, reachable
 from .threshold_ranges import ThresholdLimits
@@ -71,7 +71,7 @@ def quantize(
         network = _under_limits(folded, network, grids, inputs, profile, limits, formats, pooling, tiling)
     else:
         network = _calibrated(folded, network, grids, inputs, formats, pooling)
-    quantized = with_costs(network, folded, limits, formats)
+    quantized = with_errors(network, folded, limits, formats)
     return replace(quantized, network=express_pooling(network, profile, pooling, tiling))
 
 
@@ -89,8 +89,8 @@ def trained_integers(
     """
     formats = NumberFormats.of(profile, None)
     limits = ThresholdLimits.of(profile, "own", formats)
-    quantized = with_costs(network, silence_constants(folded), limits, formats)
-    costs = tuple(replace(cost, input_offset=None) for cost in quantized.costs)  # no option helps here
+    quantized = with_errors(network, silence_constants(folded), limits, formats)
+    costs = tuple(replace(errors, input_offset=None) for errors in quantized.costs)  # no option helps here
     return Quantized(network=express_pooling(network, profile, pooling, tiling), costs=costs)
 
 

@@ -31,7 +31,7 @@ from .settings import Epoch, Training
 
 EVALUATION_BATCH = 256
 KEPT_NOTES = ("quantize", "weight_bits", "init")  # entries of the card that describe the initial network
-QUIET_SECONDS = 30.0  # an epoch shorter than this prints no progress in a pipe
+QUIET_EPOCH_SECONDS = 30.0  # an epoch shorter than this prints no progress in a pipe
 
 
 def run_epochs(
@@ -151,7 +151,7 @@ def _train_steps(
         share=processes.share,
     )
     if processes.first:
-        taken = track(taken, f"epoch {number}/{training.epochs}", count, quiet_seconds=QUIET_SECONDS)
+        taken = track(taken, f"epoch {number}/{training.epochs}", count, quiet_seconds=QUIET_EPOCH_SECONDS)
     device = next(state.network.parameters()).device
     for step, (inputs, labels) in enumerate(taken):
         rate = _learning_rate(number - 1 + step / count, training)

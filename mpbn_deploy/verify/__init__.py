@@ -5,7 +5,7 @@ IntNetwork + samples (+ FoldedNetwork, PyTorch model, test split) -> VerifyRepor
     stage         `verify`: all of the checks below in one report
     executions    runs the reference and every executor once
     comparison    one executor against the reference simulator, bit by bit
-    witness       Lava's own models, within a budget
+    lava_models   Lava's own models, within a budget
     outside       simulators of others, population by population
     twin          the PyTorch model of quantization-aware training as an executor
     drift         the integer against the float network, per population and time step

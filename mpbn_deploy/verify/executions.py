@@ -21,8 +21,8 @@ from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, join_overflows
 from .comparison import Compared, Comparison, compare
+from .lava_models import LAVA_STOCK, READER, compare_with_lava, compare_with_reader
 from .outside import compare_with_witness
-from .witness import LAVA_STOCK, READER, compare_with_lava, compare_with_reader
 
 REFERENCE, EMULATOR = "reference", "emulator"
 COMPARED_WITHIN_BUDGET: dict[Executor, Callable[..., Comparison]] = {

@@ -16,7 +16,7 @@ from ..execute.outside import Answer, ObstacleError, Share, Witness, cut_pieces,
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, as_steps
 from .comparison import Comparison
-from .witness import compare_some, first_samples
+from .lava_models import compare_some, first_samples
 
 MOST_NAMES = 3  # of populations, before "and 4 more"
 FEW_SAMPLES = 64  # more than fit most budgets; their trace fits into memory

@@ -47,8 +47,8 @@ from .executions import (
 )
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
 from .folding import FoldCheck, check_fold
+from .lava_models import LAVA_STOCK
 from .twin import TwinExecutor
-from .witness import LAVA_STOCK
 
 
 @record

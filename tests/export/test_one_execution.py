@@ -10,7 +10,7 @@ from mpbn_deploy.execute.emulator import Emulator, emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.fit import measure
-from mpbn_deploy.verify import executions, floating, folding, stage, witness
+from mpbn_deploy.verify import executions, floating, folding, lava_models, stage
 
 pytestmark = pytest.mark.usefixtures("without_lava")
 
@@ -30,7 +30,7 @@ def executed(monkeypatch):
         return simulate(network, inputs)
 
     monkeypatch.setattr(Emulator, "run", emulated)
-    for module in (executions, floating, folding, stage, witness):
+    for module in (executions, floating, folding, lava_models, stage):
         monkeypatch.setattr(module, "simulate", simulated)
     return counts
 

@@ -13,7 +13,7 @@ tile, the core count, a lower bound and the peak resource use of each layer, and
     layer             a population with everything that determines its memory
     compiler          tiles as the chips' own tools choose them
     search            tiles with fewer cores, and lower bounds
-    tile_cost         resource use of all cores of a tiling
+    tile_use          resource use of all cores of a tiling
     core_memory       resource use of one core; convolutions in loihi1_kernels and loihi2_kernels
     bits              bits per weight, words per row of weights
     receptive_fields  receptive fields of tiles

@@ -32,37 +32,37 @@ from .core_memory import core_use, worst_ratio
 from .layer import Layer
 from .records import Use, clip_tile
 from .search import best_tile
-from .tile_cost import TileCost
+from .tile_use import TileUse
 
 FEWEST_COLUMNS = 4  # of a tile with all rows; the tables show no narrower one
 KERNEL_RESOURCES = ("synapse_words", "input_words", "neuron_groups")  # shrink with fewer channels
 
 
-def compiler_tile(cost: TileCost) -> tuple[Shape, bool]:
+def compiler_tile(uses: TileUse) -> tuple[Shape, bool]:
     """Return a tile, and whether the chip's own tool chooses the same."""
-    if cost.layer.shares_kernels:
-        return (_divide_features(cost) if len(cost.layer.shape) == 1 else _map_tile(cost)), True
-    tile = _equal_ranges(cost.layer)
-    return (tile, True) if cost.fits(tile) else (best_tile(cost), False)
+    if uses.layer.shares_kernels:
+        return (_divide_features(uses) if len(uses.layer.shape) == 1 else _map_tile(uses)), True
+    tile = _equal_ranges(uses.layer)
+    return (tile, True) if uses.fits(tile) else (best_tile(uses), False)
 
 
-def _divide_features(cost: TileCost) -> Shape:
-    layer = cost.layer
+def _divide_features(uses: TileUse) -> Shape:
+    layer = uses.layer
     size = max(layer.most_neurons(layer.size), 1)
-    while size > 1 and (ratio := worst_ratio(layer, cost.peak_use((min(size, layer.size),)))) > 1:
+    while size > 1 and (ratio := worst_ratio(layer, uses.peak_use((min(size, layer.size),)))) > 1:
         size = max(size // ratio, 1)
     return (min(size, layer.size),)
 
 
-def _map_tile(cost: TileCost) -> Shape:
+def _map_tile(uses: TileUse) -> Shape:
     """Shrink a tile until it satisfies all limits; a single neuron if none does."""
-    tile = _tile_by_neurons(cost.layer)
+    tile = _tile_by_neurons(uses.layer)
     while prod(tile) > 1:
-        use = cost.peak_use(clip_tile(tile, cost.layer.shape))
-        if worst_ratio(cost.layer, use) <= 1:
+        use = uses.peak_use(clip_tile(tile, uses.layer.shape))
+        if worst_ratio(uses.layer, use) <= 1:
             break
-        tile = _shrink(cost.layer, tile, use)
-    return clip_tile(tile, cost.layer.shape)
+        tile = _shrink(uses.layer, tile, use)
+    return clip_tile(tile, uses.layer.shape)
 
 
 def _tile_by_neurons(layer: Layer) -> Shape:

@@ -12,32 +12,32 @@ import numpy as np
 from ...ir import Conv2d, Dense, Shape
 from .layer import Inlet, Layer, Outlet
 from .records import clip_tile, count_tiles
-from .tile_cost import TileCost
+from .tile_use import TileUse
 
 FINEST = 16  # up to this number of parts of an axis every number is tried; beyond, it grows by half each time
 
 
-def best_tile(cost: TileCost) -> Shape:
+def best_tile(uses: TileUse) -> Shape:
     """Return the tile that fits with fewest cores, then with least memory; single neurons if none fits."""
-    shape = cost.layer.shape
+    shape = uses.layer.shape
     if len(shape) == 1:
-        return _best_size(cost)
+        return _best_size(uses)
     found: list[Shape] = []
     failed: list[Shape] = []
-    for tile in sorted(_map_tiles(cost.layer), key=lambda tile: count_tiles(shape, tile)):
+    for tile in sorted(_map_tiles(uses.layer), key=lambda tile: count_tiles(shape, tile)):
         if found and count_tiles(shape, tile) > count_tiles(shape, found[0]):
             break
         if any(_covers(tile, smaller) for smaller in failed):
             continue  # a larger tile almost never needs less
-        (found if cost.fits(tile) else failed).append(tile)
-    return min(found, key=cost.total_memory, default=tuple(1 for _ in shape))
+        (found if uses.fits(tile) else failed).append(tile)
+    return min(found, key=uses.total_memory, default=tuple(1 for _ in shape))
 
 
-def _best_size(cost: TileCost) -> Shape:
+def _best_size(uses: TileUse) -> Shape:
     """Divide neurons into the fewest equal parts that fit; smaller parts almost never need more."""
-    size = cost.layer.size
+    size = uses.layer.size
     sizes = sorted({-(-size // number) for number in range(1, size + 1)}, reverse=True)
-    index = bisect_left(sizes, 1, key=lambda size: int(cost.fits((size,))))
+    index = bisect_left(sizes, 1, key=lambda size: int(uses.fits((size,))))
     return (sizes[min(index, len(sizes) - 1)],)
 
 

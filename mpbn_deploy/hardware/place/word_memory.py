@@ -16,7 +16,7 @@ from .compiler import compiler_tile
 from .layer import Layer, build_layers
 from .records import RESOURCES, PlacedLayer, Placement, Tiling, count_tiles
 from .search import best_tile, lower_bound
-from .tile_cost import TileCost
+from .tile_use import TileUse
 
 MOST_ROUNDS = 4  # for networks with feedback
 
@@ -71,7 +71,7 @@ def _has_feedback(layers: Sequence[Layer]) -> bool:
 
 def _by_tool(layer: Layer, tiles: dict[str, Shape]) -> Division:
     """Return what the chip's own tool chooses, or what takes the place of a tile of its that overflows."""
-    tile, by_tool = compiler_tile(TileCost(layer=layer, tiles=tiles))
+    tile, by_tool = compiler_tile(TileUse(layer=layer, tiles=tiles))
     return Division(layer=layer, tile=tile, by_tool=by_tool)
 
 
@@ -80,17 +80,17 @@ def _best(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
     own = usual[layer.name]
     found = [own, *(_searched(stored, tiles) for stored in layer.storages())]
 
-    def cost(division: Division) -> tuple[bool, int, int]:
-        of_tiles = TileCost(layer=division.layer, tiles=tiles)
+    def uses(division: Division) -> tuple[bool, int, int]:
+        of_tiles = TileUse(layer=division.layer, tiles=tiles)
         cores = count_tiles(layer.shape, division.tile)
         return not of_tiles.fits(division.tile), cores, of_tiles.total_memory(division.tile)
 
-    best = min(found, key=cost)
+    best = min(found, key=uses)
     return own if best.layer is layer and best.tile == own.tile else best
 
 
 def _searched(layer: Layer, tiles: dict[str, Shape]) -> Division:
-    return Division(layer=layer, tile=best_tile(TileCost(layer=layer, tiles=tiles)), by_tool=False)
+    return Division(layer=layer, tile=best_tile(TileUse(layer=layer, tiles=tiles)), by_tool=False)
 
 
 def _placement(divisions: Divisions, layers: Sequence[Layer]) -> Placement:
@@ -99,8 +99,8 @@ def _placement(divisions: Divisions, layers: Sequence[Layer]) -> Placement:
 
 
 def _placed(division: Division, tiles: dict[str, Shape], layer: Layer) -> PlacedLayer:
-    cost = TileCost(layer=division.layer, tiles=tiles)
-    use = cost.peak_use(division.tile)
+    uses = TileUse(layer=division.layer, tiles=tiles)
+    use = uses.peak_use(division.tile)
     return PlacedLayer(
         name=layer.name,
         shape=layer.shape,
@@ -109,5 +109,5 @@ def _placed(division: Division, tiles: dict[str, Shape], layer: Layer) -> Placed
         lower_bound=min(map(lower_bound, layer.storages())),
         by_tool=division.by_tool,
         storage=division.layer.storage,
-        use_of=cost.use_of,
+        use_of=uses.use_of,
     )

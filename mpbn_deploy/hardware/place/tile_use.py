@@ -26,7 +26,7 @@ Kinds = list[tuple[slice, int]]  # one part of each kind, and the number of such
 
 
 @record
-class TileCost:
+class TileUse:
     """The resource use of a layer for any tile."""
 
     layer: Layer

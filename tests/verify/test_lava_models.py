@@ -15,7 +15,7 @@ from mpbn_deploy.execute.lava import StockShare, reader_samples, stock_share
 from mpbn_deploy.execute.lava.compat import load_lava
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.formats.netx import write_netx
-from mpbn_deploy.verify import verify, witness
+from mpbn_deploy.verify import lava_models, verify
 from mpbn_deploy.verify.certificate import LAVA_CLAIM, check_certificate
 from mpbn_deploy.verify.text import verify_text
 
@@ -30,7 +30,7 @@ def one_by_one(monkeypatch):
     def share(network, samples, seconds):
         return StockShare(samples=2, alone=tuple(population.name for population in network.layers))
 
-    monkeypatch.setattr(witness, "stock_share", share)
+    monkeypatch.setattr(lava_models, "stock_share", share)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def own(report):
 def test_populations_one_by_one_equal_the_reference(network, one_by_one):
     inputs = inputs_for(network, samples=3)
     reference = simulate(network, inputs)
-    found = witness.compare_with_lava(network, inputs, reference, 1.0, ExecutionOptions())
+    found = lava_models.compare_with_lava(network, inputs, reference, 1.0, ExecutionOptions())
     neurons = 2 * network.timesteps * sum(population.size for population in network.layers)
     assert found.exact and found.spikes_compared == found.voltages_compared == neurons
     assert found.outputs_compared == 2 * network.output.size
@@ -76,7 +76,7 @@ def test_a_population_is_fed_what_the_reference_recorded(one_by_one):
     inputs = inputs_for(network)
     reference = simulate(network, inputs)
     wrong = {**reference.spikes, "second": ~reference.spikes["second"]}
-    found = witness.compare_with_lava(
+    found = lava_models.compare_with_lava(
         network, inputs, replace(reference, spikes=wrong), 1.0, ExecutionOptions()
     )
     assert found.first_mismatch.population in ("second", "last")
@@ -142,7 +142,7 @@ def test_what_fits_nowhere_leaves_the_cheapest_populations(monkeypatch):
     assert shared(network, 2.0) == (1, ("first",))
     assert shared(network, 0.5) == (0, ())
     with pytest.raises(SimulationError, match=r"no population .* fits a budget of 0\.5 s; raise --budget"):
-        witness.compare_with_lava(network, inputs_for(network), None, 0.5, ExecutionOptions())
+        lava_models.compare_with_lava(network, inputs_for(network), None, 0.5, ExecutionOptions())
 
 
 def test_convolutions_take_time_for_each_pair_of_channels(monkeypatch):
@@ -158,14 +158,14 @@ def test_the_reader_runs_as_many_samples_as_fit_its_share():
     assert found == sorted(set(found)) and found[0] == 0
     assert reader_samples(network, 16, 60.0) == 16
     with pytest.raises(SimulationError, match=r"not one sample fits its share of a budget of 2 s"):
-        witness.compare_with_reader(network, inputs_for(network), None, 2.0, ExecutionOptions())
+        lava_models.compare_with_reader(network, inputs_for(network), None, 2.0, ExecutionOptions())
 
 
 @needs_lava
 def test_the_reader_says_how_many_samples_it_ran(monkeypatch, tmp_path):
     network, file = int_chain(), tmp_path / "network.net"
     write_netx(network, file)
-    monkeypatch.setattr(witness, "reader_samples", lambda *_: 1)
+    monkeypatch.setattr(lava_models, "reader_samples", lambda *_: 1)
     report = verify(network, inputs_for(network), netx=file, budget=30.0)
     (found,) = [c for c in report.comparisons if c.execution == "lava-dl netx"]
     assert found.exact and found.spikes_compared > 0 and found.extent == "1 of 3 samples"
@@ -174,8 +174,8 @@ def test_the_reader_says_how_many_samples_it_ran(monkeypatch, tmp_path):
 @needs_lava
 def test_some_populations_compare_no_outputs(monkeypatch):
     network = int_residual()
-    monkeypatch.setattr(witness, "stock_share", lambda *_: StockShare(samples=1, alone=("first",)))
-    found = witness.compare_with_lava(network, inputs_for(network), None, 1.0, ExecutionOptions())
+    monkeypatch.setattr(lava_models, "stock_share", lambda *_: StockShare(samples=1, alone=("first",)))
+    found = lava_models.compare_with_lava(network, inputs_for(network), None, 1.0, ExecutionOptions())
     assert found.exact and found.outputs_compared == 0 and found.spikes_compared == 3 * 60
     assert found.extent == "1 of 3 samples, 1 of 3 populations, one by one"
 

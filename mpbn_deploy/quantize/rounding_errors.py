@@ -40,7 +40,7 @@ COARSE_WEIGHT = 7  # the largest weight of a population that is still worth roun
 
 
 @record
-class ThresholdCost:
+class ThresholdChoices:
     """How the channels of a population got their integer thresholds.
 
     scaled          exactly, by the choice of the scale
@@ -71,7 +71,7 @@ class OffsetGain:
 
 
 @record
-class PopulationCost:
+class RoundingErrors:
     """The scales and rounding errors of a population, and how many channels each limit binds.
 
     `channels_without_weights` counts channels whose weights were all rounded to zero. A readout has no
@@ -89,7 +89,7 @@ class PopulationCost:
     overflow_proved_absent: bool
     leak_error: float
     thresholds_beyond_reach: int | None = None
-    thresholds: ThresholdCost | None = None
+    thresholds: ThresholdChoices | None = None
     input_bits: int | None = None  # of inputs that would leave bits for the weights that were lost
     input_offset: OffsetGain | None = None
 
@@ -113,40 +113,40 @@ class Quantized:
     """The result of quantization: the integer network, and the rounding errors of each population."""
 
     network: IntNetwork
-    costs: tuple[PopulationCost, ...]
+    costs: tuple[RoundingErrors, ...]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(note for cost in self.costs for note in cost.notes)
+        return tuple(note for errors in self.costs for note in errors.notes)
 
     @property
-    def lost(self) -> tuple[PopulationCost, ...]:
+    def lost(self) -> tuple[RoundingErrors, ...]:
         """The populations that rounding left without weights, in most of their channels."""
-        return tuple(cost for cost in self.costs if cost.lost)
+        return tuple(errors for errors in self.costs if errors.lost)
 
 
-def with_costs(
+def with_errors(
     network: IntNetwork, folded: FoldedNetwork, limits: ThresholdLimits, formats: NumberFormats
 ) -> Quantized:
     """Compare the integers with the real numbers of the folded network."""
     return Quantized(
         network=network,
-        costs=tuple(_population_cost(folded, network, p, limits, formats) for p in folded.layers),
+        costs=tuple(_rounding_errors(folded, network, p, limits, formats) for p in folded.layers),
     )
 
 
-def _population_cost(
+def _rounding_errors(
     folded: FoldedNetwork,
     network: IntNetwork,
     population: FloatPopulation,
     limits: ThresholdLimits,
     formats: NumberFormats,
-) -> PopulationCost:
+) -> RoundingErrors:
     name, lif = population.name, spiking(population)
     scales = network.scales[name]
     real, integer = (_weight_sums(each, population) for each in (folded, network))
     lost = (real > 0) & (integer == 0)
-    return PopulationCost(
+    return RoundingErrors(
         name=name,
         scale_minimum=float(scales.min()),
         scale_maximum=float(scales.max()),
@@ -158,7 +158,7 @@ def _population_cost(
         overflow_proved_absent=bounds(network, (name,))[name].fits,
         leak_error=_leak_error(population, network.layer(name)),
         thresholds_beyond_reach=None if lif is None else _beyond_reach(folded, lif),
-        thresholds=None if lif is None else _threshold_cost(folded, network, lif, limits),
+        thresholds=None if lif is None else _threshold_choices(folded, network, lif, limits),
         input_bits=_fewer_input_bits(folded, network, population, formats) if lost.any() else None,
         input_offset=_offset_gain(folded, network, population, formats),
     )
@@ -257,12 +257,12 @@ def _beyond_reach(folded: FoldedNetwork, population: Population[FloatFiringNeuro
     return int(np.sum(np.logical_or(*constant_neurons(folded, population))))
 
 
-def _threshold_cost(
+def _threshold_choices(
     folded: FoldedNetwork,
     network: IntNetwork,
     population: Population[FloatFiringNeuron],
     limits: ThresholdLimits,
-) -> ThresholdCost:
+) -> ThresholdChoices:
     integers = neuron_threshold(network.layer(population.name).neuron)
     assert integers is not None, "quantization keeps the kind of neurons"
     channels = population.shape[0]
@@ -278,7 +278,7 @@ def _threshold_cost(
     moved, approximated = (
         which.reshape(channels, -1).any(axis=1) & ordinary for which in (off & exact, off & ~exact)
     )
-    return ThresholdCost(
+    return ThresholdChoices(
         rule=limits.description,
         distinct=len(np.unique(integers)),
         smallest=int(integers.min()),
@@ -292,35 +292,37 @@ def _threshold_cost(
     )
 
 
-def _most_binding(cost: PopulationCost) -> str:
+def _most_binding(errors: RoundingErrors) -> str:
     """Return the limits that keep channels from larger scales, with how many channels each."""
-    binding = sorted(cost.channels_limited_by.items(), key=lambda item: -item[1])
+    binding = sorted(errors.channels_limited_by.items(), key=lambda item: -item[1])
     return ", ".join(f"{limit} {count}" for limit, count in binding if count)
 
 
-def _notes(cost: PopulationCost) -> Iterator[str]:
-    if lost := cost.channels_without_weights:
+def _notes(found: RoundingErrors) -> Iterator[str]:
+    if lost := found.channels_without_weights:
         fewer = (
-            "" if cost.input_bits is None else f" --input-bits {cost.input_bits} leaves more bits to weights;"
+            ""
+            if found.input_bits is None
+            else f" --input-bits {found.input_bits} leaves more bits to weights;"
         )
         yield (
-            f"all weights of {lost} of {cost.channels_with_weights} channels were rounded to zero, because "
+            f"all weights of {lost} of {found.channels_with_weights} channels were rounded to zero, because "
             "they are too small compared with the thresholds, biases or states of these channels (limits: "
-            f"{_most_binding(cost)}).{fewer} --calibration NAME chooses the weights that matter; fewer time "
+            f"{_most_binding(found)}).{fewer} --calibration NAME chooses the weights that matter; fewer time "
             "steps make states smaller."
         )
-    if (gain := cost.input_offset) is not None:
+    if (gain := found.input_offset) is not None:
         yield (
             "its biases, which hold the mean of the inputs, limit the resolution of its weights: with "
             f"--input-offset {gain.offset}, the network takes inputs minus {gain.offset}, and weights are "
             f"at least {gain.times_larger:.1f} times finer."
         )
-    if not cost.overflow_proved_absent:
+    if not found.overflow_proved_absent:
         yield (
             "absence of overflow is not proved, only likely from the calibration inputs "
             "(--overflow measured)."
         )
-    if (thresholds := cost.thresholds) is None:
+    if (thresholds := found.thresholds) is None:
         return
     constant = {"never": thresholds.channels_never_firing, "always": thresholds.channels_always_firing}
     for how, count in constant.items():
