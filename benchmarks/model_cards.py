@@ -1,12 +1,12 @@
 """The cards of the networks in examples/models: what each was trained with, reaches and takes on Loihi 2.
 
-    python benchmarks/model_cards.py digits --model digits.pt         writes digits.pt, digits.json and README.md
+    python benchmarks/model_cards.py digits --model digits.pt    writes digits.pt, digits.json and README.md
     python benchmarks/model_cards.py cifar10-fast --calibrate --input-offset 128 --data-dir DIR
 
-`--model` takes a network from `train`, and the time that training took from the log beside it; its weights are
-stored in half precision. The stored network is exported, evaluated on the whole test split of its data set,
-and compared with every executor on the first samples of it. Exit code 1 if an export fails its verification
-or does not fit.
+`--model` takes a network from `train`, and the time that training took from the log beside it; its weights
+are stored in half precision, unless they are trained integers. The stored network is exported, evaluated on
+the whole test split of its data set, and compared with every executor on the first samples of it. Exit code 1
+if an export fails its verification or does not fit.
 """
 
 import argparse
@@ -157,7 +157,8 @@ def main():
     path = FOLDER / f"{options.name}.pt"
     try:
         if options.model is not None:
-            save_model(path, load_model(options.model), half=True)
+            network = load_model(options.model)
+            save_model(path, network, half="quantize" not in network.card.training)
         card, good = measured(path, options)
     except DeployError as error:
         parser.error(str(error))

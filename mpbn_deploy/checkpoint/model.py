@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, one_line, write_atomically
 from ..ir import InputFormat
@@ -59,7 +59,8 @@ INPUT_KEYS = {"shape": list, "minimum": int, "maximum": int, "mean": list, "devi
 def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False) -> None:
     """Write a network to model.pt or model.safetensors; its card says how to build the body again.
 
-    `half` rounds the weights of synapses to float16, which halves the file; norms keep all their bits.
+    `half` rounds the weights of convolutions and dense layers to float16, which halves the file; norms keep
+    all their bits.
     """
     if network.card is None:
         raise OptionError("save_model: the network has no ModelCard, so its body could not be built again.")
@@ -69,6 +70,8 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
             f"save_model: architecture {card.architecture!r} is not in the zoo; "
             "package.module:factory is needed."
         )
+    if half and card.architecture == QUANTIZED:
+        raise OptionError("save_model: half precision would change the integers of a quantized network.")
     _plain_arguments("save_model", card.arguments)
     content = {
         "format": FORMAT,
@@ -85,7 +88,7 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
         },
         "class_names": list(card.class_names),
         "training": _unshared(dict(card.training)),
-        "state_dict": {name: _stored(tensor, half) for name, tensor in network.body.state_dict().items()},
+        "state_dict": _stored(network.body, half),
     }
     if Path(path).suffix == SUFFIX:
         write_atomically(Path(path), safetensors_bytes(content))
@@ -96,9 +99,14 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
     write_atomically(Path(path), buffer.getvalue())
 
 
-def _stored(tensor: Tensor, half: bool) -> Tensor:
-    rounded = half and tensor.is_floating_point() and tensor.dim() > 1
-    return tensor.cpu().to(torch.float16 if rounded else tensor.dtype).contiguous()
+def _stored(body: nn.Module, half: bool) -> dict[str, Tensor]:
+    """Return the body's tensors as the file holds them."""
+    synapses = (nn.Linear, nn.modules.conv._ConvNd)
+    rounded = {f"{path}.weight" for path, module in body.named_modules() if isinstance(module, synapses)}
+    return {
+        name: (tensor.half() if half and name in rounded else tensor).cpu().contiguous()
+        for name, tensor in body.state_dict().items()
+    }
 
 
 def _unshared(value: Any) -> Any:
@@ -134,6 +142,11 @@ def load_model(
     content = _read(Path(path))
     state = None if "format" in content else find_state(content)
     if arch is not None and arch.startswith(paper.PREFIX):
+        if inputs is not None and inputs.given:
+            raise OptionError(
+                f"{path}: {inputs.given[0]} does not apply to checkpoints of the paper's own code, whose "
+                "inputs are known."
+            )
         return _load_paper(path, content, arch, timesteps)
     if state is not None and not (arch is None and paper.looks_like_paper(content)):
         return load_bare(path, content, state, arch, timesteps, inputs or InputFacts())
@@ -238,6 +251,8 @@ def _key_problems(content: dict[str, Any], keys: dict[str, type]) -> list[str]:
 
 def _plain_arguments(path: str | Path, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with lists as tuples; only numbers, strings and lists of them are allowed."""
+    if unnamed := [key for key in arguments if not isinstance(key, str)]:
+        raise CheckpointError(f"{path}: names of arguments must be strings; found {unnamed}.")
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
     wrong = [key for key, value in plain.items() if not _is_plain(value)]
     if wrong:

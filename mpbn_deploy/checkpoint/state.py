@@ -66,6 +66,8 @@ def _widened(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dic
 
 def check_tensors(path: str | Path, state: dict[str, Any]) -> None:
     """Raise if an entry is not a tensor, or claims more numbers than the file holds."""
+    if unnamed := [name for name in state if not isinstance(name, str)]:
+        raise CheckpointError(f"{path}: names of tensors must be strings; found {unnamed[:5]}.")
     not_tensors = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if not_tensors:
         raise CheckpointError(f"{path}: state_dict entries {not_tensors[:5]} are not tensors.")

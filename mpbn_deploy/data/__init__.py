@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .selection import (
         RANDOM as RANDOM,
         Samples as Samples,
+        check_data_name as check_data_name,
         choose_samples as choose_samples,
         conversion_options as conversion_options,
         fitting_part as fitting_part,

@@ -201,10 +201,9 @@ def _checked(name: str, key: str, inputs: Array, labels: tuple[str, Array] | Non
     values = whole_numbers(where, inputs)
     if labels is None:
         return Part(inputs=values, labels=None)
-    classes = _labels(f"{name}: {labels[0]}", labels[1])
-    if len(classes) != len(values):
-        raise DataError(f"{name}: {len(classes)} {labels[0]} for {len(values)} {key}; one each is needed.")
-    return Part(inputs=values, labels=classes)
+    if labels[1].ndim and len(labels[1]) != len(values):
+        raise DataError(f"{name}: {len(labels[1])} {labels[0]} for {len(values)} {key}; one each is needed.")
+    return Part(inputs=values, labels=_labels(f"{name}: {labels[0]}", labels[1]))
 
 
 def whole_numbers(where: str, values: Array) -> Array:
@@ -275,7 +274,7 @@ def _facts(name: str, found: Mapping[str, Any]) -> Facts:
         if "input_range" in given:
             lowest, highest = given["input_range"].ravel()
             given["input_range"] = int(lowest), int(highest)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise DataError(
             f"{name}: axes must be one string, class_names strings, input_range two whole numbers ({error})."
         ) from error

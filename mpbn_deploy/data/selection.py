@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base import Array, DataError, announce, record
+from ..base import USUAL_SAMPLES, Array, DataError, announce, record
 from ..ir import FoldedNetwork, Input, IntNetwork
 from .dataset import Inputs, Part, Split
 from .layout import Arranged, arranged, presented
@@ -32,19 +32,27 @@ class Samples:
         return self.name == RANDOM
 
 
+def check_data_name(data: str) -> None:
+    """Raise if samples can be taken neither from a data set of this name nor from a file or function."""
+    if data not in (*DATASETS, RANDOM) and not is_own(data):
+        raise unknown_data(data, (*DATASETS, RANDOM))
+
+
 def choose_samples(
     network: IntNetwork | FoldedNetwork, count: int | None, data: str | None, data_dir: Path | None
 ) -> Samples:
-    """Return the first `count` test samples of a data set (None: all), or random inputs without one."""
+    """Return the first `count` test samples of a data set (None: all), or random inputs without one.
+
+    Random inputs have no end: as many are drawn as are usual where all are asked for.
+    """
     if data is None:
         announce(
             "note: no data set is known, so inputs are random, and so are firing rates, energy and time; "
             "choose data with --data"
         )
     if data is None or data == RANDOM:
-        return _random_samples(network, count or 1)
-    if data not in DATASETS and not is_own(data):
-        raise unknown_data(data, (*DATASETS, RANDOM))
+        return _random_samples(network, USUAL_SAMPLES if count is None else count)
+    check_data_name(data)
     name = dataset_name(data)
     part = fitting_part(network, data, data_dir, "test")
     _check_values(network, name, part.inputs)

@@ -136,7 +136,7 @@ def _add_input_arguments(group: argparse._ArgumentGroup) -> None:
 def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--weight-bits",
-        type=whole_number(1),
+        type=whole_number(2),
         metavar="N",
         help="bits per weight, including the sign (default: the most that the target supports); fewer bits "
         "take less memory and change more spikes",
@@ -218,6 +218,7 @@ def _expand(words: Sequence[str]) -> Sequence[str]:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(CONFIG, type=Path, nargs="?")
     parser.add_argument("--target", action="append", nargs="?", default=[])
+    parser.add_argument("--witness", action="append", nargs="?")
     given = parser.parse_known_args(words)[0]
     if len(given.target) > 1:
         listed = ", ".join(map(str, given.target))
@@ -230,7 +231,10 @@ def _expand(words: Sequence[str]) -> Sequence[str]:
         return words
     from ..formats.config import config_words, read_config
 
-    return [*config_words(read_config(config)), f"{CONFIG}={config}", *words]
+    content = read_config(config)
+    if given.witness:  # they would be added to those of the file
+        content.pop("witness", None)
+    return [*config_words(content), f"{CONFIG}={config}", *words]
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ from ..base import (
     record,
     same_records,
 )
-from ..data import DATASETS, RANDOM, Samples, choose_samples, dataset_name
+from ..data import DATASETS, RANDOM, Samples, check_data_name, choose_samples, dataset_name
 from ..execute.outside import chosen_witnesses
 from ..fit import FitReport, NeuroBenchMetrics, fit_on_chip, measure, neurobench_metrics
 from ..formats.config import config_text
@@ -159,22 +159,27 @@ def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> No
     NumberFormats.of(profile, options.weight_bits)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)
+    if options.data is not None:
+        check_data_name(options.data)
 
 
 def _data(exported: ExportedModel, options: ExportOptions) -> str | None:
-    """Return the data set to verify with: the one given, or else the one that the model was trained on."""
+    """Return the data set to verify with: the one given, or else the one that the model was trained on.
+
+    Data of the user's own are known by the name of their file only, not by its path.
+    """
     trained_on = exported.trained_on
     if options.data is not None or trained_on is None or trained_on in DATASETS:
         return options.data or trained_on
     announce(
-        f"note: the model was trained on {trained_on}, data of your own; to verify with it, add "
-        f"--data {trained_on}"
+        f"note: the model was trained on {trained_on}, data of your own, so inputs are random, and so are "
+        f"firing rates, energy and time; to verify with it, add --data {trained_on}"
     )
-    return None
+    return RANDOM
 
 
 def _samples(network: IntNetwork, exported: ExportedModel, options: ExportOptions) -> Samples:
-    """Return the samples to verify with; random ones if nobody asked for a data set that is not here."""
+    """Return the test samples, or random ones if the model's data set is missing and none was requested."""
     data = _data(exported, options)
     try:
         return choose_samples(network, options.samples, data, options.data_dir)

@@ -213,9 +213,18 @@ def read_manifest(path: Path) -> dict[str, Any]:
     names = [target.get("name"), manifest.get("data"), *_as_list(manifest.get("class_names"))]
     if not all(isinstance(name, str) for name in names):
         raise FormatError(f"{file}: damaged; the names of target, data set and classes must be strings.")
+    model = manifest.get("model")
+    if not isinstance(model, dict) or not _is_file_name(model.get("name")):
+        raise FormatError(f"{file}: damaged; it must name the model's file, without a folder.")
+    if not isinstance(model.get("architecture"), str | None):
+        raise FormatError(f"{file}: damaged; the architecture of the model must be a string, or null.")
     if not all(_is_assumption(assumed) for assumed in _as_list(manifest.get("assumptions", []))):
         raise FormatError(f"{file}: damaged; each assumption must say what and why.")
     return manifest
+
+
+def _is_file_name(value: Any) -> bool:
+    return isinstance(value, str) and value == Path(value).name
 
 
 def _is_assumption(value: Any) -> bool:

@@ -71,7 +71,7 @@ def _table_problems(entries: Content) -> Iterator[str]:
         elif key.endswith(".value"):
             name = key.removesuffix(".value")
             yield f"{name}: is in no table; a header such as [{TABLES[0]}] is missing before it"
-        elif not key.endswith((".source", ".basis")):
+        elif not (key.endswith((".source", ".basis")) and f"{key.partition('.')[0]}.value" in entries):
             yield f"{key}: unknown key. {_suggestion(key)}"
 
 

@@ -199,6 +199,10 @@ def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
     name = content.get(EXTENDS)
     if name is None:
         return content
+    if not isinstance(name, str) or name != Path(name).name:
+        raise ProfileError(
+            f"{path}: {EXTENDS} = {name!r}; the name of a profile is needed, such as 'loihi2'."
+        )
     base = path.with_name(f"{name}.toml")
     if not base.is_file():
         base = next((file.path for file in profile_files() if file.name == name), base)
@@ -214,7 +218,8 @@ def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
     for table, entries in inherited.items():
         if isinstance(entries, dict):
             kept = {key: entry for key, entry in entries.items() if f"{table}.{key}" not in left_out}
-            merged[table] = kept | content.get(table, {})
+            own = content.get(table, {})
+            merged[table] = kept | own if isinstance(own, dict) else own
         elif table in (PLACEMENT, SIMULATOR):
             merged.setdefault(table, entries)
     return merged

@@ -45,9 +45,9 @@ class Input:
 
         Zero stays zero, so that silence stays silence.
         """
-        largest, signed = max(abs(self.minimum), abs(self.maximum)), self.minimum < 0
-        highest = max(1, 2 ** (bits - signed) - 1)
-        step = max(1, -(-largest // highest))
+        signed = self.minimum < 0
+        lowest, highest = -(2 ** (bits - 1)) if signed else 0, max(1, 2 ** (bits - signed) - 1)
+        step = max(1, -(-self.maximum // highest), -(self.minimum // -lowest) if signed else 1)
         lowest, highest = (_rounded_quotient(end, step) for end in (self.minimum, self.maximum))
         return replace(self, minimum=lowest, maximum=highest, step=step)
 

@@ -274,7 +274,7 @@ def _add_start_arguments(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--weight-bits",
-        type=whole_number(1),
+        type=whole_number(2),
         metavar="N",
         help="with --quantize: bits per weight, including the sign (default: the most the target supports)",
     )

@@ -26,7 +26,7 @@ from ..nn import SpikingNetwork
 from .settings import Epoch
 
 FORMAT = "mpbn_deploy.training"
-ENDINGS = ("best.pt", "log.jsonl", "curves.png")
+ENDINGS = ("log.jsonl", "curves.png")
 
 
 @dataclass(kw_only=True)
@@ -52,7 +52,7 @@ class TrainingFiles:
         # Epochs of one time step come first and are those of another network.
         before = [epoch.accuracy for epoch in state.history[:-1] if epoch.timesteps == last.timesteps]
         if last.accuracy > max(before, default=-1.0):
-            save_model(beside(self.model, "best.pt"), state.network)
+            save_model(best_file(self.model), state.network)
         lines = "".join(json.dumps(asdict(epoch)) + "\n" for epoch in state.history)
         write_atomically(beside(self.model, "log.jsonl"), lines.encode())
         write_atomically(resume_file(self.model), self._resume_content(state))
@@ -125,7 +125,12 @@ def beside(model: Path, ending: str) -> Path:
 
 def files_beside(model: Path) -> list[Path]:
     """Return the paths of all files that a training writes."""
-    return [model, *(beside(model, ending) for ending in ENDINGS), resume_file(model)]
+    return [model, best_file(model), *(beside(model, ending) for ending in ENDINGS), resume_file(model)]
+
+
+def best_file(model: Path) -> Path:
+    """Return the path of the network with the best accuracy, in the format of the last one."""
+    return beside(model, f"best{model.suffix}")
 
 
 def resume_file(model: Path) -> Path:

@@ -15,7 +15,14 @@ from networks import spiking_network, with_card
 from torch import nn
 
 from mpbn_deploy.base import CheckpointError, NetworkError, OptionError, pickle_check, write_atomically
-from mpbn_deploy.checkpoint import PAPER_ARCHITECTURES, build_body, load_model, read_safely, save_model
+from mpbn_deploy.checkpoint import (
+    PAPER_ARCHITECTURES,
+    InputFacts,
+    build_body,
+    load_model,
+    read_safely,
+    save_model,
+)
 from mpbn_deploy.checkpoint.paper import input_format, paper_names
 from mpbn_deploy.ir import InputFormat
 from mpbn_deploy.nn import SpikingNetwork
@@ -68,6 +75,12 @@ def test_half_precision_rounds_weights_once(path, tmp_path, suffix):
         assert torch.equal(loaded[name], values.half().float() if values.dim() > 1 else values)
     save_model(tmp_path / f"again.{suffix}", load_model(half, arch=ARCH), half=True)
     assert half.read_bytes() == (tmp_path / f"again.{suffix}").read_bytes()
+
+
+def test_integers_are_not_rounded_to_half_precision(tmp_path):
+    quantized = load_model(Path(__file__).parents[2] / "examples" / "models" / "digits-4bit.pt")
+    with pytest.raises(OptionError, match="half precision would change the integers"):
+        save_model(tmp_path / "half.pt", quantized, half=True)
 
 
 def test_code_from_elsewhere_runs_only_when_the_user_names_it(path):
@@ -167,6 +180,14 @@ def test_wrong_input_formats_are_named(path, field, value, message):
 def test_wrong_weights_are_named(path, changes, message):
     with pytest.raises(CheckpointError, match=message):
         load_model(change_state(path, **changes), arch=ARCH)
+
+
+def test_names_that_are_not_strings_are_rejected(path):
+    content = torch.load(path, weights_only=True)
+    for key, what in (("arguments", "arguments"), ("state_dict", "tensors")):
+        change(path, **{**content, key: {**content[key], 7: torch.ones(2)}})
+        with pytest.raises(CheckpointError, match=rf"names of {what} must be strings; found \[7\]"):
+            load_model(path, arch=ARCH)
 
 
 def test_absurd_sizes_take_no_memory(path):
@@ -665,3 +686,7 @@ def test_the_papers_checkpoints_need_timesteps_and_a_known_name(paper_state, the
         load_model(theirs, arch="paper:res20m")
     with pytest.raises(OptionError, match=r"no architecture 'paper:vgg16'\. Did you mean 'paper:VGG16'"):
         load_model(theirs, arch="paper:vgg16", timesteps=2)
+    with pytest.raises(
+        OptionError, match=r"--normalize does not apply to checkpoints of the paper's own code"
+    ):
+        load_model(theirs, arch="paper:res20m", timesteps=2, inputs=InputFacts(normalization=(0.0, 255.0)))

@@ -204,6 +204,8 @@ PARTS = {"train_inputs": BYTES, "train_labels": LABELS, "test_inputs": BYTES, "t
         ({**GOOD, "axes": ["C", "H"]}, "axes must be one string"),
         ({**GOOD, "input_range": [0, 9]}, r"its input_range is 0\.\.9"),
         ({**GOOD, "input_range": [0]}, "input_range two whole numbers"),
+        ({**GOOD, "input_range": [0, np.inf]}, "input_range two whole numbers"),
+        ({**GOOD, "labels": LABELS[:0]}, "0 labels for 20 inputs; one each is needed"),
         ({**GOOD, "deviation": 0.0}, "must be above zero"),
         ({**PARTS, "test_inputs": BYTES[..., :2]},
          "they must be equal"),

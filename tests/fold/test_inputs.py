@@ -81,9 +81,17 @@ def test_coarse_values_fit_their_bits(ends, bits):
     taken = given_range.coarser(bits)
     assert taken.presented(np.array([0])) == 0
     signed = given_range.minimum < 0
+    lowest, highest = -(2 ** (bits - 1)) if signed else 0, 2 ** (bits - signed) - 1
     if bits > signed:
-        assert max(abs(taken.minimum), abs(taken.maximum)) <= 2 ** (bits - signed) - 1
-    assert taken.step == 1 or max(map(abs, ends)) > (taken.step - 1) * (2 ** (bits - signed) - 1)
+        assert lowest <= taken.minimum and taken.maximum <= highest
+    finer = taken.step - 1
+    assert not finer or max(ends) > finer * highest or min(ends) < finer * lowest
+
+
+def test_signed_bytes_need_no_coarser_steps():
+    bytes_minus_128 = Input(minimum=0, maximum=255).shifted(128)
+    assert bytes_minus_128.coarser(8) == bytes_minus_128
+    assert bytes_minus_128.coarser(4).step == 19  # 127 / 7, rounded up
 
 
 def test_a_mean_that_arrives_late_is_rejected():

@@ -32,6 +32,9 @@ def test_options_of_the_command_line_win(tmp_path):
     assert found.input_shape == [1, 8, 8] and found.config == file
     assert parsed(COMMAND.expand(["--config", str(file), "--target", "loihi2"])).target == "loihi2"
     assert parsed(COMMAND.expand(["--config", str(file)])).model is None  # then the file's
+    file.write_text('witness = ["nengo-loihi"]\n')
+    assert parsed(COMMAND.expand(["--config", str(file)])).witness == ["nengo-loihi"]
+    assert parsed(COMMAND.expand(["--config", str(file), "--witness", "xylosim"])).witness == ["xylosim"]
 
 
 @pytest.mark.parametrize(

@@ -383,14 +383,32 @@ def test_previous_currents_run_in_every_executor(tmp_path):
 
 
 @pytest.mark.usefixtures("without_lava")
-@pytest.mark.parametrize("damaged", ["none", [{"what": "x"}], [{"what": "x", "why": 3}]])
-def test_a_damaged_list_of_assumptions(tmp_path, damaged):
+@pytest.mark.parametrize(
+    ("key", "damaged", "message"),
+    [
+        ("assumptions", "none", "each assumption must say what and why"),
+        ("assumptions", [{"what": "x"}], "each assumption must say what and why"),
+        ("assumptions", [{"what": "x", "why": 3}], "each assumption must say what and why"),
+        ("model", None, "it must name the model's file"),
+        (
+            "model",
+            {"name": "../x.pt", "architecture": None},
+            "it must name the model's file, without a folder",
+        ),
+        (
+            "model",
+            {"name": "x.pt", "architecture": 3},
+            "the architecture of the model must be a string, or null",
+        ),
+    ],
+)
+def test_a_damaged_manifest(tmp_path, key, damaged, message):
     path = written(tmp_path, graph_of((5,), [affine(4, 5), lif(4)]))
     folder = export(path, "loihi2", timesteps=2, samples=1).folder
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["assumptions"] = damaged
+    manifest[key] = damaged
     (folder / "manifest.json").write_text(json.dumps({**manifest, "sha256": seal(manifest)}))
-    with pytest.raises(FormatError, match="damaged; each assumption must say what and why"):
+    with pytest.raises(FormatError, match=f"damaged; {message}"):
         open_folder(folder)
 
 

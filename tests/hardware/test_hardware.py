@@ -311,6 +311,10 @@ def test_profiles_of_the_user_and_of_installed_packages_are_found_with_their_ori
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ('extends = "../loihi2"', r"extends = '\.\./loihi2'; the name of a profile is needed"),
+        ("extends = 2", "extends = 2; the name of a profile is needed"),
+        ('extends = "loihi2"\n[[core]]', "core: unknown key"),
+        ('extends = "loihi2"\n[core]\nsource = "a page"', "core.source: unknown key"),
         ('extends = "loihi7"', "extends 'loihi7', an unknown profile: loihi7.toml was not found"),
         ('extends = "second"', "extends 'second', which extends another one; extend that one instead"),
         (

@@ -272,8 +272,9 @@ def test_resuming_gives_the_network_of_an_unbroken_training(digits, tmp_path, in
     assert (tmp_path / "whole.pt").read_bytes() == interrupted.read_bytes()
 
 
-def test_files_of_a_training(digits, tmp_path):
-    path = tmp_path / "model.pt"
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_files_of_a_training(digits, tmp_path, suffix):
+    path = tmp_path / f"model.{suffix}"
     network = train(digits, "digits-mlp", training=Training(epochs=3), out=path)
     log = read_log(path)
     assert [line["epoch"] for line in log] == [1, 2, 3]
@@ -281,12 +282,12 @@ def test_files_of_a_training(digits, tmp_path):
     assert (
         log[-1]["test_accuracy"] == network.card.training["test_accuracy"] == accuracy(network, digits.test)
     )
-    best = load_model(tmp_path / "model.best.pt")
+    best = load_model(tmp_path / f"model.best.{suffix}")
     assert best.card.training["test_accuracy"] == max(line["test_accuracy"] for line in log)
     assert accuracy(best, digits.test) == best.card.training["test_accuracy"]
     assert (tmp_path / "model.curves.png").read_bytes().startswith(b"\x89PNG")
     assert {file.name.split(".", 1)[1] for file in tmp_path.iterdir()} == {
-        "pt", "best.pt", "log.jsonl", "curves.png",
+        suffix, f"best.{suffix}", "log.jsonl", "curves.png",
     }  # fmt: skip
 
 
