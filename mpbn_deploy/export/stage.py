@@ -154,13 +154,14 @@ def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
 
 def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> None:
     """Reject invalid options before any long computation; announce that an earlier export is replaced."""
-    if check_replaceable(folder):
-        announce(f"note: {folder} holds an earlier export; this one will replace it")
+    replaces = check_replaceable(folder)
     NumberFormats.of(profile, options.weight_bits)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)
     if options.data is not None:
         check_data_name(options.data)
+    if replaces:
+        announce(f"note: {folder} holds an earlier export; this one will replace it")
 
 
 def _data(exported: ExportedModel, options: ExportOptions) -> str | None:

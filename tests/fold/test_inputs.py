@@ -90,7 +90,8 @@ def test_coarse_values_fit_their_bits(ends, bits):
 
 def test_signed_bytes_need_no_coarser_steps():
     bytes_minus_128 = Input(minimum=0, maximum=255).shifted(128)
-    assert bytes_minus_128.coarser(8) == bytes_minus_128
+    taken = bytes_minus_128.coarser(8)
+    assert (taken.minimum, taken.maximum, taken.step) == (-128, 127, 1)
     assert bytes_minus_128.coarser(4).step == 19  # 127 / 7, rounded up
 
 

@@ -532,9 +532,9 @@ def test_errors_come_before_warnings_and_what_was_not_checked(content):
     words = words_of(render(replace(content, fit=replace(content.fit, fits=False, findings=found))))
     assert "✗ does not fit Intel Loihi 2 (1 rule broken)" in words
     places = [words.index(text) for text in (
-        "Errors error sizes fit something is too large",
+        "Errors error not met: sizes fit something is too large",
         "To find changes that make it fit: python -m mpbn_deploy.fit FOLDER --target loihi2 --advise",
-        "warning some rule something is doubtful",
+        "warning not met: some rule something is doubtful",
         "something is unknown",
     )]  # fmt: skip
     assert places == sorted(places)
