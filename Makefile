@@ -15,6 +15,10 @@
 # Tests start many processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Memory that a test frees is kept for the next one: fresh pages are slow on virtual machines.
+export MALLOC_MMAP_THRESHOLD_ = 1073741824
+export MALLOC_TRIM_THRESHOLD_ = 2147483647
+
 PYTHON ?= python3
 VENV ?= .venv
 # One more than the cores of a small machine: tests of clusters, signals and other processes wait most of the time.

@@ -1,9 +1,9 @@
 """Import Lava on Python versions it was not released for, with patches that last only for the import.
 
 lava-nc 0.10.0 and lava-dl 0.6.0 are the last releases of archived projects and declare support for Python
-3.10 only. `_hashable_dataclasses` and `_no_object_detection` make them importable elsewhere, and
-`_signal_on_demand` makes it quicker. `start_method` and `children_exit_with_parent` let Lava run inside a
-multiprocessing process, such as a Dask worker.
+3.10 only. `_hashable_dataclasses` and `_stand_ins` make them importable elsewhere, and quicker.
+`start_method` and `children_exit_with_parent` let Lava run inside a multiprocessing process, such as a Dask
+worker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ _LAVA_MODULES = (
 )
 POLL_SECONDS = 0.5  # between checks that the parent is alive
 _NETX_MODULES = ("lava.lib.dl.netx.hdf5",)
-_OBJECT_DETECTION = "lava.lib.dl.slayer.object_detection"
+_NOT_NEEDED = (
+    "lava.lib.dl.slayer.object_detection",
+    "matplotlib.animation",
+    "matplotlib.pyplot",
+    "scipy.signal",
+)
 
 
 class LavaFailedError(SimulationError):
@@ -89,7 +94,7 @@ def _load(package: str, modules: tuple[str, ...]) -> None:
         )
     if all(name in sys.modules for name in modules):
         return
-    patches = (_hashable_dataclasses(), _no_object_detection(), _signal_on_demand(), start_method(None))
+    patches = (_hashable_dataclasses(), _stand_ins(), start_method(None))
     with deferred_signals(), ExitStack() as patched, quiet():
         for patch in patches:
             patched.enter_context(patch)
@@ -224,23 +229,6 @@ def _hashable_dataclasses() -> Iterator[None]:
         dataclasses.dataclass = original
 
 
-@contextmanager
-def _no_object_detection() -> Iterator[None]:
-    """Import lava-dl 0.6.0 without torchvision and OpenCV, which may be missing or built for another torch.
-
-    `lava.lib.dl.slayer` imports its object detection, which needs both. netx does not use it, so an empty
-    module replaces it during the import.
-    """
-    absent = _OBJECT_DETECTION not in sys.modules
-    if absent:
-        sys.modules[_OBJECT_DETECTION] = ModuleType(_OBJECT_DETECTION)
-    try:
-        yield
-    finally:
-        if absent:
-            del sys.modules[_OBJECT_DETECTION]
-
-
 class _OnDemand(ModuleType):
     """A stand-in for a module, which is imported when one of its attributes is first used."""
 
@@ -249,17 +237,17 @@ class _OnDemand(ModuleType):
 
 
 @contextmanager
-def _signal_on_demand() -> Iterator[None]:
-    """Import Lava without scipy.signal, which takes longer than all of Lava.
+def _stand_ins() -> Iterator[None]:
+    """Import Lava without modules that it does not need to run networks.
 
-    Only Lava's own convolutions use it (`lava/proc/conv/utils.py`); our process models do not.
+    `lava.lib.dl.slayer` imports its object detection, which needs torchvision and OpenCV: they may be missing,
+    or built for another torch. scipy.signal takes longer than all of Lava, and only its own convolutions use
+    it (`lava/proc/conv/utils.py`). lava-dl draws with matplotlib, but not while it reads networks.
     """
-    absent = "scipy.signal" not in sys.modules
-    if absent:
-        scipy = import_module("scipy")
-        scipy.signal = _OnDemand("scipy.signal")  # type: ignore[attr-defined]
+    absent = [name for name in _NOT_NEEDED if name not in sys.modules]
+    sys.modules.update({name: _OnDemand(name) for name in absent})
     try:
         yield
     finally:
-        if absent:
-            del scipy.signal
+        for name in absent:
+            del sys.modules[name]
