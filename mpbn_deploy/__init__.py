@@ -13,7 +13,7 @@ The rooms, in the order of processing (docs/architecture.md has the whole plan):
     checkpoint/     model.pt, safely read and written
     frontend/       torch module -> TrainedNetwork
     fold/           TrainedNetwork -> FoldedNetwork       MPBN and BN gone, thresholds differ (Eq. 10)
-    quantize/       FoldedNetwork + profile -> IntNetwork, with what it cost
+    quantize/       FoldedNetwork + profile -> IntNetwork, with its rounding errors
     execute/        network + inputs -> Trace: reference (the definition), emulator, Lava
     formats/        NIR, netx and the export folder, both ways
     verify/         COMMAND   executions compared bit by bit; float against integer

@@ -3,7 +3,8 @@
     DeployError              commands print the message without a traceback and exit with code 2
     ├── OptionError          an invalid option: an unknown target, fewer than one time step
     ├── CheckpointError      an invalid or unreadable model.pt
-    ├── DataError            a data set that is missing, damaged or of the wrong shape
+    ├── DataError            a data set that is damaged or of the wrong shape
+    │   └── MissingDataError     that is not on this machine
     ├── FrontendError        an unsupported layer or operation in the user's module
     ├── FoldError            a layer that has no exact fold
     ├── NetworkError         an inconsistent network; lists every problem

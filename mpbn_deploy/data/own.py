@@ -154,7 +154,7 @@ def _named_arrays(name: str, folder: Path | None) -> Mapping[str, Any]:
 
 
 def _what_else(path: Path) -> str:
-    """Say what a file is that is no data."""
+    """Say what a file is that does not hold data."""
     if path.suffix in TENSORS:
         return (
             "a file of tensors, such as a network, and no data; name a network before the options. To use "

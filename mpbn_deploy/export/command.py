@@ -36,10 +36,10 @@ def execute(options: argparse.Namespace) -> Outcome:
 
 def _losses(result: ExportResult) -> Iterator[str]:
     """Yield the populations whose weights are gone; the notes say why, and what to do."""
-    for cost in result.quantized.lost:
+    for layer in result.quantized.lost:
         yield (
-            f"LOST: {layer_name(cost.name)}: {cost.channels_without_weights} of {cost.channels_with_weights} "
-            "channels have no weight left after rounding, and ignore their inputs; see the note on it"
+            f"LOST: {layer_name(layer.name)}: {layer.channels_without_weights} of "
+            f"{layer.channels_with_weights} channels have no weight left after rounding, and ignore their inputs; see the note on it"
         )
 
 
@@ -52,7 +52,9 @@ def _doubts(result: ExportResult) -> Iterator[str]:
 def _silence(result: ExportResult) -> Iterator[str]:
     """Yield the populations that cannot fire; if all can, the last one, if it did not on the samples."""
     causes = "check the thresholds, --input-range and --normalize, and --dt of a NIR file"
-    limits = {cost.name: cost.thresholds for cost in result.quantized.costs if cost.thresholds is not None}
+    limits = {
+        layer.name: layer.thresholds for layer in result.quantized.errors if layer.thresholds is not None
+    }
     silent = [name for name, found in limits.items() if found.channels_never_firing == found.channels]
     for name in silent:
         yield f"CHECK: {layer_name(name)}: no neuron can fire, for any input; {causes}"

@@ -76,7 +76,7 @@ class ExportResult:
             "files": [*FILES, MANIFEST_FILE],
             "fits": self.fitted.fits,
             "bit_exact": self.verified.bit_exact,
-            "without_weights": [cost.name for cost in self.quantized.lost],
+            "without_weights": [layer.name for layer in self.quantized.lost],
             "assumptions": [asdict(assumption) for assumption in self.verified.assumptions],
             "notes": list(self.notes),
         }
@@ -139,7 +139,7 @@ def export(
         config = config_text(model_path, str(target), options)
         (staging / CONFIG_FILE).write_text(config, encoding="utf-8")
         assumed = [asdict(assumption) for assumption in exported.assumptions]
-        write_manifest(staging, {**facts, "assumptions": assumed, **_costs(quantized)})
+        write_manifest(staging, {**facts, "assumptions": assumed, **_rounding(quantized)})
     return result
 
 
@@ -269,7 +269,7 @@ def _content(
         profile=profile,
         verify=result.verified,
         fit=result.fitted,
-        quantization=[cost.to_json() for cost in result.quantized.costs],
+        quantization=[errors.to_json() for errors in result.quantized.errors],
         trace=result.verified.trace,
         facts=as_lines(facts),
         folded=exported.folded,
@@ -291,10 +291,10 @@ def _write_reports(
     write_html(staging / REPORT_FILE, content)
 
 
-def _costs(quantized: Quantized) -> dict[str, Any]:
+def _rounding(quantized: Quantized) -> dict[str, Any]:
     """Return the manifest's entries on rounding errors and scales."""
     scales = quantized.network.scales
     return {
-        "quantization": [cost.to_json() for cost in quantized.costs],
+        "quantization": [errors.to_json() for errors in quantized.errors],
         "scales": {name: values.tolist() for name, values in scales.items()},
     }

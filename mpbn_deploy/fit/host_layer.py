@@ -53,7 +53,7 @@ def without_readout(network: IntNetwork) -> IntNetwork:
     sending = {population.name for population in network.layers if sends(population.neuron)}
     if network.output.name in sending or sending <= set(relay_names(network)):
         raise OptionError(
-            f"--readout host: {network.output.name} is no readout after a population that fires. Use "
+            f"--readout host: {network.output.name} is not a readout behind a population that fires. Use "
             "--readout chip."
         )
     gone = {network.output.name}

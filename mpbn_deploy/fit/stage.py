@@ -137,7 +137,7 @@ def _fits(
 ) -> bool | None:
     """Return False if there is an error, None if core allocation is undocumented, True otherwise.
 
-    A target that is no chip has no limit on cores. If `strict`, unknown counts as no.
+    A target that is not a chip has no limit on cores. If `strict`, unknown counts as no.
     """
     broken = {finding.severity for finding in findings}
     if "error" in broken or (strict and broken & {"not known", "not checked"}):

@@ -121,7 +121,7 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
 
 
 def targets_text(profiles: Sequence[ProfileSummary]) -> RenderableType:
-    """Return a table of the chips, as far as it fits a terminal; targets that are no chip follow it."""
+    """Return a table of the chips, as far as it fits a terminal; targets that are not chips follow it."""
     chips = [profile for profile in profiles if profile.is_chip]
     rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))

@@ -75,7 +75,7 @@ def list_names(given: Sequence[str]) -> str:
 def verdict(report: FitReport) -> str:
     """Return yes, no, "if" for a fit that depends on what is not known, or ? without documented cores.
 
-    A target without cores, such as `unbounded`, is no chip.
+    A target without cores, such as `unbounded`, is not a chip.
     """
     return verdict_word(report.fits, report.cores, len(report.found("not known")))
 

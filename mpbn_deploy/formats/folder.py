@@ -10,9 +10,9 @@
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
 Reading checks every hash, that of the manifest itself included, so the network that runs is the one that was
-verified. The hashes detect damage; they are no signature, because whoever changes a file can change its hash
-too. Instead of a folder, `run`,
-`verify` and `fit` also accept a single .net file, written by this package or by lava-dl.
+verified. The hashes detect damage; they are not a signature, because whoever changes a file can change its
+hash too. Instead of a folder, `run`, `verify` and `fit` also accept a single .net file, written by this
+package or by lava-dl.
 """
 
 from __future__ import annotations

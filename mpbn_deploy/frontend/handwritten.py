@@ -252,7 +252,7 @@ class Fired:
 def fire(
     compared: Terms, inclusive: bool, name: Callable[[Call], str], add: Callable[[Call, Call], Call]
 ) -> Fired | None:
-    """Return the neuron that fires where a polynomial is above zero; None if it is no membrane.
+    """Return the neuron that fires where a polynomial is above zero; None if it is not a membrane.
 
     `name` names a new neuron by what it reads, `add` adds what arrives from several layers.
     """

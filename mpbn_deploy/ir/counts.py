@@ -1,9 +1,9 @@
 """Count synapses: per connection, into each neuron (fan-in) and out of each neuron (fan-out).
 
-A weight of zero is no synapse. With `zeros`, zeros count if a chip stores them along with others: all weights
-of a row (those of one source neuron, or of one input of a kernel, onto the targets of its group) in which at
-least one weight is not zero. A kernel weight counts once per position at which it is used, so borders,
-strides, dilations, groups and silent borders are accounted for; `weight.size` counts it once.
+A weight of zero is not a synapse. With `zeros`, zeros count if a chip stores them along with others: all
+weights of a row (those of one source neuron, or of one input of a kernel, onto the targets of its group) in
+which at least one weight is not zero. A kernel weight counts once per position at which it is used, so
+borders, strides, dilations, groups and silent borders are accounted for; `weight.size` counts it once.
 """
 
 from __future__ import annotations

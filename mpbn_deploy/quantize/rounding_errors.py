@@ -113,16 +113,16 @@ class Quantized:
     """The result of quantization: the integer network, and the rounding errors of each population."""
 
     network: IntNetwork
-    costs: tuple[RoundingErrors, ...]
+    errors: tuple[RoundingErrors, ...]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(note for errors in self.costs for note in errors.notes)
+        return tuple(note for errors in self.errors for note in errors.notes)
 
     @property
     def lost(self) -> tuple[RoundingErrors, ...]:
         """The populations that rounding left without weights, in most of their channels."""
-        return tuple(errors for errors in self.costs if errors.lost)
+        return tuple(errors for errors in self.errors if errors.lost)
 
 
 def with_errors(
@@ -131,7 +131,7 @@ def with_errors(
     """Compare the integers with the real numbers of the folded network."""
     return Quantized(
         network=network,
-        costs=tuple(_rounding_errors(folded, network, p, limits, formats) for p in folded.layers),
+        errors=tuple(_rounding_errors(folded, network, p, limits, formats) for p in folded.layers),
     )
 
 

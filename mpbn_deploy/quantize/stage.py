@@ -90,8 +90,8 @@ def trained_integers(
     formats = NumberFormats.of(profile, None)
     limits = ThresholdLimits.of(profile, "own", formats)
     quantized = with_errors(network, silence_constants(folded), limits, formats)
-    costs = tuple(replace(errors, input_offset=None) for errors in quantized.costs)  # no option helps here
-    return Quantized(network=express_pooling(network, profile, pooling, tiling), costs=costs)
+    errors = tuple(replace(each, input_offset=None) for each in quantized.errors)  # no option helps here
+    return Quantized(network=express_pooling(network, profile, pooling, tiling), errors=errors)
 
 
 def check_overflow(overflow: str, *, calibrated: bool) -> None:

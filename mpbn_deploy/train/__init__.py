@@ -10,7 +10,7 @@ quantized      the integer twin that quantization-aware training starts from
 settings       hyperparameters, their defaults, and recipes
 recalibration  running statistics of the trained network, estimated again
 health         stops a run that has diverged
-norms          the norms that are no part of neurons
+norms          batch norms outside neurons
 precision      bfloat16 where it is faster
 command        what the command does with its options
 """

@@ -1,4 +1,4 @@
-"""The norms of a network that are no part of its neurons."""
+"""Batch norms outside neurons."""
 
 from __future__ import annotations
 

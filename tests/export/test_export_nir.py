@@ -173,9 +173,9 @@ def test_inputs_that_training_normalized_and_of_fewer_bits(tmp_path):
 def test_an_export_without_weights_is_no_success(tmp_path):
     result = export(theirs(tmp_path), "loihi2", timesteps=2, samples=1)
     assert result.good and not [*_losses(result)]
-    first, *others = result.quantized.costs
+    first, *others = result.quantized.errors
     gone = replace(first, channels_without_weights=first.channels_with_weights)
-    lost = replace(result, quantized=replace(result.quantized, costs=(gone, *others)))
+    lost = replace(result, quantized=replace(result.quantized, errors=(gone, *others)))
     assert not lost.good and lost.to_json()["without_weights"] == [first.name]
     count = first.channels_with_weights
     assert f"{count} of {count} channels have no weight left after rounding" in next(_losses(lost))
@@ -202,8 +202,8 @@ def test_neurons_that_cannot_fire_are_doubted(tmp_path):
     (doubt,) = _doubts(result)
     assert "n1: no neuron can fire, for any input; check the thresholds, --input-range" in doubt
     assert "--dt" in doubt
-    known = tuple(replace(cost, thresholds=None) for cost in result.quantized.costs)
-    (doubt,) = _doubts(replace(result, quantized=replace(result.quantized, costs=known)))
+    known = tuple(replace(cost, thresholds=None) for cost in result.quantized.errors)
+    (doubt,) = _doubts(replace(result, quantized=replace(result.quantized, errors=known)))
     assert "n1, the last layer that spikes, did not fire on any of 2 random inputs" in doubt
 
 

@@ -117,7 +117,7 @@ def test_large_inputs_lower_the_scale_instead_of_overflowing():
     quantized = quantize(folded, LOIHI2)
     network = quantized.network
     assert network.connections[0].synapse.weight.max() < 127
-    described = quantized.costs[0].to_json()
+    described = quantized.errors[0].to_json()
     assert described["channels_limited_by"]["state"] == 1
     assert 0.75 * STATE_LIMIT < bounds(network)["layer"].magnitude <= STATE_LIMIT
 
@@ -127,7 +127,7 @@ def test_large_biases_lower_the_scale_instead_of_being_clipped():
     quantized = quantize(folded, LOIHI2)
     network = quantized.network
     assert network.populations[1].neuron.bias.item() == 4095
-    assert quantized.costs[0].to_json()["channels_limited_by"]["bias"] == 1
+    assert quantized.errors[0].to_json()["channels_limited_by"]["bias"] == 1
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_channels_with_thresholds_out_of_reach_need_no_weights(threshold, fires)
     quantized = quantize(folded, LOIHI2)
     network = quantized.network
     assert not network.connections[0].synapse.weight.any()
-    assert quantized.costs[0].to_json()["thresholds_beyond_reach"] == 1
+    assert quantized.errors[0].to_json()["thresholds_beyond_reach"] == 1
     spikes = simulate(network, np.array([[0, 1], [1, 0], [1, 1], [0, 0]])).spikes["layer"]
     assert spikes.all() if fires else not spikes.any()
 
@@ -174,7 +174,7 @@ def test_what_no_scale_can_hold_is_refused():
     quantized = quantize(endless, LOIHI2)  # the weight is rounded away, and that is counted
     silent = quantized.network
     assert silent.connections[0].synapse.weight.item() == 0
-    assert quantized.costs[0].to_json()["weight_error_rms"] > 0
+    assert quantized.errors[0].to_json()["weight_error_rms"] > 0
 
 
 def test_no_scale_is_ever_zero():
@@ -272,7 +272,7 @@ def test_a_leak_of_zero_is_the_largest_decay_that_the_register_holds():
     quantized = quantize(layer([[1.0]], 0.5, leak=0.0), LOIHI2)
     network = quantized.network
     assert network.populations[1].neuron.decay_voltage == 4095
-    described = quantized.costs[0].to_json()
+    described = quantized.errors[0].to_json()
     assert described["leak_error"] == pytest.approx(1 / 4096)
 
 
@@ -376,7 +376,7 @@ def test_leaks_of_their_own_are_rounded_one_by_one(thresholds, calibrated):
     neuron = quantized.network.layers[0].neuron
     assert neuron.decay_voltage.tolist() == [4095, 3072, 2048, 1024]
     assert neuron.decay_current.tolist() == [4096, 3072, 2048, 1024]
-    assert quantized.costs[0].leak_error == 1 / 4096
+    assert quantized.errors[0].leak_error == 1 / 4096
     expected, got = simulate(folded, inputs).spikes["layer"], simulate(quantized.network, inputs)
     assert np.mean(expected != got.spikes["layer"]) < 0.03
     assert_same_trace(got, emulate(quantized.network, inputs))
@@ -457,13 +457,13 @@ def test_more_time_steps_lower_the_scale_of_a_neuron_that_climbs():
         reached = peaks(quantized.network, np.full((1, 9), 9))["layer"].item()
         assert bound.fits and bound.voltage[1] >= reached > 0.9 * bound.voltage[1]
     assert scales[1] < 0.1 * scales[0]
-    assert quantized.costs[0].to_json()["channels_limited_by"]["state"] == 1
+    assert quantized.errors[0].to_json()["channels_limited_by"]["state"] == 1
 
 
 def test_a_subtrahend_beyond_the_format_lowers_the_scale():
     quantized = quantize(soft_layer([[1.0]], 0.5, 5000.0, timesteps=1), LOIHI2)
     assert quantized.network.layers[0].neuron.subtrahend.item() <= 131071
-    limited = quantized.costs[0].to_json()["channels_limited_by"]
+    limited = quantized.errors[0].to_json()["channels_limited_by"]
     assert limited["subtrahend"] + limited["state"] == 1
 
 
@@ -540,7 +540,7 @@ def test_states_that_are_only_measured_allow_larger_scales_and_are_named():
     inputs = generator.integers(0, 256, size=(64, 784)) * (generator.random((64, 784)) < 0.004)
     results = quantize(folded, LOIHI2, inputs), quantize(folded, LOIHI2, inputs, overflow="measured")
     proved, measured = (result.network for result in results)
-    believed, told = (result.costs[0].to_json() for result in results)
+    believed, told = (result.errors[0].to_json() for result in results)
     assert (measured.scales["layer"] > 1.5 * proved.scales["layer"]).all()
     assert bounds(proved)["layer"].fits and not bounds(measured)["layer"].fits
     assert_same_trace(simulate(measured, inputs), emulate(measured, inputs))
@@ -572,7 +572,7 @@ def test_weights_that_the_proof_leaves_no_bits_for_are_reported_with_a_remedy():
     assert f"--input-bits {cost.input_bits} leaves more bits" in cost.notes[0]
     remedied = quantize(coarsen_inputs(folded, cost.input_bits), LOIHI2)
     weights = remedied.network.entering("layer")[0].synapse.weight
-    assert not remedied.lost and remedied.costs[0].overflow_proved_absent and np.abs(weights).max() >= 6
+    assert not remedied.lost and remedied.errors[0].overflow_proved_absent and np.abs(weights).max() >= 6
 
 
 def test_weights_of_two_bits_need_still_smaller_inputs():
@@ -598,11 +598,11 @@ def test_biases_that_limit_weights_are_reported_with_a_remedy():
     weights = np.abs(np.random.default_rng(0).normal(size=(8, 27)))
     folded = layer(weights, np.full(8, 10.0), maximum=255, bias=-128 * weights.sum(axis=1))
     quantized = quantize(folded, LOIHI2)
-    gain = quantized.costs[0].input_offset
+    gain = quantized.errors[0].input_offset
     assert gain is not None and gain.offset == 128 and gain.times_larger > 4
-    assert any("--input-offset 128" in note for note in quantized.costs[0].notes)
+    assert any("--input-offset 128" in note for note in quantized.errors[0].notes)
     remedied = quantize(offset_inputs(folded, 128), LOIHI2)
-    assert remedied.costs[0].input_offset is None
+    assert remedied.errors[0].input_offset is None
     before, after = (q.network.entering("layer")[0].synapse.weight.max() for q in (quantized, remedied))
     assert after + 1 >= gain.times_larger * (before - 1)  # both are rounded
 

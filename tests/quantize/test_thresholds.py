@@ -56,7 +56,7 @@ def flips(folded, network, inputs):
 
 
 def told(quantized, index=0):
-    return quantized.costs[index].to_json()["thresholds"]
+    return quantized.errors[index].to_json()["thresholds"]
 
 
 # ---- exact ways -------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_a_network_without_constant_channels_stays_as_it_is():
 def test_constant_channels_are_told():
     folded = layer(np.ones((3, 2)), [np.inf, 1.5, -5.0])
     quantized = quantize(folded, LOIHI2)
-    described = quantized.costs[0].to_json()
+    described = quantized.errors[0].to_json()
     assert described["thresholds"]["channels_never_firing"] == 1
     assert described["thresholds"]["channels_always_firing"] == 1
     assert described["notes"] == [
@@ -257,7 +257,7 @@ def test_negative_thresholds_of_neurons_with_memory_are_approximated_and_told():
     folded = layer([[1.0, -1.0, 0.5], [1.0, 0.5, -0.7]], [-0.4, 0.6], timesteps=4)
     quantized = quantize(folded, ONLY_POSITIVE)
     network = quantized.network
-    described = quantized.costs[0].to_json()
+    described = quantized.errors[0].to_json()
     assert described["thresholds"]["channels_approximated"] == 1
     (note,) = described["notes"]
     assert note == (
@@ -372,13 +372,13 @@ def test_a_threshold_far_beyond_its_weights(profile, thresholds):
     folded = layer([[1.0, -1.0], [1e-6, -1e-6]], [0.5, 1.0], bias=[0.0, 0.999999], timesteps=1)
     quantized = quantize(folded, profile, thresholds=thresholds)
     network = quantized.network
-    described = quantized.costs[0].to_json()
+    described = quantized.errors[0].to_json()
     assert described["thresholds"]["channels_never_firing"] == 1
     near = layer([[1.0, -1.0], [1e-6, -1e-6]], [0.5, 1.0], bias=[0.0, 0.9999995], timesteps=1)
     quantized = quantize(near, profile, thresholds=thresholds)
     network = quantized.network
     assert bounds(network)["layer"].fits and np.abs(lifs(network)[0].bias).max() <= 4095
-    described = quantized.costs[0].to_json()
+    described = quantized.errors[0].to_json()
     assert described["channels_without_weights"] == 1
     assert "layer: all weights of 1 of 2 channels were rounded to zero" in described["notes"][0]
 

@@ -115,7 +115,7 @@ def content(folded):
         profile=LOIHI2,
         verify=verify(network, inputs, folded=folded, test=test, data_name="noise"),
         fit=fit(network, LOIHI2, measure(network, inputs)),
-        quantization=[cost.to_json() for cost in quantized.costs],
+        quantization=[errors.to_json() for errors in quantized.errors],
         trace=emulate(network, inputs),
         facts={"model sha256": "abc123", "python": "3.x"},
         folded=folded,

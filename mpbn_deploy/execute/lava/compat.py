@@ -240,9 +240,10 @@ class _OnDemand(ModuleType):
 def _stand_ins() -> Iterator[None]:
     """Import Lava without modules that it does not need to run networks.
 
-    `lava.lib.dl.slayer` imports its object detection, which needs torchvision and OpenCV: they may be missing,
-    or built for another torch. scipy.signal takes longer than all of Lava, and only its own convolutions use
-    it (`lava/proc/conv/utils.py`). lava-dl draws with matplotlib, but not while it reads networks.
+    `lava.lib.dl.slayer` imports its object detection, which needs torchvision and OpenCV: they may be
+    missing, or built for another torch. scipy.signal takes longer than all of Lava, and only its own
+    convolutions use it (`lava/proc/conv/utils.py`). lava-dl draws with matplotlib, but not while it reads
+    networks.
     """
     absent = [name for name in _NOT_NEEDED if name not in sys.modules]
     sys.modules.update({name: _OnDemand(name) for name in absent})
