@@ -39,7 +39,8 @@ def _losses(result: ExportResult) -> Iterator[str]:
     for layer in result.quantized.lost:
         yield (
             f"LOST: {layer_name(layer.name)}: {layer.channels_without_weights} of "
-            f"{layer.channels_with_weights} channels have no weight left after rounding, and ignore their inputs; see the note on it"
+            f"{layer.channels_with_weights} channels have no weight left after rounding, and ignore their "
+            "inputs; see the note on it"
         )
 
 
