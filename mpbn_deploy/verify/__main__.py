@@ -51,7 +51,7 @@ COMMAND = Command(
     summary="Compare all executors of an exported network bit by bit, and integer with float.",
     details=(
         "The NumPy reference is the definition; the torch emulator, Lava's CPU simulator with our process\n"
-        "models and with Lava's own, and lava-dl's stock netx reader must equal it in every spike, voltage\n"
+        "models and with Lava's own, and lava-dl's own netx reader must equal it in every spike, voltage\n"
         f"and output. Where Lava's own models agree, the network is {LAVA_CLAIM}.\n"
         "Exit code 0: bit-exact. 1: not bit-exact (the first difference is printed with its coordinates),\n"
         "Lava failed during a run, or the integers lost the accuracy of the float network.\n\n"

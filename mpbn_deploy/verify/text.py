@@ -13,6 +13,7 @@ from ..ir import overflow_lines
 from .accuracy import accuracy_text
 from .comparison import COUNTS, Comparison
 from .drift import Drift, PopulationDrift
+from .lava_models import READER
 from .stage import VerifyReport
 
 
@@ -36,7 +37,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     lines += overflow_lines(report.overflows)
     if report.stock_reader_obstacle is not None:
-        lines.append(f"stock netx reader: not run, {report.stock_reader_obstacle}")
+        lines.append(f"{READER.name}: not run, {report.stock_reader_obstacle}")
     lines += [
         f"{c.execution}: first difference: {c.first_mismatch}" for c in report.comparisons if c.first_mismatch
     ]
