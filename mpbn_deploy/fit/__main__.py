@@ -21,6 +21,7 @@ from ..base import (
 from ..data import DATASETS, RANDOM
 from ..formats.options import Side
 from ..hardware.place import Tiling
+from .assumed import CLASSES, FIRING_RATE
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,14 +69,13 @@ def _add_untrained_arguments(group: argparse._ArgumentGroup) -> None:
         "package.module:function that returns a torch module",
     )
     group.add_argument(
-        "--classes", type=whole_number(1), default=10, metavar="N", help="its classes (default %(default)s)"
+        "--classes", type=whole_number(1), metavar="N", help=f"its classes (default {CLASSES})"
     )
     group.add_argument(
         "--firing-rate",
         type=share,
-        default=0.1,
         metavar="SHARE",
-        help="the assumed share of neurons that fire in a time step (default %(default)s)",
+        help=f"the assumed share of neurons that fire in a time step (default {FIRING_RATE})",
     )
 
 

@@ -29,7 +29,7 @@ def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
             f"trained integers must be trained again for another chip (train --quantize {report.target})."
         )
     if tried[0].report.fits:
-        headline = f"{report.target}: each of these makes the network fit, without the changes named above:"
+        headline = f"{report.target}: each of these commands makes the network fit:"
         return Group(headline, *map(_advice_lines, tried))
     nearest = tried[0]
     remaining = [f"  {group.line}" for group in by_rule(nearest.report, blocking_severities(nearest.report))]

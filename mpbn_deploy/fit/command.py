@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 
 from ..base import DataError, OptionError, Outcome, announce, network_facts, progress_bar
 from ..hardware import load_profile, profile_files, profile_names, summarize_profile
+from .assumed import CLASSES, FIRING_RATE, INPUT_RANGE
 from .text import comparison_text, fit_text, targets_text
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from .search import SearchStep
     from .stage import FitReport
     from .threshold_variants import ThresholdVariant
-
-PIXELS = (0, 255)  # the input range of an untrained network
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -64,6 +63,7 @@ def _targets() -> Outcome:
 
 def _questions(options: argparse.Namespace) -> list[Question]:
     """One question for each target."""
+    _reject(options, "--classes", "--firing-rate", why="describe untrained networks; they go with --arch")
     from ..formats.folder import open_network
     from .question import Question
 
@@ -107,13 +107,14 @@ def _untrained_questions(options: argparse.Namespace) -> list[Question]:
         raise OptionError(f"--arch {options.arch}: an untrained network also needs {', '.join(missing)}.")
     if options.advise or options.compare_thresholds:
         raise OptionError("--advise and --compare-thresholds need a trained network: export one.")
+    _reject(options, "--data", "--data-dir", why="run in trained networks; with --arch, activity is assumed")
     untrained = UntrainedNetwork(
         arch=options.arch,
         input_shape=tuple(options.input_shape),
         timesteps=options.timesteps,
-        input_range=tuple(options.input_range or PIXELS),
-        classes=options.classes,
-        firing_rate=options.firing_rate,
+        input_range=tuple(options.input_range or INPUT_RANGE),
+        classes=options.classes or CLASSES,
+        firing_rate=FIRING_RATE if options.firing_rate is None else options.firing_rate,
     )
     profiles = [load_profile(target) for target in options.target]
     return [
@@ -130,6 +131,13 @@ def _untrained_questions(options: argparse.Namespace) -> list[Question]:
         )
         for target, profile in zip(options.target, profiles, strict=True)
     ]
+
+
+def _reject(options: argparse.Namespace, *names: str, why: str) -> None:
+    """Raise if one of these options is given, which would have no effect."""
+    for name in names:
+        if getattr(options, name.removeprefix("--").replace("-", "_")) is not None:
+            raise OptionError(f"{name} has no effect here: {' and '.join(names)} {why}.")
 
 
 def _own_target(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> str:
@@ -238,7 +246,7 @@ def _next_step(
     A comparison of thresholds is suggested where one is possible and has not just been made.
     """
     if question.untrained is not None:
-        return "" if report.fits is False else f"python -m mpbn_deploy.train --arch {question.untrained.arch}"
+        return "" if report.fits is False else question.untrained.training_command(report.target)
     if report.fits is False:
         fitting = [one for tried in advice for one in tried if one.report.fits]
         return fitting[0].commands[0] if fitting else "" if advice else question.command(None, "--advise")

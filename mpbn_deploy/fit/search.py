@@ -120,6 +120,10 @@ def _check_equal(given: IntNetwork, network: IntNetwork, question: Question) -> 
 
 
 def fewest(steps: list[SearchStep]) -> SearchStep:
-    """Return the step that takes the fewest cores without the host; earlier ones win ties."""
-    on_chip = [step for step in steps if step.question.first_layer == step.question.readout == "chip"]
-    return min(on_chip or steps, key=lambda step: (len(step.report.found("error")), step.report.cores or 0))
+    """Return the step that takes the fewest cores, of those that fit; without the host if one of these does.
+
+    Earlier ones win ties.
+    """
+    fitting = [step for step in steps if step.report.fits is not False] or steps
+    on_chip = [step for step in fitting if step.question.first_layer == step.question.readout == "chip"]
+    return min(on_chip or fitting, key=lambda step: (len(step.report.found("error")), step.report.cores or 0))

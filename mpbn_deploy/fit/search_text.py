@@ -19,6 +19,12 @@ def search_text(target: str, steps: list[SearchStep]) -> RenderableType:
         numbers = (step.report.cores, step.report.lower_bound, step.report.chips)
         cells = (UNKNOWN if number is None else f"{number:,}" for number in numbers)
         table.add_row(step.change, *cells, verdict(step.report))
+    if all(step.report.fits is False for step in steps):
+        return Group(
+            f"{target}: search for fewer cores",
+            table,
+            "none of these fits; --advise looks for changes that do",
+        )
     best = fewest(steps)
     lines = [f"fewest cores on the chip: {best.change}"]
     if best.sparse:

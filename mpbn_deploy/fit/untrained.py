@@ -6,6 +6,7 @@ training. Integers are quantized for the chip in question. How often neurons fir
 
 from __future__ import annotations
 
+import shlex
 from math import prod
 from pathlib import Path
 
@@ -40,15 +41,24 @@ class UntrainedNetwork:
 
     @property
     def typed(self) -> tuple[str, ...]:
-        """The options that name it."""
+        """The options that name it, and what is assumed of it."""
+        return *self._named, "--classes", str(self.classes), "--firing-rate", str(self.firing_rate)
+
+    @property
+    def _named(self) -> tuple[str, ...]:
         return (
             "--arch", self.arch,
             "--input-shape", *map(str, self.input_shape),
             "--timesteps", str(self.timesteps),
             "--input-range", *map(str, self.input_range),
-            "--classes", str(self.classes),
-            "--firing-rate", str(self.firing_rate),
         )  # fmt: skip
+
+    def training_command(self, target: str) -> str:
+        """Return what to type to train it; a module of the user's own may need a loop of their own."""
+        if ":" in self.arch:
+            described = shlex.join([*self._named, "--target", target])
+            return f"train it, then python -m mpbn_deploy.export WEIGHTS.pt {described}"
+        return f"python -m mpbn_deploy.train --data YOURS --arch {self.arch} --timesteps {self.timesteps}"
 
     @property
     def assumption(self) -> str:

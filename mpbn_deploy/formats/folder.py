@@ -94,8 +94,8 @@ class ExportFolder:
     @property
     def architecture(self) -> str | None:
         """The architecture of the checkpoint; None for a NIR file."""
-        name = self.manifest["model"]["architecture"]
-        return None if name is None else str(name)
+        name: str | None = self.manifest["model"].get("architecture")
+        return name
 
     @property
     def data_words(self) -> list[str]:

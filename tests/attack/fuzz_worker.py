@@ -72,7 +72,12 @@ def originals(kind, folder):
             ("network.nir", "network.net", "fit.json", "verify.json", "report.html"), "0" * 64
         )
         manifest = {"format": FORMAT, "version": VERSION, "files": files, "target": {"name": "loihi2"}}
-        manifest |= {"data": "digits", "class_names": ["a", "b"], "scales": {"a": [1.0, 2.5]}}
+        manifest |= {
+            "data": "digits",
+            "model": {"name": "model.pt"},
+            "class_names": ["a", "b"],
+            "scales": {"a": [1.0, 2.5]},
+        }
         yield repr({**manifest, "sha256": seal(manifest)}).replace("'", '"').encode()
     elif kind == "profile":
         yield (TESTS / "toy_chip.toml").read_bytes()

@@ -22,6 +22,7 @@ def test_an_untrained_network_is_judged_by_shape_and_assumed_activity(capsys):
     text = capsys.readouterr().out
     assert text.splitlines()[0].endswith(f"({report['assumption']})")
     assert "estimated from assumed activity" in text
+    assert "next:     python -m mpbn_deploy.train --data YOURS --arch digits-cnn --timesteps 2\n" in text
 
 
 def test_the_network_may_be_a_function_of_the_user(capsys):
@@ -36,6 +37,11 @@ def test_the_network_may_be_a_function_of_the_user(capsys):
     ]
     assert main(FIT, [*line, "--json"]) == 1
     assert [one["target"] for one in json.loads(capsys.readouterr().out)["targets"]] == ["loihi1", "speck"]
+    assert main(FIT, [*line[:-4], "--target", "loihi2"]) == 0
+    assert (
+        "train it, then python -m mpbn_deploy.export WEIGHTS.pt --arch mpbn_deploy.nn.zoo.small:digits_mlp "
+        "--input-shape 1 8 8 --timesteps 2 --input-range 0 255 --target loihi2"
+    ) in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -47,6 +53,16 @@ def test_the_network_may_be_a_function_of_the_user(capsys):
         (
             ["--arch", "digits-cnn", *SHAPE, "--target", "loihi2", "--input-range", "255", "0"],
             "error: --arch digits-cnn: input range 255..0 is empty; give the lowest value first.\n",
+        ),
+        (
+            ["--arch", "digits-cnn", *SHAPE, "--target", "loihi2", "--data", "digits"],
+            "--data has no effect here: --data and --data-dir run in trained networks; with --arch, "
+            "activity is assumed.",
+        ),
+        (
+            ["folder", "--firing-rate", "0.5"],
+            "--firing-rate has no effect here: --classes and --firing-rate describe untrained networks; "
+            "they go with --arch.",
         ),
         (["--arch", "digitz-cnn", *SHAPE, "--target", "loihi2"], "Did you mean 'digits-cnn'?"),
     ],

@@ -233,7 +233,15 @@ class _OnDemand(ModuleType):
     """A stand-in for a module, which is imported when one of its attributes is first used."""
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):  # `inspect` asks every module for its file
+            raise AttributeError(attribute)
+        self.leave()
         return getattr(import_module(self.__name__), attribute)
+
+    def leave(self) -> None:
+        """Let the module itself be imported from now on."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
 
 
 @contextmanager
@@ -245,10 +253,10 @@ def _stand_ins() -> Iterator[None]:
     convolutions use it (`lava/proc/conv/utils.py`). lava-dl draws with matplotlib, but not while it reads
     networks.
     """
-    absent = [name for name in _NOT_NEEDED if name not in sys.modules]
-    sys.modules.update({name: _OnDemand(name) for name in absent})
+    absent = {name: _OnDemand(name) for name in _NOT_NEEDED if name not in sys.modules}
+    sys.modules.update(absent)
     try:
         yield
     finally:
-        for name in absent:
-            del sys.modules[name]
+        for module in absent.values():
+            module.leave()

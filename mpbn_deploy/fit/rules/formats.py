@@ -333,6 +333,6 @@ def _inputs_outside(design: Design, low: int, high: int, limit: Limit) -> Violat
         allowed = f"a message to {design.profile.name} holds {low}..{high} ({limit.source})"
         advice = (
             "Encode the input in this range, for example as spikes, or compute the first layer on the host: "
-            "fit --first-layer host (fit --advise tries this and prints the command)."
+            "fit --first-layer host."
         )
         yield design.network.input.name, f"{found}; {allowed}. {advice}"
