@@ -1,5 +1,6 @@
 """The search for the fewest cores: integers stay equal, and what is printed can be typed."""
 
+import io
 import json
 import shlex
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 import torch
 from json_schemas import check_json
 from networks import inputs_for, int_chain, int_pooled, with_limit
+from rich.console import Console
 from torch import nn
 
 from mpbn_deploy.base import OptionError, main
@@ -19,6 +21,7 @@ from mpbn_deploy.fit import fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.fit.question import Question
 from mpbn_deploy.fit.search import fewest, search
+from mpbn_deploy.fit.search_text import search_text
 from mpbn_deploy.formats.folder import NetworkFile
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import place
@@ -56,6 +59,21 @@ def test_the_best_form_lies_between_the_bound_and_the_compilers_cut():
     assert [step.question.tiling for step in steps[:2]] == ["compiler", "best"]
     hosted = [(step.question.first_layer, step.question.readout) for step in steps[3:]]
     assert hosted == [("chip", "host"), ("host", "chip"), ("host", "host")]
+
+
+def test_no_command_is_recommended_where_nothing_fits():
+    steps = search(asked(int_pooled(), with_limit(LOIHI2, "formats.weight_bits", 2)))
+    assert all(step.report.fits is False for step in steps)
+    console = Console(width=100, file=io.StringIO())
+    console.print(search_text("loihi2", steps))
+    printed = console.file.getvalue()
+    assert "none of these fits; --advise looks for changes that do" in printed and "python" not in printed
+
+
+def test_a_form_that_fits_is_better_than_fewer_cores():
+    fits, does_not = search(asked(int_chain()))[:2]
+    fewer = replace(does_not, report=replace(does_not.report, cores=1, fits=False))
+    assert fewest([fits, fewer]) is fits and fits.report.cores > 1
 
 
 def test_rows_without_zeros_take_fewer_cores():
