@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from ..base import layer_name
+from ..base import FrontendError, layer_name
 from ..ir import Shape
 from .arithmetic import ARITHMETIC, QUOTIENTS, SUMS, channel_numbers, plain_name, scale_and_shift, scaling
 from .handwritten import (
@@ -67,6 +67,11 @@ UNCHANGED = frozenset(
     }
 )
 RESHAPES = frozenset({"flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze"})
+DECISIONS = {  # what gives Python a number, by which forward may choose what to compute
+    **dict.fromkeys(("__bool__", "is_nonzero"), "if"),
+    **dict.fromkeys(("__float__", "__int__", "__index__"), "int() or float()"),
+    **{name: name for name in ("item", "tolist", "numpy", "__array__", "equal", "allclose", "__contains__")},
+}
 STATISTICS = frozenset({"max", "min", "amax", "amin", "aminmax", "mean", "std", "var", "sum", "norm"})
 RANDOM = ("bernoulli", "rand", "normal", "poisson", "multinomial")
 POOLINGS = {
@@ -135,6 +140,8 @@ class Follower(TorchFunctionMode):
             before[0] = args[0].clone()
         result = of_type(self.dtype, name, function(*args, **kwargs))
         self.comparisons += plain_name(name) in COMPARISONS
+        if name in DECISIONS and not self.depth:
+            self._check_decision(name, before)
         if name == "__iter__":  # over the first axis
             result = args[0].unbind(0)
         changed = args[0] if name == "__setitem__" else result
@@ -164,6 +171,15 @@ class Follower(TorchFunctionMode):
             self._keep(result, followed or self._unknown(name, raw))
             if plain_name(name) in ARITHMETIC:
                 self.made.add(id(result))
+
+    def _check_decision(self, name: str, args: list[Any]) -> None:
+        """Raise if forward may decide by its data what to compute: one run shows one of its branches."""
+        if any(self._value(each) for each in tensors(args)):
+            raise FrontendError(
+                f"{layer_name(self._named('forward'))}: it takes a number from values that depend on the "
+                f"input ({DECISIONS[name]}), by which it can decide what to compute; the same operations are "
+                "needed for all inputs. Check inputs before, and count spikes outside of forward."
+            )
 
     def _unknown(self, name: str, raw: bool) -> Value:
         problem = f"{layer_name(self._named(name))}: operation {name!r}"

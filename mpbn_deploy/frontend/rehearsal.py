@@ -1,6 +1,6 @@
 """Run a module beside the operations that were traced from it; every spike must be the same.
 
-Tracing sees one run. A branch that depends on data, a state that is not reset, or a neuron whose mode was
+Tracing sees one run. A branch that it did not take, a state that is not reset, or a neuron whose mode was
 mistaken would give another network; here it gives an error.
 """
 
@@ -206,7 +206,7 @@ def rehearse(player: Player, trained: TrainedNetwork) -> None:
 
 
 WHY = (
-    "Its forward does something that tracing cannot see: a branch that depends on data, or a state that is "
+    "Its forward does something that tracing cannot see: a branch that it did not take, or a state that is "
     "not reset, or not passed on."
 )
 NEARLY = {torch.float64: 1e-6, torch.float32: 1e-2}  # tolerance of outputs
