@@ -55,6 +55,13 @@ SETUP_CURES = (
     "neurons_reading_inputs_are_few_enough",
     "neurons_read_by_outputs_are_few_enough",
 )
+# Rules about cores: another tiling may cure them, and more chips the second one. They cure no other rule.
+OF_CORES = (
+    "layers_fit_on_cores",
+    "cores_fit_on_chip",
+    "distinct_thresholds_fit_core",
+    "thresholds_per_channel_work_on_the_chip",
+)
 # A kind of plan is skipped if a plan of one of these kinds, which change less, fits on the given chips.
 IMPLIED_BY = {"thresholds": ("chip",), "bits": ("chip",), "both": ("chip", "thresholds", "bits")}
 
@@ -123,15 +130,16 @@ def advise(question: Question, report: FitReport) -> list[Advice]:
 
 def kinds_that_may_cure(reports: Sequence[FitReport]) -> list[str]:
     """Return the kinds of plans that can cure everything that blocks at least one of the reports."""
-    blocking = [
-        {finding.rule for finding in report.findings if finding.severity in blocking_severities(report)}
-        for report in reports
-    ]
+    blocking = [_blocking_rules(report) for report in reports]
     return [
         kind
         for kind in KINDS
         if any(all(kind in CURES.get(rule, ()) for rule in rules) for rules in blocking)
     ]
+
+
+def _blocking_rules(report: FitReport) -> set[str]:
+    return {finding.rule for finding in report.findings if finding.severity in blocking_severities(report)}
 
 
 def incurable(report: FitReport) -> list[RuleFindings]:
@@ -250,11 +258,14 @@ class _Search:
     ) -> Iterator[tuple[str, Question, FitReport]]:
         """Yield setups with their reports, smallest change first; setups with additional chips come last.
 
-        Relays are chosen for one tiling, so a network with them is tried in that one only.
+        Relays are chosen for one tiling, so a network with them is tried in that one only. Sides that leave a
+        rule broken which is not about cores are tried in one tiling, and on no additional chips.
         """
-        larger = []
+        tiling = options.tiling if options is not None and options.pooling == "auto" else None
+        larger, beyond_cores = [], set()
         for setup, question in self._setups():
-            if options is not None and options.pooling == "auto" and question.tiling != options.tiling:
+            sides = question.first_layer, question.readout
+            if sides in beyond_cores or tiling not in (None, question.tiling):
                 continue
             try:
                 report = question.ask(network)
@@ -262,11 +273,14 @@ class _Search:
                 announce(f"note: {setup}: {error}")
                 continue
             yield setup, question, report
-            if report.chips is not None and report.chips > self.question.chips:
-                larger.append((setup, replace(question, chips=report.chips)))
-        for setup, question in larger:
+            if not _blocking_rules(report) <= set(OF_CORES):
+                beyond_cores.add(sides)
+            elif report.chips is not None and report.chips > self.question.chips:
+                larger.append((setup, replace(question, chips=report.chips), report.placement))
+        for setup, question, placement in larger:
             chips = f"{question.chips} chips"
-            yield f"{setup}, {chips}" if setup else chips, question, question.ask(network)
+            report = question.ask(network, placement=placement)
+            yield f"{setup}, {chips}" if setup else chips, question, report
 
     def _setups(self) -> list[tuple[str, Question]]:
         """Return all combinations of sides and tiling, the original one first."""

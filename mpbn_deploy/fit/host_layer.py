@@ -13,7 +13,7 @@ from dataclasses import replace
 from ..base import OptionError
 from ..formats.options import Side
 from ..hardware import HardwareProfile
-from ..hardware.place import Tiling
+from ..hardware.place import Placement, Tiling
 from ..ir import Input, IntNetwork, relay_names, sends, value_range
 from .activity import Activity
 from .stage import FitReport, fit
@@ -83,10 +83,11 @@ def fit_on_chip(
     first_layer: Side = "chip",
     readout: Side = "chip",
     strict: bool = False,
+    placement: Placement | None = None,
 ) -> FitReport:
     """Check the part of a network that stays on the chip."""
     network = without_first_layer(network) if first_layer == "host" else network
     network = without_readout(network) if readout == "host" else network
     activity = None if activity is None else activity_on_chip(network, activity)
-    report = fit(network, profile, activity, chips=chips, tiling=tiling, strict=strict)
+    report = fit(network, profile, activity, chips=chips, tiling=tiling, strict=strict, placement=placement)
     return replace(report, first_layer=first_layer, readout=readout)

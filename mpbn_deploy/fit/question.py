@@ -12,7 +12,7 @@ from ..data import Samples
 from ..formats.folder import ExportFolder, NetworkFile
 from ..formats.options import Side
 from ..hardware import HardwareProfile
-from ..hardware.place import Tiling
+from ..hardware.place import Placement, Tiling
 from ..ir import IntNetwork
 from .activity import Activity
 from .host_layer import fit_on_chip
@@ -40,8 +40,10 @@ class Question:
     untrained: UntrainedNetwork | None = None
     file_options: str = ""  # options that describe a .net file
 
-    def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
-        """Check a network against the chip."""
+    def ask(
+        self, network: IntNetwork, activity: Activity | None = None, placement: Placement | None = None
+    ) -> FitReport:
+        """Check a network against the chip; `placement` is what was found for another number of chips."""
         report = fit_on_chip(
             network,
             self.profile,
@@ -51,6 +53,7 @@ class Question:
             first_layer=self.first_layer,
             readout=self.readout,
             strict=self.strict,
+            placement=placement,
         )
         return report if self.untrained is None else replace(report, assumption=self.untrained.assumption)
 

@@ -101,16 +101,18 @@ def fit(
     chips: int = 1,
     tiling: Tiling = "compiler",
     strict: bool = False,
+    placement: Placement | None = None,
 ) -> FitReport:
     """Place the network, check every design rule, and estimate costs if the activity is given.
 
     `chips` is the number of available chips. `tiling` divides layers as the chip's own tools do ("compiler"),
     or into the fewest cores that a search finds ("best"). With `strict`, what is not known or not checked
-    counts as no.
+    counts as no. `placement` is what an earlier call found, for other `chips`.
     """
     if activity is not None:
         check_activity(activity, network)
-    placement = place(network, profile, tiling=tiling)
+    if placement is None:
+        placement = place(network, profile, tiling=tiling)
     design = Design(network=network, profile=profile, placement=placement, chips=chips)
     findings = tuple(finding for rule in RULES for finding in rule(design))
     sent = None if activity is None else traffic(network, placement, activity)

@@ -138,7 +138,7 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Num
         for index in range(len(entering)):
             trials = [[*best[:index], e, *best[index + 1 :]] for e in range(formats.exponent + 1)]
             best = min(trials, key=noise)
-    return snap_scales(grid(best), entering, population, formats)
+    return snap_scales(grid(best), common_magnitudes(entering, population), formats)
 
 
 @lru_cache(maxsize=1)  # consecutive calls are about the same population
@@ -259,22 +259,32 @@ def _noise(grid: Grid, powers: list[Array]) -> float:
     return float(np.log(noise[noisy]).mean()) if noisy.any() else 0.0
 
 
-def snap_scales(
-    grid: Grid, entering: list[Connection], population: FloatPopulation, formats: NumberFormats
-) -> Grid:
-    """Lower scales slightly, so that a shortcut whose weights have one magnitude needs no rounding.
+def common_magnitudes(entering: list[Connection], population: FloatPopulation) -> list[Array]:
+    """Return, per connection and channel, the magnitude of all weights but zeros; 0 if they have several.
+
+    A single connection, and neurons that do not fire, have nothing to gain: they get an empty list.
+    """
+    if len(entering) < 2 or not fires(population.neuron):
+        return []
+    found = []
+    for connection in entering:
+        magnitudes = np.abs(connection.synapse.weight).reshape(population.shape[0], -1)
+        largest = magnitudes.max(axis=1, keepdims=True)
+        single = ((magnitudes == 0) | (magnitudes == largest)).all(axis=1)
+        found.append(np.where(single, largest[:, 0], 0.0))
+    return found
+
+
+def snap_scales(grid: Grid, magnitudes: list[Array], formats: NumberFormats) -> Grid:
+    """Lower scales slightly, so that a shortcut whose weights have one magnitude w needs no rounding.
 
     scale <- floor(scale * w / quantum) * quantum / w, channel by channel
     """
-    if len(entering) < 2 or not fires(population.neuron):
-        return grid
     scales = grid.scales
     free = np.ones(len(scales), bool)
-    for connection, exponent in zip(entering, grid.exponents, strict=True):
-        magnitudes = np.abs(connection.synapse.weight).reshape(len(scales), -1)
-        largest = magnitudes.max(axis=1)
-        single = ((magnitudes == 0) | (magnitudes == largest[:, None])).all(axis=1) & (largest > 0) & free
-        quantum = formats.step * 2.0**exponent / np.where(single, largest, 1.0)
+    for common, exponent in zip(magnitudes, grid.exponents):  # noqa: B905 - or there are no magnitudes
+        single = (common > 0) & free
+        quantum = formats.step * 2.0**exponent / np.where(single, common, 1.0)
         lower = np.floor(scales / quantum * (1 + 1e-12)) * quantum
         taken = single & (lower * LARGEST_SNAP >= scales)
         scales, free = np.where(taken, lower, scales), free & ~taken

@@ -13,6 +13,7 @@ from .scales import (
     FixedThresholds,
     Grid,
     NumberFormats,
+    common_magnitudes,
     largest_weights,
     mean_square,
     scale_limits,
@@ -35,6 +36,7 @@ class ScaleChoices:
     grid: Grid
     population: Population[FloatFiringNeuron]
     entering: list[Connection]
+    magnitudes: list[Array]  # of connections whose weights have only one
     powers: list[float]  # per connection: mean square of its inputs, accumulated over the time steps
     formats: NumberFormats
 
@@ -60,7 +62,7 @@ class ScaleChoices:
         all_scales = np.ones(len(self.state))
         all_scales[channels] = np.where(np.isfinite(scales) & (scales > 0), scales, 1.0)
         grid = replace(self.grid, scales=all_scales)
-        lower = snap_scales(grid, self.entering, self.population, self.formats)
+        lower = snap_scales(grid, self.magnitudes, self.formats)
         return np.where(lower.scales != all_scales, lower.scales, np.nan)[channels]
 
 
@@ -81,6 +83,7 @@ def scale_choices(
         grid=grid,
         population=population,
         entering=entering,
+        magnitudes=common_magnitudes(entering, population),
         powers=[memory * mean_square(folded, c) for c in entering],
         formats=formats,
     )

@@ -342,7 +342,7 @@ OF_CONVOLUTIONS = {
         "dilation": 3,
         "weight": np.ones((2, 1, 2, 2)),
     },
-    r"key 'padding': needs more than \d+ products": {"padding": 10**6},
+    r"key 'padding': takes \d+ products of \d+ inputs; allowed are": {"padding": 10**6},
     r"key 'weight': has shape \(2, 2, 3, 3\) in 1 groups on 1": {"weight": np.ones((2, 2, 3, 3))},
     "key 'bias': holds 3 values for 2": {"bias": np.ones(3)},
     "is larger than its picture": {"weight": np.ones((2, 1, 7, 7)), "padding": 0},

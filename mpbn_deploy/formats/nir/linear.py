@@ -15,7 +15,8 @@ CONVOLUTIONS = frozenset({"Conv1d", "Conv2d"})
 POOLINGS = frozenset({"SumPool2d", "AvgPool2d"})
 # Inputs and outputs of nested graphs pass on their values.
 LINEAR = CONVOLUTIONS | POOLINGS | {"Affine", "Linear", "Scale", "Flatten", "Delay", "Input", "Output"}
-MOST_TERMS = 2**28  # products of one convolution, which simulators hold in memory
+MOST_PRODUCTS = 2**32  # of one convolution in a time step: some seconds
+MOST_TERMS = 2**28  # inputs of all its outputs together, which simulators hold in memory
 
 
 Step = tuple[Shape, Affine]  # the shape of a node's result, as in the file, and its map
@@ -132,10 +133,12 @@ def _checked(node: Node, synapse: Conv2d, shape: Shape) -> Shape:
         node.reject(
             f"its kernel of {synapse.weight.shape[2:]} is larger than its picture {shape}, padding included"
         )
-    if prod(found[1:]) * synapse.weight.size > MOST_TERMS * synapse.groups:
+    positions, kernel = prod(found[1:]), synapse.weight.shape[2:]
+    products, terms = positions * synapse.weight.size, positions * shape[0] * prod(kernel)
+    if products > MOST_PRODUCTS or terms > MOST_TERMS:
         node.fail(
             "padding" if max(synapse.padding) > max(shape) else "weight",
-            f"needs more than {MOST_TERMS} products",
+            f"takes {products} products of {terms} inputs; allowed are {MOST_PRODUCTS} of {MOST_TERMS}",
         )
     node.bounded("weight", found)
     return (found[0], found[2]) if len(shape) == 2 else found

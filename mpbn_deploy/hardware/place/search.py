@@ -23,13 +23,16 @@ def best_tile(uses: TileUse) -> Shape:
     if len(shape) == 1:
         return _best_size(uses)
     found: list[Shape] = []
-    failed: list[Shape] = []
+    failed: list[Shape] = []  # none of which covers another
     for tile in sorted(_map_tiles(uses.layer), key=lambda tile: count_tiles(shape, tile)):
         if found and count_tiles(shape, tile) > count_tiles(shape, found[0]):
             break
         if any(_covers(tile, smaller) for smaller in failed):
             continue  # a larger tile almost never needs less
-        (found if uses.fits(tile) else failed).append(tile)
+        if uses.fits(tile):
+            found.append(tile)
+        else:
+            failed = [*(larger for larger in failed if not _covers(larger, tile)), tile]
     return min(found, key=uses.total_memory, default=tuple(1 for _ in shape))
 
 

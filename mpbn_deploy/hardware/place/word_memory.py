@@ -78,7 +78,11 @@ def _by_tool(layer: Layer, tiles: dict[str, Shape]) -> Division:
 def _best(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
     """Return the best of the tiles from the search, in every storage, and of the chip's own tool."""
     own = usual[layer.name]
-    found = [own, *(_searched(stored, tiles) for stored in layer.storages())]
+    targets = [outlet.target for outlet in layer.outlets]
+    same = all(target in tiles and tiles[target] == usual[target].tile for target in targets)
+    searched = same and not own.by_tool  # then the tool's tile overflows, and `own` is of this very search
+    storages = layer.storages()[1:] if searched else layer.storages()
+    found = [own, *(_searched(stored, tiles) for stored in storages)]
 
     def uses(division: Division) -> tuple[bool, int, int]:
         of_tiles = TileUse(layer=division.layer, tiles=tiles)
