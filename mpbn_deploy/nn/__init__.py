@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .kinds import (
         MPBN_GAINS as MPBN_GAINS,
         MPBN_KINDS as MPBN_KINDS,
+        NEURON_DEFAULTS as NEURON_DEFAULTS,
         RESETS as RESETS,
         SURROGATE_NAMES as SURROGATE_NAMES,
     )
