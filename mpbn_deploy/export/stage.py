@@ -27,7 +27,7 @@ from ..base import (
 )
 from ..data import DATASETS, RANDOM, Samples, check_data_name, choose_samples, dataset_name
 from ..execute.outside import chosen_witnesses
-from ..fit import FitReport, NeuroBenchMetrics, fit_on_chip, measure, neurobench_metrics
+from ..fit import FitReport, NeuroBenchMetrics, check_sides, fit_on_chip, measure, neurobench_metrics
 from ..formats.config import config_text
 from ..formats.folder import (
     CONFIG_FILE,
@@ -101,8 +101,11 @@ def export(
     _check(folder, profile, options)
 
     exported = load_and_fold(model_path, options)
+    if options.pooling == "composed":  # otherwise relays may become the first layer
+        check_sides(exported.folded, options.first_layer, options.readout)
     quantized, notes = _quantize(exported, profile, options)
     network = quantized.network
+    check_sides(network, options.first_layer, options.readout)
     samples = _samples(network, exported, options)
     calibration = options.calibration and dataset_name(options.calibration)
     used = replace(options, calibration=calibration)

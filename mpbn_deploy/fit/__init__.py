@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         range_ends as range_ends,
         spread as spread,
     )
-    from .host_layer import fit_on_chip as fit_on_chip
+    from .host_layer import check_sides as check_sides, fit_on_chip as fit_on_chip
     from .measurement import measure as measure
     from .neurobench import (
         NeuroBenchMetrics as NeuroBenchMetrics,
