@@ -46,6 +46,8 @@ RECORDED = (
     "pooling",
     "tiling",
 )
+PLACEMENT = ("chips", "tiling", "first_layer", "readout")  # options that `fit` takes too
+DATA = ("data", "data_dir")
 TUPLES = ("input_range", "input_shape", "normalize", "witness")
 
 
@@ -124,16 +126,22 @@ class ExportOptions:
 
     def command(self, model: Path, target: str, out: Path | None = None) -> str:
         """Return the shell command that exports a model with these options, to the folder `out` if given."""
-        words: list[object] = ["python", "-m", "mpbn_deploy.export", model, "--target", target]
-        usual = ExportOptions()
-        for field in fields(self):
-            value, option = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
-            if field.name == "witness":
-                words += [word for witness in value for word in (option, witness)]
-            elif value != getattr(usual, field.name):
-                words.append(option)
-                words += value if isinstance(value, tuple) else ["all" if value is None else value]
-        return shlex.join(map(str, words if out is None else [*words, "--out", out]))
+        words = ["python", "-m", "mpbn_deploy.export", str(model), "--target", target]
+        words += typed(self, *(field.name for field in fields(self)))
+        return shlex.join(words if out is None else [*words, "--out", str(out)])
+
+
+def typed(options: object, *names: str) -> list[str]:
+    """Return options as words of a command line, without those that have the default of `ExportOptions`."""
+    words: list[object] = []
+    for name in names:
+        value, option = getattr(options, name), f"--{name.replace('_', '-')}"
+        if name == "witness":
+            words += [word for witness in value for word in (option, witness)]
+        elif value != getattr(ExportOptions(), name):
+            words.append(option)
+            words += value if isinstance(value, (tuple, list)) else ["all" if value is None else value]
+    return [*map(str, words)]
 
 
 CHOICES = {
