@@ -272,7 +272,7 @@ def _content(
         profile=profile,
         verify=result.verified,
         fit=result.fitted,
-        quantization=[errors.to_json() for errors in result.quantized.errors],
+        quantization=result.quantized.errors,
         trace=result.verified.trace,
         facts=as_lines(facts),
         folded=exported.folded,
