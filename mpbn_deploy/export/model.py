@@ -14,8 +14,7 @@ from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
 from ..frontend import trace
-from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, IntNetwork, fires, real_network, relay_names
+from ..ir import FoldedNetwork, IntNetwork, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 
@@ -164,35 +163,3 @@ def _reject_quantization(path: Path, options: ExportOptions) -> None:
                 "are exported unchanged. Export the network that the training started from, or train again "
                 "with train --quantize."
             )
-
-
-def notes_on_spikes(network: IntNetwork) -> tuple[str, ...]:
-    """Return a note if no neuron of the network spikes."""
-    if any(fires(population.neuron) for population in network.layers):
-        return ()
-    return (
-        "the network has no spiking neuron: it is one linear map, summed over the time steps, and the spikes "
-        "counted above are those of its silent output. This is allowed; for a spiking network, put LIF "
-        "layers (mpbn_deploy.nn.LIF, or those of other libraries in docs/folding.md) between its weights.",
-    )
-
-
-def notes_on_relays(network: IntNetwork, pooling: str) -> tuple[str, ...]:
-    """Return a note if relays were asked for and there are none."""
-    if pooling != "relay" or relay_names(network):
-        return ()
-    return (
-        "--pooling relay: no relays, because no kernel repeats its weights window by window: the network has "
-        "no average pooling, its windows overlap, or its integers were trained with pooling composed.",
-    )
-
-
-def notes_on_target(exported: ExportedModel, profile: HardwareProfile) -> tuple[str, ...]:
-    """Return a note if the integers were trained for another chip."""
-    trained_for = None if exported.card is None else exported.card.training.get("quantize")
-    if exported.integers is None or trained_for in (None, profile.name):
-        return ()
-    return (
-        f"the integers were trained for {trained_for}, and export does not change them; if they do not fit "
-        f"{profile.name}, train again with train --quantize {profile.name}.",
-    )

@@ -52,7 +52,8 @@ from ..quantize import NumberFormats, Quantized, check_overflow, load_calibratio
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
-from .model import ExportedModel, load_and_fold, notes_on_relays, notes_on_spikes, notes_on_target
+from .model import ExportedModel, load_and_fold
+from .notes import notes_on_relays, notes_on_spikes, notes_on_target
 
 
 @record
