@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..hardware import HardwareProfile
 from ..ir import IntNetwork, fires, relay_names
-from .model import ExportedModel
+from .model import FoldedModel
 
 
 def notes_on_spikes(network: IntNetwork) -> tuple[str, ...]:
@@ -28,10 +28,10 @@ def notes_on_relays(network: IntNetwork, pooling: str) -> tuple[str, ...]:
     )
 
 
-def notes_on_target(exported: ExportedModel, profile: HardwareProfile) -> tuple[str, ...]:
+def notes_on_target(model: FoldedModel, profile: HardwareProfile) -> tuple[str, ...]:
     """Return a note if the integers were trained for another chip."""
-    trained_for = None if exported.card is None else exported.card.training.get("quantize")
-    if exported.integers is None or trained_for in (None, profile.name):
+    trained_for = None if model.card is None else model.card.training.get("quantize")
+    if model.integers is None or trained_for in (None, profile.name):
         return ()
     return (
         f"the integers were trained for {trained_for}, and export does not change them; if they do not fit "

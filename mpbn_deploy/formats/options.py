@@ -20,8 +20,8 @@ from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, OptionError, did_yo
 from ..hardware.place import Tiling
 
 Thresholds = Literal["own", "core", "shared"]
-Overflow = Literal["proved", "measured"]
-Pooling = Literal["composed", "relay", "auto"]
+OverflowChoice = Literal["proved", "measured"]
+PoolingChoice = Literal["composed", "relay", "auto"]
 Side = Literal["chip", "host"]  # where a layer runs
 Dialect = Literal["faithful", "portable"]
 # How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
@@ -70,8 +70,8 @@ class ExportOptions:
     calibration: str | None = None
     weight_bits: int | None = None  # None: the widest that the target supports
     thresholds: Thresholds = "own"
-    overflow: Overflow = "proved"
-    pooling: Pooling = "composed"
+    overflow: OverflowChoice = "proved"
+    pooling: PoolingChoice = "composed"
     # Which samples to verify with.
     samples: int | None = USUAL_SAMPLES  # None: all
     data: str | None = None

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..base import Array, OptionError, did_you_mean, record
 from ..execute.emulator import peaks
-from ..formats.options import Overflow
+from ..formats.options import OverflowChoice
 from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network
@@ -102,8 +102,8 @@ def trained_integers(
 
 def check_overflow(overflow: str, *, calibrated: bool) -> None:
     """Raise OptionError if this bound on states is unknown, or needs calibration data that was not given."""
-    if overflow not in get_args(Overflow):
-        raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(Overflow))}")
+    if overflow not in get_args(OverflowChoice):
+        raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(OverflowChoice))}")
     if overflow == "measured" and not calibrated:
         raise OptionError("--overflow measured needs calibration data: add --calibration NAME.")
 
