@@ -24,7 +24,6 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .pooling import (
-        check_pooling as check_pooling,
         fewest_cores as fewest_cores,
         messages_fit as messages_fit,
     )
