@@ -17,7 +17,7 @@ from datetime import date
 
 import numpy as np
 
-from mpbn_deploy.fit.chips import METIS, other_partitions, partitions
+from mpbn_deploy.fit.chips import CORE_ORDER, METIS, SEED, core_graph, partitions
 from mpbn_deploy.fit.links import link_loads
 from mpbn_deploy.fit.spike_traffic import chip_messages, traffic
 from mpbn_deploy.fit.untrained import UntrainedNetwork
@@ -42,6 +42,30 @@ def untrained(arch, shape):
     )
 
 
+def simple_partitions(traffic, cores, capacity):
+    """Return partitions by simpler methods than those of `fit`."""
+    order = np.arange(cores) // capacity
+    return {
+        "random": np.random.default_rng(SEED).permutation(order),
+        CORE_ORDER: order,
+        "greedy": greedy(core_graph(traffic, cores), capacity),
+    }
+
+
+def greedy(graph, capacity):
+    """Fill one chip after the other, each time with the core that exchanges most spikes with the chip."""
+    cores = graph.shape[0]
+    chip, drawn = np.full(cores, -1), np.zeros(cores)
+    for position in range(cores):
+        if position % capacity == 0:
+            drawn = np.zeros(cores)
+        core = int(np.where(chip < 0, drawn, -1.0).argmax())
+        chip[core] = position // capacity
+        around = slice(graph.indptr[core], graph.indptr[core + 1])
+        drawn[graph.indices[around]] += graph.data[around]
+    return chip
+
+
 def print_case(arch, shape, target):
     profile, described = load_profile(target), untrained(arch, shape)
     network = described.quantized_for(load_profile("loihi2")).network
@@ -54,7 +78,7 @@ def print_case(arch, shape, target):
         messages = chip_messages(network, placement, activity, chip, chips)
         return messages, float(messages.sum() - np.trace(messages))
 
-    cuts = dict(other_partitions(sent, sent.cores, capacity))
+    cuts = simple_partitions(sent, sent.cores, capacity)
     started = time.process_time()
     candidates = list(partitions(sent, sent.cores, chips, capacity))
     seconds = time.process_time() - started

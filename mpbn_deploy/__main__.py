@@ -48,7 +48,7 @@ def console_script(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     known = commands()
     for command in known.values():
-        command.complete(subparsers.add_parser(command.name, help=command.summary, as_json=JSON in words))
+        command.configure(subparsers.add_parser(command.name, help=command.summary, as_json=JSON in words))
     name, *rest = words or [""]
     if name not in known:
         parser.parse_args(words)  # which exits: --help, --version, --completion, or a wrong command

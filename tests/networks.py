@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections import OrderedDict
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -568,6 +569,12 @@ def widened(network, factor):
         replace(c, synapse=replace(c.synapse, weight=c.synapse.weight * factor)) for c in network.connections
     )
     return replace(network, connections=tuple(connections), foreign=True)
+
+
+def is_chain(network):
+    """Whether each population connects only to the next one, without delay."""
+    hops = [(c.source, c.target, c.delay) for c in network.connections]
+    return hops == [(a.name, b.name, 0) for a, b in pairwise(network.populations)]
 
 
 def assert_same_trace(expected, got, *, voltages=True):

@@ -36,7 +36,7 @@ def commands_page() -> str:
     ]
     for command in commands().values():
         parser = argparse.ArgumentParser(prog=f"python -m mpbn_deploy.{command.name}")
-        command.complete(parser)
+        command.configure(parser)
         parts.append(f"## {command.name}\n\n{command.summary}\n\n```text\n{parser.format_help()}```")
     return "\n\n".join(parts) + "\n"
 

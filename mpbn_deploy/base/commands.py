@@ -53,10 +53,10 @@ class Command:
     load: Callable[[], Execute]
     # Adds the words of a file that the command line names: `--config run.toml`.
     expand: Callable[[Sequence[str]], Sequence[str]] | None = None
-    # Completes options, or raises OptionError, before anything heavy is imported.
+    # Fills in options, or raises OptionError, before anything heavy is imported.
     check: Callable[[argparse.Namespace], None] | None = None
 
-    def complete(self, parser: argparse.ArgumentParser) -> None:
+    def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's description and options to a parser."""
         parser.description = f"{self.summary}\n\n{self.details}"
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -83,7 +83,7 @@ def main(
     """Run `python -m mpbn_deploy.<command>`, or another program of that name; return the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     parser = CommandParser(prog=f"{program}{command.name}", as_json=JSON in words)
-    command.complete(parser)
+    command.configure(parser)
     return run_command(command, parser, words)
 
 

@@ -24,7 +24,7 @@ from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
 from .architectures import accepted, build_body
 from .resets import announce_resets, check_resets
-from .state import check_tensors, structure_problems, value_problems
+from .state import check_state, check_tensors, converted
 
 NESTED = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights")
 NAMES_OF_NETWORKS = ("arch", "architecture", "model_name")
@@ -129,16 +129,14 @@ def _load(path: str | Path, arch: str, body: nn.Module, state: dict[str, Tensor]
         if name.endswith(COUNTER) and name not in state:
             state[name] = torch.zeros_like(wanted)
     state |= _as_built(path, body, expected.keys() - state.keys())
-    converted = _converted(path, state, expected)
-    if problems := structure_problems(expected, converted):
-        listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise CheckpointError(f"{path}: does not match the network {arch!r}:{listed}")
-    if problems := value_problems(converted):
-        listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise CheckpointError(f"{path}: holds invalid values:{listed}")
-    check_resets(path, body, converted, {})
+    found = converted(state, expected, _is_convertible)
+    changed = (value.dtype for name, value in state.items() if found[name] is not value)
+    if kinds := dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in changed):
+        announce(f"note: {path}: {', '.join(kinds)} numbers are converted to the network's type")
+    check_state(path, arch, expected, found)
+    check_resets(path, body, found, {})
     announce_resets(path, body, arch)
-    body.load_state_dict(converted)
+    body.load_state_dict(found)
 
 
 def _without_prefix(state: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -171,22 +169,9 @@ def _owner(body: nn.Module, name: str) -> type[nn.Module]:
     return type(body.get_submodule(name.rpartition(".")[0]))
 
 
-def _converted(
-    path: str | Path, state: dict[str, Tensor], expected: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Convert floats to the network's type, which is announced; to integers only if they are whole."""
-    kinds: dict[str, None] = {}
-    converted = dict(state)
-    for name, value in state.items():
-        wanted = expected.get(name)
-        if wanted is None or value.dtype == wanted.dtype or not value.is_floating_point():
-            continue
-        if wanted.is_floating_point() or torch.equal(value, value.round()):
-            kinds[str(value.dtype).removeprefix("torch.")] = None
-            converted[name] = value.to(wanted.dtype)
-    if kinds:
-        announce(f"note: {path}: {', '.join(kinds)} numbers are converted to the network's type")
-    return converted
+def _is_convertible(value: Tensor, wanted: Tensor) -> bool:
+    """Whether a tensor holds floats for a float type, or whole floats for an integer type."""
+    return value.is_floating_point() and (wanted.is_floating_point() or torch.equal(value, value.round()))
 
 
 def _input_format(path: str | Path, facts: InputFacts) -> InputFormat:

@@ -66,14 +66,19 @@ NO_CHECKPOINTS = {  # by suffix
 MAGIC_BEFORE_TORCH_1_6 = b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 
 
+def check_size(path: Path) -> None:
+    """Raise CheckpointError if a file is too large to be read."""
+    if (size := path.stat().st_size) > LARGEST_FILE:
+        raise CheckpointError(f"{path}: {size} bytes; at most {LARGEST_FILE} are read.")
+
+
 def read_safely(path: Path) -> dict[str, Any]:
     """Read the dictionary in a torch.save file that holds only tensors and plain values."""
     if not path.is_file():
         raise CheckpointError(f"{path}: {_not_a_file(path)}.")
     if found := NO_CHECKPOINTS.get(path.suffix):
         raise CheckpointError(f"{path}: {found.format(name=path.stem, path=path)}")
-    if path.stat().st_size > LARGEST_FILE:
-        raise CheckpointError(f"{path}: {path.stat().st_size} bytes; at most {LARGEST_FILE} are read.")
+    check_size(path)
     try:
         checked = _checked_archive(path)
         with warnings.catch_warnings():

@@ -13,10 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from ..base import CheckpointError, MissingPackageError
+from .safe_reading import check_size
 
 SUFFIX = ".safetensors"
 ENTRY = "mpbn_deploy"  # of the metadata
-LARGEST_FILE = 4 * 2**30
 
 
 def safetensors_bytes(content: dict[str, Any]) -> bytes:
@@ -31,8 +31,7 @@ def read_safetensors(path: Path) -> dict[str, Any]:
     """Read a checkpoint of ours, or the bare state_dict of another tool."""
     if not path.is_file():
         raise CheckpointError(f"{path}: {'not a file' if path.exists() else 'no such file'}.")
-    if path.stat().st_size > LARGEST_FILE:
-        raise CheckpointError(f"{path}: {path.stat().st_size} bytes; at most {LARGEST_FILE} are read.")
+    check_size(path)
     package = _package()
     try:
         with package.safe_open(path, framework="pt") as file:

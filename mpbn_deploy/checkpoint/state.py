@@ -39,29 +39,43 @@ def build_with_state(
     body = _build_on_meta_device(path, card)
     in_file = names(body)
     expected = {in_file[name]: value for name, value in body.state_dict().items()}
-    state = _widened(state, expected)
-    if problems := structure_problems(expected, state):
-        raise CheckpointError(f"{path}: does not match the network {card.architecture!r}:{_listed(problems)}")
-    if problems := value_problems(state):
-        raise CheckpointError(
-            f"{path}: tensors of the network {card.architecture!r} hold invalid values:{_listed(problems)}\n"
-            "The training has diverged, or the file is damaged. Train again, with a lower --learning-rate if "
-            "it diverges."
-        )
+    state = converted(state, expected, _is_exact)
+    check_state(path, card.architecture, expected, state)
     named = {name: state[found] for name, found in in_file.items()}
     check_resets(path, body, named, card.arguments)
     body.load_state_dict(named, assign=True)
     return body
 
 
-def _widened(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert half precision to the network's type, which holds every such number exactly."""
-    wider = {
+def _is_exact(value: Tensor, wanted: Tensor) -> bool:
+    """Whether the network's type holds every number of the file's type."""
+    return value.dtype in HALF_PRECISION and wanted.is_floating_point()
+
+
+def converted(
+    state: Mapping[str, Tensor], expected: Mapping[str, Tensor], allowed: Callable[[Tensor, Tensor], bool]
+) -> dict[str, Tensor]:
+    """Convert tensors to the network's type, where `allowed(value, wanted)`."""
+    changed = {
         name: value.to(expected[name].dtype)
         for name, value in state.items()
-        if value.dtype in HALF_PRECISION and name in expected and expected[name].is_floating_point()
+        if name in expected and value.dtype != expected[name].dtype and allowed(value, expected[name])
     }
-    return {**state, **wider}
+    return {**state, **changed}
+
+
+def check_state(
+    path: str | Path, architecture: str, expected: Mapping[str, Tensor], state: Mapping[str, Tensor]
+) -> None:
+    """Raise CheckpointError if tensors do not match those of a network, or hold invalid values."""
+    if problems := _structure_problems(expected, state):
+        raise CheckpointError(f"{path}: does not match the network {architecture!r}:{_listed(problems)}")
+    if problems := _value_problems(state):
+        raise CheckpointError(
+            f"{path}: tensors of the network {architecture!r} hold invalid values:{_listed(problems)}\n"
+            "The training has diverged, or the file is damaged. Train again, with a lower learning rate if "
+            "it diverges."
+        )
 
 
 def check_tensors(path: str | Path, state: dict[str, Any]) -> None:
@@ -132,7 +146,7 @@ def _listed(problems: list[str]) -> str:
     return "".join(f"\n  - {problem}" for problem in [*problems[:MOST_PROBLEMS], *more])
 
 
-def structure_problems(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
+def _structure_problems(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
     """List the tensors that are missing, unknown or of another shape or type, with the nearest names."""
     missing = [name for name in expected if name not in state]
     unknown = [name for name in state if name not in expected]
@@ -152,7 +166,7 @@ def _nearest(name: str, others: list[str], where: str) -> str:
     return f" (nearest in the {where}: {close[0]})" if close else ""
 
 
-def value_problems(state: Mapping[str, Tensor]) -> list[str]:
+def _value_problems(state: Mapping[str, Tensor]) -> list[str]:
     problems = []
     for name, found in state.items():
         if bad := int((~torch.isfinite(found)).sum()):

@@ -12,12 +12,11 @@ import numpy as np
 
 from ..base import Array, DataError, one_line
 from .dataset import DataSet, Split
-from .reading import DatasetSource, byte_format, file_names, find_folder, interleave_classes
+from .reading import MOST_PIXELS, DatasetSource, byte_format, file_names, find_folder, interleave_classes
 
 SHORTER_SIDE, TRAIN_SIDE, TEST_SIDE = 256, 256, 224
 SUFFIXES = (".jpeg", ".jpg", ".png")
 FORMATS = ("JPEG", "PNG")  # one image of ImageNet is a PNG named .JPEG
-MOST_PIXELS = 2**26  # below Pillow's own limit; the largest image of ImageNet is far smaller
 THREADS = min(8, os.cpu_count() or 1)
 
 IMAGENET = DatasetSource(

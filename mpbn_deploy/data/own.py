@@ -37,6 +37,7 @@ from .code import call_function
 from .dataset import DataSet, Part, Split
 from .layout import in_standard_order, layout_without_network
 from .pictures import read_class_folders
+from .reading import WHITE
 
 FILES = (".npz", ".npy")
 TENSORS, NETWORKS = (".pt", ".pth", ".ckpt", ".safetensors"), (".nir", ".net")
@@ -45,7 +46,6 @@ LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 FACTS = ("axes", "class_names", "input_range", "mean", "deviation")
 TEST_FRACTION, SPLIT_SEED = 0.2, 0
 MOST_CLASSES = 100_000
-WHITE = 255
 
 
 @array_record

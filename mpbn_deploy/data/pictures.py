@@ -14,14 +14,13 @@ import numpy as np
 
 from ..base import Array, DataError
 from .arrays import LARGEST_ARRAYS, read_npy, read_npz
-from .reading import file_names, interleave_classes
+from .reading import MOST_PIXELS, file_names, interleave_classes
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
 FORMATS = ("PNG", "JPEG", "BMP", "PPM")
 GRAY = ("L", "1")
 COLORS = ("RGB", "RGBA", "P", "CMYK", "YCbCr", "LA", "PA")
 RECORDINGS = (".npy", ".npz")
-MOST_PIXELS = 2**26
 PARTS = {"train": ("train",), "test": ("test", "val")}
 
 

@@ -134,7 +134,7 @@ def prepared(
     sums = _sums(network, population, rule, real_type)
     narrows = not watched and not sums.proved and may_narrow(network, rule)
     watched = watched or not (sums.proved or narrows)
-    carrier = None if watched or narrows else _bias_carrier(network, population, rule, sums.kind)
+    carrier = None if watched or narrows else _bias_carrier(network, population, rule)
     currents = tuple(
         _current(network, connection, population, rule, sums.kind, connection is carrier)
         for connection in network.entering(population.name)
@@ -197,9 +197,7 @@ def _arrivals(network: AnyNetwork, name: str) -> list[tuple[Connection, Any]]:
     return [(connection, network.population(connection.source)) for connection in network.entering(name)]
 
 
-def _bias_carrier(
-    network: AnyNetwork, population: AnyPopulation, rule: Rule, kind: torch.dtype
-) -> Connection | None:
+def _bias_carrier(network: AnyNetwork, population: AnyPopulation, rule: Rule) -> Connection | None:
     """Return the connection whose product can add the bias in every step, at no cost.
 
     It has no delay, sums with the bias are exact in any order, and no decay acts on the current. A

@@ -29,8 +29,8 @@ from ..formats.options import (
     ExportOptions,
     NirCurrent,
     NirReset,
-    Overflow,
-    Pooling,
+    OverflowChoice,
+    PoolingChoice,
     Side,
     Thresholds,
 )
@@ -174,14 +174,14 @@ def _add_quantization_arguments(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--overflow",
-        choices=get_args(Overflow),
+        choices=get_args(OverflowChoice),
         default=USUAL.overflow,
         help="proved: no input can make a membrane voltage overflow; measured: finer integers, with only a "
         "margin above the voltages that calibration samples reach; needs --calibration (default %(default)s)",
     )
     group.add_argument(
         "--pooling",
-        choices=get_args(Pooling),
+        choices=get_args(PoolingChoice),
         default=USUAL.pooling,
         help="composed: part of the kernels after it; relay: neurons that pass sums on as graded messages, "
         "with the same integers everywhere else; auto: whichever needs fewer cores of the target, in this "

@@ -12,7 +12,7 @@ from rich.console import Group
 from ..base import Outcome, layer_name, signs_of_life
 from ..fit import fit_text
 from ..formats.folder import FILES, MANIFEST_FILE
-from ..formats.options import ExportOptions
+from ..formats.options import DATA, PLACEMENT, ExportOptions, typed
 from ..ir import firing
 from ..verify import verify_text
 from .stage import ExportResult, export
@@ -87,17 +87,8 @@ def _chance(result: ExportResult) -> Iterator[str]:
 
 def _next_step(result: ExportResult, options: argparse.Namespace) -> str:
     """Return what to type next: the search for a change that makes the network fit, or a run."""
-    given = {"--data": options.data, "--data-dir": options.data_dir}
-    data = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    data = typed(options, *DATA)
     if result.fitted.fits is not False:
         return shlex.join(["python", "-m", "mpbn_deploy.run", str(result.folder), *data])
-    usual = ExportOptions()
-    asked = {"--chips": "chips", "--first-layer": "first_layer", "--readout": "readout", "--tiling": "tiling"}
-    same = [
-        word
-        for option, name in asked.items()
-        if (value := getattr(options, name)) != getattr(usual, name)
-        for word in (option, str(value))
-    ]
-    typed = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target, *same]
-    return shlex.join([*typed, *data, "--advise"])
+    fit = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target]
+    return shlex.join([*fit, *typed(options, *PLACEMENT), *data, "--advise"])

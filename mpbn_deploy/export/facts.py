@@ -11,20 +11,20 @@ from ..execute.lava import installed_version
 from ..formats.folder import sha256
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile
-from .model import ExportedModel
+from .model import FoldedModel
 
 VERSIONED_PACKAGES = ("torch", "numpy", "nir", "h5py", "lava-nc", "lava-dl")
 
 
 def facts_of(
-    exported: ExportedModel, profile: HardwareProfile, data: str, options: ExportOptions
+    model: FoldedModel, profile: HardwareProfile, data: str, options: ExportOptions
 ) -> dict[str, Any]:
     """Return the manifest's entries on model, target, data, options, number formats and versions."""
-    card = exported.card
+    card = model.card
     return {
         "model": {
-            "name": exported.path.name,
-            "sha256": sha256(exported.path),
+            "name": model.path.name,
+            "sha256": sha256(model.path),
             "architecture": None if card is None else card.architecture,
         },
         "target": {"name": profile.name},

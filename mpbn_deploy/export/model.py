@@ -14,14 +14,13 @@ from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
 from ..frontend import trace
-from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, IntNetwork, fires, real_network, relay_names
+from ..ir import FoldedNetwork, IntNetwork, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 
 
 @record
-class ExportedModel:
+class FoldedModel:
     """A folded model, and what it was made from."""
 
     path: Path
@@ -49,7 +48,7 @@ class ExportedModel:
         return {name: lif.threshold for name, lif in self.module.body.named_modules() if isinstance(lif, LIF)}
 
 
-def load_and_fold(path: Path, options: ExportOptions) -> ExportedModel:
+def load_and_fold(path: Path, options: ExportOptions) -> FoldedModel:
     """Read a model, fold it, and rescale it for the NIR dialect of `options`."""
     if path.suffix == NETX_SUFFIX:
         raise OptionError(
@@ -60,7 +59,7 @@ def load_and_fold(path: Path, options: ExportOptions) -> ExportedModel:
     return _with_inputs(read(path, options), options)
 
 
-def _load_checkpoint(path: Path, options: ExportOptions) -> ExportedModel:
+def _load_checkpoint(path: Path, options: ExportOptions) -> FoldedModel:
     for name in ("dt", "nir_reset", "nir_current"):
         if getattr(options, name) != getattr(ExportOptions(), name):
             raise OptionError(f"{path}: --{name.replace('_', '-')} applies to NIR files only; drop it.")
@@ -71,10 +70,10 @@ def _load_checkpoint(path: Path, options: ExportOptions) -> ExportedModel:
     announce(f"fold: normalization layers of {path}")
     # Rescaled before quantization, so that the scales of the integers are those of network.nir.
     folded = in_dialect(fold(trace(module)), options.nir_dialect)
-    return ExportedModel(path=path, folded=folded, module=module)
+    return FoldedModel(path=path, folded=folded, module=module)
 
 
-def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
+def _load_nir(path: Path, options: ExportOptions) -> FoldedModel:
     if options.arch is not None:
         raise OptionError(
             f"{path}: --arch applies to checkpoints only; a NIR file describes its own network. Drop --arch."
@@ -100,7 +99,7 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
         current=options.nir_current,
         input_shape=options.input_shape,
     )
-    return ExportedModel(
+    return FoldedModel(
         path=path,
         folded=in_dialect(normalize_inputs(read.folded, mean, deviation), options.nir_dialect),
         assumptions=read.assumptions,
@@ -108,19 +107,19 @@ def _load_nir(path: Path, options: ExportOptions) -> ExportedModel:
     )
 
 
-def _with_inputs(exported: ExportedModel, options: ExportOptions) -> ExportedModel:
+def _with_inputs(model: FoldedModel, options: ExportOptions) -> FoldedModel:
     """Apply --input-offset and --input-bits to the model; its module then takes the same inputs."""
-    given, folded = exported.folded.input_range, exported.folded
+    given, folded = model.folded.input_range, model.folded
     if options.input_offset:
         folded = offset_inputs(folded, options.input_offset)
     if options.input_bits is not None and folded.input_range.coarser(options.input_bits).step > 1:
         folded = coarsen_inputs(folded, options.input_bits)
-    if folded is exported.folded:
-        return exported
+    if folded is model.folded:
+        return model
     taken = folded.input_range
-    if exported.module is not None:
-        trained = exported.module.input_format
-        exported.module.input_format = replace(
+    if model.module is not None:
+        trained = model.module.input_format
+        model.module.input_format = replace(
             trained,
             minimum=taken.minimum,
             maximum=taken.maximum,
@@ -132,7 +131,7 @@ def _with_inputs(exported: ExportedModel, options: ExportOptions) -> ExportedMod
         f"{taken.conversion} ({conversion_options(taken)}); our commands convert data themselves"
         + ("; all figures, those of PyTorch too, are for rounded inputs." if taken.step > 1 else ".")
     )
-    return replace(exported, folded=folded, notes=(*exported.notes, note))
+    return replace(model, folded=folded, notes=(*model.notes, note))
 
 
 # ---- integers chosen by training ----------------------------------------------------------------
@@ -140,7 +139,7 @@ def _with_inputs(exported: ExportedModel, options: ExportOptions) -> ExportedMod
 
 def _load_integers(
     path: Path, module: SpikingNetwork, body: QuantizedBody, options: ExportOptions
-) -> ExportedModel:
+) -> FoldedModel:
     """Read a network trained by `train --quantize`, whose integers are exported unchanged."""
     _reject_quantization(path, options)
     integers = body.to_integers(module.timesteps)
@@ -150,7 +149,7 @@ def _load_integers(
             f"{path}: --nir-dialect portable adds neurons for thresholds at or below zero, but its integers "
             "were chosen by training and are exported unchanged. Use --nir-dialect faithful."
         )
-    return ExportedModel(path=path, folded=folded, module=module, integers=integers)
+    return FoldedModel(path=path, folded=folded, module=module, integers=integers)
 
 
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
@@ -164,35 +163,3 @@ def _reject_quantization(path: Path, options: ExportOptions) -> None:
                 "are exported unchanged. Export the network that the training started from, or train again "
                 "with train --quantize."
             )
-
-
-def notes_on_spikes(network: IntNetwork) -> tuple[str, ...]:
-    """Return a note if no neuron of the network spikes."""
-    if any(fires(population.neuron) for population in network.layers):
-        return ()
-    return (
-        "the network has no spiking neuron: it is one linear map, summed over the time steps, and the spikes "
-        "counted above are those of its silent output. This is allowed; for a spiking network, put LIF "
-        "layers (mpbn_deploy.nn.LIF, or those of other libraries in docs/folding.md) between its weights.",
-    )
-
-
-def notes_on_relays(network: IntNetwork, pooling: str) -> tuple[str, ...]:
-    """Return a note if relays were asked for and there are none."""
-    if pooling != "relay" or relay_names(network):
-        return ()
-    return (
-        "--pooling relay: no relays, because no kernel repeats its weights window by window: the network has "
-        "no average pooling, its windows overlap, or its integers were trained with pooling composed.",
-    )
-
-
-def notes_on_target(exported: ExportedModel, profile: HardwareProfile) -> tuple[str, ...]:
-    """Return a note if the integers were trained for another chip."""
-    trained_for = None if exported.card is None else exported.card.training.get("quantize")
-    if exported.integers is None or trained_for in (None, profile.name):
-        return ()
-    return (
-        f"the integers were trained for {trained_for}, and export does not change them; if they do not fit "
-        f"{profile.name}, train again with train --quantize {profile.name}.",
-    )

@@ -1,6 +1,6 @@
 """Run the whole pipeline: model + target -> export folder.
 
-load, fold     checkpoint or NIR file -> ExportedModel, with the folded network
+load, fold     checkpoint or NIR file -> FoldedModel, with the folded network
 quantize       -> Quantized: the integer network and its rounding errors
 write          network.nir, network.net
 verify         -> VerifyReport: every executor against the reference, integer against float
@@ -27,7 +27,7 @@ from ..base import (
 )
 from ..data import DATASETS, RANDOM, Samples, check_data_name, choose_samples, dataset_name
 from ..execute.outside import chosen_witnesses
-from ..fit import FitReport, NeuroBenchMetrics, fit_on_chip, measure, neurobench_metrics
+from ..fit import FitReport, NeuroBenchMetrics, check_sides, fit_on_chip, measure, neurobench_metrics
 from ..formats.config import config_text
 from ..formats.folder import (
     CONFIG_FILE,
@@ -52,7 +52,8 @@ from ..quantize import NumberFormats, Quantized, check_overflow, load_calibratio
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
-from .model import ExportedModel, load_and_fold, notes_on_relays, notes_on_spikes, notes_on_target
+from .model import FoldedModel, load_and_fold
+from .notes import notes_on_relays, notes_on_spikes, notes_on_target
 
 
 @record
@@ -100,16 +101,19 @@ def export(
     folder = Path(out) if out is not None else default_folder(model_path, profile)
     _check(folder, profile, options)
 
-    exported = load_and_fold(model_path, options)
-    quantized, notes = _quantize(exported, profile, options)
+    model = load_and_fold(model_path, options)
+    if options.pooling == "composed":  # otherwise relays may become the first layer
+        check_sides(model.folded, options.first_layer, options.readout)
+    quantized, notes = _quantize(model, profile, options)
     network = quantized.network
-    samples = _samples(network, exported, options)
+    check_sides(network, options.first_layer, options.readout)
+    samples = _samples(network, model, options)
     calibration = options.calibration and dataset_name(options.calibration)
     used = replace(options, calibration=calibration)
-    facts = facts_of(exported, profile, samples.name, used)
+    facts = facts_of(model, profile, samples.name, used)
     with new_folder(folder) as staging:
-        _write_networks(staging, exported, quantized, options)
-        verified = _verify(staging, exported, quantized, samples, options)
+        _write_networks(staging, model, quantized, options)
+        verified = _verify(staging, model, quantized, samples, options)
         announce(f"fit: on {profile.title}")
         activity = measure(network, samples.inputs, trace=verified.trace, random=samples.random)
         fitted = fit_on_chip(
@@ -127,7 +131,7 @@ def export(
             verified=verified,
             fitted=fitted,
             notes=(
-                *exported.notes,
+                *model.notes,
                 *notes_on_spikes(network),
                 *notes_on_relays(network, options.pooling),
                 *notes,
@@ -135,10 +139,10 @@ def export(
         )
         assert verified.trace is not None  # missing only if a cluster ran the comparison
         metrics = neurobench_metrics(network, activity, verified.trace)
-        _write_reports(staging, result, metrics, _content(staging, exported, result, profile, facts))
+        _write_reports(staging, result, metrics, _content(staging, model, result, profile, facts))
         config = config_text(model_path, str(target), options)
         (staging / CONFIG_FILE).write_text(config, encoding="utf-8")
-        assumed = [asdict(assumption) for assumption in exported.assumptions]
+        assumed = [asdict(assumption) for assumption in model.assumptions]
         write_manifest(staging, {**facts, "assumptions": assumed, **_rounding(quantized)})
     return result
 
@@ -164,12 +168,12 @@ def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> No
         announce(f"note: {folder} holds an earlier export; this one will replace it")
 
 
-def _data(exported: ExportedModel, options: ExportOptions) -> str | None:
+def _data(model: FoldedModel, options: ExportOptions) -> str | None:
     """Return the data set to verify with: the one given, or else the one that the model was trained on.
 
     Data of the user's own are known by the name of their file only, not by its path.
     """
-    trained_on = exported.trained_on
+    trained_on = model.trained_on
     if options.data is not None or trained_on is None or trained_on in DATASETS:
         return options.data or trained_on
     announce(
@@ -179,9 +183,9 @@ def _data(exported: ExportedModel, options: ExportOptions) -> str | None:
     return RANDOM
 
 
-def _samples(network: IntNetwork, exported: ExportedModel, options: ExportOptions) -> Samples:
+def _samples(network: IntNetwork, model: FoldedModel, options: ExportOptions) -> Samples:
     """Return the test samples, or random ones if the model's data set is missing and none was requested."""
-    data = _data(exported, options)
+    data = _data(model, options)
     try:
         return choose_samples(network, options.samples, data, options.data_dir)
     except MissingDataError:
@@ -198,22 +202,22 @@ def _samples(network: IntNetwork, exported: ExportedModel, options: ExportOption
 
 
 def _quantize(
-    exported: ExportedModel, profile: HardwareProfile, options: ExportOptions
+    model: FoldedModel, profile: HardwareProfile, options: ExportOptions
 ) -> tuple[Quantized, tuple[str, ...]]:
     """Quantize, or keep the integers of quantization-aware training; return them with notes for the user."""
     announce(f"quantize: to the number formats of {profile.name}")
-    if exported.integers is not None:
+    if model.integers is not None:
         trained = trained_integers(
-            exported.integers, exported.folded, profile, pooling=options.pooling, tiling=options.tiling
+            model.integers, model.folded, profile, pooling=options.pooling, tiling=options.tiling
         )
-        return trained, (*notes_on_target(exported, profile), *trained.notes)
+        return trained, (*notes_on_target(model, profile), *trained.notes)
     inputs: Array | None = None
     notes: tuple[str, ...] = ()
     if options.calibration is not None:
-        found = load_calibration(exported.folded, options.calibration, options.data_dir)
+        found = load_calibration(model.folded, options.calibration, options.data_dir)
         inputs, notes = found.inputs, found.notes
     quantized = quantize(
-        exported.folded,
+        model.folded,
         profile,
         inputs,
         weight_bits=options.weight_bits,
@@ -225,11 +229,9 @@ def _quantize(
     return quantized, (*notes, *quantized.notes)
 
 
-def _write_networks(
-    staging: Path, exported: ExportedModel, quantized: Quantized, options: ExportOptions
-) -> None:
+def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, options: ExportOptions) -> None:
     announce(f"write: {NIR_FILE} and {NETX_FILE}")
-    write_nir(exported.folded, staging / NIR_FILE, dialect=options.nir_dialect)
+    write_nir(model.folded, staging / NIR_FILE, dialect=options.nir_dialect)
     write_netx(quantized.network, staging / NETX_FILE)
     if not same_records(quantized.network, read_netx(staging / NETX_FILE)):
         raise FormatError(
@@ -238,7 +240,7 @@ def _write_networks(
 
 
 def _verify(
-    staging: Path, exported: ExportedModel, quantized: Quantized, samples: Samples, options: ExportOptions
+    staging: Path, model: FoldedModel, quantized: Quantized, samples: Samples, options: ExportOptions
 ) -> VerifyReport:
     return verify(
         quantized.network,
@@ -248,8 +250,8 @@ def _verify(
         labels=samples.labels,
         test=samples.test,
         data_name=samples.name,
-        model=exported.module,
-        assumptions=exported.assumptions,
+        model=model.module,
+        assumptions=model.assumptions,
         budget=options.budget,
         witnesses=chosen_witnesses(options.witness),
     )
@@ -257,23 +259,23 @@ def _verify(
 
 def _content(
     staging: Path,
-    exported: ExportedModel,
+    model: FoldedModel,
     result: ExportResult,
     profile: HardwareProfile,
     facts: dict[str, Any],
 ) -> ReportContent:
     assert result.verified.trace is not None  # missing only if a cluster ran the comparison
     return ReportContent(
-        title=f"{exported.path.name} on {profile.title}",
+        title=f"{model.path.name} on {profile.title}",
         network=result.quantized.network,
         profile=profile,
         verify=result.verified,
         fit=result.fitted,
-        quantization=[errors.to_json() for errors in result.quantized.errors],
+        quantization=result.quantized.errors,
         trace=result.verified.trace,
         facts=as_lines(facts),
-        folded=exported.folded,
-        trained_thresholds=exported.trained_thresholds,
+        folded=model.folded,
+        trained_thresholds=model.trained_thresholds,
         files={name: (staging / name).stat().st_size for name in (NIR_FILE, NETX_FILE)},
     )
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         range_ends as range_ends,
         spread as spread,
     )
-    from .host_layer import fit_on_chip as fit_on_chip
+    from .host_layer import check_sides as check_sides, fit_on_chip as fit_on_chip
     from .measurement import measure as measure
     from .neurobench import (
         NeuroBenchMetrics as NeuroBenchMetrics,
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from .stage import FitReport as FitReport, LayerFit as LayerFit, fit as fit
     from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
     from .verdict import (
-        RuleFindings as RuleFindings,
         by_rule as by_rule,
         verdict_sentence as verdict_sentence,
         verdict_word as verdict_word,

@@ -165,7 +165,7 @@ def partitions(traffic: Traffic, cores: int, chips: int, capacity: int) -> Itera
     yield CORE_ORDER, naive
     if chips == 1:
         return
-    graph = _graph(traffic, cores)
+    graph = core_graph(traffic, cores)
     graphs = [graph] if (readers := _reader_graph(traffic, cores)) is None else [graph, readers]
     if cores * chips > LARGEST:
         for each in graphs:
@@ -178,7 +178,7 @@ def partitions(traffic: Traffic, cores: int, chips: int, capacity: int) -> Itera
             yield METIS, _Partition(each, start, chips, capacity).settle()
 
 
-def _graph(traffic: Traffic, cores: int) -> csr_array:
+def core_graph(traffic: Traffic, cores: int) -> csr_array:
     """Return the spikes between each pair of cores, both directions added: [core, core]."""
     apart = (traffic.source != traffic.target) & (traffic.spikes > 0)
     ends = traffic.source[apart], traffic.target[apart]
@@ -225,31 +225,6 @@ def _metis_partitions(
             options=pymetis.Options(seed=SEED, ufactor=imbalance),
         )
         yield np.array(partition.vertex_part, np.int64)
-
-
-# ---- partitions to compare with ---------------------------------------------------------------
-
-
-def other_partitions(traffic: Traffic, cores: int, capacity: int) -> Iterator[tuple[str, Array]]:
-    """Yield partitions by simpler methods: random, core order, and greedy."""
-    order = np.arange(cores) // capacity
-    yield "random", np.random.default_rng(SEED).permutation(order)
-    yield CORE_ORDER, order
-    yield "greedy", _greedy(_graph(traffic, cores), capacity)
-
-
-def _greedy(graph: csr_array, capacity: int) -> Array:
-    """Fill one chip after the other, each time with the core that exchanges most spikes with the chip."""
-    cores = graph.shape[0]
-    chip, drawn = np.full(cores, -1), np.zeros(cores)
-    for position in range(cores):
-        if position % capacity == 0:
-            drawn = np.zeros(cores)
-        core = int(np.where(chip < 0, drawn, -1.0).argmax())
-        chip[core] = position // capacity
-        around = slice(graph.indptr[core], graph.indptr[core + 1])
-        drawn[graph.indices[around]] += graph.data[around]
-    return chip
 
 
 # ---- repair and improvement -------------------------------------------------------------------

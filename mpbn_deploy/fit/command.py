@@ -65,6 +65,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
     """One question for each target."""
     _reject(options, "--classes", "--firing-rate", why="describe untrained networks; they go with --arch")
     from ..formats.folder import open_network
+    from ..formats.options import typed
     from .question import Question
 
     opened = open_network(options.network, **network_facts(options))
@@ -85,7 +86,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
             strict=options.strict,
             data=options.data,
             data_dir=options.data_dir,
-            file_options=_file_options(options),
+            file_options=typed(options, *network_facts(options)),
         )
         for target in targets
     ]
@@ -176,13 +177,6 @@ def _energy_obstacle(options: argparse.Namespace) -> str:
     if options.samples == 0:
         return "--energy needs the activity of samples: use a larger number than --samples 0."
     return "--energy needs the activity of samples: name their data set with --data."
-
-
-def _file_options(options: argparse.Namespace) -> str:
-    """Return the options that describe a .net file, for printed commands."""
-    given = {name.replace("_", "-"): value for name, value in network_facts(options).items() if value}
-    typed = {name: value if isinstance(value, tuple) else [value] for name, value in given.items()}
-    return "".join(f" --{name} {' '.join(map(str, value))}" for name, value in typed.items())
 
 
 # ---- the answers --------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from .activity import Activity, CoreLoad, multiplications, operations, updates
 NO_FIGURE = "no public figure"
 NOT_COUNTED = "not counted"
 FIXED, BUSIEST, AVERAGE = "fixed by the chip", "work of the busiest core", "work of an average core"
+TOGETHER = "work of all cores, whose number is not known"
 
 # Picojoules per multiply-accumulate of an ordinary network. KerasSpiking uses the figures of Degnan et al.
 # for one operation of any width; Horowitz counts only arithmetic, no memory.
@@ -122,7 +123,7 @@ class EnergyReport:
     samples: int
     timesteps: int
     chips: int
-    cores: int
+    cores: int | None  # None: not known
     zero_weights: bool
     operations: Mapping[str, float]
     dynamic: CostSum
@@ -199,7 +200,7 @@ def estimate(
     profile: HardwareProfile,
     activity: Activity,
     *,
-    cores: int,
+    cores: int | None,
     chips: int = 1,
     loads: Sequence[CoreLoad] | None = None,
     hops: float | None = None,
@@ -210,12 +211,13 @@ def estimate(
 ) -> EnergyReport:
     """Estimate energy and time per sample.
 
-    `loads` is the work of each core (`core_loads`); without it, a step takes as long as on an average core.
+    `loads` is the work of each core (`core_loads`); without it, a step takes as long as on an average core,
+    or as all work on one core, if the number of `cores` is not known (None).
     `hops` and `crossings` count the transfers of spikes to another router or chip, per sample, and
     `input_messages` the input values that arrive at cores, which cost as much as spikes. If an input takes
     several axons, the chip performs up to `axons_per_input` operations for one of ours.
     """
-    if cores < 1 or chips < 1:
+    if chips < 1 or (cores is not None and cores < 1):
         raise OptionError(f"{cores} cores on {chips} chips; at least one of each is needed.")
     found = operations(network, activity, zero_weights=zero_weights)
     neurons = sum(updates(population.neuron, profile) * population.size for population in network.layers)
@@ -323,7 +325,7 @@ def _static(power: Cost | None, chips: int, step: CostSum, timesteps: int) -> Co
 def _step(
     profile: HardwareProfile,
     whole: CoreLoad,
-    cores: int,
+    cores: int | None,
     loads: Sequence[CoreLoad] | None,
     timesteps: int,
 ) -> tuple[CostSum, str]:
@@ -334,7 +336,7 @@ def _step(
     if loads:
         steps = [_work(profile, load, 1, timesteps) for load in loads]
         return max(steps, key=lambda step: step.total.value if step.total else 0.0), BUSIEST
-    return _work(profile, whole, cores, timesteps), AVERAGE
+    return _work(profile, whole, cores or 1, timesteps), AVERAGE if cores else TOGETHER
 
 
 def _work(profile: HardwareProfile, load: CoreLoad, cores: int, timesteps: int) -> CostSum:

@@ -40,7 +40,8 @@ def energy_table(report: EnergyReport) -> RenderableType:
 
 def _headline(report: EnergyReport) -> str:
     incomplete = "; incomplete, see below" if report.missing else ""
-    size = f"cores: {report.cores}, chips: {report.chips}, {sample_kind(report)}: {report.samples}"
+    cores = "not known" if report.cores is None else report.cores
+    size = f"cores: {cores}, chips: {report.chips}, {sample_kind(report)}: {report.samples}"
     energy, time = spread(report.energy, *JOULES), spread(report.time, *SECONDS)
     return (
         f"{report.target}: estimate ({size})\n"

@@ -8,19 +8,37 @@ before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..base import OptionError
 from ..formats.options import Side
 from ..hardware import HardwareProfile
 from ..hardware.place import Placement, Tiling
-from ..ir import Input, IntNetwork, relay_names, sends, value_range
+from ..ir import (
+    AnyNeuron,
+    Input,
+    IntNetwork,
+    Network,
+    Population,
+    neuron_kind,
+    relay_names,
+    sends,
+    value_range,
+)
 from .activity import Activity
 from .stage import FitReport, fit
 
 
-def without_first_layer(network: IntNetwork) -> IntNetwork:
-    """Return the network whose input is the spikes of the only population that reads the input."""
+def check_sides(network: Network[AnyNeuron], first_layer: Side, readout: Side) -> None:
+    """Raise OptionError if the host cannot compute the first layer, or the readout, of this network."""
+    first = _first_layer(network) if first_layer == "host" else None
+    if readout == "host":
+        _check_readout([population for population in network.layers if population.name != first])
+
+
+def _first_layer(network: Network[AnyNeuron]) -> str:
+    """Return the only population that reads the input."""
     source = network.input.name
     names = {c.target for c in network.connections if c.source == source}
     reached = [p for p in network.layers if p.name in names]
@@ -35,13 +53,29 @@ def without_first_layer(network: IntNetwork) -> IntNetwork:
             f"--first-layer host: {found}; this needs one population that reads only the input and sends "
             "to another. Use --first-layer chip."
         )
+    return first.name
+
+
+def _check_readout(layers: Sequence[Population[AnyNeuron]]) -> None:
+    output = layers[-1]
+    sending = [population for population in layers if sends(population.neuron)]
+    if sends(output.neuron) or all(neuron_kind(population.neuron) == "relay" for population in sending):
+        raise OptionError(
+            f"--readout host: {output.name} is not a readout behind a population that fires. Use "
+            "--readout chip."
+        )
+
+
+def without_first_layer(network: IntNetwork) -> IntNetwork:
+    """Return the network whose input is the spikes of the only population that reads the input."""
+    first = network.layer(_first_layer(network))
     smallest, largest = value_range(first.neuron)
     return IntNetwork(
         populations=(
             first.with_neuron(Input(minimum=smallest, maximum=largest)),
             *(p for p in network.layers if p is not first),
         ),
-        connections=tuple(c for c in network.connections if c.source != source),
+        connections=tuple(c for c in network.connections if c.source != network.input.name),
         timesteps=network.timesteps,
         scales={name: scales for name, scales in network.scales.items() if name != first.name},
         foreign=network.foreign,
@@ -50,12 +84,7 @@ def without_first_layer(network: IntNetwork) -> IntNetwork:
 
 def without_readout(network: IntNetwork) -> IntNetwork:
     """Return the network without its readout, and without relays that only the readout reads."""
-    sending = {population.name for population in network.layers if sends(population.neuron)}
-    if network.output.name in sending or sending <= set(relay_names(network)):
-        raise OptionError(
-            f"--readout host: {network.output.name} is not a readout behind a population that fires. Use "
-            "--readout chip."
-        )
+    _check_readout(network.layers)
     gone = {network.output.name}
     for name in reversed(relay_names(network)):
         if {c.target for c in network.connections if c.source == name} <= gone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..base import record
 from ..data import Samples
 from ..formats.folder import ExportFolder, NetworkFile
-from ..formats.options import Side
+from ..formats.options import DATA, PLACEMENT, Side, typed
 from ..hardware import HardwareProfile
 from ..hardware.place import Placement, Tiling
 from ..ir import IntNetwork
@@ -38,7 +39,7 @@ class Question:
     data_dir: Path | None = None
     strict: bool = False
     untrained: UntrainedNetwork | None = None
-    file_options: str = ""  # options that describe a .net file
+    file_options: Sequence[str] = ()  # options that describe a .net file
 
     def ask(
         self, network: IntNetwork, activity: Activity | None = None, placement: Placement | None = None
@@ -67,23 +68,13 @@ class Question:
         network = [str(self.path if folder is None else folder)]
         if self.untrained is not None:
             network = list(self.untrained.typed)
-        typed = shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target])
-        typed += self.file_options
-        typed += f" --chips {self.chips}" if self.chips > 1 else ""
-        typed += f" --tiling {self.tiling}" if self.tiling != "compiler" else ""
-        typed += f" --first-layer {self.first_layer}" if self.first_layer != "chip" else ""
-        typed += f" --readout {self.readout}" if self.readout != "chip" else ""
-        typed += " --strict" if self.strict else ""
-        return " ".join([typed, *map(shlex.quote, self._typed_data), *more])
+        strict = ["--strict"] if self.strict else []
+        options = [*self.file_options, *typed(self, *PLACEMENT), *strict, *typed(self, *DATA), *more]
+        return shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target, *options])
 
     @property
     def run_command(self) -> str:
         """The shell command that runs the network on the data named here, or else on those of its export."""
         recorded = self.opened.data_words if isinstance(self.opened, ExportFolder) else []
-        typed = shlex.join(["python", "-m", "mpbn_deploy.run", str(self.path)]) + self.file_options
-        return " ".join([typed, *map(shlex.quote, self._typed_data or recorded)])
-
-    @property
-    def _typed_data(self) -> list[str]:
-        given = {"--data": self.data, "--data-dir": self.data_dir}
-        return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        data = typed(self, *DATA) or recorded
+        return shlex.join(["python", "-m", "mpbn_deploy.run", str(self.path), *self.file_options, *data])

@@ -188,7 +188,7 @@ def _energy(
         network,
         profile,
         activity,
-        cores=placement.cores or 1,
+        cores=placement.cores,
         chips=1 if chip_map is None else chip_map.chips,
         loads=loads,
         hops=None if sent is None or chip_map is None else hops(sent, chip_map, profile),

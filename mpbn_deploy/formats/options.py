@@ -20,8 +20,8 @@ from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, OptionError, did_yo
 from ..hardware.place import Tiling
 
 Thresholds = Literal["own", "core", "shared"]
-Overflow = Literal["proved", "measured"]
-Pooling = Literal["composed", "relay", "auto"]
+OverflowChoice = Literal["proved", "measured"]
+PoolingChoice = Literal["composed", "relay", "auto"]
 Side = Literal["chip", "host"]  # where a layer runs
 Dialect = Literal["faithful", "portable"]
 # How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
@@ -46,6 +46,8 @@ RECORDED = (
     "pooling",
     "tiling",
 )
+PLACEMENT = ("chips", "tiling", "first_layer", "readout")  # options that `fit` takes too
+DATA = ("data", "data_dir")
 TUPLES = ("input_range", "input_shape", "normalize", "witness")
 
 
@@ -68,8 +70,8 @@ class ExportOptions:
     calibration: str | None = None
     weight_bits: int | None = None  # None: the widest that the target supports
     thresholds: Thresholds = "own"
-    overflow: Overflow = "proved"
-    pooling: Pooling = "composed"
+    overflow: OverflowChoice = "proved"
+    pooling: PoolingChoice = "composed"
     # Which samples to verify with.
     samples: int | None = USUAL_SAMPLES  # None: all
     data: str | None = None
@@ -124,16 +126,22 @@ class ExportOptions:
 
     def command(self, model: Path, target: str, out: Path | None = None) -> str:
         """Return the shell command that exports a model with these options, to the folder `out` if given."""
-        words: list[object] = ["python", "-m", "mpbn_deploy.export", model, "--target", target]
-        usual = ExportOptions()
-        for field in fields(self):
-            value, option = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
-            if field.name == "witness":
-                words += [word for witness in value for word in (option, witness)]
-            elif value != getattr(usual, field.name):
-                words.append(option)
-                words += value if isinstance(value, tuple) else ["all" if value is None else value]
-        return shlex.join(map(str, words if out is None else [*words, "--out", out]))
+        words = ["python", "-m", "mpbn_deploy.export", str(model), "--target", target]
+        words += typed(self, *(field.name for field in fields(self)))
+        return shlex.join(words if out is None else [*words, "--out", str(out)])
+
+
+def typed(options: object, *names: str) -> list[str]:
+    """Return options as words of a command line, without those that have the default of `ExportOptions`."""
+    words: list[object] = []
+    for name in names:
+        value, option = getattr(options, name), f"--{name.replace('_', '-')}"
+        if name == "witness":
+            words += [word for witness in value for word in (option, witness)]
+        elif value != getattr(ExportOptions(), name):
+            words.append(option)
+            words += value if isinstance(value, (tuple, list)) else ["all" if value is None else value]
+    return [*map(str, words)]
 
 
 CHOICES = {

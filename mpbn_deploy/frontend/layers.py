@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..nn import LIF, RecurrentLIF
 from .synapses import array, bias, convolution, linear, pair
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
+Converters = Mapping[type[nn.Module], Converter]
 
 
 def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = None) -> BatchNorm:

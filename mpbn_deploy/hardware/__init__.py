@@ -27,6 +27,6 @@ if TYPE_CHECKING:
         profile_names as profile_names,
         summarize_profile as summarize_profile,
     )
-    from .sources import ProfileFile as ProfileFile, profile_files as profile_files
+    from .sources import profile_files as profile_files
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -92,7 +92,7 @@ if TYPE_CHECKING:
         spiking as spiking,
         update_rule as update_rule,
     )
-    from .modulators import Modulator as Modulator, modulator as modulator
+    from .modulators import Modulator as Modulator
     from .neurons import (
         DECAY_ONE as DECAY_ONE,
         STATE_EXPONENT as STATE_EXPONENT,
@@ -135,7 +135,6 @@ if TYPE_CHECKING:
         clipped_voltage as clipped_voltage,
         wide_sums as wide_sums,
         wrapped as wrapped,
-        wrapped_current as wrapped_current,
     )
     from .pooling import (
         any_synapse as any_synapse,
@@ -152,17 +151,15 @@ if TYPE_CHECKING:
         source_channels as source_channels,
     )
     from .relays import (
-        Pooling as Pooling,
         behind_pooling as behind_pooling,
         find_poolings as find_poolings,
         pooled_window as pooled_window,
         relay_names as relay_names,
-        with_population as with_population,
         with_relays as with_relays,
         without_relays as without_relays,
     )
     from .splits import can_split as can_split, split_sum as split_sum
-    from .sums import sum_of_weights as sum_of_weights, synapse_interval as synapse_interval
+    from .sums import sum_of_weights as sum_of_weights
     from .synapses import (
         NO_BORDER as NO_BORDER,
         Border as Border,

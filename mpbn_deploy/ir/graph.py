@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 from math import prod
 from typing import Any, Generic, TypeVar, cast
 
@@ -90,12 +89,6 @@ class Network(Generic[NeuronT]):
     @property
     def output(self) -> Population[NeuronT]:
         return self.layers[-1]
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether each population connects only to the next one, without delay."""
-        hops = [(c.source, c.target, c.delay) for c in self.connections]
-        return hops == [(a.name, b.name, 0) for a, b in pairwise(self.populations)]
 
     @property
     def shapes(self) -> dict[str, Shape]:

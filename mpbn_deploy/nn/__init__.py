@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .kinds import (
         MPBN_GAINS as MPBN_GAINS,
         MPBN_KINDS as MPBN_KINDS,
+        NEURON_DEFAULTS as NEURON_DEFAULTS,
         RESETS as RESETS,
         SURROGATE_NAMES as SURROGATE_NAMES,
     )
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from .neuron import LIF as LIF, MPBN as MPBN
     from .norm import synchronized_batch_norm as synchronized_batch_norm
     from .recurrent import RecurrentLIF as RecurrentLIF
-    from .surrogate import SURROGATES as SURROGATES
     from .timed import TimedLayer as TimedLayer
 else:
     __getattr__, __dir__ = door(__name__, __file__)

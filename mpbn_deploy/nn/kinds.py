@@ -1,8 +1,19 @@
-"""The options of a LIF neuron by name, importable without torch."""
+"""The options of a LIF neuron by name, and their defaults, importable without torch."""
 
 from __future__ import annotations
+
+from typing import Any
 
 MPBN_KINDS = ("channel", "element", "none")
 MPBN_GAINS = ("free", "positive")
 SURROGATE_NAMES = ("rectangle", "tanh", "wide")
 RESETS = ("zero", "subtract")
+NEURON_DEFAULTS: dict[str, Any] = {
+    "mpbn_gain": "free",
+    "mpbn_epsilon": 1e-5,
+    "surrogate": "rectangle",
+    "reset": "zero",
+    "leak": 0.25,
+    "current_leak": 0.0,
+    "threshold": 0.5,
+}

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from ..base import OptionError, did_you_mean
 from .feedback import Feedback
-from .kinds import MPBN_GAINS, MPBN_KINDS, RESETS, SURROGATE_NAMES
+from .kinds import MPBN_GAINS, MPBN_KINDS, NEURON_DEFAULTS, RESETS, SURROGATE_NAMES
 from .norm import Norm, Observer, norm_of
 from .scan import LIFParameters, scan
 from .surrogate import SURROGATES
 from .timed import TimedLayer
 
 LEAST_GAIN = 2.0**-10
-MPBN_EPSILON = 1e-5
+MPBN_EPSILON: float = NEURON_DEFAULTS["mpbn_epsilon"]
 
 
 class MPBN(nn.Module):
@@ -92,13 +92,13 @@ class LIF(TimedLayer):
         shape: int | tuple[int, ...],
         *,
         mpbn: str = "channel",
-        mpbn_gain: str = "free",
+        mpbn_gain: str = NEURON_DEFAULTS["mpbn_gain"],
         mpbn_epsilon: float = MPBN_EPSILON,
-        leak: float = 0.25,
-        threshold: float = 0.5,
-        surrogate: str = "rectangle",
-        reset: str = "zero",
-        current_leak: float = 0.0,
+        leak: float = NEURON_DEFAULTS["leak"],
+        threshold: float = NEURON_DEFAULTS["threshold"],
+        surrogate: str = NEURON_DEFAULTS["surrogate"],
+        reset: str = NEURON_DEFAULTS["reset"],
+        current_leak: float = NEURON_DEFAULTS["current_leak"],
     ) -> None:
         super().__init__()
         _expect("MPBN of kind", mpbn, MPBN_KINDS)

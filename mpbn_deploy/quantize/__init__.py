@@ -24,12 +24,11 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .pooling import (
-        check_pooling as check_pooling,
         fewest_cores as fewest_cores,
         messages_fit as messages_fit,
     )
     from .rounding import round_without_overflow as round_without_overflow
-    from .rounding_errors import Quantized as Quantized
+    from .rounding_errors import Quantized as Quantized, RoundingErrors as RoundingErrors
     from .samples import (
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
         calibration_data as calibration_data,

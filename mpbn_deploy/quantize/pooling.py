@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import get_args
 
 from ..base import QUIET_SECONDS, OptionError, did_you_mean, track
-from ..formats.options import Pooling
+from ..formats.options import PoolingChoice
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Tiling, capacity, place
 from ..ir import (
@@ -33,8 +33,8 @@ GROUPS = (2, 4, 8, 16, 32)  # of channels, in which long sums are tried
 
 def check_pooling(pooling: str) -> None:
     """Raise OptionError if this form of pooling is unknown."""
-    if pooling not in get_args(Pooling):
-        raise OptionError(f"pooling {pooling!r}. {did_you_mean(pooling, get_args(Pooling))}")
+    if pooling not in get_args(PoolingChoice):
+        raise OptionError(f"pooling {pooling!r}. {did_you_mean(pooling, get_args(PoolingChoice))}")
 
 
 def express_pooling(

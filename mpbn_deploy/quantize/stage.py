@@ -17,9 +17,9 @@ from typing import get_args
 
 import numpy as np
 
-from ..base import Array, OptionError, did_you_mean
+from ..base import Array, OptionError, did_you_mean, record
 from ..execute.emulator import peaks
-from ..formats.options import Overflow
+from ..formats.options import OverflowChoice
 from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network
@@ -66,13 +66,19 @@ def quantize(
     folded = silence_constants(folded)
     if overflow == "measured" and inputs is not None:
         formats = _measured(folded, inputs, formats)
+    job = _Job(
+        folded=folded,
+        profile=profile,
+        inputs=inputs,
+        formats=formats,
+        limits=limits,
+        pooling=pooling,
+        tiling=tiling,
+    )
     network, grids = _rounded(folded, formats)
-    if limits.bind:
-        network = _under_limits(folded, network, grids, inputs, profile, limits, formats, pooling, tiling)
-    else:
-        network = _calibrated(folded, network, grids, inputs, formats, pooling)
+    network = job.within_limits(network, grids) if limits.bind else job.calibrated(network, grids)
     quantized = with_errors(network, folded, limits, formats)
-    return replace(quantized, network=express_pooling(network, profile, pooling, tiling))
+    return replace(quantized, network=job.pooled(network))
 
 
 def trained_integers(
@@ -96,52 +102,49 @@ def trained_integers(
 
 def check_overflow(overflow: str, *, calibrated: bool) -> None:
     """Raise OptionError if this bound on states is unknown, or needs calibration data that was not given."""
-    if overflow not in get_args(Overflow):
-        raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(Overflow))}")
+    if overflow not in get_args(OverflowChoice):
+        raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(OverflowChoice))}")
     if overflow == "measured" and not calibrated:
         raise OptionError("--overflow measured needs calibration data: add --calibration NAME.")
 
 
-def _under_limits(
-    folded: FoldedNetwork,
-    network: IntNetwork,
-    grids: Mapping[str, Grid],
-    inputs: Array | None,
-    profile: HardwareProfile,
-    limits: ThresholdLimits,
-    formats: NumberFormats,
-    pooling: str,
-    tiling: Tiling,
-) -> IntNetwork:
-    """Fix thresholds within the limits; the placement of `network` tells which channels share a core."""
-    samples = sample_voltages(folded, inputs)
+@record
+class _Job:
+    """A folded network, and what it is quantized for; the methods change a network of rounded integers."""
 
-    def placed() -> IntNetwork:
-        return express_pooling(network, profile, pooling, tiling)
+    folded: FoldedNetwork
+    profile: HardwareProfile
+    inputs: Array | None
+    formats: NumberFormats
+    limits: ThresholdLimits
+    pooling: str
+    tiling: Tiling
 
-    # New weights can move channels to other cores. As a last resort, whole populations share thresholds,
-    # which holds for every placement.
-    for whole in (False, False, True):
-        together = whole or limits.shared
-        cores = one_core(network) if together else cores_of_channels(placed(), profile, tiling)
-        network, fixed = fix_thresholds(folded, grids, samples, cores, limits, formats)
-        network = _calibrated(folded, network, fixed, inputs, formats, pooling)
-        if core_limits_hold(placed(), profile, limits, tiling):
-            break
-    return network
+    def pooled(self, network: IntNetwork) -> IntNetwork:
+        return express_pooling(network, self.profile, self.pooling, self.tiling)
 
+    def calibrated(self, network: IntNetwork, grids: Mapping[str, Grid]) -> IntNetwork:
+        if self.inputs is None:
+            return network
+        tied = self.pooling != "composed"
+        return calibrate(self.folded, network, grids, self.inputs, self.formats, tied=tied)
 
-def _calibrated(
-    folded: FoldedNetwork,
-    network: IntNetwork,
-    grids: Mapping[str, Grid],
-    inputs: Array | None,
-    formats: NumberFormats,
-    pooling: str,
-) -> IntNetwork:
-    if inputs is None:
+    def within_limits(self, network: IntNetwork, grids: Mapping[str, Grid]) -> IntNetwork:
+        """Fix thresholds within the limits; the placement of `network` tells which channels share a core."""
+        samples = sample_voltages(self.folded, self.inputs)
+        # New weights can move channels to other cores. As a last resort, whole populations share thresholds,
+        # which holds for every placement.
+        for whole in (False, False, True):
+            together = whole or self.limits.shared
+            cores = one_core(network) if together else self._cores(network)
+            network, fixed = fix_thresholds(self.folded, grids, samples, cores, self.limits, self.formats)
+            network = self.calibrated(network, fixed)
+            if core_limits_hold(self.pooled(network), self.profile, self.limits, self.tiling):
+                break
         return network
-    return calibrate(folded, network, grids, inputs, formats, tied=pooling != "composed")
+
+    def _cores(self, network: IntNetwork) -> dict[str, Array]:
+        return cores_of_channels(self.pooled(network), self.profile, self.tiling)
 
 
 def _rounded(folded: FoldedNetwork, formats: NumberFormats) -> tuple[IntNetwork, dict[str, Grid]]:

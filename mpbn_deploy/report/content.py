@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 from ..base import record
 from ..fit import FitReport
 from ..hardware import HardwareProfile
 from ..ir import FiringNeuron, FoldedNetwork, IntNetwork, Population, Trace, firing
+from ..quantize import RoundingErrors
 from ..verify import VerifyReport
 from .svg import population_colors
 
@@ -29,7 +29,7 @@ class ReportContent:
     profile: HardwareProfile
     verify: VerifyReport
     fit: FitReport
-    quantization: list[dict[str, Any]]
+    quantization: tuple[RoundingErrors, ...]
     trace: Trace
     facts: Mapping[str, str]
     folded: FoldedNetwork | None = None

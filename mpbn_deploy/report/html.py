@@ -17,6 +17,7 @@ from ..execute import EXECUTORS
 from ..execute.outside import WITNESSES
 from ..fit import FitReport, LayerFit, column, shown_resources
 from ..ir import STATE_LIMIT
+from ..quantize import RoundingErrors
 from ..verify import VerifyReport
 from .content import ReportContent
 from .core_map import core_map
@@ -96,7 +97,7 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "differences": _differences(content.verify),
         "agreement": agreement(content, drift) if drift is not None and drift.spike_agreement else None,
         "drifts": _drifts(content.verify),
-        "changes": [_change(described, content) for described in content.quantization],
+        "changes": [_change(errors, content) for errors in content.quantization],
         "state_limit": STATE_LIMIT,
         "fit_sentences": list(_fit_sentences(fit)),
         "errors": shown_findings(fit, "error"),
@@ -132,20 +133,13 @@ def _drifts(report: VerifyReport) -> list[dict[str, Any]]:
     ]
 
 
-def _change(described: dict[str, Any], content: ReportContent) -> dict[str, Any]:
+def _change(errors: RoundingErrors, content: ReportContent) -> dict[str, Any]:
     """Return one row of the quantization table; a readout has no leak and no threshold."""
-    name = described["name"]
-    limits = {limit: count for limit, count in described["channels_limited_by"].items() if count}
-    bound = content.verify.bounds.get(name)
+    limits = {limit: count for limit, count in errors.channels_limited_by.items() if count}
+    bound = content.verify.bounds.get(errors.name)
     return {
-        "name": name,
-        "scales": (described["scale_minimum"], described["scale_maximum"]),
+        "rounding": errors,
         "limited_by": ", ".join(f"{limit} ({count})" for limit, count in limits.items()),
-        "weight_error": described["weight_error_rms"],
-        "leak_error": described.get("leak_error"),
-        "beyond_reach": described.get("thresholds_beyond_reach"),
-        "thresholds": described.get("thresholds"),
-        "notes": described.get("notes", []),
         "bound": bound,
         "share": None if bound is None else bound / STATE_LIMIT,
     }

@@ -45,7 +45,7 @@ def verdicts(content: ReportContent) -> list[Verdict]:
 
 
 def _losses(content: ReportContent) -> list[Verdict]:
-    lost = [layer_name(errors["name"]) for errors in content.quantization if errors.get("lost")]
+    lost = [layer_name(errors.name) for errors in content.quantization if errors.lost]
     return [Verdict(text=f"weights lost to rounding: {', '.join(lost)}", tone="bad")] if lost else []
 
 

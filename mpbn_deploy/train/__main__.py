@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..base import OWN_DATA, Command, Execute, main, whole_number
 from ..data import DATASETS
-from ..nn import MPBN_GAINS, MPBN_KINDS, RESETS, SURROGATE_NAMES
+from ..nn import MPBN_GAINS, MPBN_KINDS, NEURON_DEFAULTS, RESETS, SURROGATE_NAMES
 from ..nn.zoo import ARCHITECTURES
 from .settings import (
     AUGMENTATIONS,
@@ -17,7 +17,6 @@ from .settings import (
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
     FULL_RATE_BITS,
-    NEURON_DEFAULTS,
     PRECISIONS,
     QUANTIZED_RATE,
     RECALIBRATIONS,

@@ -17,7 +17,7 @@ from ..base import OptionError, Outcome, announce, check_writable, keep_freed_me
 from ..checkpoint import load_model
 from ..data import DataSet, load_dataset
 from ..hardware import load_profile
-from ..nn import SpikingNetwork
+from ..nn import NEURON_DEFAULTS, SpikingNetwork
 from ..quantize import QuantizedBody
 from .files import files_beside, resume_file, settings_to_resume
 from .loop import KEPT_NOTES
@@ -28,7 +28,6 @@ from .settings import (
     DEFAULT_ARCHITECTURE,
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
-    NEURON_DEFAULTS,
     RECIPES,
     Training,
     mpbn_epsilon,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base import record
+from ..nn import NEURON_DEFAULTS
 
 DEFAULT_ARCHITECTURE = "digits-cnn"
 DEFAULT_TIMESTEPS = 4
@@ -17,15 +18,6 @@ PRECISIONS = ("float32", "bfloat16")
 AUGMENTATIONS = ("none", "crop-flip", "crop-flip-cutout", "crop-flip-autoaugment-cutout", "roll-flip")
 RECALIBRATIONS = ("auto", "on", "off")
 ELEMENT_EPSILON = 0.1
-NEURON_DEFAULTS: dict[str, Any] = {
-    "mpbn_gain": "free",
-    "mpbn_epsilon": 1e-5,
-    "surrogate": "rectangle",
-    "reset": "zero",
-    "leak": 0.25,
-    "current_leak": 0.0,
-    "threshold": 0.5,
-}
 
 
 @record

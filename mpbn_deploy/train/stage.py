@@ -15,7 +15,7 @@ from ..checkpoint import build_body
 from ..data import DataSet, Split, arranged, hold_out
 from ..fold import fold
 from ..frontend import foreign_converters, trace
-from ..nn import ModelCard, SpikingNetwork
+from ..nn import NEURON_DEFAULTS, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import read_samples
 from .files import TrainingFiles, TrainingState
@@ -25,7 +25,6 @@ from .recalibration import recalibrate_as_asked
 from .settings import (
     AUGMENTATIONS,
     DEFAULT_TIMESTEPS,
-    NEURON_DEFAULTS,
     PRECISIONS,
     RECALIBRATIONS,
     SCHEDULES,

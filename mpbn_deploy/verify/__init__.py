@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .certificate import LAVA_CLAIM as LAVA_CLAIM
     from .comparison import Mismatch as Mismatch, compare as compare
     from .drift import Drift as Drift
     from .folding import trained_spikes as trained_spikes

@@ -21,14 +21,10 @@ from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, join_overflows
 from .comparison import Compared, Comparison, compare
-from .lava_models import LAVA_STOCK, READER, compare_with_lava, compare_with_reader
+from .lava_models import SHARES, compare_within_budget
 from .outside import compare_with_witness
 
 REFERENCE, EMULATOR = "reference", "emulator"
-COMPARED_WITHIN_BUDGET: dict[Executor, Callable[..., Comparison]] = {
-    LAVA_STOCK: compare_with_lava,
-    READER: compare_with_reader,
-}
 
 
 @record
@@ -100,16 +96,16 @@ def compare_here(given: Executions, inputs: Array) -> Compared:
 
 
 def _within_budget(executor: Executor, given: Executions) -> bool:
-    return given.budget is not None and executor in COMPARED_WITHIN_BUDGET
+    return given.budget is not None and executor in SHARES
 
 
 def _compare_one(
     executor: Executor, given: Executions, inputs: Array, reference: Trace | None, shown: bool
 ) -> Compared:
     """Compare an executor; only those that run within a budget do without the trace of the reference."""
-    if given.budget is not None and (limited := COMPARED_WITHIN_BUDGET.get(executor)) is not None:
-        asked = (given.network, inputs, reference, given.budget, given.options)
-        return _attempt(executor, partial(limited, *asked, shown=shown))
+    if given.budget is not None and executor in SHARES:
+        asked = (executor, given.network, inputs, reference, given.budget, given.options)
+        return _attempt(executor, partial(compare_within_budget, *asked, shown=shown))
     assert reference is not None
     expected = reference
     if shown:

@@ -29,11 +29,6 @@ class FloatingCheck:
     close_calls: int = 0
     not_run: str | None = None
 
-    @property
-    def same(self) -> bool:
-        """Whether all spikes in samples without close calls are equal."""
-        return not self.spikes_mismatched
-
     def __str__(self) -> str:
         label = "Lava (floating point), against the folded network"
         if self.not_run is not None:

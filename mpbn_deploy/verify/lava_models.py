@@ -8,13 +8,13 @@ the network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from ..base import Array, SimulationError, announce, no_progress, progress_bar
-from ..execute import EXECUTORS, ExecutionOptions, outputs_of
-from ..execute.lava import StockShare, reader_samples, run_alone, stock_share
+from ..execute import EXECUTORS, ExecutionOptions, Executor, outputs_of
+from ..execute.lava import BudgetShare, reader_samples, run_alone, stock_share
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, as_steps
 from .comparison import Comparison, compare
@@ -22,7 +22,8 @@ from .comparison import Comparison, compare
 LAVA_STOCK, READER = EXECUTORS["lava-stock"], EXECUTORS["netx"]
 
 
-def compare_with_lava(
+def compare_within_budget(
+    executor: Executor,
     network: IntNetwork,
     inputs: Array,
     reference: Trace | None,
@@ -31,53 +32,49 @@ def compare_with_lava(
     *,
     shown: bool = True,
 ) -> Comparison:
-    """Compare Lava's own models with the reference on the first samples, for about `budget` seconds.
+    """Compare a slow executor with the reference on the first samples, for about `budget` seconds.
 
     `reference` is the trace of all samples; None: the reference runs here.
     """
-    if (obstacle := LAVA_STOCK.obstacle(network)) is not None:
-        raise SimulationError(obstacle)
-    share = stock_share(network, len(inputs), budget)
-    if not share.samples:
-        raise SimulationError(f"no population of this network fits a budget of {budget:g} s; raise --budget.")
-    chosen, extent = inputs[: share.samples], _extent(network, share, len(inputs))
+    share = SHARES[executor](network, len(inputs), budget)
+    inputs, extent = inputs[: share.samples], _extent(network, share, len(inputs))
     if shown:
-        announce(f"verify: reference against {LAVA_STOCK.name}, {extent or f'{len(inputs)} samples'}")
-    progress = progress_bar(LAVA_STOCK.name) if shown else no_progress
-    options = replace(options, progress=progress)
-    expected = simulate(network, chosen) if reference is None else first_samples(reference, share.samples)
-    if not share.alone:
-        found = compare(LAVA_STOCK.name, expected, LAVA_STOCK.run(network, chosen, options))
+        announce(f"verify: reference against {executor.name}, {extent or f'{len(inputs)} samples'}")
+        counted = "populations" if share.alone else executor.parts
+        options = replace(options, progress=progress_bar(f"{executor.name}, {counted}"))
+    expected = simulate(network, inputs) if reference is None else first_samples(reference, share.samples)
+    if share.alone:
+        found = _compare_alone(network, share, inputs, expected, options)
     else:
-        found = _compare_alone(network, share, chosen, expected, options)
+        found = compare(executor.name, expected, executor.run(network, inputs, options))
     return replace(found, extent=extent)
 
 
-def compare_with_reader(
-    network: IntNetwork,
-    inputs: Array,
-    reference: Trace | None,
-    budget: float,
-    options: ExecutionOptions,
-    *,
-    shown: bool = True,
-) -> Comparison:
-    """Compare lava-dl's reader with the reference on the first samples, for a part of `budget` seconds."""
-    samples = reader_samples(network, len(inputs), budget)
-    if not samples:
+def _stock_share(network: IntNetwork, samples: int, budget: float) -> BudgetShare:
+    if (obstacle := LAVA_STOCK.obstacle(network)) is not None:
+        raise SimulationError(obstacle)
+    share = stock_share(network, samples, budget)
+    if not share.samples:
+        raise SimulationError(f"no population of this network fits a budget of {budget:g} s; raise --budget.")
+    return share
+
+
+def _reader_share(network: IntNetwork, samples: int, budget: float) -> BudgetShare:
+    found = reader_samples(network, samples, budget)
+    if not found:
         raise SimulationError(f"not one sample fits its share of a budget of {budget:g} s; raise --budget.")
-    extent = None if samples == len(inputs) else f"{samples} of {len(inputs)} samples"
-    if shown:
-        announce(f"verify: reference against {READER.name}, {extent or f'{samples} samples'}")
-    progress = progress_bar(f"{READER.name}, {READER.parts}") if shown else no_progress
-    chosen = inputs[:samples]
-    expected = simulate(network, chosen) if reference is None else first_samples(reference, samples)
-    found = READER.run(network, chosen, replace(options, progress=progress))
-    return replace(compare(READER.name, expected, found), extent=extent)
+    return BudgetShare(samples=found)
+
+
+# What each slow executor runs within a budget; raises SimulationError if that is nothing.
+SHARES: dict[Executor, Callable[[IntNetwork, int, float], BudgetShare]] = {
+    LAVA_STOCK: _stock_share,
+    READER: _reader_share,
+}
 
 
 def _compare_alone(
-    network: IntNetwork, share: StockShare, inputs: Array, expected: Trace, options: ExecutionOptions
+    network: IntNetwork, share: BudgetShare, inputs: Array, expected: Trace, options: ExecutionOptions
 ) -> Comparison:
     """Compare populations one by one, each fed what the reference fed it."""
     spikes: dict[str, Array] = {
@@ -126,7 +123,7 @@ def first_samples(trace: Trace, samples: int) -> Trace:
     )
 
 
-def _extent(network: IntNetwork, share: StockShare, samples: int) -> str | None:
+def _extent(network: IntNetwork, share: BudgetShare, samples: int) -> str | None:
     """Return '2 of 16 samples, 5 of 9 populations, one by one'; None if all ran as a whole."""
     parts = [] if share.samples == samples else [f"{share.samples} of {samples} samples"]
     if share.alone:

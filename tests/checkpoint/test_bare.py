@@ -303,7 +303,7 @@ def test_safetensors_that_are_missing_or_too_large(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="no such file"):
         load_model(tmp_path / "m.safetensors")
     (tmp_path / "m.safetensors").write_bytes(b"12345")
-    monkeypatch.setattr("mpbn_deploy.checkpoint.safetensors_file.LARGEST_FILE", 4)
+    monkeypatch.setattr("mpbn_deploy.checkpoint.safe_reading.LARGEST_FILE", 4)
     with pytest.raises(CheckpointError, match="5 bytes; at most 4 are read"):
         load_model(tmp_path / "m.safetensors")
 

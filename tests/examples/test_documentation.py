@@ -33,7 +33,7 @@ def typed_commands(page):
 def test_every_command_has_options_that_exist(page, capsys):
     for name, words in typed_commands(page):
         parser = CommandParser(prog=name)
-        commands()[name].complete(parser)
+        commands()[name].configure(parser)
         try:
             parser.parse_args(words)
         except SystemExit as ended:

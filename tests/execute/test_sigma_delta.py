@@ -6,7 +6,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from networks import assert_same_trace, inputs_for, int_chain, int_sigma_delta, needs_lava
+from networks import assert_same_trace, inputs_for, int_chain, int_sigma_delta, is_chain, needs_lava
 from properties import examples
 
 from mpbn_deploy.base import NetworkError, SimulationError, same_records
@@ -328,4 +328,4 @@ def test_other_neurons_of_a_file_are_not_touched(tmp_path):
     """A chain of LIF neurons is still read without delays."""
     write_netx(int_chain(), tmp_path / "network.net")
     network = read_netx(tmp_path / "network.net")
-    assert network.is_chain and all(isinstance(p.neuron, Lif) for p in network.layers[:-1])
+    assert is_chain(network) and all(isinstance(p.neuron, Lif) for p in network.layers[:-1])

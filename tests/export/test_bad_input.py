@@ -15,6 +15,7 @@ from torch import nn
 from mpbn_deploy.base import main
 from mpbn_deploy.data import arrays as arrays_module
 from mpbn_deploy.export.__main__ import COMMAND
+from mpbn_deploy.nn import LIF
 
 pytestmark = pytest.mark.usefixtures("without_lava")
 
@@ -167,3 +168,15 @@ def test_a_forward_that_depends_on_data(here, refused, monkeypatch):
     monkeypatch.setattr("networks.depends", Depends, raising=False)
     torch.save(Depends().state_dict(), "weights.pt")
     assert "Depends: torch.fx cannot trace it" in refused(WEIGHTS.replace("conv_body", "depends"))
+
+
+@pytest.mark.parametrize(("pooling", "stage"), [("composed", "_quantize"), ("relay", "_write_networks")])
+def test_layers_that_the_host_cannot_compute(here, refused, monkeypatch, pooling, stage):
+    def body():
+        return nn.Sequential(nn.Flatten(), nn.Linear(70, 6), LIF(6), nn.Linear(6, 3))
+
+    monkeypatch.setattr("networks.shallow", body, raising=False)
+    monkeypatch.delattr(f"mpbn_deploy.export.stage.{stage}")  # is never reached
+    torch.save(body().state_dict(), "weights.pt")
+    asked = f"{WEIGHTS.replace('conv_body', 'shallow')} --pooling {pooling} --first-layer host --readout host"
+    assert "output is not a readout behind a population that fires. Use --readout chip" in refused(asked)

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,12 +16,11 @@ from mpbn_deploy.fit.activity import Activity
 from mpbn_deploy.fit.chips import (
     CORE_ORDER,
     METIS,
-    _graph,
     _repaired,
     assign_chips,
+    core_graph,
     crossings,
     hops,
-    other_partitions,
 )
 from mpbn_deploy.fit.spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
 from mpbn_deploy.hardware import HardwareProfile, Limit, load_profile
@@ -230,12 +230,15 @@ def test_large_partitions_are_cut_by_metis_and_only_repaired(monkeypatch):
 def test_the_repair_of_large_partitions_fills_no_chip_too_much():
     traffic = two_clusters()
     for start in ([0] * 8, [0] * 7 + [1], [1] * 5 + [0] * 3):
-        repaired = _repaired(_graph(traffic, 8), np.array(start), 4)
+        repaired = _repaired(core_graph(traffic, 8), np.array(start), 4)
         assert np.bincount(repaired).tolist() == [4, 4]
 
 
-def test_other_partitions_fill_chips_and_greedy_finds_clusters():
-    cuts = dict(other_partitions(two_clusters(), 8, 4))
+def test_simple_partitions_fill_chips_and_greedy_finds_clusters(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    from chip_cut import simple_partitions
+
+    cuts = simple_partitions(two_clusters(), 8, 4)
     assert all(np.bincount(chip).tolist() == [4, 4] for chip in cuts.values())
     assert {name: crossings(two_clusters(), chip) for name, chip in cuts.items()}["greedy"] == 1
 

@@ -410,6 +410,17 @@ def test_a_step_waits_for_the_busiest_core():
     assert average.step.total.value == (2.5 * 4 + 2 * 8 + 2 * 2) / 2 + 500
 
 
+def test_the_number_of_cores_may_be_unknown():
+    report = estimate(tiny(), CHIP, tiny_activity(), cores=None, hops=0)
+    assert report.cores is None and report.to_json()["cores"] is None
+    assert report.step.total.value == 2.5 * 4 + 2 * 8 + 2 * 2 + 500
+    assert report.step_of == "work of all cores, whose number is not known"
+    console = Console(width=160, file=StringIO())
+    with console.capture() as captured:
+        console.print(energy_table(report))
+    assert "(cores: not known, chips: 1, samples: 2)" in captured.get()
+
+
 @pytest.mark.parametrize("options", [{"cores": 0}, {"cores": 1, "chips": 0}])
 def test_there_is_at_least_one_core_and_chip(options):
     with pytest.raises(OptionError, match="at least one of each"):

@@ -21,6 +21,7 @@ from networks import (
     int_pooled,
     int_residual,
     int_windows,
+    is_chain,
     needs_lava,
     residual_body,
     softened,
@@ -85,7 +86,7 @@ def test_a_chain_with_a_window_is_not_for_the_stock_reader(tmp_path):
     first, *rest = network.connections
     border = replace(first, synapse=replace(first.synapse, silent=((1, 0), (0, 1))))
     network = replace(network, connections=(border, *rest))
-    assert network.is_chain and not stock_reader_loads(network)
+    assert is_chain(network) and not stock_reader_loads(network)
     write_netx(network, tmp_path / "a.net")
     assert same_records(network, read_netx(tmp_path / "a.net"))
 
@@ -785,7 +786,7 @@ def test_a_residual_network_is_exported_as_a_graph(result, tmp_path):
     executions = [comparison["execution"] for comparison in report["comparisons"]]
     assert code == 0 and executions == ["emulator", "Lava (our models)"] and report["spikes_mismatched"] == 0
     network = read_netx(tmp_path / "model.loihi2" / "network.net")
-    assert not network.is_chain and len(network.connections) == 5
+    assert not is_chain(network) and len(network.connections) == 5
 
 
 def test_random_spikes_come_and_go(result, tmp_path):

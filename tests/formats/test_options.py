@@ -41,7 +41,7 @@ OPTIONS = st.builds(
 
 def parsed(arguments):
     parser = argparse.ArgumentParser()
-    COMMAND.complete(parser)
+    COMMAND.configure(parser)
     return parser.parse_args(arguments)
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.export.model import notes_on_relays
+from mpbn_deploy.export.notes import notes_on_relays
 from mpbn_deploy.fit import fit, measure
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace

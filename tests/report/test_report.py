@@ -115,7 +115,7 @@ def content(folded):
         profile=LOIHI2,
         verify=verify(network, inputs, folded=folded, test=test, data_name="noise"),
         fit=fit(network, LOIHI2, measure(network, inputs)),
-        quantization=[errors.to_json() for errors in quantized.errors],
+        quantization=quantized.errors,
         trace=emulate(network, inputs),
         facts={"model sha256": "abc123", "python": "3.x"},
         folded=folded,
@@ -209,7 +209,7 @@ def renamed(content, old, new):
         network=network,
         verify=replace(report, bounds=swap(report.bounds), drift=drift),
         fit=fit(network, LOIHI2),
-        quantization=[{**described, "name": name(described["name"])} for described in content.quantization],
+        quantization=tuple(replace(errors, name=name(errors.name)) for errors in content.quantization),
         trace=replace(content.trace, spikes=swap(content.trace.spikes)),
         facts={new: new},
         trained_thresholds=swap(content.trained_thresholds),
@@ -553,13 +553,13 @@ def test_lost_weights_and_accuracy_are_verdicts(content):
     accuracy = Accuracy(data="d", samples=100, float_network=0.8, integer_network=0.1, predictions=changed)
     assert accuracy.collapsed and not replace(accuracy, integer_network=0.75).collapsed
     assert not replace(accuracy, samples=10).collapsed
-    lost = [{**content.quantization[0], "lost": True}, *content.quantization[1:]]
+    first = content.quantization[0]
+    lost = (replace(first, channels_without_weights=first.channels_with_weights), *content.quantization[1:])
     verified = replace(content.verify, accuracy=accuracy)
     assert not verified.passed and "accuracy collapsed" in accuracy_text(accuracy)[2]
     found = verdicts(replace(content, quantization=lost, verify=verified))[2:]
-    name = content.quantization[0]["name"]
     assert [(each.text.replace('"', ""), each.tone) for each in found] == [
-        (f"weights lost to rounding: {name}", "bad"),
+        (f"weights lost to rounding: {first.name}", "bad"),
         (f"accuracy {percent(0.8)} float → {percent(0.1)} integer", "bad"),
     ]
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import SimulationError
 from mpbn_deploy.execute import ExecutionOptions
-from mpbn_deploy.execute.lava import StockShare, reader_samples, stock_share
+from mpbn_deploy.execute.lava import BudgetShare, reader_samples, stock_share
 from mpbn_deploy.execute.lava.compat import load_lava
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.formats.netx import write_netx
@@ -28,7 +28,7 @@ def one_by_one(monkeypatch):
     """Let every population run alone, on two samples."""
 
     def share(network, samples, seconds):
-        return StockShare(samples=2, alone=tuple(population.name for population in network.layers))
+        return BudgetShare(samples=2, alone=tuple(population.name for population in network.layers))
 
     monkeypatch.setattr(lava_models, "stock_share", share)
 
@@ -61,7 +61,9 @@ def own(report):
 def test_populations_one_by_one_equal_the_reference(network, one_by_one):
     inputs = inputs_for(network, samples=3)
     reference = simulate(network, inputs)
-    found = lava_models.compare_with_lava(network, inputs, reference, 1.0, ExecutionOptions())
+    found = lava_models.compare_within_budget(
+        lava_models.LAVA_STOCK, network, inputs, reference, 1.0, ExecutionOptions()
+    )
     neurons = 2 * network.timesteps * sum(population.size for population in network.layers)
     assert found.exact and found.spikes_compared == found.voltages_compared == neurons
     assert found.outputs_compared == 2 * network.output.size
@@ -76,8 +78,8 @@ def test_a_population_is_fed_what_the_reference_recorded(one_by_one):
     inputs = inputs_for(network)
     reference = simulate(network, inputs)
     wrong = {**reference.spikes, "second": ~reference.spikes["second"]}
-    found = lava_models.compare_with_lava(
-        network, inputs, replace(reference, spikes=wrong), 1.0, ExecutionOptions()
+    found = lava_models.compare_within_budget(
+        lava_models.LAVA_STOCK, network, inputs, replace(reference, spikes=wrong), 1.0, ExecutionOptions()
     )
     assert found.first_mismatch.population in ("second", "last")
     assert found.spikes_mismatched >= 2 * reference.spikes["second"][0].size
@@ -142,7 +144,9 @@ def test_what_fits_nowhere_leaves_the_cheapest_populations(monkeypatch):
     assert shared(network, 2.0) == (1, ("first",))
     assert shared(network, 0.5) == (0, ())
     with pytest.raises(SimulationError, match=r"no population .* fits a budget of 0\.5 s; raise --budget"):
-        lava_models.compare_with_lava(network, inputs_for(network), None, 0.5, ExecutionOptions())
+        lava_models.compare_within_budget(
+            lava_models.LAVA_STOCK, network, inputs_for(network), None, 0.5, ExecutionOptions()
+        )
 
 
 def test_convolutions_take_time_for_each_pair_of_channels(monkeypatch):
@@ -158,7 +162,9 @@ def test_the_reader_runs_as_many_samples_as_fit_its_share():
     assert found == sorted(set(found)) and found[0] == 0
     assert reader_samples(network, 16, 60.0) == 16
     with pytest.raises(SimulationError, match=r"not one sample fits its share of a budget of 2 s"):
-        lava_models.compare_with_reader(network, inputs_for(network), None, 2.0, ExecutionOptions())
+        lava_models.compare_within_budget(
+            lava_models.READER, network, inputs_for(network), None, 2.0, ExecutionOptions()
+        )
 
 
 @needs_lava
@@ -174,8 +180,10 @@ def test_the_reader_says_how_many_samples_it_ran(monkeypatch, tmp_path):
 @needs_lava
 def test_some_populations_compare_no_outputs(monkeypatch):
     network = int_residual()
-    monkeypatch.setattr(lava_models, "stock_share", lambda *_: StockShare(samples=1, alone=("first",)))
-    found = lava_models.compare_with_lava(network, inputs_for(network), None, 1.0, ExecutionOptions())
+    monkeypatch.setattr(lava_models, "stock_share", lambda *_: BudgetShare(samples=1, alone=("first",)))
+    found = lava_models.compare_within_budget(
+        lava_models.LAVA_STOCK, network, inputs_for(network), None, 1.0, ExecutionOptions()
+    )
     assert found.exact and found.outputs_compared == 0 and found.spikes_compared == 3 * 60
     assert found.extent == "1 of 3 samples, 1 of 3 populations, one by one"
 

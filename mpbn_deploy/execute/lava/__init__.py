@@ -25,7 +25,7 @@ from ...base import door
 
 if TYPE_CHECKING:
     from .budget import (
-        StockShare as StockShare,
+        BudgetShare as BudgetShare,
         reader_samples as reader_samples,
         stock_share as stock_share,
     )

@@ -28,14 +28,14 @@ READER_SHARE = 0.25  # of the budget, for lava-dl's reader
 
 
 @record
-class StockShare:
+class BudgetShare:
     """What fits the budget: some samples, of the whole network or of populations that run alone."""
 
     samples: int
     alone: tuple[str, ...] = ()
 
 
-def stock_share(network: IntNetwork, samples: int, seconds: float) -> StockShare:
+def stock_share(network: IntNetwork, samples: int, seconds: float) -> BudgetShare:
     """Return the most samples, at most `samples`, that Lava's own models run in about so many seconds.
 
     If not even one sample of all populations fits, it is one sample of the cheapest ones.
@@ -46,14 +46,14 @@ def stock_share(network: IntNetwork, samples: int, seconds: float) -> StockShare
     together = (seconds - START_SECONDS - depth * whole) / (network.timesteps * whole)
     one_by_one = (seconds - START_SECONDS * len(steps) - whole) / (network.timesteps * whole)
     if together >= min(samples, one_by_one) and together >= 1:
-        return StockShare(samples=min(samples, int(together)))
+        return BudgetShare(samples=min(samples, int(together)))
     if one_by_one >= 1:
-        return StockShare(samples=min(samples, int(one_by_one)), alone=tuple(steps))
+        return BudgetShare(samples=min(samples, int(one_by_one)), alone=tuple(steps))
     alone, left = set(), seconds
     for name in sorted(steps, key=steps.__getitem__):
         left -= START_SECONDS + (network.timesteps + 1) * steps[name]
         alone |= {name} if left >= 0 else set()
-    return StockShare(samples=min(1, len(alone)), alone=tuple(name for name in steps if name in alone))
+    return BudgetShare(samples=min(1, len(alone)), alone=tuple(name for name in steps if name in alone))
 
 
 def reader_samples(network: IntNetwork, samples: int, seconds: float) -> int:

@@ -1,0 +1,39 @@
+"""Notes for the user on what an export found."""
+
+from __future__ import annotations
+
+from ..hardware import HardwareProfile
+from ..ir import IntNetwork, fires, relay_names
+from .model import FoldedModel
+
+
+def notes_on_spikes(network: IntNetwork) -> tuple[str, ...]:
+    """Return a note if no neuron of the network spikes."""
+    if any(fires(population.neuron) for population in network.layers):
+        return ()
+    return (
+        "the network has no spiking neuron: it is one linear map, summed over the time steps, and the spikes "
+        "counted above are those of its silent output. This is allowed; for a spiking network, put LIF "
+        "layers (mpbn_deploy.nn.LIF, or those of other libraries in docs/folding.md) between its weights.",
+    )
+
+
+def notes_on_relays(network: IntNetwork, pooling: str) -> tuple[str, ...]:
+    """Return a note if relays were asked for and there are none."""
+    if pooling != "relay" or relay_names(network):
+        return ()
+    return (
+        "--pooling relay: no relays, because no kernel repeats its weights window by window: the network has "
+        "no average pooling, its windows overlap, or its integers were trained with pooling composed.",
+    )
+
+
+def notes_on_target(model: FoldedModel, profile: HardwareProfile) -> tuple[str, ...]:
+    """Return a note if the integers were trained for another chip."""
+    trained_for = None if model.card is None else model.card.training.get("quantize")
+    if model.integers is None or trained_for in (None, profile.name):
+        return ()
+    return (
+        f"the integers were trained for {trained_for}, and export does not change them; if they do not fit "
+        f"{profile.name}, train again with train --quantize {profile.name}.",
+    )
