@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .untrained import UntrainedNetwork
 
 
+PREDICTIONS_REFERENCE = "given integer network"  # what `predictions_changed` of `fit` counts against
+
+
 @record
 class Question:
     """A network and a chip, as named on the command line, with the options of placement."""
