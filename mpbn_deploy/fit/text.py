@@ -120,8 +120,11 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     return Group(table, COMPARISON_LEGEND, *notes, *reasons)
 
 
-def targets_text(profiles: Sequence[ProfileSummary]) -> RenderableType:
-    """Return a table of the chips, as far as it fits a terminal; targets that are not chips follow it."""
+def targets_text(profiles: Sequence[ProfileSummary], unreadable: Sequence[str] = ()) -> RenderableType:
+    """Return a table of the chips, as far as it fits a terminal.
+
+    Targets that are not chips follow it, and the profiles that cannot be read.
+    """
     chips = [profile for profile in profiles if profile.is_chip]
     rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
@@ -130,7 +133,7 @@ def targets_text(profiles: Sequence[ProfileSummary]) -> RenderableType:
     for row in rows:
         table.add_row(*row.values())
     others = [f"{profile.target}: {profile.title}" for profile in profiles if not profile.is_chip]
-    return Group(table, *others, TARGETS_LEGEND)
+    return Group(table, *others, TARGETS_LEGEND, *(f"left out: {line}" for line in unreadable))
 
 
 def _percent(layer: LayerFit, resource: str) -> str:

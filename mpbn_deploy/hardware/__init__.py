@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         export_profile as export_profile,
         load_profile as load_profile,
         profile_names as profile_names,
+        readable_profiles as readable_profiles,
         summarize_profile as summarize_profile,
     )
     from .sources import ProfileFile as ProfileFile, profile_files as profile_files
