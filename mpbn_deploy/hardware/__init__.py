@@ -28,6 +28,6 @@ if TYPE_CHECKING:
         readable_profiles as readable_profiles,
         summarize_profile as summarize_profile,
     )
-    from .sources import ProfileFile as ProfileFile, profile_files as profile_files
+    from .sources import BUILT_IN as BUILT_IN, ProfileFile as ProfileFile, profile_files as profile_files
 else:
     __getattr__, __dir__ = door(__name__, __file__)

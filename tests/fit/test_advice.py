@@ -246,6 +246,7 @@ def test_the_table_of_targets_is_complete_in_a_narrow_terminal(capsys, monkeypat
         narrow = printed(columns)
         assert max(map(len, narrow.splitlines()[:-1])) <= columns  # the last line is the legend
         assert letters(narrow) == letters(printed(200))
+        assert narrow.count(" 16384..65536 ") == 2  # numbers stay whole
 
 
 # ---- comparison, energy, bad input --------------------------------------------------------------
