@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +54,7 @@ class Question:
             readout=self.readout,
             strict=self.strict,
         )
-        return report if self.untrained is None else replace(report, assumption=self.untrained.assumption)
+        return report if self.untrained is None else self.untrained.describe(report)
 
     @property
     def path(self) -> Path:
