@@ -145,8 +145,8 @@ def execute(command: Command, options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except DeployError as error:
-        message = str(error) if command.explain is None else command.explain(options, str(error))
-        return _bad_input(message, options.json)
+        explained = str(error) if command.explain is None else command.explain(options, str(error))
+        return _bad_input(explained, options.json)
     except Exception as error:
         if interrupts.arrived:  # a library may turn an interrupt into any error
             return _interrupted()

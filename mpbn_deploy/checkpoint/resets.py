@@ -30,7 +30,7 @@ def check_resets(
     supported = tuple(foreign_converters())  # others are rejected as such, whatever their reset
     for name, module in body.named_modules():
         stored = state.get(f"{name}.{SNNTORCH}_val")
-        if stored is not None and isinstance(module, supported) and hasattr(module, SNNTORCH):
+        if stored is not None and issubclass(type(module), supported) and hasattr(module, SNNTORCH):
             numbers = {number: reset for reset, number in module.reset_dict.items()}
             built, trained = getattr(module, SNNTORCH), numbers.get(int(stored), int(stored))
             problems += [f"{name}: {trained} in the file, {built} as built"] * (built != trained)
