@@ -108,8 +108,15 @@ class StrictParser(CommandParser):
 
 def suggestion(word: str, known: Iterable[str], *, name: bool = False) -> str:
     """Return '; did you mean --json?', or nothing if no known word is near; `name` repeats the wrong word."""
-    close = get_close_matches(word.lower(), list(known), n=1)
+    names = list(known)
+    initials = [name for name in names if _initials(name) == word.lower()]
+    close = initials or get_close_matches(word.lower(), names, n=1)
     return f"; {f'for {word}, ' if name else ''}did you mean {close[0]}?" if close else ""
+
+
+def _initials(option: str) -> str:
+    """Return --lr for --learning-rate."""
+    return f"--{''.join(word[:1] for word in option.split('-'))}"
 
 
 def main(

@@ -65,5 +65,9 @@ def data_named_by_file(name: str, typed: str | None, option: str = "--data") -> 
     if typed is not None and dataset_name(typed) == name:
         return typed
     if name not in DATASETS:
-        raise DataError(f"{name} is data of your own, which only you can name; add {option} {name}")
+        raise DataError(
+            f"{name} is your own data, of which only the name is recorded; files and functions that a model "
+            "or an export names are not opened unless you give them. Add "
+            f"{option} with the path or function: {option} {name}"
+        )
     return name

@@ -133,7 +133,12 @@ class ExportOptions:
             elif value != getattr(usual, field.name):
                 words.append(option)
                 words += value if isinstance(value, tuple) else ["all" if value is None else value]
-        return shlex.join(map(str, words if out is None else [*words, "--out", out]))
+        return shlex.join(map(_typed, words if out is None else [*words, "--out", out]))
+
+
+def _typed(word: object) -> str:
+    """Return a word of a command line; 16.0 is typed as 16."""
+    return str(word).removesuffix(".0") if isinstance(word, float) else str(word)
 
 
 CHOICES = {

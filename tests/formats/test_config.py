@@ -103,6 +103,7 @@ def test_options_typed_by_hand_are_not_blamed_on_the_file(capfd, monkeypatch, tm
             "; for --serch, did you mean --search?; for --treget, did you mean --target?",
         ),
         ("fit a --tiling Bets", "choose from 'compiler', 'best'); did you mean best?"),
+        ("train --lr 0.1", "unrecognized arguments: --lr 0.1; did you mean --learning-rate?"),
         ("run a --nothing-like-it", "unrecognized arguments: --nothing-like-it"),
     ],
 )
