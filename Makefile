@@ -15,7 +15,9 @@
 # Tests start many processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Memory that a test frees is kept for the next one: fresh pages are slow on virtual machines.
+# Memory that a test frees is kept for the next one, and comes in large pages: fresh pages, and forks that copy the
+# tables of many small ones, are slow on virtual machines.
+export GLIBC_TUNABLES = glibc.malloc.hugetlb=1
 export MALLOC_MMAP_THRESHOLD_ = 1073741824
 export MALLOC_TRIM_THRESHOLD_ = 2147483647
 

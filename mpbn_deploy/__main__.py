@@ -46,13 +46,16 @@ def console_script(arguments: Sequence[str] | None = None) -> int:
         help="print a script that completes commands and options in your shell, and exit",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
-    known = commands()
+    known, parsers = commands(), {}
     for command in known.values():
-        command.configure(subparsers.add_parser(command.name, help=command.summary, as_json=JSON in words))
+        parsers[command.name] = subparsers.add_parser(
+            command.name, help=command.summary, as_json=JSON in words
+        )
+        command.configure(parsers[command.name])
     name, *rest = words or [""]
     if name not in known:
         parser.parse_args(words)  # which exits: --help, --version, --completion, or a wrong command
-    return run_command(known[name], parser, rest, before=[name])
+    return run_command(known[name], parsers[name], rest)
 
 
 def _known_words() -> dict[str, list[str]]:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         CommandParser as CommandParser,
         Execute as Execute,
         Outcome as Outcome,
+        StrictParser as StrictParser,
         main as main,
         run_command as run_command,
     )

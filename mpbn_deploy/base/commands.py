@@ -14,12 +14,13 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import DeployError
+from .errors import DeployError, OptionError
 from .interrupts import EXIT_INTERRUPTED, MESSAGE, Interrupts
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Command:
     expand: Callable[[Sequence[str]], Sequence[str]] | None = None
     # Fills in options, or raises OptionError, before anything heavy is imported.
     check: Callable[[argparse.Namespace], None] | None = None
+    # Names in the message of an error the file that an option comes from: `--config run.toml`.
+    explain: Callable[[argparse.Namespace, str], str] | None = None
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's description and options to a parser."""
@@ -65,16 +68,55 @@ class Command:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that reports wrong arguments as JSON, too, if the command line asks for JSON."""
+    """A parser that suggests the nearest option or choice for a wrong one.
+
+    It reports wrong arguments as JSON, too, if the command line asks for JSON.
+    """
 
     def __init__(self, *arguments: Any, as_json: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.as_json = as_json
 
     def error(self, message: str) -> NoReturn:
+        message += self._nearest_options(message)
         if self.as_json:
             _show(Outcome(data={"error": message}, text=""), as_json=True)
         super().error(message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest the nearest of the choices of an option for a value that is none of them."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += suggestion(str(value), map(str, action.choices or ()))
+            raise
+
+    def _nearest_options(self, message: str) -> str:
+        """Return suggestions for the options that argparse lists as not recognized."""
+        _, found, words = message.partition("unrecognized arguments: ")
+        known = [name for action in self._actions for name in action.option_strings]
+        typed = [word.partition("=")[0] for word in words.split() if found and word.startswith("--")]
+        return "".join(suggestion(word, known, name=len(typed) > 1) for word in typed)
+
+
+class StrictParser(CommandParser):
+    """A parser that raises OptionError for wrong arguments, for words that are not typed by hand."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(message + self._nearest_options(message))
+
+
+def suggestion(word: str, known: Iterable[str], *, name: bool = False) -> str:
+    """Return '; did you mean --json?', or nothing if no known word is near; `name` repeats the wrong word."""
+    names = list(known)
+    initials = [name for name in names if _initials(name) == word.lower()]
+    close = initials or get_close_matches(word.lower(), names, n=1)
+    return f"; {f'for {word}, ' if name else ''}did you mean {close[0]}?" if close else ""
+
+
+def _initials(option: str) -> str:
+    """Return --lr for --learning-rate."""
+    return f"--{''.join(word[:1] for word in option.split('-'))}"
 
 
 def main(
@@ -87,15 +129,13 @@ def main(
     return run_command(command, parser, words)
 
 
-def run_command(
-    command: Command, parser: argparse.ArgumentParser, words: Sequence[str], before: Sequence[str] = ()
-) -> int:
-    """Parse `before` and the words of a command, execute it, show its outcome; return the exit code."""
+def run_command(command: Command, parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
+    """Parse the words of a command, execute it, show its outcome; return the exit code."""
     try:
         expanded = words if command.expand is None else command.expand(words)
     except DeployError as error:
         return _bad_input(str(error), JSON in words)
-    return execute(command, parser.parse_args([*before, *expanded]))
+    return execute(command, parser.parse_args(expanded))
 
 
 def execute(command: Command, options: argparse.Namespace) -> int:
@@ -112,7 +152,8 @@ def execute(command: Command, options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except DeployError as error:
-        return _bad_input(str(error), options.json)
+        explained = str(error) if command.explain is None else command.explain(options, str(error))
+        return _bad_input(explained, options.json)
     except Exception as error:
         if interrupts.arrived:  # a library may turn an interrupt into any error
             return _interrupted()

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from .reading import byte_format as byte_format
     from .registry import (
         DATASETS as DATASETS,
+        LoadedPart as LoadedPart,
         data_named_by_file as data_named_by_file,
         load_dataset as load_dataset,
+        load_part as load_part,
     )
     from .selection import (
         RANDOM as RANDOM,

@@ -27,13 +27,16 @@ DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
 }
 
 
+LoadedPart = tuple[Part, str | None]  # samples, and their axes if known
+
+
 def load_dataset(name: str | Path, folder: str | Path | None = None) -> DataSet:
     """Load a data set by name, most of which need the folder of their files, or the user's own data."""
     found = _load(str(name), None if folder is None else Path(folder))
     return as_dataset(found) if isinstance(found, OwnData) else found
 
 
-def load_part(name: str, folder: Path | None, part: str) -> tuple[Part, str | None]:
+def load_part(name: str, folder: Path | None, part: str) -> LoadedPart:
     """Load samples to "train" or to "test" with, whose labels may be unknown, and their axes if known."""
     found = _load(name, folder)
     if isinstance(found, OwnData):
@@ -62,5 +65,9 @@ def data_named_by_file(name: str, typed: str | None, option: str = "--data") -> 
     if typed is not None and dataset_name(typed) == name:
         return typed
     if name not in DATASETS:
-        raise DataError(f"{name} is data of your own, which only you can name; add {option} {name}")
+        raise DataError(
+            f"{name} is your own data, of which only the name is recorded; files and functions that a model "
+            "or an export names are not opened unless you give them. Add "
+            f"{option} with the path or function: {option} {name}"
+        )
     return name

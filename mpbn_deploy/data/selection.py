@@ -11,7 +11,7 @@ from ..ir import FoldedNetwork, Input, IntNetwork
 from .dataset import Inputs, Part, Split
 from .layout import Arranged, arranged, presented
 from .own import dataset_name, is_own
-from .registry import DATASETS, load_part, unknown_data
+from .registry import DATASETS, LoadedPart, load_part, unknown_data
 
 RANDOM = "random"
 SAMPLE_SEED = 0
@@ -39,11 +39,16 @@ def check_data_name(data: str) -> None:
 
 
 def choose_samples(
-    network: IntNetwork | FoldedNetwork, count: int | None, data: str | None, data_dir: Path | None
+    network: IntNetwork | FoldedNetwork,
+    count: int | None,
+    data: str | None,
+    data_dir: Path | None,
+    loaded: LoadedPart | None = None,
 ) -> Samples:
     """Return the first `count` test samples of a data set (None: all), or random inputs without one.
 
-    Random inputs have no end: as many are drawn as are usual where all are asked for.
+    Random inputs have no end: as many are drawn as are usual where all are asked for. Samples that are
+    `loaded` already are not read again.
     """
     if data is None:
         announce(
@@ -54,7 +59,7 @@ def choose_samples(
         return _random_samples(network, USUAL_SAMPLES if count is None else count)
     check_data_name(data)
     name = dataset_name(data)
-    part = fitting_part(network, data, data_dir, "test")
+    part = fitting_part(network, data, data_dir, "test", loaded)
     _check_values(network, name, part.inputs)
     _check_labels(network, name, part.labels)
     available = len(part.inputs)
@@ -71,9 +76,16 @@ def choose_samples(
     )
 
 
-def fitting_part(network: IntNetwork | FoldedNetwork, data: str, data_dir: Path | None, part: str) -> Part:
+def fitting_part(
+    network: IntNetwork | FoldedNetwork,
+    data: str,
+    data_dir: Path | None,
+    part: str,
+    loaded: LoadedPart | None = None,
+) -> Part:
     """Return the samples to "train" or to "test" with, as the network takes them."""
-    (found, axes), name = load_part(data, data_dir, part), dataset_name(data)
+    found, axes = load_part(data, data_dir, part) if loaded is None else loaded
+    name = dataset_name(data)
     taken = network.input_range
     if not taken.takes_raw_values:
         announce(

@@ -6,12 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from ..base import (
+    JSON,
     Command,
     Execute,
+    FormatError,
     OptionError,
+    StrictParser,
     add_budget_argument,
     add_chips_argument,
     add_sample_arguments,
@@ -232,9 +235,41 @@ def _expand(words: Sequence[str]) -> Sequence[str]:
     from ..formats.config import config_words, read_config
 
     content = read_config(config)
+    _check_config(config, content)
     if given.witness:  # they would be added to those of the file
         content.pop("witness", None)
     return [*config_words(content), f"{CONFIG}={config}", *words]
+
+
+def _check_config(path: Path, content: dict[str, Any]) -> None:
+    """Parse each option of the file of --config alone; raise FormatError if one has a wrong value."""
+    from ..formats.config import config_words, entry_text
+
+    parser = StrictParser(prog=COMMAND.name)
+    COMMAND.configure(parser)
+    for name, value in content.items():
+        try:
+            parsed = parser.parse_args([*config_words({name: value}), JSON])
+        except OptionError as error:
+            reason = str(error).partition(": ")[2] or str(error)  # argparse begins with the option's name
+            end = "" if reason.endswith("?") else "."
+            raise FormatError(f"{path}, {entry_text(name, value)}: {reason}{end}") from error
+        if parsed.model is not None:  # the last word of a list that is too long
+            raise FormatError(f"{path}, {entry_text(name, value)}: more values than {name} takes.")
+
+
+def _explain(options: argparse.Namespace, message: str) -> str:
+    """Name the file of --config and its key in the message of an error, unless the option was typed."""
+    if options.config is None:
+        return message
+    from ..formats.config import blame_config, read_config
+
+    def stands(name: str, value: Any) -> bool:
+        used = getattr(options, name)
+        return str(used) == str(value) or used == value
+
+    content = {name: value for name, value in read_config(options.config).items() if stands(name, value)}
+    return blame_config(options.config, content, message)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -277,6 +312,7 @@ COMMAND = Command(
     load=_load,
     expand=_expand,
     check=_check,
+    explain=_explain,
 )
 
 

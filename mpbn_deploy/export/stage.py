@@ -25,7 +25,16 @@ from ..base import (
     record,
     same_records,
 )
-from ..data import DATASETS, RANDOM, Samples, check_data_name, choose_samples, dataset_name
+from ..data import (
+    DATASETS,
+    RANDOM,
+    LoadedPart,
+    Samples,
+    check_data_name,
+    choose_samples,
+    dataset_name,
+    load_part,
+)
 from ..execute.outside import chosen_witnesses
 from ..fit import FitReport, NeuroBenchMetrics, check_sides, fit_on_chip, measure, neurobench_metrics
 from ..formats.config import config_text
@@ -47,8 +56,15 @@ from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile, load_profile
-from ..ir import IntNetwork
-from ..quantize import NumberFormats, Quantized, check_overflow, load_calibration, quantize, trained_integers
+from ..quantize import (
+    NumberFormats,
+    Quantized,
+    check_overflow,
+    load_calibration,
+    quantize,
+    read_calibration,
+    trained_integers,
+)
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
@@ -101,13 +117,14 @@ def export(
     folder = Path(out) if out is not None else default_folder(model_path, profile)
     _check(folder, profile, options)
 
+    test, training = _read_data(options) if model_path.is_file() else (None, None)
     model = load_and_fold(model_path, options)
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options.first_layer, options.readout)
-    quantized, notes = _quantize(model, profile, options)
+    samples = _samples(model, options, test)
+    quantized, notes = _quantize(model, profile, options, training)
     network = quantized.network
     check_sides(network, options.first_layer, options.readout)
-    samples = _samples(network, model, options)
     calibration = options.calibration and dataset_name(options.calibration)
     used = replace(options, calibration=calibration)
     facts = facts_of(model, profile, samples.name, used)
@@ -168,6 +185,19 @@ def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> No
         announce(f"note: {folder} holds an earlier export; this one will replace it")
 
 
+def _read_data(options: ExportOptions) -> tuple[LoadedPart | None, LoadedPart | None]:
+    """Read the data sets that are named: a file that is missing or damaged is found before anything long.
+
+    Returns the samples to verify with and those to calibrate on, each None if no data set is named.
+    """
+    test = training = None
+    if options.data not in (None, RANDOM):
+        test = load_part(str(options.data), options.data_dir, "test")
+    if options.calibration is not None:
+        training = read_calibration(options.calibration, options.data_dir)
+    return test, training
+
+
 def _data(model: FoldedModel, options: ExportOptions) -> str | None:
     """Return the data set to verify with: the one given, or else the one that the model was trained on.
 
@@ -183,11 +213,11 @@ def _data(model: FoldedModel, options: ExportOptions) -> str | None:
     return RANDOM
 
 
-def _samples(network: IntNetwork, model: FoldedModel, options: ExportOptions) -> Samples:
+def _samples(model: FoldedModel, options: ExportOptions, test: LoadedPart | None) -> Samples:
     """Return the test samples, or random ones if the model's data set is missing and none was requested."""
-    data = _data(model, options)
+    network, data = model.folded, _data(model, options)
     try:
-        return choose_samples(network, options.samples, data, options.data_dir)
+        return choose_samples(network, options.samples, data, options.data_dir, test)
     except MissingDataError:
         if options.data is not None or options.data_dir is not None:
             raise
@@ -202,7 +232,7 @@ def _samples(network: IntNetwork, model: FoldedModel, options: ExportOptions) ->
 
 
 def _quantize(
-    model: FoldedModel, profile: HardwareProfile, options: ExportOptions
+    model: FoldedModel, profile: HardwareProfile, options: ExportOptions, training: LoadedPart | None
 ) -> tuple[Quantized, tuple[str, ...]]:
     """Quantize, or keep the integers of quantization-aware training; return them with notes for the user."""
     announce(f"quantize: to the number formats of {profile.name}")
@@ -214,7 +244,7 @@ def _quantize(
     inputs: Array | None = None
     notes: tuple[str, ...] = ()
     if options.calibration is not None:
-        found = load_calibration(model.folded, options.calibration, options.data_dir)
+        found = load_calibration(model.folded, options.calibration, options.data_dir, training)
         inputs, notes = found.inputs, found.notes
     quantized = quantize(
         model.folded,

@@ -5,7 +5,8 @@ tried. A *setup* keeps the integers: layers on fewer cores, the first layer or t
 chips, or a combination. A *plan* quantizes again: for this chip, with shared thresholds, with fewer weight
 bits, or both, each in the first setup that fits. Plans are tried only if they can cure all rules that a setup
 leaves broken. The advice lists the attempts that fit, cheapest first, with the commands and the number of
-predictions that change. If nothing fits, it shows the attempt with the fewest remaining errors.
+predictions that differ from those of the given integer network (`export` and `verify` count against the float
+network). If nothing fits, it shows the attempt with the fewest remaining errors.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import IntNetwork, find_poolings, with_relays
 from ..quantize import messages_fit
-from .question import Question
+from .question import PREDICTIONS_REFERENCE, Question
 from .requantize import Requantizer
 from .rules import Finding
 from .stage import FitReport
@@ -84,7 +85,7 @@ class Advice:
     plan: Plan | None
     report: FitReport
     commands: tuple[str, ...]
-    changed: int | None  # predictions that change, of `samples`
+    changed: int | None  # predictions that differ from those of the given integer network, of `samples`
     samples: int
 
     @property
@@ -99,6 +100,7 @@ class Advice:
             "cores": self.report.cores,
             "chips": self.report.chips,
             "predictions_changed": self.changed,
+            "predictions_reference": PREDICTIONS_REFERENCE,
             "samples": self.samples,
             "remaining": [finding.message for finding in self.report.found("error")],
         }
@@ -202,14 +204,15 @@ class _Search:
         tried = list(self._try_setups(self.opened.network))
         return [self._advice(setup, question, None, report) for setup, question, report in tried if setup]
 
-    def cost(self, one: Advice) -> tuple[bool, bool, int, int]:
+    def cost(self, one: Advice) -> tuple[bool, bool, int, int, int, int]:
         """Return what sorts attempts: additional chips last, kept integers first, few changed predictions.
 
-        Among equals, work of the host comes after none.
+        Among equals, fewer chips come first, then less work of the host, then fewer cores.
         """
         asked = one.question
         hosted = (asked.first_layer, asked.readout).count("host")
-        return asked.chips > self.question.chips, one.plan is not None, one.changed or 0, hosted
+        more, other = asked.chips > self.question.chips, one.plan is not None
+        return more, other, one.changed or 0, asked.chips, hosted, one.report.cores or 0
 
     def advise_plans(self, kinds: Sequence[str]) -> list[Advice]:
         """Quantize by plans of these kinds, each in the first setup that fits or has the fewest errors."""
@@ -341,7 +344,7 @@ class _Search:
             announce(f"note: {plan.description}: {error}")
             return []
         tried = list(self._try_setups(network, plan.options))
-        setup, question, report = min(tried, key=lambda one: len(one[2].found("error")))
+        setup, question, report = min(tried, key=lambda one: (len(one[2].found("error")), one[1].chips))
         return [self._advice(setup, question, plan, report, network)]
 
     def _advice(

@@ -43,10 +43,11 @@ def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
 
 def _advice_lines(one: Advice) -> str:
     cores = "" if one.report.cores is None else f"; cores {one.report.cores}, chips {one.report.chips}"
-    changed = "" if one.changed is None else f"; {one.changed} of {one.samples} predictions change"
+    reference = f"differ from those of {one.question.path} (integers)"
+    changed = "" if one.changed is None else f"; {one.changed} of {one.samples} predictions {reference}"
     lines = [f"  {one.description}{cores}{changed}", *(f"    {command}" for command in one.commands)]
     if one.report.found("warning"):
         lines.append("    (warnings remain: spikes on the chip itself may differ, and so may predictions)")
     if one.changed is not None and one.changed > MANY_CHANGED * one.samples:
-        lines.append("    (many predictions change: try export --calibration NAME, or train --quantize)")
+        lines.append("    (many predictions differ: try export --calibration NAME, or train --quantize)")
     return "\n".join(lines)

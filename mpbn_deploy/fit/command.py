@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 
 from ..base import DataError, OptionError, Outcome, announce, network_facts, progress_bar
-from ..hardware import load_profile, profile_files, profile_names, summarize_profile
+from ..hardware import load_profile, profile_names, readable_profiles, summarize_profile
 from .assumed import CLASSES, FIRING_RATE, INPUT_RANGE
 from .text import comparison_text, fit_text, targets_text
 
@@ -48,14 +48,14 @@ def execute(options: argparse.Namespace) -> Outcome:
 
 
 def _targets() -> Outcome:
-    files = profile_files()
-    profiles = [load_profile(file.path) for file in files]
-    chips = [summarize_profile(each, file.origin) for each, file in zip(profiles, files, strict=True)]
+    profiles, unreadable = readable_profiles()
+    chips = [summarize_profile(profile, file.origin) for file, profile in profiles]
     known = [
         {"name": profile.name, "description": profile.description, **asdict(chip)}
-        for profile, chip in zip(profiles, chips, strict=True)
+        for (_, profile), chip in zip(profiles, chips, strict=True)
     ]
-    return Outcome(data={"targets": known}, text=targets_text(chips))
+    data: dict[str, Any] = {"targets": known, "left_out": unreadable}
+    return Outcome(data=data, text=targets_text(chips, unreadable))
 
 
 # ---- the questions ------------------------------------------------------------------------------

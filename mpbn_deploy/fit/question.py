@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,9 @@ from .stage import FitReport
 
 if TYPE_CHECKING:
     from .untrained import UntrainedNetwork
+
+
+PREDICTIONS_REFERENCE = "given integer network"  # what `predictions_changed` of `fit` counts against
 
 
 @record
@@ -56,7 +58,7 @@ class Question:
             strict=self.strict,
             placement=placement,
         )
-        return report if self.untrained is None else replace(report, assumption=self.untrained.assumption)
+        return report if self.untrained is None else self.untrained.describe(report)
 
     @property
     def path(self) -> Path:

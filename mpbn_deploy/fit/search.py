@@ -79,8 +79,11 @@ def _steps(question: Question) -> Iterator[SearchStep]:
     network = fewest_cores(without_relays(given), question.profile, "best")
     _check_equal(given, network, question)
     number = len(relay_names(network))
-    rewriting = f"{number} relay populations" if number else "no relays"
-    yield _step(rewriting, network, best)
+    if number or relay_names(given):
+        rewriting = f"{number} relay populations" if number else "no relays"
+        yield _step(rewriting, network, best)
+    else:  # nothing to rewrite
+        network, rewriting = given, "as it is"
     for first_layer, readout, moved in SIDES:
         try:
             hosted = replace(best, first_layer=first_layer, readout=readout)

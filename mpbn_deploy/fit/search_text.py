@@ -20,11 +20,8 @@ def search_text(target: str, steps: list[SearchStep]) -> RenderableType:
         cells = (UNKNOWN if number is None else f"{number:,}" for number in numbers)
         table.add_row(step.change, *cells, verdict(step.report))
     if all(step.report.fits is False for step in steps):
-        return Group(
-            f"{target}: search for fewer cores",
-            table,
-            "none of these fits; --advise looks for changes that do",
-        )
+        remedy = "; --advise looks for changes that do" if steps[0].question.untrained is None else ""
+        return Group(f"{target}: search for fewer cores", table, f"none of these fits{remedy}")
     best = fewest(steps)
     lines = [f"fewest cores on the chip: {best.change}"]
     if best.sparse:

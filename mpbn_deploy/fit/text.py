@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from ..hardware import ProfileSummary
+from ..hardware import BUILT_IN, ProfileSummary
 from ..hardware.place import RESOURCES
 from .energy_text import headline, sample_costs, sample_kind, spread
 from .links import grid_of
@@ -35,7 +35,17 @@ COMPARISON_LEGEND = (
     'fits "if": only if what is not known holds on the chip; energy and time per sample, ">" marks a lower '
     "bound; a single --target lists the unchecked limits"
 )
-TARGETS_LEGEND = "?: not published, so not checked; sources and more: --json, hw_profiles/README.md"
+TARGETS_LEGEND = (
+    "pJ: energy of a synaptic operation; ?: not published, so not checked; sources and more: --json, "
+    "hw_profiles/README.md"
+)
+# Headings of the table of targets that leave room for numbers, and columns whose cells may break.
+NARROW = {
+    "neurons per core": "neurons\nper core",
+    "weight bits": "weight\nbits",
+    "pJ per synaptic operation": "pJ",
+}
+WRAPPED = ("chip", "weight bits", "from")
 WIDE = ("placement", "thresholds", "messages")  # columns of the table of targets that are only in JSON
 
 
@@ -120,17 +130,21 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     return Group(table, COMPARISON_LEGEND, *notes, *reasons)
 
 
-def targets_text(profiles: Sequence[ProfileSummary]) -> RenderableType:
-    """Return a table of the chips, as far as it fits a terminal; targets that are not chips follow it."""
+def targets_text(profiles: Sequence[ProfileSummary], unreadable: Sequence[str] = ()) -> RenderableType:
+    """Return a table of the chips, as far as it fits a terminal.
+
+    Targets that are not chips follow it, and the profiles that cannot be read.
+    """
     chips = [profile for profile in profiles if profile.is_chip]
-    rows = [{name: cell for name, cell in chip.cells().items() if name not in WIDE} for chip in chips]
+    left_out = WIDE if any(chip.origin != BUILT_IN for chip in chips) else (*WIDE, "from")
+    rows = [{name: cell for name, cell in chip.cells().items() if name not in left_out} for chip in chips]
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
     for heading in rows[0]:
-        table.add_column(heading, no_wrap=heading == "target", overflow="fold")
+        table.add_column(NARROW.get(heading, heading), no_wrap=heading not in WRAPPED, overflow="fold")
     for row in rows:
         table.add_row(*row.values())
     others = [f"{profile.target}: {profile.title}" for profile in profiles if not profile.is_chip]
-    return Group(table, *others, TARGETS_LEGEND)
+    return Group(table, *others, TARGETS_LEGEND, *(f"left out: {line}" for line in unreadable))
 
 
 def _percent(layer: LayerFit, resource: str) -> str:

@@ -27,5 +27,6 @@ def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> Renderab
             f"{one.changed} of {one.samples}",
         )
     commands = [f"  {command}" for one in variants if one.thresholds != "own" for command in one.commands]
-    title = f"{target}: thresholds, measured on {variants[0].samples} samples" if variants else target
+    measured = f"measured on {variants[0].samples} samples, against the given integers" if variants else ""
+    title = f"{target}: thresholds, {measured}" if variants else target
     return Group(title, table, 'fits "if": only if the chip holds a threshold per channel', *commands)

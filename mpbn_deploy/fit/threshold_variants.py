@@ -17,7 +17,7 @@ from ..base import Array, DeployError, OptionError, announce, record
 from ..execute.emulator import emulate
 from ..formats.options import Thresholds
 from ..ir import IntNetwork, firing
-from .question import Question
+from .question import PREDICTIONS_REFERENCE, Question
 from .requantize import Requantizer
 from .stage import FitReport
 
@@ -32,7 +32,7 @@ class ThresholdVariant:
     most: int  # distinct thresholds of a population
     report: FitReport
     accuracy: float | None
-    changed: int  # predictions that differ from those of the network as exported, of `samples`
+    changed: int  # predictions that differ from those of the given integer network, of `samples`
     samples: int
     commands: tuple[str, ...]
 
@@ -45,6 +45,7 @@ class ThresholdVariant:
             "cores": self.report.cores,
             "accuracy": self.accuracy,
             "predictions_changed": self.changed,
+            "predictions_reference": PREDICTIONS_REFERENCE,
             "samples": self.samples,
             "commands": list(self.commands),
         }

@@ -141,7 +141,12 @@ def typed(options: object, *names: str) -> list[str]:
         elif value != getattr(ExportOptions(), name):
             words.append(option)
             words += value if isinstance(value, (tuple, list)) else ["all" if value is None else value]
-    return [*map(str, words)]
+    return [*map(_word, words)]
+
+
+def _word(value: object) -> str:
+    """Return a word of a command line; 16.0 is typed as 16."""
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 CHOICES = {

@@ -79,6 +79,8 @@ POOLINGS = {
     "adaptive_avg_pool2d": functional.adaptive_avg_pool2d,
     "max_pool2d": functional.max_pool2d,
 }
+STEPS = frozenset({"stack", "cat", "concat", "sum", "mean", "__getitem__", "select", "unbind", "__iter__"})
+SUPPORTED = STEPS | RESHAPES | POOLINGS.keys()  # of values that can be followed
 
 
 class Follower(TorchFunctionMode):
@@ -168,7 +170,7 @@ class Follower(TorchFunctionMode):
             plain = not any(value.terms for value in values)
             followed = self._followed(name, args, kwargs, tracked, result, index) if plain else None
             followed = followed or self._expressed(name, args, kwargs, tracked, result)
-            self._keep(result, followed or self._unknown(name, raw))
+            self._keep(result, followed or self._cause(name, values) or self._unknown(name, raw))
             if plain_name(name) in ARITHMETIC:
                 self.made.add(id(result))
 
@@ -180,6 +182,11 @@ class Follower(TorchFunctionMode):
                 f"input ({DECISIONS[name]}), by which it can decide what to compute; the same operations are "
                 "needed for all inputs. Check inputs before, and count spikes outside of forward."
             )
+
+    def _cause(self, name: str, values: list[Value]) -> Value | None:
+        """Return which value keeps a supported function from being followed: a product of membranes, say."""
+        computed = (replace(value, terms=None) for value in values if value.terms and value.problem)
+        return next(computed, None) if name in SUPPORTED else None
 
     def _unknown(self, name: str, raw: bool) -> Value:
         problem = f"{layer_name(self._named(name))}: operation {name!r}"

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
         export_profile as export_profile,
         load_profile as load_profile,
         profile_names as profile_names,
+        readable_profiles as readable_profiles,
         summarize_profile as summarize_profile,
     )
-    from .sources import profile_files as profile_files
+    from .sources import BUILT_IN as BUILT_IN, ProfileFile as ProfileFile, profile_files as profile_files
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -14,6 +14,7 @@ EXTENDS, WITHOUT = "extends", "without"  # headings: a profile to start from, an
 SIMULATOR = "simulator"  # the heading of a target that is not a chip
 PLACEMENTS = ("words", "crossbar", "layers", "whole", "unknown")
 BASES = ("published", "measured", "fitted", "derived")  # how a number was obtained
+CHIP = "chip"  # the table of capacities of a chip
 SYSTEMS = "systems"  # the table of boards: name -> number of chips
 
 FORMATS: dict[str, str] = {

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..base import OptionError, ProfileError, did_you_mean, read_text, record, shortened
 from .keys import (
+    CHIP,
     COST_KEYS,
     EXPORT_KEYS,
     EXTENDS,
@@ -27,7 +28,7 @@ from .keys import (
     WITHOUT,
 )
 from .problems import profile_entries, profile_problems
-from .sources import BUILT_IN, profile_files
+from .sources import BUILT_IN, VARIABLE, ProfileFile, missing_folders, profile_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -113,7 +114,7 @@ class HardwareProfile:
         if key not in EXPORT_KEYS:
             return f"{self.name}: the profile lacks {key} ({KEYS[key]}). Add it with its source."
         absent = ", ".join(k for k in EXPORT_KEYS if not self.knows(k))
-        others = ", ".join(name for name in profile_names() if load_profile(name).exportable)
+        others = ", ".join(file.name for file, profile in readable_profiles()[0] if profile.exportable)
         return (
             f"{self.name}: networks cannot be quantized for it, because its profile lacks {absent}. Export "
             f"for a target that has them ({others}), then check that export against this chip: "
@@ -158,8 +159,25 @@ def load_profile(name_or_path: str | Path) -> HardwareProfile:
         return replace(_read(path), typed=str(name_or_path))
     raise OptionError(
         f"no hardware profile {str(name_or_path)!r}. {did_you_mean(str(name_or_path), profile_names())} "
-        "The path of a .toml file works as well."
+        f"{' '.join(['The path of a .toml file works as well.', *_missing()])}"
     )
+
+
+def readable_profiles() -> tuple[list[tuple[ProfileFile, HardwareProfile]], list[str]]:
+    """Return all profiles that can be read, and one line for each file or folder that cannot."""
+    read, unreadable = [], _missing()
+    for file in profile_files():
+        try:
+            read.append((file, load_profile(file.path)))
+        except ProfileError as error:
+            line = " ".join(part.strip() for part in str(error).splitlines())
+            unreadable.append(shortened(line, LONGEST_PROBLEM))
+    return read, unreadable
+
+
+def _missing() -> list[str]:
+    """Return a sentence for each folder of the user that is named and does not exist."""
+    return [f"{VARIABLE} names {folder}, which is not a folder." for folder in missing_folders()]
 
 
 def export_profile(profile: HardwareProfile) -> HardwareProfile:
@@ -195,7 +213,10 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the tables of the profile that this one extends, without some keys, and with its own entries."""
+    """Return the tables of the profile that this one extends, without some keys, and with its own entries.
+
+    A profile that changes the chip is on none of the boards of the other one, so it inherits none.
+    """
     name = content.get(EXTENDS)
     if name is None:
         return content
@@ -215,6 +236,8 @@ def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
     if not isinstance(left_out, list) or not set(map(str, left_out)) <= known.keys():
         raise ProfileError(f"{path}: {WITHOUT} = {left_out!r}; a list of keys of {base.name} is needed.")
     merged = dict(content)
+    if content.get(CHIP) or any(key.startswith(f"{CHIP}.") for key in left_out):
+        inherited.pop(SYSTEMS, None)
     for table, entries in inherited.items():
         if isinstance(entries, dict):
             kept = {key: entry for key, entry in entries.items() if f"{table}.{key}" not in left_out}

@@ -49,6 +49,11 @@ def user_folders() -> list[Path]:
     return [configuration / "mpbn_deploy" / "profiles"]
 
 
+def missing_folders() -> list[Path]:
+    """Return the folders that MPBN_DEPLOY_PROFILES names and that do not exist."""
+    return [folder for folder in user_folders() if os.environ.get(VARIABLE) and not folder.is_dir()]
+
+
 def _own_folder() -> Path:
     """Return the folder of profiles: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).parents[1]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
         calibration_data as calibration_data,
         load_calibration as load_calibration,
+        read_calibration as read_calibration,
     )
     from .scales import NumberFormats as NumberFormats, choose_grid as choose_grid
     from .stage import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base import Array, DataError, QuantizeError, SimulationError, announce, record
-from ..data import DataSet, Part, arranged, cropped, dataset_name, fitting_part
+from ..data import DataSet, LoadedPart, Part, arranged, cropped, dataset_name, fitting_part, load_part
 from ..ir import FoldedNetwork, as_steps, check_input_values
 
 CALIBRATION_SAMPLES = 256
@@ -21,10 +21,20 @@ class CalibrationData:
     notes: tuple[str, ...] = ()
 
 
-def load_calibration(folded: FoldedNetwork, name: str, data_dir: Path | None) -> CalibrationData:
-    """Load the calibration inputs of a data set by its name."""
+def read_calibration(name: str, data_dir: Path | None) -> LoadedPart:
+    """Read the training samples of a data set, before there is a network to calibrate."""
     try:
-        part = fitting_part(folded, name, data_dir, "train")
+        return load_part(name, data_dir, "train")
+    except DataError as error:
+        raise DataError(f"calibration: {error}") from error
+
+
+def load_calibration(
+    folded: FoldedNetwork, name: str, data_dir: Path | None, loaded: LoadedPart | None = None
+) -> CalibrationData:
+    """Return the calibration inputs of a data set by its name; those `loaded` already are not read again."""
+    try:
+        part = fitting_part(folded, name, data_dir, "train", loaded)
     except DataError as error:
         raise DataError(f"calibration: {error}") from error
     return _first_samples(dataset_name(name), part)

@@ -51,8 +51,6 @@ def execute(options: argparse.Namespace) -> Outcome:
     _apply_recipe(options, recordings=dataset.frames is not None)
     training = _training(options, device)
     init = _initial_network(options, dataset, training)
-    if is_first_process():
-        announce(f"recipe {options.recipe}: {_described(options, training, dataset)}")
     with join_process_group(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
@@ -66,6 +64,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             init=init,
             device=device,
             processes=processes,
+            heading=f"recipe {options.recipe}: {_described(options, training, dataset)}",
         )
     assert network.card is not None
     result = network.card.training["test_accuracy"]

@@ -46,6 +46,7 @@ def train(
     init: SpikingNetwork | None = None,
     device: torch.device | str = "cpu",
     processes: ProcessGroup = SINGLE_PROCESS,
+    heading: str = "",
 ) -> SpikingNetwork:
     """Train a network.
 
@@ -53,7 +54,7 @@ def train(
     `neuron` holds further arguments of the LIF neurons, and of the architecture (`width`). With `out`,
     checkpoints and a log are written after every epoch; `resume` continues from them and gives the same
     network as an uninterrupted training. `init` is a network to start from, which is modified; it replaces
-    `architecture`, `mpbn`, `neuron` and `timesteps`.
+    `architecture`, `mpbn`, `neuron` and `timesteps`. The `heading` is announced when nothing was found wrong.
     """
     if init is not None:
         dataset = _arranged(dataset, init)
@@ -78,8 +79,10 @@ def train(
     if files is not None and resume:
         files.restore(state)
         note_on_card(state, dataset, training)
-        if processes.first:
-            announce(f"resuming after epoch {len(state.history)} of {training.epochs}")
+    if processes.first and heading:
+        announce(heading)
+    if files is not None and resume and processes.first:
+        announce(f"resuming after epoch {len(state.history)} of {training.epochs}")
     with deterministic():
         run_epochs(state, dataset, validation, training, processes, files)
         _finish(state, dataset, validation, training, processes)

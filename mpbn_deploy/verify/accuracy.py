@@ -171,7 +171,10 @@ def accuracy_text(accuracy: Accuracy) -> list[str]:
         f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
     ]
     if accuracy.predictions is not None:
-        lines.append(f"predictions changed by quantization on these samples: {accuracy.predictions}")
+        lines.append(
+            "predictions changed by quantization, against the float network, on these samples: "
+            f"{accuracy.predictions}"
+        )
     if accuracy.collapsed:
         lines.append(
             "accuracy collapsed: the integer network no longer does what the float network does. Export "

@@ -12,8 +12,9 @@ import torch
 from networks import conv_body, spiking_network, with_card
 
 from mpbn_deploy.__main__ import console_script
-from mpbn_deploy.base import CheckpointError, MissingPackageError, OptionError
+from mpbn_deploy.base import CheckpointError, FrontendError, MissingPackageError, OptionError
 from mpbn_deploy.checkpoint import InputFacts, load_model, save_model
+from mpbn_deploy.frontend import trace
 from mpbn_deploy.nn import LIF
 
 ARCH = "networks:conv_body"
@@ -180,6 +181,20 @@ def test_neurons_of_snntorch_that_are_built_with_another_reset(tmp_path, monkeyp
     path = written(tmp_path, build(trained).state_dict())
     with pytest.raises(CheckpointError, match=f"\n  - 1: {trained} in the file, {built} as built\n"):
         load(path, arch="networks:tutorial", inputs=facts)
+
+
+def test_an_unsupported_neuron_of_snntorch_is_not_blamed_on_its_reset(tmp_path, monkeypatch):
+    snntorch = pytest.importorskip("snntorch")
+
+    def build(reset="subtract"):
+        alpha = snntorch.Alpha(alpha=0.9, beta=0.75, init_hidden=True, reset_mechanism=reset)
+        return torch.nn.Sequential(torch.nn.Linear(4, 3), alpha)
+
+    monkeypatch.setattr("networks.tutorial", build, raising=False)
+    path = written(tmp_path, build("zero").state_dict())
+    network = load(path, arch="networks:tutorial", inputs=InputFacts(shape=(4,), range=(0, 1)))
+    with pytest.raises(FrontendError, match="snntorch's Alpha is not supported"):
+        trace(network.body, (4,), 2)
 
 
 @pytest.mark.parametrize(

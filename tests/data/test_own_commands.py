@@ -89,7 +89,8 @@ def test_run_takes_own_data(typed):
 def test_a_file_cannot_name_own_data(typed):
     """Names in a model or an export are not opened: only the user names files and code."""
     code, _, err = typed("run m.loihi2 --backend emulator")
-    assert code == 2 and "mine.npz is data of your own, which only you can name; add --data mine.npz" in err
+    assert code == 2 and "mine.npz is your own data, of which only the name is recorded" in err
+    assert "Add --data with the path or function: --data mine.npz" in err
     code, _, err = typed("fit m.loihi2")
     assert code == 0 and "energy and time are not estimated, because" in err and "--data mine.npz" in err
     code, _, err = typed("export m.pt --target loihi2 --samples 2 --out other")

@@ -5,10 +5,11 @@ import re
 import shlex
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import assert_same_trace, inputs_for, int_sigma_delta
+from networks import assert_same_trace, inputs_for, int_pooled, int_sigma_delta
 
 from mpbn_deploy.base import OptionError, SimulationError, main
 from mpbn_deploy.checkpoint import save_model
@@ -123,6 +124,7 @@ def test_advice_for_loihi1_fits_when_its_commands_are_typed(exported, capsys, mo
     monkeypatch.chdir(exported.parent)
     for one in data["advice"]:
         assert 0 <= one["predictions_changed"] <= one["samples"]
+        assert one["predictions_reference"] == "given integer network"  # `export` counts against floats
         for command in one["commands"]:
             module, *arguments = shlex.split(command.removeprefix("python -m mpbn_deploy."))
             code = main({"export": EXPORT, "fit": FIT}[module], [*arguments, "--samples", "2"])
@@ -162,6 +164,16 @@ def test_more_chips_are_advised_where_one_is_too_small(exported):
     assert "2 chips" in [one.description for one in found]
     chips = next(one for one in found if one.description == "2 chips")
     assert chips.commands == (f"python -m mpbn_deploy.fit {exported} --target two.toml --chips 2",)
+
+
+def test_attempts_with_equal_integers_are_listed_by_their_number_of_chips():
+    network = int_pooled()
+    profile = tight(load_profile("loihi2"), chip__cores=1, core__neurons=64, core__input_words=200)
+    question = Question(
+        opened=NetworkFile(netx=Path("network.net"), network=network), target="one.toml", profile=profile
+    )
+    chips = [one.report.chips for one in advise(question, question.ask(network))]
+    assert chips == sorted(chips) and len(set(chips)) == 3
 
 
 def test_where_nothing_helps_the_nearest_try_says_what_remains(exported, capsys):
@@ -234,6 +246,7 @@ def test_the_table_of_targets_is_complete_in_a_narrow_terminal(capsys, monkeypat
         narrow = printed(columns)
         assert max(map(len, narrow.splitlines()[:-1])) <= columns  # the last line is the legend
         assert letters(narrow) == letters(printed(200))
+        assert narrow.count(" 16384..65536 ") == 2  # numbers stay whole
 
 
 # ---- comparison, energy, bad input --------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_the_best_form_lies_between_the_bound_and_the_compilers_cut():
     compiler, best = steps[0].report, fewest(steps).report
     assert best.lower_bound <= best.cores <= compiler.cores
     assert [step.question.tiling for step in steps[:2]] == ["compiler", "best"]
-    hosted = [(step.question.first_layer, step.question.readout) for step in steps[3:]]
+    hosted = [(step.question.first_layer, step.question.readout) for step in steps[-3:]]
     assert hosted == [("chip", "host"), ("host", "chip"), ("host", "host")]
 
 
@@ -68,6 +68,19 @@ def test_no_command_is_recommended_where_nothing_fits():
     console.print(search_text("loihi2", steps))
     printed = console.file.getvalue()
     assert "none of these fits; --advise looks for changes that do" in printed and "python" not in printed
+
+
+def test_a_network_without_relays_is_listed_once():
+    """Its parts on the host are parts of the network as it is, which needs no other export."""
+    steps = search(asked(int_chain()))
+    assert [step.change for step in steps] == [
+        "as it is, the compiler's cut",
+        "as it is, best tiling and storage",
+        "as it is, readout on the host",
+        "as it is, first layer on the host",
+        "as it is, first layer and readout on the host",
+    ]
+    assert all(len(step.commands) == 1 and ".fit " in step.commands[0] for step in steps)
 
 
 def test_a_form_that_fits_is_better_than_fewer_cores():

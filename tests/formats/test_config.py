@@ -8,7 +8,7 @@ from hypothesis import given
 from test_options import NAMES, OPTIONS, parsed
 
 from mpbn_deploy.__main__ import console_script
-from mpbn_deploy.base import FormatError, same_records
+from mpbn_deploy.base import FormatError, main, same_records
 from mpbn_deploy.export.__main__ import COMMAND
 from mpbn_deploy.formats.config import config_text, config_words, read_config
 from mpbn_deploy.formats.options import ExportOptions
@@ -53,6 +53,38 @@ def test_damaged_configs_are_refused(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
+    "entry, message",
+    [
+        ('weight_bits = "x"', "'x' is not a whole number."),
+        ("weight_bits = [3, 4]", "more values than weight_bits takes."),
+        (
+            'thresholds = "shard"',
+            "invalid choice: 'shard' (choose from 'own', 'core', 'shared'); did you mean",
+        ),
+        ("input_range = [1]", "expected 2 arguments."),
+        ('model = "none.pt"', "none.pt: no such file."),
+        ('target = "loihi3"', "no hardware profile 'loihi3'. Did you mean"),
+        ('overflow = "measured"', "--overflow measured needs calibration data: add --calibration NAME."),
+    ],
+)
+def test_an_error_names_the_file_and_the_key(capfd, monkeypatch, tmp_path, entry, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.pt").write_text("not read")
+    content = {"model": "a.pt", "target": "loihi2"}
+    others = "".join(f'{name} = "{value}"\n' for name, value in content.items() if not entry.startswith(name))
+    (tmp_path / "mine.toml").write_text(others + entry)
+    assert main(COMMAND, ["--config", "mine.toml"]) == 2
+    assert capfd.readouterr().err.startswith(f"error: mine.toml, {entry}: {message}")
+
+
+def test_options_typed_by_hand_are_not_blamed_on_the_file(capfd, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text('model = "a.pt"\ntarget = "loihi2"\n')
+    assert main(COMMAND, ["--config", "mine.toml", "--target", "loihi3"]) == 2
+    assert capfd.readouterr().err.startswith("error: no hardware profile 'loihi3'")
+
+
+@pytest.mark.parametrize(
     "line, message",
     [
         ("export --config none.toml", "none.toml: cannot be read"),
@@ -64,6 +96,15 @@ def test_damaged_configs_are_refused(tmp_path, text, message):
         ("export model.pt", "no target given. Name the chip with --target"),
         ("export model.pt --target loihi2 --weight-bits x", "'x' is not a whole number"),
         ("exprot", "invalid choice: 'exprot'"),
+        ("exprot", "did you mean export?"),
+        ("export --weigth-bits=4", "unrecognized arguments: --weigth-bits=4; did you mean --weight-bits?"),
+        (
+            "fit --serch --treget a",
+            "; for --serch, did you mean --search?; for --treget, did you mean --target?",
+        ),
+        ("fit a --tiling Bets", "choose from 'compiler', 'best'); did you mean best?"),
+        ("train --lr 0.1", "unrecognized arguments: --lr 0.1; did you mean --learning-rate?"),
+        ("run a --nothing-like-it", "unrecognized arguments: --nothing-like-it"),
     ],
 )
 def test_wrong_arguments_are_json_too(capfd, monkeypatch, tmp_path, line, message):

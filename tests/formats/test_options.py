@@ -57,6 +57,12 @@ def test_every_option_of_the_command_line_is_a_field():
     assert same_records(ExportOptions.from_arguments(found), ExportOptions())
 
 
+def test_whole_numbers_are_printed_without_a_fraction():
+    options = ExportOptions(normalize=(0.0, 16.0, 0.5, 1e-7), budget=30.0)
+    command = options.command(Path("model.pt"), "loihi2")
+    assert command.endswith("--normalize 0 16 0.5 1e-07 --budget 30")
+
+
 @given(options=OPTIONS, model=NAMES, target=NAMES)
 def test_the_command_of_options_is_read_as_these_options(options, model, target):
     python, flag, module, *arguments = shlex.split(options.command(Path(model), target))

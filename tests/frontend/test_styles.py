@@ -590,6 +590,17 @@ class Shares(Tutorial):
         return torch.stack([self.lif1(self.lif1(self.fc1(step))[0])[0] for step in x])
 
 
+class Gated(Tutorial):
+    """Stacks products of spikes and membranes; the products are not supported, the stack is."""
+
+    def forward(self, x):
+        mem, products = self.lif1.init_leaky(), []
+        for step in x:
+            spikes, mem = self.lif1(self.fc1(step), mem)
+            products.append(spikes * mem)
+        return torch.stack(products)
+
+
 class Empty(Tutorial):
     def forward(self, x):
         return torch.zeros(3)
@@ -630,6 +641,7 @@ REJECTED = {
     "scales by itself": (ScalesItself, T, r"depends on max: operation 'max', .* --normalize MEAN DEVIATION"),
     "shares": (Shares, T, "depends on lif1, which in its call 1 gets values of time step"),
     "alternates": (Alternates, T, "depends on values that some time steps compute in another way"),
+    "gated": (Gated, T, "^Gated: its output depends on mul: operation 'mul', which is not supported"),
     "empty": (Empty, T, "forward returns nothing that was computed from its input by layers"),
     "arguments": (
         Takes,

@@ -1,9 +1,18 @@
 """Profiles: ours are sound, and every fault in somebody's profile is named."""
 
+import os
+
 import pytest
 
 from mpbn_deploy.base import OptionError, ProfileError
-from mpbn_deploy.hardware import KEYS, load_profile, profile_files, profile_names, summarize_profile
+from mpbn_deploy.hardware import (
+    KEYS,
+    load_profile,
+    profile_files,
+    profile_names,
+    readable_profiles,
+    summarize_profile,
+)
 from mpbn_deploy.hardware.keys import BASES, EXPORT_KEYS, PLACEMENTS
 
 HEADINGS = 'schema = 1\nname = "mine"\ntitle = "My chip"\ndescription = "A chip."\n'
@@ -306,6 +315,35 @@ def test_profiles_of_the_user_and_of_installed_packages_are_found_with_their_ori
     (metadata / "entry_points.txt").write_text("[mpbn_deploy.profiles]\nchips = no_such_package\n")
     with pytest.raises(ProfileError, match="'no_such_package', which is not an importable package"):
         profile_files()
+
+
+def test_a_broken_profile_of_the_user_hides_no_other_one(tmp_path, monkeypatch):
+    """It is named with its reason, as a missing folder is; asked for, it is an error."""
+    folder, nowhere = tmp_path / "mine", tmp_path / "nowhere"
+    folder.mkdir()
+    (folder / "broken.toml").write_text("a = [")
+    (folder / "wrong.toml").write_text(f"{HEADINGS}[core]\nneurons = 8\nhats = 1")
+    monkeypatch.setenv("MPBN_DEPLOY_PROFILES", f"{folder}{os.pathsep}{nowhere}")
+    read, left_out = readable_profiles()
+    assert {"loihi2", "speck"} <= {profile.name for _, profile in read}
+    missing, broken, wrong = left_out
+    assert missing == f"MPBN_DEPLOY_PROFILES names {nowhere}, which is not a folder."
+    assert broken.startswith(f"{folder / 'broken.toml'}: cannot be read as TOML") and "\n" not in wrong
+    with pytest.raises(ProfileError, match="cannot be read as TOML"):
+        load_profile("broken")
+    with pytest.raises(OptionError, match="nowhere, which is not a folder"):
+        load_profile("no-chip")
+    with pytest.raises(ProfileError, match=r"Export for a target that has them .*loihi2"):
+        load_profile("truenorth").value("formats.weight_bits")
+
+
+def test_a_profile_that_changes_the_chip_inherits_no_boards(tmp_path):
+    head = HEADINGS + 'extends = "loihi2"\n'
+    entry = '= { value = 12, source = "me", basis = "derived" }\n'
+    assert read(tmp_path, f"{head}[core]\nneurons {entry}").systems == load_profile("loihi2").systems != {}
+    assert read(tmp_path, f"{head}[chip]\ncores {entry}").systems == {}
+    assert read(tmp_path, f'{head}without = ["chip.cores"]\n').systems == {}
+    assert read(tmp_path, f"{head}[chip]\ncores {entry}[systems]\nboard {entry}").systems == {"board": 12}
 
 
 @pytest.mark.parametrize(

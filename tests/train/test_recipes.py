@@ -50,6 +50,13 @@ def test_a_recipe_sets_options_that_exist_and_were_not_given(recipe):
     assert set(RECIPES[recipe]) <= set(vars(parse()))
 
 
+@pytest.mark.parametrize("wrong", [("--arch", "digits-cmn"), ("--learning-rate", "nan")])
+def test_a_recipe_that_is_rejected_is_not_printed(tmp_path, capfd, wrong):
+    with pytest.raises(OptionError, match=r"no architecture named 'digits-cmn'|learning rate nan"):
+        run(tmp_path, *wrong)
+    assert "recipe" not in capfd.readouterr().err
+
+
 def test_a_recipe_is_printed_in_full_and_given_options_go_before_it(tmp_path, capfd):
     given = ["--recipe", "fast", "--arch", "digits-mlp", "--epochs", "1", "--augmentation", "none"]
     found = run(tmp_path, *given, "--precision", "float32", "--batch", "64")

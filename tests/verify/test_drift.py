@@ -396,7 +396,8 @@ def test_accuracies_on_a_whole_split_in_parts(monkeypatch):
         "accuracy on all 11 test samples of own: PyTorch 100.00%, float 100.00%, integer "
     )
     assert text[1].startswith(
-        f"predictions changed by quantization on these samples: {(~right).sum()} of 11, of which 0"
+        "predictions changed by quantization, against the float network, on these samples: "
+        f"{(~right).sum()} of 11, of which 0"
     )
     assert len(text) == 2
 
