@@ -100,7 +100,7 @@ def read_it(path):
     return network
 
 
-@examples(150, suppress_health_check=[HealthCheck.too_slow])
+@examples(80, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_changed_entries(data):
     tree = data.draw(st.sampled_from(TREES))
