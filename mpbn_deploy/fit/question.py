@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ class Question:
             strict=self.strict,
             placement=placement,
         )
-        return report if self.untrained is None else self.untrained.describe(report)
+        return report if self.untrained is None else replace(report, assumption=self.untrained.assumption)
 
     @property
     def path(self) -> Path:

@@ -6,9 +6,7 @@ training. Integers are quantized for the chip in question. How often neurons fir
 
 from __future__ import annotations
 
-import re
 import shlex
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -26,7 +24,6 @@ from ..ir import FoldedNetwork, InputFormat, IntNetwork, Synapse, relay_names, s
 from ..nn import SpikingNetwork
 from ..quantize import quantize
 from .activity import Activity
-from .stage import FitReport
 
 SEED = 0
 
@@ -67,13 +64,6 @@ class UntrainedNetwork:
     def assumption(self) -> str:
         return f"untrained: random weights, and an assumed firing rate of {self.firing_rate:.0%}"
 
-    def describe(self, report: FitReport) -> FitReport:
-        """Return a report that states its assumption, and recommends to export only after training."""
-        findings = tuple(
-            replace(finding, message=_after_training(finding.message)) for finding in report.findings
-        )
-        return replace(report, assumption=self.assumption, findings=findings)
-
     def folded(self) -> FoldedNetwork:
         """Return the network with random weights, folded."""
         with torch.random.fork_rng(devices=[]):
@@ -109,13 +99,6 @@ class UntrainedNetwork:
             rates[name] = 1 - prod(silent)
         spikes = {p.name: np.full(p.shape, rates[p.name] * network.timesteps) for p in network.populations}
         return Activity(samples=1, timesteps=network.timesteps, spikes=spikes, assumed=True)
-
-
-def _after_training(message: str) -> str:
-    """Return a message in which exports, which need a trained network, come after training."""
-    later = re.sub(r"\b[Ee]xport (?=for |with )", "train first, then export ", message)
-    later = later.replace(". train first", ". Train first")
-    return later.replace("fit --compare-thresholds shows", "of that export, fit --compare-thresholds shows")
 
 
 def _fan_in(synapse: Synapse) -> int:

@@ -22,10 +22,6 @@ def test_an_untrained_network_is_judged_by_shape_and_assumed_activity(capsys):
     text = capsys.readouterr().out
     assert text.splitlines()[0].endswith(f"({report['assumption']})")
     assert "estimated from assumed activity" in text
-    assert (
-        "`run`. Train first, then export with --thresholds shared" in text
-    )  # there is nothing to export yet
-    assert "; of that export, fit --compare-thresholds shows what that costs." in text
     assert "next:     python -m mpbn_deploy.train --data YOURS --arch digits-cnn --timesteps 2\n" in text
 
 
