@@ -188,7 +188,7 @@ class _Search:
     """The attempts for one network on one chip."""
 
     def __init__(self, question: Question, report: FitReport) -> None:
-        self.question, self.opened = question, question.opened
+        self.question, self.opened, self.report = question, question.opened, report
         blocking = [f for f in report.findings if f.severity in blocking_severities(report)]
         last = report.layers[-1].name
         self.readout_blocks = any(f.where.rpartition(" -> ")[2] == last for f in blocking)
@@ -271,7 +271,8 @@ class _Search:
             if sides in beyond_cores or tiling not in (None, question.tiling):
                 continue
             try:
-                report = question.ask(network)
+                known = network is self.opened.network and not setup
+                report = self.report if known else question.ask(network)
             except DeployError as error:
                 announce(f"note: {setup}: {error}")
                 continue
