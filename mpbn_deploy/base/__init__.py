@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from .commands import (
         JSON as JSON,
+        SURPLUS as SURPLUS,
         Command as Command,
         CommandParser as CommandParser,
         Execute as Execute,

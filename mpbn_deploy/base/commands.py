@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 EXIT_BAD_INPUT = 2
 EXIT_TERMINATED = 143
 JSON, JSON_HELP = "--json", "print one JSON object and nothing else on stdout"
+SURPLUS = "unrecognized arguments: "  # how argparse begins to list words that it knows no option for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +57,6 @@ class Command:
     expand: Callable[[Sequence[str]], Sequence[str]] | None = None
     # Fills in options, or raises OptionError, before anything heavy is imported.
     check: Callable[[argparse.Namespace], None] | None = None
-    # Names in the message of an error the file that an option comes from: `--config run.toml`.
-    explain: Callable[[argparse.Namespace, str], str] | None = None
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's description and options to a parser."""
@@ -93,7 +92,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def _nearest_options(self, message: str) -> str:
         """Return suggestions for the options that argparse lists as not recognized."""
-        _, found, words = message.partition("unrecognized arguments: ")
+        _, found, words = message.partition(SURPLUS)
         known = [name for action in self._actions for name in action.option_strings]
         typed = [word.partition("=")[0] for word in words.split() if found and word.startswith("--")]
         return "".join(suggestion(word, known, name=len(typed) > 1) for word in typed)
@@ -108,9 +107,9 @@ class StrictParser(CommandParser):
 
 def suggestion(word: str, known: Iterable[str], *, name: bool = False) -> str:
     """Return '; did you mean --json?', or nothing if no known word is near; `name` repeats the wrong word."""
-    names = list(known)
-    initials = [name for name in names if _initials(name) == word.lower()]
-    close = initials or get_close_matches(word.lower(), names, n=1)
+    words = list(known)
+    initials = [each for each in words if _initials(each) == word.lower()]
+    close = initials or get_close_matches(word.lower(), words, n=1)
     return f"; {f'for {word}, ' if name else ''}did you mean {close[0]}?" if close else ""
 
 
@@ -152,8 +151,8 @@ def execute(command: Command, options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except DeployError as error:
-        explained = str(error) if command.explain is None else command.explain(options, str(error))
-        return _bad_input(explained, options.json)
+        config = getattr(options, "config", None)
+        return _bad_input(f"{error}{f' (options from {config})' if config else ''}", options.json)
     except Exception as error:
         if interrupts.arrived:  # a library may turn an interrupt into any error
             return _interrupted()

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from ..base import (
     JSON,
+    SURPLUS,
     Command,
     Execute,
     FormatError,
@@ -248,28 +249,16 @@ def _check_config(path: Path, content: dict[str, Any]) -> None:
     parser = StrictParser(prog=COMMAND.name)
     COMMAND.configure(parser)
     for name, value in content.items():
+        where, many = f"{path}, {entry_text(name, value)}", f"more values than {name} takes."
         try:
             parsed = parser.parse_args([*config_words({name: value}), JSON])
         except OptionError as error:
-            reason = str(error).partition(": ")[2] or str(error)  # argparse begins with the option's name
+            reason = str(error).partition(": ")[2]  # argparse begins with the option's name
             end = "" if reason.endswith("?") else "."
-            raise FormatError(f"{path}, {entry_text(name, value)}: {reason}{end}") from error
+            surplus = str(error).startswith(SURPLUS)
+            raise FormatError(f"{where}: {many if surplus else reason + end}") from error
         if parsed.model is not None:  # the last word of a list that is too long
-            raise FormatError(f"{path}, {entry_text(name, value)}: more values than {name} takes.")
-
-
-def _explain(options: argparse.Namespace, message: str) -> str:
-    """Name the file of --config and its key in the message of an error, unless the option was typed."""
-    if options.config is None:
-        return message
-    from ..formats.config import blame_config, read_config
-
-    def stands(name: str, value: Any) -> bool:
-        used = getattr(options, name)
-        return str(used) == str(value) or used == value
-
-    content = {name: value for name, value in read_config(options.config).items() if stands(name, value)}
-    return blame_config(options.config, content, message)
+            raise FormatError(f"{where}: {many}")
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -312,7 +301,6 @@ COMMAND = Command(
     load=_load,
     expand=_expand,
     check=_check,
-    explain=_explain,
 )
 
 

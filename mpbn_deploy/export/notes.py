@@ -35,5 +35,5 @@ def notes_on_target(model: FoldedModel, profile: HardwareProfile) -> tuple[str, 
         return ()
     return (
         f"the integers were trained for {trained_for}, and export does not change them; if they do not fit "
-        f"{profile.name}, train again with train --quantize {profile.name}.",
+        f"{profile.name}, train again with train --quantize {profile.target}.",
     )

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from ..base import Array, DeployError, announce, record
 from ..execute.emulator import emulate
 from ..formats.options import ExportOptions
-from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import IntNetwork, find_poolings, with_relays
 from ..quantize import messages_fit
@@ -49,14 +48,13 @@ CURES = {
 # Rules that a setup can cure, wherever they are broken: by more chips or cores, or by the host.
 SETUP_CURES = (
     "input_values_fit_message",
-    "input_values_fit_network",
     "inputs_are_few_enough",
     "outputs_are_few_enough",
     "hidden_neurons_are_few_enough",
     "neurons_reading_inputs_are_few_enough",
     "neurons_read_by_outputs_are_few_enough",
 )
-# Rules about cores: another tiling may cure them, and more chips the second one. They cure no other rule.
+# Rules about cores: another tiling may cure them, and more chips the second one. Neither cures other rules.
 OF_CORES = (
     "layers_fit_on_cores",
     "cores_fit_on_chip",
@@ -102,7 +100,7 @@ class Advice:
             "predictions_changed": self.changed,
             "predictions_reference": PREDICTIONS_REFERENCE,
             "samples": self.samples,
-            "remaining": [finding.message for finding in self.report.found("error")],
+            "remaining": [finding.message for finding in blocking(self.report)],
         }
 
 
@@ -127,21 +125,26 @@ def advise(question: Question, report: FitReport) -> list[Advice]:
         ]
     if fitting := [one for one in tried if one.report.fits]:
         return sorted(fitting, key=search.cost)
-    return sorted(tried, key=lambda one: len(one.report.found("error")))[:1]
+    return sorted(tried, key=lambda one: len(blocking(one.report)))[:1]
 
 
 def kinds_that_may_cure(reports: Sequence[FitReport]) -> list[str]:
     """Return the kinds of plans that can cure everything that blocks at least one of the reports."""
-    blocking = [_blocking_rules(report) for report in reports]
+    rules_of_reports = [_blocking_rules(report) for report in reports]
     return [
         kind
         for kind in KINDS
-        if any(all(kind in CURES.get(rule, ()) for rule in rules) for rules in blocking)
+        if any(all(kind in CURES.get(rule, ()) for rule in rules) for rules in rules_of_reports)
     ]
 
 
+def blocking(report: FitReport) -> list[Finding]:
+    """Return what makes the network not fit."""
+    return [finding for finding in report.findings if finding.severity in blocking_severities(report)]
+
+
 def _blocking_rules(report: FitReport) -> set[str]:
-    return {finding.rule for finding in report.findings if finding.severity in blocking_severities(report)}
+    return {finding.rule for finding in blocking(report)}
 
 
 def incurable(report: FitReport) -> list[RuleFindings]:
@@ -189,9 +192,8 @@ class _Search:
 
     def __init__(self, question: Question, report: FitReport) -> None:
         self.question, self.opened, self.report = question, question.opened, report
-        blocking = [f for f in report.findings if f.severity in blocking_severities(report)]
         last = report.layers[-1].name
-        self.readout_blocks = any(f.where.rpartition(" -> ")[2] == last for f in blocking)
+        self.readout_blocks = any(f.where.rpartition(" -> ")[2] == last for f in blocking(report))
         self.requantizer = Requantizer(question)
         self.predictions = None if question.samples is None else self._predict(self.opened.network)
 
@@ -315,8 +317,8 @@ class _Search:
         plain = replace(folder.options, weight_bits=None, thresholds="own")
         shared = replace(plain, thresholds="shared")
         name, one = profile.name, "one threshold per layer"
-        if self._can_relay(profile):  # exact, so it is tried first
-            for tiling in get_args(Tiling):
+        if self._can_relay():  # exact, so it is tried first
+            for tiling in dict.fromkeys(question.tiling for _, question in self._setups()):
                 relays = replace(folder.options, pooling="auto", tiling=tiling)
                 yield Plan(
                     kind="relays", description="pooling as relays, where they save cores", options=relays
@@ -331,10 +333,10 @@ class _Search:
                     options=replace(options, weight_bits=bits),
                 )
 
-    def _can_relay(self, profile: HardwareProfile) -> bool:
+    def _can_relay(self) -> bool:
         """Whether the network has poolings, and the chip's spikes can carry their sums."""
         network = self.opened.network
-        return bool(find_poolings(network)) and messages_fit(with_relays(network), profile)
+        return bool(find_poolings(network)) and messages_fit(with_relays(network), self.question.profile)
 
     def _try_plan(self, plan: Plan) -> list[Advice]:
         """Return the plan in its best setup; nothing if the network cannot be quantized so."""
@@ -345,7 +347,9 @@ class _Search:
             announce(f"note: {plan.description}: {error}")
             return []
         tried = list(self._try_setups(network, plan.options))
-        setup, question, report = min(tried, key=lambda one: (len(one[2].found("error")), one[1].chips))
+        if not tried:
+            return []
+        setup, question, report = min(tried, key=lambda one: (len(blocking(one[2])), one[1].chips))
         return [self._advice(setup, question, plan, report, network)]
 
     def _advice(

@@ -56,7 +56,7 @@ def config_words(content: dict[str, Any]) -> list[str]:
     """
     words: list[str] = []
     for name, value in content.items():
-        option = _option(name)
+        option = f"--{name.replace('_', '-')}"
         if name == "witness":  # each has an option of its own
             words += [f"{option}={witness}" for witness in ([value] if isinstance(value, str) else value)]
         elif isinstance(value, list):
@@ -66,31 +66,9 @@ def config_words(content: dict[str, Any]) -> list[str]:
     return words
 
 
-def blame_config(path: Path, content: dict[str, Any], message: str) -> str:
-    """Put the keys of run.toml that an error names before its message: as options, or by their values.
-
-    Options that have their defaults are not to blame; messages may name them as remedies. Many messages begin
-    with the model, which is to blame if nothing else is.
-    """
-    usual = ExportOptions()
-    blamed = {
-        name: entry_text(name, value)
-        for name, value in content.items()
-        if value != getattr(usual, name, None)
-        and any(sign in message for sign in (_option(name), repr(str(value)), f"{value}: "))
-    }
-    if len(blamed) > 1:
-        blamed.pop(MODEL, None)
-    return f"{path}, {', '.join(blamed.values())}: {message}" if blamed else message
-
-
 def entry_text(name: str, value: Any) -> str:
     """Return an entry as it stands in run.toml."""
     return f"{name} = {_toml(tuple(value) if isinstance(value, list) else value)}"
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def config_text(model: Path, target: str, options: ExportOptions) -> str:

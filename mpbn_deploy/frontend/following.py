@@ -71,6 +71,8 @@ DECISIONS = {  # what gives Python a number, by which forward may choose what to
     **dict.fromkeys(("__bool__", "is_nonzero"), "if"),
     **dict.fromkeys(("__float__", "__int__", "__index__"), "int() or float()"),
     **{name: name for name in ("item", "tolist", "numpy", "__array__", "equal", "allclose", "__contains__")},
+    **{name: name for name in ("nonzero", "argwhere", "masked_select", "bincount", "unique_consecutive")},
+    **dict.fromkeys(("unique", "_return_output", "_return_inverse", "_return_counts"), "unique"),
 }
 STATISTICS = frozenset({"max", "min", "amax", "amin", "aminmax", "mean", "std", "var", "sum", "norm"})
 RANDOM = ("bernoulli", "rand", "normal", "poisson", "multinomial")
@@ -79,8 +81,10 @@ POOLINGS = {
     "adaptive_avg_pool2d": functional.adaptive_avg_pool2d,
     "max_pool2d": functional.max_pool2d,
 }
-STEPS = frozenset({"stack", "cat", "concat", "sum", "mean", "__getitem__", "select", "unbind", "__iter__"})
-SUPPORTED = STEPS | RESHAPES | POOLINGS.keys()  # of values that can be followed
+STACKS = frozenset({"stack", "cat", "concat"})
+TOTALS = frozenset({"sum", "mean"})
+PICKS = frozenset({"__getitem__", "select", "unbind", "__iter__"})
+SUPPORTED = STACKS | TOTALS | PICKS | RESHAPES | POOLINGS.keys()  # of values that can be followed
 
 
 class Follower(TorchFunctionMode):
@@ -177,10 +181,11 @@ class Follower(TorchFunctionMode):
     def _check_decision(self, name: str, args: list[Any]) -> None:
         """Raise if forward may decide by its data what to compute: one run shows one of its branches."""
         if any(self._value(each) for each in tensors(args)):
+            where, how = layer_name(self._named("forward")), DECISIONS[name]
             raise FrontendError(
-                f"{layer_name(self._named('forward'))}: it takes a number from values that depend on the "
-                f"input ({DECISIONS[name]}), by which it can decide what to compute; the same operations are "
-                "needed for all inputs. Check inputs before, and count spikes outside of forward."
+                f"{where}: takes a number out of its data ({how}), so what it computes may differ from "
+                "input to input; the same operations are needed for all. "
+                "Check inputs before calling it, and count spikes outside of it."
             )
 
     def _cause(self, name: str, values: list[Value]) -> Value | None:
@@ -210,9 +215,9 @@ class Follower(TorchFunctionMode):
         plain = plain_name(name)
         if plain in SUMS and (added := self._added(args, kwargs, [each for _, each in tracked])) is not None:
             return added
-        if name in ("stack", "cat", "concat"):
+        if name in STACKS:
             return self._stacked(args, kwargs, [each for _, each in tracked])
-        if name in ("sum", "mean"):
+        if name in TOTALS:
             return self._reduced(name, args, kwargs, value)
         if len(tracked) > 1 or value.call is None:
             return None
@@ -227,7 +232,7 @@ class Follower(TorchFunctionMode):
             given = [each if each != [] else None for each in args[1:]]  # of a stride that was not given
             call = self._call(POOLINGS[name], (value.call,), given, kwargs)
             return Value(call, value.steps, value.form)
-        if name in ("__getitem__", "select", "unbind", "__iter__"):
+        if name in PICKS:
             return self._one_step(name, args, value, index)
         return self._reshaped(value, source.shape, result.shape) if name in RESHAPES else None
 

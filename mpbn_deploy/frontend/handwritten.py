@@ -98,6 +98,8 @@ class Neuron:
         )
 
     def _subtrahend(self, kept: float, gated: float, spent: float) -> Any:
+        if _alike(kept, 0.0) and not (_alike(gated, 0.0) and _alike(spent, 0.0)):
+            raise self.error("which keeps its membrane only if it fires")
         if _alike(gated, -kept):
             if not _alike(spent, 0.0):
                 raise self.error(f"which resets to {spent / kept:g}; 0, and a subtraction, are supported")

@@ -109,6 +109,11 @@ class HardwareProfile:
             raise ProfileError(self._lack(key))
         return limit.value
 
+    @property
+    def target(self) -> str:
+        """What to type after --target for this chip: its name, or the path of its file."""
+        return self.typed or self.name
+
     def _lack(self, key: str) -> str:
         """Explain how to proceed without a number; lists all that quantization needs at once."""
         if key not in EXPORT_KEYS:
@@ -118,7 +123,7 @@ class HardwareProfile:
         return (
             f"{self.name}: networks cannot be quantized for it, because its profile lacks {absent}. Export "
             f"for a target that has them ({others}), then check that export against this chip: "
-            f"python -m mpbn_deploy.fit FOLDER --target {self.name}."
+            f"python -m mpbn_deploy.fit FOLDER --target {self.target}."
         )
 
     def knows(self, key: str) -> bool:

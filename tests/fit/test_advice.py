@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import assert_same_trace, inputs_for, int_pooled, int_sigma_delta
+import torch
+from networks import assert_same_trace, input_format, inputs_for, int_pooled, int_sigma_delta
+from torch import nn
 
 from mpbn_deploy.base import OptionError, SimulationError, main
 from mpbn_deploy.checkpoint import save_model
@@ -20,13 +22,18 @@ from mpbn_deploy.export import stage as export
 from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fit import measure, stage as fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
-from mpbn_deploy.fit.advice import Question, advise
+from mpbn_deploy.fit.advice import CURES, OF_CORES, SETUP_CURES, Question, _Search, advise
 from mpbn_deploy.fit.advice_text import advice_text
 from mpbn_deploy.fit.host_layer import activity_on_chip, fit_on_chip, without_first_layer, without_readout
+from mpbn_deploy.fit.rules import RULES
 from mpbn_deploy.fit.text import verdict
+from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.folder import NetworkFile, open_folder
+from mpbn_deploy.formats.nir import write_nir
+from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import Limit, load_profile, profile_files, profile_names
 from mpbn_deploy.ir import Input
+from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.train import Training, train
 
 pytestmark = pytest.mark.usefixtures("without_lava")
@@ -164,6 +171,34 @@ def test_more_chips_are_advised_where_one_is_too_small(exported):
     assert "2 chips" in [one.description for one in found]
     chips = next(one for one in found if one.description == "2 chips")
     assert chips.commands == (f"python -m mpbn_deploy.fit {exported} --target two.toml --chips 2",)
+
+
+def test_remedies_are_of_rules_that_exist():
+    names = {rule.__name__ for rule in RULES}
+    assert {*CURES, *SETUP_CURES, *OF_CORES} <= names
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory):
+    """A network with average pooling, exported from a NIR file."""
+    torch.manual_seed(0)
+    body = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), LIF((4, 8, 8)), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(64, 3)
+    )
+    file = tmp_path_factory.mktemp("pooled") / "a.nir"
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((1, 8, 8)))
+    write_nir(fold(trace(network)), file)
+    export.export(file, "loihi2", samples=2, data="random")
+    return open_folder(file.with_suffix(".loihi2"))
+
+
+@pytest.mark.parametrize(("tiling", "tried"), [("compiler", {"compiler", "best"}), ("best", {"best"})])
+def test_relays_are_tried_in_the_tilings_of_the_setups(pooled, tiling, tried):
+    question = Question(opened=pooled, target="loihi2", profile=load_profile("loihi2"), tiling=tiling)
+    search = _Search(question, question.ask(pooled.network))
+    relays = [plan for plan in search._plans() if plan.kind == "relays"]
+    assert {plan.options.tiling for plan in relays} == tried
+    assert all(search._try_plan(plan) for plan in relays)
 
 
 def test_attempts_with_equal_integers_are_listed_by_their_number_of_chips():

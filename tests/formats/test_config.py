@@ -57,14 +57,12 @@ def test_damaged_configs_are_refused(tmp_path, text, message):
     [
         ('weight_bits = "x"', "'x' is not a whole number."),
         ("weight_bits = [3, 4]", "more values than weight_bits takes."),
+        ("weight_bits = [3, 4, 5]", "more values than weight_bits takes."),
         (
             'thresholds = "shard"',
             "invalid choice: 'shard' (choose from 'own', 'core', 'shared'); did you mean",
         ),
         ("input_range = [1]", "expected 2 arguments."),
-        ('model = "none.pt"', "none.pt: no such file."),
-        ('target = "loihi3"', "no hardware profile 'loihi3'. Did you mean"),
-        ('overflow = "measured"', "--overflow measured needs calibration data: add --calibration NAME."),
     ],
 )
 def test_an_error_names_the_file_and_the_key(capfd, monkeypatch, tmp_path, entry, message):
@@ -77,11 +75,22 @@ def test_an_error_names_the_file_and_the_key(capfd, monkeypatch, tmp_path, entry
     assert capfd.readouterr().err.startswith(f"error: mine.toml, {entry}: {message}")
 
 
-def test_options_typed_by_hand_are_not_blamed_on_the_file(capfd, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "entry, message",
+    [
+        ('model = "none.pt"', "none.pt: no such file."),
+        ('target = "loihi3"', "no hardware profile 'loihi3'. Did you mean"),
+        ('overflow = "measured"', "--overflow measured needs calibration data: add --calibration NAME."),
+    ],
+)
+def test_a_later_error_names_the_file(capfd, monkeypatch, tmp_path, entry, message):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.toml").write_text('model = "a.pt"\ntarget = "loihi2"\n')
-    assert main(COMMAND, ["--config", "mine.toml", "--target", "loihi3"]) == 2
-    assert capfd.readouterr().err.startswith("error: no hardware profile 'loihi3'")
+    (tmp_path / "a.pt").write_text("not read")
+    given = {"model": '"a.pt"', "target": '"loihi2"'} | {entry.split(" ")[0]: entry.split(" = ")[1]}
+    (tmp_path / "mine.toml").write_text("".join(f"{name} = {value}\n" for name, value in given.items()))
+    assert main(COMMAND, ["--config", "mine.toml"]) == 2
+    error = capfd.readouterr().err
+    assert error.startswith(f"error: {message}") and error.endswith(" (options from mine.toml)\n")
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,13 @@ class Halves(ResetsElsewhere):
         return v - 0.5 * v * s
 
 
+class KeepsWhenFired(ResetsElsewhere):
+    """A slip: v * s instead of v * (1 - s)."""
+
+    def reset(self, v, s):
+        return v * s
+
+
 class Tires(ResetsElsewhere):
     def reset(self, v, s):
         return v * (1 - s)
@@ -272,6 +279,7 @@ class Branches(Grows):
     ("make", "message"),
     [
         (ResetsElsewhere, r"^fc1_spikes: a neuron that forward computes by itself, which resets to 0\.25;"),
+        (KeepsWhenFired, r"^fc1_spikes: .* which keeps its membrane only if it fires"),
         (Halves, r"^fc1_spikes: .* in which a spike leaves 0\.5 of the membrane"),
         (Tires, r"^fc1_spikes: .* which does not do the same in all time steps"),
         (Grows, r"^fc1_spikes: .* whose membrane is multiplied by 1\.5; 0 to 1 is supported"),

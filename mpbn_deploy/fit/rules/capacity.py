@@ -75,7 +75,7 @@ def distinct_thresholds_fit_core(design: Design) -> Violations:
         if count > most.value:
             found = f"{count} distinct thresholds on one core"
             advice = (
-                f"Export for this target (--target {design.target_name}), which reduces them (with "
+                f"Export for this target (--target {design.profile.target}), which reduces them (with "
                 "--thresholds shared, to one per population), or choose another target."
             )
             yield where, f"{found}; {design.limit_text(most.value, most)}. {advice}"

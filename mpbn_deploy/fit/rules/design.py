@@ -87,12 +87,7 @@ class Design:
     @property
     def export_target(self) -> str:
         """Return the target to export for: this chip, or "unbounded" if its number formats are unknown."""
-        return self.target_name if self.profile.exportable else "unbounded"
-
-    @property
-    def target_name(self) -> str:
-        """Return the name of the chip on the command line."""
-        return self.profile.typed or self.profile.name
+        return self.profile.target if self.profile.exportable else "unbounded"
 
 
 Violations = Iterator[tuple[str, str]]  # where, and the message

@@ -153,7 +153,9 @@ def states_stay_in_width(design: Design) -> Violations:
             "Its states wrap and clip there; verify counts where. Give the --input-range that it really gets."
         )
     elif design.profile.exportable:
-        advice = f"Export with --target {design.target_name} --overflow proved, which chooses smaller scales."
+        advice = (
+            f"Export with --target {design.profile.target} --overflow proved, which chooses smaller scales."
+        )
     else:
         advice = "Use fewer inputs per neuron or fewer --timesteps, or a target with wider states."
     apart = set(sigma_deltas(design))
@@ -292,7 +294,7 @@ def _exponent_message(design: Design, exponent: int, allowed: str, limit: Limit)
 def _other_scale(design: Design) -> str:
     """Advise to quantize for this chip, which observes its formats, if that is possible."""
     if design.profile.exportable:
-        return f"Export with --target {design.target_name}, which chooses another scale."
+        return f"Export with --target {design.profile.target}, which chooses another scale."
     return (
         f"Exports for {design.profile.name} use --target {design.export_target}, which does not observe this "
         "limit; choose another target, such as loihi2."
@@ -315,7 +317,7 @@ def _thresholds_outside(design: Design, limit: Limit, *, lower: bool) -> Violati
 def _threshold_advice(design: Design, lower: bool) -> str:
     if design.profile.exportable:
         return (
-            f"Export for this target (--target {design.target_name}), which moves them into biases, or "
+            f"Export for this target (--target {design.profile.target}), which moves them into biases, or "
             "choose one that holds them, such as loihi2."
         )
     if lower:
