@@ -90,6 +90,8 @@ def read_safely(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: {error}; tensors and plain values never need that, so it is not loaded."
         ) from error
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged or hostile file can make the reader raise anything
         raise CheckpointError(_unreadable(path)) from error
     if not isinstance(content, dict):
