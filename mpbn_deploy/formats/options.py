@@ -13,6 +13,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -145,8 +146,8 @@ def typed(options: object, *names: str) -> list[str]:
 
 
 def _word(value: object) -> str:
-    """Return a word of a command line; 16.0 is typed as 16."""
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    """Return a word of a command line; 16.0 is typed as 16; argparse may take -1e-05 for an option."""
+    return f"{Decimal(str(value)):f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 CHOICES = {
