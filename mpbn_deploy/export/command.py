@@ -73,7 +73,7 @@ def _silence(result: ExportResult) -> Iterator[str]:
 def _chance(result: ExportResult) -> Iterator[str]:
     """Yield a doubt about a float network within two standard errors of chance."""
     accuracy, classes = result.verified.accuracy, result.quantized.network.output.size
-    if accuracy is None:
+    if accuracy is None or classes == 1:
         return
     chance = 1 / classes
     if accuracy.float_network > chance + 2 * sqrt(chance * (1 - chance) / accuracy.samples):
