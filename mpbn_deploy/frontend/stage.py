@@ -155,7 +155,9 @@ def _followed_in(
     try:
         rehearse(player, trained)
     except FrontendError as error:
-        raise HandwrittenError(str(error)) if recorded.neurons else error from error
+        if not recorded.neurons:
+            raise
+        raise HandwrittenError(str(error)) from error
     return player, trained
 
 
