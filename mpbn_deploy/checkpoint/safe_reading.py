@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..base import (
+    MANIFEST_FILE,
     CheckpointError,
     ForbiddenNameError,
     PickleKind,
@@ -102,7 +103,7 @@ def read_safely(path: Path) -> dict[str, Any]:
 
 
 def _not_a_file(path: Path) -> str:
-    if (path / "manifest.json").is_file():
+    if (path / MANIFEST_FILE).is_file():
         return (
             "an export folder already; run, verify, fit and report take it. To export again, name the model"
         )

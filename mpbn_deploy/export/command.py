@@ -9,9 +9,9 @@ from math import sqrt
 
 from rich.console import Group
 
-from ..base import Outcome, layer_name, signs_of_life
+from ..base import MANIFEST_FILE, Outcome, layer_name, signs_of_life
 from ..fit import fit_text
-from ..formats.folder import FILES, MANIFEST_FILE
+from ..formats.folder import FILES
 from ..formats.options import DATA, PLACEMENT, ExportOptions, typed
 from ..ir import firing
 from ..verify import verify_text

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import (
+    MANIFEST_FILE,
     Array,
     FormatError,
     MissingDataError,
@@ -42,7 +43,6 @@ from ..formats.folder import (
     CONFIG_FILE,
     FILES,
     FIT_FILE,
-    MANIFEST_FILE,
     NETX_FILE,
     NEUROBENCH_FILE,
     NIR_FILE,

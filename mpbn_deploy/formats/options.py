@@ -17,7 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, OptionError, did_you_mean, record
+from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, OptionError, did_you_mean, option_name, record
 from ..hardware.place import Tiling
 
 Thresholds = Literal["own", "core", "shared"]
@@ -136,7 +136,7 @@ def typed(options: object, *names: str) -> list[str]:
     """Return options as words of a command line, without those that have the default of `ExportOptions`."""
     words: list[object] = []
     for name in names:
-        value, option = getattr(options, name), f"--{name.replace('_', '-')}"
+        value, option = getattr(options, name), option_name(name)
         if name == "witness":
             words += [word for witness in value for word in (option, witness)]
         elif value != getattr(ExportOptions(), name):

@@ -11,7 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base import Array, Progress, SimulationError, announce, layer_name, no_progress, progress_bar
+from ..base import (
+    Array,
+    Progress,
+    SimulationError,
+    and_more,
+    announce,
+    layer_name,
+    no_progress,
+    progress_bar,
+)
 from ..execute.outside import Answer, ObstacleError, Witness, cut_pieces, share
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace
@@ -95,6 +104,5 @@ def _obstacle_text(obstacles: Mapping[str, str]) -> str:
     texts = []
     for why in dict.fromkeys(obstacles.values()):
         names = [layer_name(name) for name, reason in obstacles.items() if reason == why]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        texts.append(f"{', '.join(names[:MOST_NAMES])}{more}: {why}")
+        texts.append(f"{and_more(names[:MOST_NAMES], len(names))}: {why}")
     return "; ".join(texts)
