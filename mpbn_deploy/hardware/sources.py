@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..base import record
+from ..base import one_line, record
 
 GROUP = "mpbn_deploy.profiles"
 VARIABLE = "MPBN_DEPLOY_PROFILES"
@@ -74,7 +74,7 @@ def _installed_folders() -> tuple[list[tuple[Path, str]], list[str]]:
         try:
             spec, failure = find_spec(entry.value), ""
         except Exception as error:  # the `__init__` of a parent can raise anything
-            spec, failure = None, f" ({type(error).__name__}: {error})"
+            spec, failure = None, f" ({type(error).__name__}: {one_line(str(error))})"
         if spec is None or not spec.submodule_search_locations:
             broken.append(
                 f"{origin}: its entry point {entry.name!r} ({GROUP}) names {entry.value!r}, which is not an "

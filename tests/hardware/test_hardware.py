@@ -317,12 +317,12 @@ def test_profiles_of_the_user_and_of_installed_packages_are_found_with_their_ori
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [("no_such_package", ""), ("raising.chips", " (ValueError: no device)"), ("raising.chips:FOLDER", "")],
+    [("no_such_package", ""), ("raising.chips", " (ValueError: no\\ndevice)"), ("raising.chips:FOLDER", "")],
 )
 def test_a_broken_package_hides_no_profile(tmp_path, monkeypatch, value, reason):
     raising, metadata = tmp_path / "raising", tmp_path / "toy_chips-1.0.dist-info"
     raising.mkdir()
-    (raising / "__init__.py").write_text("raise ValueError('no device')")
+    (raising / "__init__.py").write_text("raise ValueError('no\\ndevice')")
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-chips\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[mpbn_deploy.profiles]\nchips = {value}\n")
