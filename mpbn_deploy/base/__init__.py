@@ -1,6 +1,6 @@
 """Shared by all rooms, and independent of spiking networks: errors, records, files, commands, progress.
 
-errors         the exception tree, `did_you_mean` and `layer_name`
+errors         the exception tree, and names and problems as messages list them
 records        `@record`, the frozen dataclass that every data type here is
 files          atomic writes, bounded reads and JSON
 text           text that others wrote, made safe to show
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         input_value as input_value,
         local_workers as local_workers,
         network_facts as network_facts,
+        option_name as option_name,
         share as share,
         whole_number as whole_number,
     )
@@ -71,10 +72,13 @@ if TYPE_CHECKING:
         ProfileError as ProfileError,
         QuantizeError as QuantizeError,
         SimulationError as SimulationError,
+        and_more as and_more,
         did_you_mean as did_you_mean,
         layer_name as layer_name,
+        problem_lines as problem_lines,
     )
     from .files import (
+        MANIFEST_FILE as MANIFEST_FILE,
         check_writable as check_writable,
         json_text as json_text,
         read_json as read_json,

@@ -21,6 +21,11 @@ USUAL_BUDGET = 60.0  # seconds for Lava's own process models
 OWN_DATA = "a .npz or .npy file, a folder with one sub-folder per class, or package.module:function"
 
 
+def option_name(field: str) -> str:
+    """Return the option of a field: --weight-bits of weight_bits."""
+    return f"--{field.replace('_', '-')}"
+
+
 def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
     """Return an argparse type for a whole number from `least` to `most`."""
 

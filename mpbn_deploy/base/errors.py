@@ -85,7 +85,20 @@ def layer_name(path: str, kind: str = "") -> str:
     return f"{shown} ({kind})" if kind else shown
 
 
-MOST_NAMES = 40  # listed in one message
+MOST_NAMES, MOST_PROBLEMS = 40, 12  # listed in one message
+
+
+def and_more(shown: Sequence[str], total: int) -> str:
+    """Return 'a, b and 9 more': the names that are shown, of `total`."""
+    more = total - len(shown)
+    return f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
+
+
+def problem_lines(problems: Sequence[str]) -> str:
+    """Return each problem on a line of its own, up to `MOST_PROBLEMS`, and the number of the others."""
+    more = len(problems) - MOST_PROBLEMS
+    shown = [*problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+    return "".join(f"\n  - {problem}" for problem in shown)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -94,5 +107,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, names, n=1)
     suggestion = f"Did you mean {close[0]!r}? " if close else ""
     shown = names if len(names) <= MOST_NAMES else get_close_matches(word, names, n=8, cutoff=0.3)
-    more = "" if len(shown) == len(names) else f" and {len(names) - len(shown)} more"
-    return f"{suggestion}Known: {', '.join(shown)}{more}."
+    return f"{suggestion}Known: {and_more(shown, len(names))}."

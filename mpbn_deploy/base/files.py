@@ -11,6 +11,7 @@ from .errors import DeployError, FormatError, OptionError
 from .leftovers import owned_name, remove_abandoned
 
 LARGEST_TEXT = 2**24  # bytes of a file of JSON or TOML; ours have some thousands
+MANIFEST_FILE = "manifest.json"  # marks an export folder
 
 
 def write_atomically(path: Path, content: bytes) -> None:

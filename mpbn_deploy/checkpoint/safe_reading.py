@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..base import (
+    MANIFEST_FILE,
     CheckpointError,
     ForbiddenNameError,
     PickleKind,
@@ -90,6 +91,8 @@ def read_safely(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: {error}; tensors and plain values never need that, so it is not loaded."
         ) from error
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged or hostile file can make the reader raise anything
         raise CheckpointError(_unreadable(path)) from error
     if not isinstance(content, dict):
@@ -100,7 +103,7 @@ def read_safely(path: Path) -> dict[str, Any]:
 
 
 def _not_a_file(path: Path) -> str:
-    if (path / "manifest.json").is_file():
+    if (path / MANIFEST_FILE).is_file():
         return (
             "an export folder already; run, verify, fit and report take it. To export again, name the model"
         )

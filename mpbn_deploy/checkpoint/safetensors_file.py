@@ -38,6 +38,8 @@ def read_safetensors(path: Path) -> dict[str, Any]:
             metadata = file.metadata() or {}
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         rest = json.loads(metadata[ENTRY]) if ENTRY in metadata else None
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged or hostile file can make the reader raise anything
         raise CheckpointError(f"{path}: not a readable safetensors file ({error}).") from error
     if rest is not None and not isinstance(rest, dict):

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..base import CheckpointError, OptionError
+from ..base import CheckpointError, OptionError, problem_lines
 from ..nn import ModelCard
 from .architectures import build_body
 from .resets import check_resets
 
 HALF_PRECISION = (torch.float16, torch.bfloat16)
-MOST_PROBLEMS = 12  # listed in one message
 LARGEST_ARGUMENT = 4096  # of a network that is built in memory before its file is checked
 
 
@@ -49,7 +48,7 @@ def build_with_state(
 
 def _is_exact(value: Tensor, wanted: Tensor) -> bool:
     """Whether the network's type holds every number of the file's type."""
-    return value.dtype in HALF_PRECISION and wanted.is_floating_point()
+    return value.dtype in HALF_PRECISION and wanted.dtype in (torch.float32, torch.float64)
 
 
 def converted(
@@ -69,10 +68,12 @@ def check_state(
 ) -> None:
     """Raise CheckpointError if tensors do not match those of a network, or hold invalid values."""
     if problems := _structure_problems(expected, state):
-        raise CheckpointError(f"{path}: does not match the network {architecture!r}:{_listed(problems)}")
+        raise CheckpointError(
+            f"{path}: does not match the network {architecture!r}:{problem_lines(problems)}"
+        )
     if problems := _value_problems(state):
         raise CheckpointError(
-            f"{path}: tensors of the network {architecture!r} hold invalid values:{_listed(problems)}\n"
+            f"{path}: tensors of the network {architecture!r} hold invalid values:{problem_lines(problems)}\n"
             "The training has diverged, or the file is damaged. Train again, with a lower learning rate if "
             "it diverges."
         )
@@ -138,12 +139,6 @@ def _is_hollow(tensor: Tensor) -> bool:
         tensor.layout != torch.strided
         or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
     )
-
-
-def _listed(problems: list[str]) -> str:
-    omitted = len(problems) - MOST_PROBLEMS
-    more = [f"and {omitted} more"] if omitted > 0 else []
-    return "".join(f"\n  - {problem}" for problem in [*problems[:MOST_PROBLEMS], *more])
 
 
 def _structure_problems(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .selection import (
         RANDOM as RANDOM,
         Samples as Samples,
+        announce_random as announce_random,
         check_data_name as check_data_name,
         choose_samples as choose_samples,
         conversion_options as conversion_options,

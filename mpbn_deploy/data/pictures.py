@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base import Array, DataError
+from ..base import MANIFEST_FILE, Array, DataError
 from .arrays import LARGEST_ARRAYS, read_npy, read_npz
 from .reading import MOST_PIXELS, file_names, interleave_classes
 
@@ -26,7 +26,7 @@ PARTS = {"train": ("train",), "test": ("test", "val")}
 
 def read_class_folders(folder: Path) -> dict[str, Array]:
     """Read a folder by classes as named arrays, like those of a .npz file."""
-    if (folder / "manifest.json").is_file():
+    if (folder / MANIFEST_FILE).is_file():
         raise DataError(f"{folder}: an export folder, not data; name it before the options.")
     parts = {
         part: next((folder / n for n in names if (folder / n).is_dir()), None)

@@ -51,10 +51,7 @@ def choose_samples(
     `loaded` already are not read again.
     """
     if data is None:
-        announce(
-            "note: no data set is known, so inputs are random, and so are firing rates, energy and time; "
-            "choose data with --data"
-        )
+        announce_random("no data set is known", "choose data with --data")
     if data is None or data == RANDOM:
         return _random_samples(network, USUAL_SAMPLES if count is None else count)
     check_data_name(data)
@@ -74,6 +71,11 @@ def choose_samples(
         labels=None if part.labels is None else part.labels[chosen],
         test=None if part.labels is None else Split(inputs=part.inputs, labels=part.labels),
     )
+
+
+def announce_random(why: str, remedy: str) -> None:
+    """Announce that inputs are random, why, and what to do about it."""
+    announce(f"note: {why}, so inputs are random, and so are firing rates, energy and time; {remedy}")
 
 
 def fitting_part(

@@ -172,11 +172,11 @@ def _run(
         recordings = [alike or _new_recording(network, layer, len(inputs), keep_trace) for layer in block]
         for part in parts(block, len(inputs) if alike is None else 0, network.timesteps):
             for neurons in _run_block(block, recordings, sent, part):
-                name, peaks = neurons.layer.name, neurons.peaks()
+                name, largest = neurons.layer.name, neurons.peaks()
                 if neurons.overflows.any():
                     overflows[name] = overflows.get(name, 0) + neurons.overflows
-                if found is not None and peaks is not None:
-                    found[name] = np.maximum(found.get(name, 0.0), peaks)
+                if found is not None and largest is not None:
+                    found[name] = np.maximum(found.get(name, 0.0), largest)
         for layer, recorded in zip(block, recordings, strict=True):
             sent[layer.name] = _Sent(values=recorded.spikes, constant=False)
             if keep_trace:
@@ -184,8 +184,8 @@ def _run(
                 voltages[layer.name] = _by_sample(recorded.voltages, len(inputs))
         for name in set(sent) - network.sources_after(block[-1].name) - {network.output.name}:
             del sent[name]
-    last = network.output.name
-    fired, charged = (_by_sample(each, len(inputs)) for each in (recorded.spikes, recorded.voltages))
+    last, output = network.output.name, recordings[-1]  # the output ends the last block
+    fired, charged = (_by_sample(each, len(inputs)) for each in (output.spikes, output.voltages))
     outputs = outputs_of(network, {last: fired}, {last: charged})
     return Trace(spikes=spikes, voltages=voltages, outputs=outputs, overflows=overflows)
 

@@ -9,9 +9,9 @@ from math import sqrt
 
 from rich.console import Group
 
-from ..base import Outcome, layer_name, signs_of_life
+from ..base import MANIFEST_FILE, Outcome, layer_name, signs_of_life
 from ..fit import fit_text
-from ..formats.folder import FILES, MANIFEST_FILE
+from ..formats.folder import FILES
 from ..formats.options import DATA, PLACEMENT, ExportOptions, typed
 from ..ir import firing
 from ..verify import verify_text
@@ -73,7 +73,7 @@ def _silence(result: ExportResult) -> Iterator[str]:
 def _chance(result: ExportResult) -> Iterator[str]:
     """Yield a doubt about a float network within two standard errors of chance."""
     accuracy, classes = result.verified.accuracy, result.quantized.network.output.size
-    if accuracy is None:
+    if accuracy is None or classes == 1:
         return
     chance = 1 / classes
     if accuracy.float_network > chance + 2 * sqrt(chance * (1 - chance) / accuracy.samples):

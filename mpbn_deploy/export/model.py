@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
 
-from ..base import OptionError, announce, record
+from ..base import OptionError, announce, option_name, record
 from ..checkpoint import InputFacts, load_model
 from ..data import conversion_options
 from ..fold import coarsen_inputs, fold, normalize_inputs, offset_inputs
@@ -62,7 +62,7 @@ def load_and_fold(path: Path, options: ExportOptions) -> FoldedModel:
 def _load_checkpoint(path: Path, options: ExportOptions) -> FoldedModel:
     for name in ("dt", "nir_reset", "nir_current"):
         if getattr(options, name) != getattr(ExportOptions(), name):
-            raise OptionError(f"{path}: --{name.replace('_', '-')} applies to NIR files only; drop it.")
+            raise OptionError(f"{path}: {option_name(name)} applies to NIR files only; drop it.")
     inputs = InputFacts(shape=options.input_shape, range=options.input_range, normalization=options.normalize)
     module = load_model(path, arch=options.arch, timesteps=options.timesteps, inputs=inputs)
     if isinstance(module.body, QuantizedBody):
@@ -159,7 +159,7 @@ def _reject_quantization(path: Path, options: ExportOptions) -> None:
         given = getattr(options, name)
         if given != getattr(usual, name):
             raise OptionError(
-                f"{path}: --{name.replace('_', '-')} {given}, but its integers were chosen by training and "
+                f"{path}: {option_name(name)} {given}, but its integers were chosen by training and "
                 "are exported unchanged. Export the network that the training started from, or train again "
                 "with train --quantize."
             )

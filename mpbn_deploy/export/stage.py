@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import (
+    MANIFEST_FILE,
     Array,
     FormatError,
     MissingDataError,
@@ -30,6 +31,7 @@ from ..data import (
     RANDOM,
     LoadedPart,
     Samples,
+    announce_random,
     check_data_name,
     choose_samples,
     dataset_name,
@@ -42,7 +44,6 @@ from ..formats.folder import (
     CONFIG_FILE,
     FILES,
     FIT_FILE,
-    MANIFEST_FILE,
     NETX_FILE,
     NEUROBENCH_FILE,
     NIR_FILE,
@@ -154,9 +155,9 @@ def export(
                 *notes,
             ),
         )
-        assert verified.trace is not None  # missing only if a cluster ran the comparison
-        metrics = neurobench_metrics(network, activity, verified.trace)
-        _write_reports(staging, result, metrics, _content(staging, model, result, profile, facts))
+        content = _content(staging, model, result, profile, facts)
+        metrics = neurobench_metrics(network, activity, content.trace)
+        _write_reports(staging, result, metrics, content)
         config = config_text(model_path, str(target), options)
         (staging / CONFIG_FILE).write_text(config, encoding="utf-8")
         assumed = [asdict(assumption) for assumption in model.assumptions]
@@ -206,9 +207,9 @@ def _data(model: FoldedModel, options: ExportOptions) -> str | None:
     trained_on = model.trained_on
     if options.data is not None or trained_on is None or trained_on in DATASETS:
         return options.data or trained_on
-    announce(
-        f"note: the model was trained on {trained_on}, data of your own, so inputs are random, and so are "
-        f"firing rates, energy and time; to verify with it, add --data {trained_on}"
+    announce_random(
+        f"the model was trained on {trained_on}, data of your own",
+        f"to verify with it, add --data {trained_on}",
     )
     return RANDOM
 
@@ -221,9 +222,9 @@ def _samples(model: FoldedModel, options: ExportOptions, test: LoadedPart | None
     except MissingDataError:
         if options.data is not None or options.data_dir is not None:
             raise
-    announce(
-        f"note: the model was trained on {data}, which is not on this machine, so inputs are random, and so "
-        "are firing rates, energy and time; to verify with its test samples, add --data-dir FOLDER"
+    announce_random(
+        f"the model was trained on {data}, which is not on this machine",
+        "to verify with its test samples, add --data-dir FOLDER",
     )
     return choose_samples(network, options.samples, RANDOM, None)
 

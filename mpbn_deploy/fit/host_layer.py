@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base import OptionError
+from ..base import OptionError, layer_name
 from ..formats.options import Side
 from ..hardware import HardwareProfile
 from ..hardware.place import Placement, Tiling
@@ -47,8 +47,8 @@ def _first_layer(network: Network[AnyNeuron]) -> str:
         c.source for c in network.connections if first and c.target == first.name and c.source != source
     ]
     if first is None or others or not sends(first.neuron) or first is network.output:
-        found = f"the input is read by {', '.join(p.name for p in reached) or 'no population'}"
-        found += f", which also reads {', '.join(others)}" if others else ""
+        found = f"the input is read by {', '.join(layer_name(p.name) for p in reached) or 'no population'}"
+        found += f", which also reads {', '.join(map(layer_name, others))}" if others else ""
         raise OptionError(
             f"--first-layer host: {found}; this needs one population that reads only the input and sends "
             "to another. Use --first-layer chip."
@@ -61,8 +61,8 @@ def _check_readout(layers: Sequence[Population[AnyNeuron]]) -> None:
     sending = [population for population in layers if sends(population.neuron)]
     if sends(output.neuron) or all(neuron_kind(population.neuron) == "relay" for population in sending):
         raise OptionError(
-            f"--readout host: {output.name} is not a readout behind a population that fires. Use "
-            "--readout chip."
+            f"--readout host: {layer_name(output.name)} is not a readout behind a population that fires. "
+            "Use --readout chip."
         )
 
 

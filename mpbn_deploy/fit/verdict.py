@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..base import layer_name, record
+from ..base import and_more, layer_name, record
 from .rules import Finding, Severity
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def list_layers(findings: Sequence[Finding]) -> str:
 def list_names(given: Sequence[str]) -> str:
     """Return 'lif1, lif2 and 9 more': distinct names."""
     names = list(dict.fromkeys(given))
-    shown = ", ".join(names[:MOST_LAYERS])
-    return shown if len(names) <= MOST_LAYERS else f"{shown} and {len(names) - MOST_LAYERS} more"
+    return and_more(names[:MOST_LAYERS], len(names))
 
 
 def verdict(report: FitReport) -> str:

@@ -27,11 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from ..base import (
+    MANIFEST_FILE,
     FormatError,
     OptionError,
     abandoned,
     json_text,
     one_line,
+    option_name,
     owned_name,
     read_json,
     record,
@@ -48,7 +50,7 @@ FORMAT = "mpbn_deploy.export"
 VERSION = 2
 HASHED_BYTES = 2**20  # at once
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-NIR_FILE, NETX_FILE, MANIFEST_FILE = "network.nir", "network.net", "manifest.json"
+NIR_FILE, NETX_FILE = "network.nir", "network.net"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 NEUROBENCH_FILE, CONFIG_FILE = "neurobench.json", "run.toml"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE, NEUROBENCH_FILE, CONFIG_FILE)
@@ -165,8 +167,8 @@ def open_network(path: Path, **given: Any) -> ExportFolder | NetworkFile:
     if path.is_file() or (path.suffix == NETX_SUFFIX and not path.is_dir()):
         return NetworkFile(netx=path, network=read_netx(path, **given))
     if useless := [name for name, value in given.items() if value is not None]:
-        option = useless[0].replace("_", "-")
-        raise OptionError(f"{path}: --{option} is for .net files only; an export folder records it. Omit it.")
+        option = option_name(useless[0])
+        raise OptionError(f"{path}: {option} is for .net files only; an export folder records it. Omit it.")
     return open_folder(path)
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, OptionError, did_you_mean, record
+from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, OptionError, did_you_mean, option_name, record
 from ..hardware.place import Tiling
 
 Thresholds = Literal["own", "core", "shared"]
@@ -135,7 +136,7 @@ def typed(options: object, *names: str) -> list[str]:
     """Return options as words of a command line, without those that have the default of `ExportOptions`."""
     words: list[object] = []
     for name in names:
-        value, option = getattr(options, name), f"--{name.replace('_', '-')}"
+        value, option = getattr(options, name), option_name(name)
         if name == "witness":
             words += [word for witness in value for word in (option, witness)]
         elif value != getattr(ExportOptions(), name):
@@ -145,8 +146,8 @@ def typed(options: object, *names: str) -> list[str]:
 
 
 def _word(value: object) -> str:
-    """Return a word of a command line; 16.0 is typed as 16."""
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    """Return a word of a command line; 16.0 is typed as 16; argparse may take -1e-05 for an option."""
+    return f"{Decimal(str(value)):f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 CHOICES = {

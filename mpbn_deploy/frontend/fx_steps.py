@@ -68,7 +68,7 @@ def steps_of(graph: fx.Graph, body: nn.Module, shape: Shape, known: Converters) 
         if node.op == "placeholder":
             names[node] = INPUT_NAME
         elif node.op == "output":
-            _check_output(node, names, steps)
+            _check_output(type(body).__name__, node, names, steps)
         elif (constant := _constant(node, body, constants)) is not None:
             constants[node] = constant
         else:
@@ -107,9 +107,10 @@ def fx_graph(body: nn.Module, known: Converters) -> fx.Graph:
         body = nn.Sequential(body)
     try:
         return _Tracer(known).trace(body)
-    except (TypeError, fx.proxy.TraceError, RuntimeError) as error:
+    except Exception as error:  # forward of a user's module can raise anything
+        found = f"{type(error).__name__}: {error}"
         raise FrontendError(
-            f"{type(body).__name__}: torch.fx cannot trace it ({error}). Write forward without branches that "
+            f"{type(body).__name__}: torch.fx cannot trace it ({found}). Write forward without branches that "
             "depend on data, or pass a converter for the module to trace()."
         ) from error
 
@@ -248,6 +249,7 @@ def _unique(label: str, taken: Mapping[str, Shape]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _check_output(node: fx.Node, names: Mapping[fx.Node, str], steps: list[Step]) -> None:
-    if not steps or not isinstance(node.args[0], fx.Node) or names[node.args[0]] != steps[-1].name:
-        raise FrontendError("the module must return exactly one value, the output of its last layer.")
+def _check_output(where: str, node: fx.Node, names: Mapping[fx.Node, str], steps: list[Step]) -> None:
+    returned = node.args[0]
+    if not steps or not isinstance(returned, fx.Node) or names.get(returned) != steps[-1].name:
+        raise FrontendError(f"{where}: must return exactly one value, the output of its last layer.")

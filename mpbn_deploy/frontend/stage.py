@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..base import Array, FrontendError, layer_name
-from ..ir import InputFormat, Shape, Spike, TrainedNetwork
+from ..ir import InputFormat, Shape, Spike, Step, TrainedNetwork
 from ..nn import LIF, SpikingNetwork
 from .foreign import check_supported, is_foreign
 from .fx_steps import converted, converter_of, fx_graph, known_converters, steps_of
@@ -53,8 +53,7 @@ def trace(
     if is_foreign(body):
         return _followed(body, given, timesteps, known)[1]
     try:
-        traced = _to_trace(body)
-        steps = steps_of(fx_graph(traced, known), traced, given.shape, known)
+        steps = _fx_steps(body, given.shape, known)
     except FrontendError as error:
         if not _may_compute_neurons(body):
             raise
@@ -72,19 +71,19 @@ def _may_compute_neurons(body: nn.Module) -> bool:
     return not any(isinstance(part, LIF) for part in body.modules())
 
 
-def _to_trace(body: nn.Module) -> nn.Module:
-    """Return a module that torch.fx may trace: a copy, if forward may keep states, which then are proxies."""
-    return copy_to_run(body) if _may_compute_neurons(body) else body
+def _fx_steps(body: nn.Module, shape: Shape, known: Converters) -> tuple[Step, ...]:
+    """Trace a module with torch.fx, or a copy if forward may keep states, which would become proxies."""
+    traced = copy_to_run(body) if _may_compute_neurons(body) else body
+    return steps_of(fx_graph(traced, known), traced, shape, known)
 
 
 def computes_steps(network: SpikingNetwork) -> bool:
-    """Whether the body computes time steps by itself, with neurons of other libraries or of its own."""
+    """Whether the body of a network that `trace` takes computes its time steps, without neurons of ours."""
     body, known = network.body, known_converters()
     if is_foreign(body) or not _may_compute_neurons(body):
         return is_foreign(body)
     try:
-        traced = _to_trace(body)
-        steps_of(fx_graph(traced, known), traced, network.input_format.shape, known)
+        _fx_steps(body, network.input_format.shape, known)
     except FrontendError:
         return True
     return False
@@ -155,7 +154,9 @@ def _followed_in(
     try:
         rehearse(player, trained)
     except FrontendError as error:
-        raise HandwrittenError(str(error)) if recorded.neurons else error from error
+        if not recorded.neurons:
+            raise
+        raise HandwrittenError(str(error)) from error
     return player, trained
 
 

@@ -8,12 +8,11 @@ value is the package that holds the .toml files. The user's folders are those in
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..base import ProfileError, record
+from ..base import one_line, record
 
 GROUP = "mpbn_deploy.profiles"
 VARIABLE = "MPBN_DEPLOY_PROFILES"
@@ -31,7 +30,7 @@ class ProfileFile:
 
 def profile_files() -> list[ProfileFile]:
     """Return all profiles, sorted by name; a name may occur twice, with different origins."""
-    folders = [(_own_folder(), BUILT_IN), *_installed_folders(), *((f, str(f)) for f in user_folders())]
+    folders = [(_own_folder(), BUILT_IN), *_installed_folders()[0], *((f, str(f)) for f in user_folders())]
     found = [
         ProfileFile(name=path.stem, path=path, origin=origin)
         for folder, origin in folders
@@ -54,6 +53,11 @@ def missing_folders() -> list[Path]:
     return [folder for folder in user_folders() if os.environ.get(VARIABLE) and not folder.is_dir()]
 
 
+def broken_packages() -> list[str]:
+    """Return a line for each installed package whose entry point leads to no folder of profiles."""
+    return _installed_folders()[1]
+
+
 def _own_folder() -> Path:
     """Return the folder of profiles: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).parents[1]
@@ -61,17 +65,21 @@ def _own_folder() -> Path:
     return inside if inside.is_dir() else package.with_name("hw_profiles")
 
 
-def _installed_folders() -> Iterator[tuple[Path, str]]:
-    """Yield the folders that installed packages offer, each with the name of its package."""
+def _installed_folders() -> tuple[list[tuple[Path, str]], list[str]]:
+    """Return the folders of installed packages, each with its package's name; a line for each broken one."""
+    folders: list[tuple[Path, str]] = []
+    broken: list[str] = []
     for entry in entry_points(group=GROUP):
         origin = entry.name if entry.dist is None else entry.dist.name
         try:
-            spec = find_spec(entry.value)
-        except ImportError:
-            spec = None
+            spec, failure = find_spec(entry.value), ""
+        except Exception as error:  # the `__init__` of a parent can raise anything
+            spec, failure = None, f" ({type(error).__name__}: {one_line(str(error))})"
         if spec is None or not spec.submodule_search_locations:
-            raise ProfileError(
-                f"{origin}: its entry point {entry.name!r} ({GROUP}) names {entry.value!r}, which "
-                "is not an importable package. It must be the package that holds the .toml files."
+            broken.append(
+                f"{origin}: its entry point {entry.name!r} ({GROUP}) names {entry.value!r}, which is not an "
+                f"importable package{failure}. It must be the package that holds the .toml files."
             )
-        yield from ((Path(folder), origin) for folder in spec.submodule_search_locations)
+        else:
+            folders += ((Path(folder), origin) for folder in spec.submodule_search_locations)
+    return folders, broken

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, NetworkError, OptionError, QuantizeError
+from ..base import Array, NetworkError, OptionError, QuantizeError, layer_name
 from ..ir import (
     DECAY_ONE,
     NO_BORDER,
@@ -72,22 +72,23 @@ def _check_trainable(network: IntNetwork) -> None:
         neuron = _trainable(population)
         if np.ndim(neuron.decay_current) or np.ndim(neuron.decay_voltage):
             raise QuantizeError(
-                f"{population.name}: decays that differ between neurons; quantization-aware training needs "
-                "one for each layer."
+                f"{layer_name(population.name)}: decays that differ between neurons; quantization-aware "
+                "training needs one for each layer."
             )
     output = network.output.neuron
     rule = membrane(output, 1)
     if fires(output) or (rule.decay_current.kept, rule.decay_voltage.kept) != (0, 1):
         raise QuantizeError(
-            f"{network.output.name}: quantization-aware training needs a readout that sums, without leak and "
-            "without a current of its own, as the output."
+            f"{layer_name(network.output.name)}: quantization-aware training needs a readout that sums, "
+            "without leak and without a current of its own, as the output."
         )
 
 
 def _trainable(population: IntPopulation) -> IntegratingNeuron:
     if (neuron := integrating(population.neuron)) is not None:
         return neuron
-    raise QuantizeError(f"{population.name}: a relay; quantization-aware training takes composed pooling.")
+    where = layer_name(population.name)
+    raise QuantizeError(f"{where}: a relay; quantization-aware training takes composed pooling.")
 
 
 def _is_plain_loop(network: IntNetwork, connection: Connection) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..base import OptionError, Outcome, announce, check_writable, keep_freed_memory
+from ..base import OptionError, Outcome, announce, check_writable, keep_freed_memory, option_name
 from ..checkpoint import load_model
 from ..data import DataSet, load_dataset
 from ..hardware import load_profile
@@ -177,7 +177,7 @@ def _initial_network(
     own = options.arch is not None and ":" in options.arch  # a file cannot name code to import
     for name in (*BUILT_IN, *(() if own else ("arch",))):
         if getattr(options, name) is not None:
-            option = f"--{name.replace('_', '-')}"
+            option = option_name(name)
             raise OptionError(f"{option} with --init: {options.init} already defines it; drop {option}.")
     model = load_model(options.init, arch=options.arch)
     if options.timesteps is not None:

@@ -79,7 +79,7 @@ class Compared:
 # ---- two traces -------------------------------------------------------------------------------
 
 
-def compare(name: str, expected: Trace, got: Trace) -> Comparison:
+def compare(execution: str, expected: Trace, got: Trace) -> Comparison:
     """Count the differences between two traces, over the populations that `got` holds."""
     pairs = [("spike", name, expected.spikes[name], values) for name, values in got.spikes.items()]
     pairs += [("voltage", name, expected.voltages[name], values) for name, values in got.voltages.items()]
@@ -89,7 +89,7 @@ def compare(name: str, expected: Trace, got: Trace) -> Comparison:
         counts[f"{quantity}s_compared"] += left.size
         counts[f"{quantity}s_mismatched"] += int(np.count_nonzero(left != right))
     found = [mismatch for pair in pairs if (mismatch := _first_of_pair(*pair)) is not None]
-    return Comparison(execution=name, **counts, first_mismatch=_first(found, list(expected.spikes)))
+    return Comparison(execution=execution, **counts, first_mismatch=_first(found, list(expected.spikes)))
 
 
 def _first_of_pair(quantity: str, population: str, expected: Array, got: Array) -> Mismatch | None:

@@ -80,7 +80,7 @@ def joined(parts: Iterable[Compared]) -> Compared:
 
 def compare_shard(given: Executions, inputs: Array) -> Compared:
     """Run `compare_executions` on a worker of a cluster: without output, and without returning the trace."""
-    there = tuple(executor for executor in given.executors if not _within_budget(executor, given))
+    there = tuple(executor for executor in given.executors if _budget(executor, given) is None)
     return replace(
         compare_executions(replace(given, executors=there, witnesses=()), inputs, shown=False), trace=None
     )
@@ -88,23 +88,24 @@ def compare_shard(given: Executions, inputs: Array) -> Compared:
 
 def compare_here(given: Executions, inputs: Array) -> Compared:
     """Compare what has a budget, which workers of a cluster would each take: slow executors, witnesses."""
-    slow = (executor for executor in given.executors if _within_budget(executor, given))
+    slow = (executor for executor in given.executors if _budget(executor, given) is not None)
     parts = [_compare_one(executor, given, inputs, None, True) for executor in slow]
     return joined(
         [*parts, *(_compare_witness(witness, given, inputs, None, True) for witness in given.witnesses)]
     )
 
 
-def _within_budget(executor: Executor, given: Executions) -> bool:
-    return given.budget is not None and executor in SHARES
+def _budget(executor: Executor, given: Executions) -> float | None:
+    """Return the time for a slow executor; None for those that run on all samples."""
+    return given.budget if executor in SHARES else None
 
 
 def _compare_one(
     executor: Executor, given: Executions, inputs: Array, reference: Trace | None, shown: bool
 ) -> Compared:
     """Compare an executor; only those that run within a budget do without the trace of the reference."""
-    if given.budget is not None and executor in SHARES:
-        asked = (executor, given.network, inputs, reference, given.budget, given.options)
+    if (budget := _budget(executor, given)) is not None:
+        asked = (executor, given.network, inputs, reference, budget, given.options)
         return _attempt(executor, partial(compare_within_budget, *asked, shown=shown))
     assert reference is not None
     expected = reference

@@ -8,9 +8,11 @@ the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
+
+import numpy as np
 
 from ..base import Array, SimulationError, announce, no_progress, progress_bar
 from ..execute import EXECUTORS, ExecutionOptions, Executor, outputs_of
@@ -37,17 +39,19 @@ def compare_within_budget(
     `reference` is the trace of all samples; None: the reference runs here.
     """
     share = SHARES[executor](network, len(inputs), budget)
-    inputs, extent = inputs[: share.samples], _extent(network, share, len(inputs))
+    ran = extent(network, share.samples, len(inputs), share.alone)
+    inputs = inputs[: share.samples]
     if shown:
-        announce(f"verify: reference against {executor.name}, {extent or f'{len(inputs)} samples'}")
+        announce(f"verify: reference against {executor.name}, {ran or f'{len(inputs)} samples'}")
         counted = "populations" if share.alone else executor.parts
         options = replace(options, progress=progress_bar(f"{executor.name}, {counted}"))
     expected = simulate(network, inputs) if reference is None else first_samples(reference, share.samples)
     if share.alone:
-        found = _compare_alone(network, share, inputs, expected, options)
+        answers = _run_alone(network, share.alone, values_sent(network, inputs, expected), options)
+        found = compare_some(executor.name, network, expected, answers)
     else:
         found = compare(executor.name, expected, executor.run(network, inputs, options))
-    return replace(found, extent=extent)
+    return replace(found, extent=ran or None)
 
 
 def _stock_share(network: IntNetwork, samples: int, budget: float) -> BudgetShare:
@@ -73,21 +77,23 @@ SHARES: dict[Executor, Callable[[IntNetwork, int, float], BudgetShare]] = {
 }
 
 
-def _compare_alone(
-    network: IntNetwork, share: BudgetShare, inputs: Array, expected: Trace, options: ExecutionOptions
-) -> Comparison:
-    """Compare populations one by one, each fed what the reference fed it."""
-    spikes: dict[str, Array] = {
-        network.input.name: as_steps(inputs, network.input.shape, network.timesteps),
-        **expected.spikes,
-    }
+def _run_alone(
+    network: IntNetwork, names: Sequence[str], sent: Mapping[str, Array], options: ExecutionOptions
+) -> dict[str, Recorded]:
+    """Run populations one by one, each fed what the reference fed it."""
     quiet = replace(options, progress=no_progress)
-    found = {}
-    for index in options.progress(range(len(share.alone))):
-        name = share.alone[index]
-        sources = {connection.source: spikes[connection.source] for connection in network.entering(name)}
+    found: dict[str, Recorded] = {}
+    for index in options.progress(range(len(names))):
+        name = names[index]
+        sources = {connection.source: sent[connection.source] for connection in network.entering(name)}
         found[name] = run_alone(network, name, sources, quiet)
-    return compare_some(LAVA_STOCK.name, network, expected, found)
+    return found
+
+
+def values_sent(network: IntNetwork, inputs: Array, reference: Trace) -> dict[str, Array]:
+    """Return what each population sent, [samples, timesteps, *shape]: values of the input, and spikes."""
+    steps = as_steps(inputs, network.input.shape, network.timesteps).astype(np.int64)
+    return {network.input.name: steps, **reference.spikes}
 
 
 class Recorded(Protocol):
@@ -123,11 +129,13 @@ def first_samples(trace: Trace, samples: int) -> Trace:
     )
 
 
-def _extent(network: IntNetwork, share: BudgetShare, samples: int) -> str | None:
-    """Return '2 of 16 samples, 5 of 9 populations, one by one'; None if all ran as a whole."""
-    parts = [] if share.samples == samples else [f"{share.samples} of {samples} samples"]
-    if share.alone:
-        some = len(share.alone) < len(network.layers)
-        parts += [f"{len(share.alone)} of {len(network.layers)} populations"] if some else ["populations"]
-        parts.append("one by one")
-    return ", ".join(parts) or None
+def extent(network: IntNetwork, ran: int, samples: int, alone: Sequence[str]) -> str:
+    """Return '2 of 16 samples, 5 of 9 populations, one by one'; '' if all samples ran as a whole."""
+    parts = [f"{ran} of {samples} samples"] if ran < samples else []
+    if alone:
+        some = len(alone) < len(network.layers)
+        parts += [
+            f"{len(alone)} of {len(network.layers)} populations" if some else "populations",
+            "one by one",
+        ]
+    return ", ".join(parts)

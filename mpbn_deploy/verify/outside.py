@@ -11,12 +11,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base import Array, Progress, SimulationError, announce, layer_name, no_progress, progress_bar
-from ..execute.outside import Answer, ObstacleError, Share, Witness, cut_pieces, share
+from ..base import (
+    Array,
+    Progress,
+    SimulationError,
+    and_more,
+    announce,
+    layer_name,
+    no_progress,
+    progress_bar,
+)
+from ..execute.outside import Answer, ObstacleError, Witness, cut_pieces, share
 from ..execute.reference import simulate
-from ..ir import IntNetwork, Trace, as_steps
+from ..ir import IntNetwork, Trace
 from .comparison import Comparison
-from .lava_models import compare_some, first_samples
+from .lava_models import compare_some, extent, first_samples, values_sent
 
 MOST_NAMES = 3  # of populations, before "and 4 more"
 FEW_SAMPLES = 64  # more than fit most budgets; their trace fits into memory
@@ -42,27 +51,22 @@ def compare_with_witness(
         raise SimulationError(_obstacle_text(obstacles))
     given = inputs if reference is not None or budget is None else inputs[:FEW_SAMPLES]
     reference = simulate(network, given) if reference is None else reference
-    sent = _sent(network, given, reference)
+    sent = values_sent(network, given, reference)
     chosen = share(network, possible, sent, witness.costs, budget)
     if not chosen.populations:
         raise SimulationError(f"no population fits a budget of {budget:g} s; raise --budget.")
     if shown:
-        announce(f"verify: reference against {witness.name}, {_extent(network, chosen, len(inputs), {})}")
+        ran = extent(network, chosen.samples, len(inputs), chosen.populations)
+        announce(f"verify: reference against {witness.name}, {ran}")
     progress = progress_bar(f"{witness.name}, populations") if shown else no_progress
     sent = {name: values[: chosen.samples] for name, values in sent.items()}
     answers, found = _answers(witness, network, chosen.populations, sent, progress)
     obstacles |= found
     if not answers:
         raise SimulationError(_obstacle_text(obstacles))
-    chosen = replace(chosen, populations=tuple(answers))
     compared = compare_some(witness.name, network, first_samples(reference, chosen.samples), answers)
-    return replace(compared, extent=_extent(network, chosen, len(inputs), obstacles))
-
-
-def _sent(network: IntNetwork, inputs: Array, reference: Trace) -> dict[str, Array]:
-    """Return what each population sent, [samples, timesteps, *shape]: values of the input, and spikes."""
-    steps = as_steps(inputs, network.input.shape, network.timesteps).astype(np.int64)
-    return {network.input.name: steps, **reference.spikes}
+    ran = extent(network, chosen.samples, len(inputs), [*answers])
+    return replace(compared, extent="; ".join(filter(None, [ran, _obstacle_text(obstacles)])))
 
 
 def _answers(
@@ -95,20 +99,10 @@ def run_population(witness: Witness, network: IntNetwork, name: str, sent: Mappi
     return Answer(spikes=spikes.reshape(whole), voltages=voltages.reshape(whole))
 
 
-def _extent(network: IntNetwork, chosen: Share, samples: int, obstacles: Mapping[str, str]) -> str:
-    """'2 of 16 samples, 5 of 7 populations, one by one; lif1, lif2: soft reset'"""
-    parts = [f"{chosen.samples} of {samples} samples"] if chosen.samples < samples else []
-    some = len(chosen.populations) < len(network.layers)
-    parts.append(f"{len(chosen.populations)} of {len(network.layers)} populations" if some else "populations")
-    listed = _obstacle_text(obstacles)
-    return ", ".join([*parts, "one by one"]) + (f"; {listed}" if listed else "")
-
-
 def _obstacle_text(obstacles: Mapping[str, str]) -> str:
     """'lif1, lif2, lif3 and 4 more: soft reset; lif9: a current that never decays'"""
     texts = []
     for why in dict.fromkeys(obstacles.values()):
         names = [layer_name(name) for name, reason in obstacles.items() if reason == why]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        texts.append(f"{', '.join(names[:MOST_NAMES])}{more}: {why}")
+        texts.append(f"{and_more(names[:MOST_NAMES], len(names))}: {why}")
     return "; ".join(texts)

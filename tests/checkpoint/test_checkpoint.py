@@ -8,6 +8,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from mpbn_deploy.checkpoint import (
     save_model,
 )
 from mpbn_deploy.checkpoint.paper import input_format, paper_names
+from mpbn_deploy.checkpoint.state import _is_exact
 from mpbn_deploy.ir import InputFormat
 from mpbn_deploy.nn import SpikingNetwork
 from mpbn_deploy.nn.zoo import ARCHITECTURES
@@ -108,6 +110,28 @@ def test_not_a_checkpoint(tmp_path, content):
     (tmp_path / "model.pt").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"model\.pt: not a checkpoint, or a damaged one"):
         load_model(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "reader"),
+    [
+        ("pt", "mpbn_deploy.checkpoint.safe_reading._checked_archive"),
+        ("safetensors", "mpbn_deploy.checkpoint.safetensors_file.json.loads"),
+    ],
+)
+def test_too_little_memory_is_no_damage(tmp_path, monkeypatch, suffix, reader):
+    if suffix == "safetensors":
+        pytest.importorskip(suffix)
+    save_model(tmp_path / f"model.{suffix}", with_card(spiking_network()))
+    monkeypatch.setattr(reader, Mock(side_effect=MemoryError))
+    with pytest.raises(MemoryError):
+        load_model(tmp_path / f"model.{suffix}", arch=ARCH)
+
+
+def test_no_half_precision_is_exact_in_another():
+    half, other = torch.zeros(1, dtype=torch.float16), torch.zeros(1, dtype=torch.bfloat16)
+    assert not _is_exact(other, half) and not _is_exact(half, other)
+    assert _is_exact(half, torch.zeros(1)) and not _is_exact(torch.zeros(1), half)
 
 
 def test_no_such_file_and_too_large_a_file(tmp_path, path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import shlex
 from dataclasses import astuple, replace
+from types import SimpleNamespace
 
 import nir
 import nir_files as foreign
@@ -15,7 +16,7 @@ from mpbn_deploy.base import FormatError, OptionError, main
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
-from mpbn_deploy.export.command import _doubts, _losses
+from mpbn_deploy.export.command import _chance, _doubts, _losses
 from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.formats.nir import read_folded, write_nir
 from mpbn_deploy.ir import Input
@@ -191,6 +192,15 @@ def test_a_float_network_near_chance_is_doubted(tmp_path, above_chance, doubted)
     measured = Accuracy(data="mine", samples=50, float_network=right, integer_network=right)
     found = [*_doubts(replace(result, verified=replace(result.verified, accuracy=measured)))]
     assert [f"near chance for {classes} classes" in line for line in found] == [True] * doubted
+
+
+def test_one_output_is_no_chance():
+    measured = Accuracy(data="mine", samples=50, float_network=1.0, integer_network=1.0)
+    network = SimpleNamespace(output=SimpleNamespace(size=1))
+    result = SimpleNamespace(
+        verified=SimpleNamespace(accuracy=measured), quantized=SimpleNamespace(network=network)
+    )
+    assert not [*_chance(result)]
 
 
 def test_neurons_that_cannot_fire_are_doubted(tmp_path):

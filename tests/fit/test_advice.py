@@ -24,7 +24,13 @@ from mpbn_deploy.fit import measure, stage as fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.fit.advice import CURES, OF_CORES, SETUP_CURES, Question, _Search, advise
 from mpbn_deploy.fit.advice_text import advice_text
-from mpbn_deploy.fit.host_layer import activity_on_chip, fit_on_chip, without_first_layer, without_readout
+from mpbn_deploy.fit.host_layer import (
+    _check_readout,
+    activity_on_chip,
+    fit_on_chip,
+    without_first_layer,
+    without_readout,
+)
 from mpbn_deploy.fit.rules import RULES
 from mpbn_deploy.fit.text import verdict
 from mpbn_deploy.fold import fold
@@ -98,6 +104,12 @@ def test_without_a_first_layer_of_its_own_nothing_can_go_to_the_host(exported):
     rest = without_first_layer(without_first_layer(without_first_layer(network)))
     with pytest.raises(OptionError, match="the input is read by output; this needs one population that"):
         without_first_layer(rest)
+
+
+def test_a_layer_that_has_only_a_number_is_named_as_a_layer():
+    network = fold(trace(nn.Sequential(nn.Linear(2, 2), LIF(2)), (2,), 1))
+    with pytest.raises(OptionError, match='--readout host: layer "1" is not a readout'):
+        _check_readout(network.layers[:1])
 
 
 def test_the_host_can_encode_the_input_and_energy_counts_the_messages_sent():

@@ -2,19 +2,20 @@
 
 import argparse
 import json
+import re
 import shlex
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from mpbn_deploy.base import FormatError, OptionError, main, same_records
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
 from mpbn_deploy.formats.folder import open_folder
-from mpbn_deploy.formats.options import RECORDED, ExportOptions
+from mpbn_deploy.formats.options import RECORDED, ExportOptions, _word
 
 NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "Zs", "P"]), min_size=1).filter(
     lambda text: not text.startswith("-")
@@ -60,7 +61,15 @@ def test_every_option_of_the_command_line_is_a_field():
 def test_whole_numbers_are_printed_without_a_fraction():
     options = ExportOptions(normalize=(0.0, 16.0, 0.5, 1e-7), budget=30.0)
     command = options.command(Path("model.pt"), "loihi2")
-    assert command.endswith("--normalize 0 16 0.5 1e-07 --budget 30")
+    assert command.endswith("--normalize 0 16 0.5 0.0000001 --budget 30")
+
+
+@given(value=st.floats(allow_nan=False, allow_infinity=False))
+@example(value=-0.00001)
+def test_a_number_is_typed_without_an_exponent_and_read_back(value):
+    """Many versions of argparse take -1e-05 for an option."""
+    word = _word(value)
+    assert re.fullmatch(r"-?\d+(\.\d+)?", word) and float(word) == value
 
 
 @given(options=OPTIONS, model=NAMES, target=NAMES)

@@ -254,12 +254,26 @@ def test_arithmetic_with_constants_is_read_as_norms():
             [nn.Conv2d(2, 2, 3), nn.Sequential(nn.Identity(), Adds())],
             r"""^layer "1\.1\.relu": operation 'relu'""",
         ),
-        ([nn.Identity()], "must return exactly one value"),
+        ([nn.Identity()], "^Sequential: must return exactly one value"),
     ],
 )
 def test_names_what_it_does_not_know(layers, message):
     with pytest.raises(FrontendError, match=message):
         trace(network_of(*layers))
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (lambda self, x: (self.layer(x), self.layer.weight)[1], "^Body: must return exactly one value"),
+        (lambda self, x: {}["layer"], "^Body: torch.fx cannot trace it .KeyError: 'layer'"),
+    ],
+)
+def test_names_a_module_whose_forward_cannot_be_followed(forward, message):
+    body = type("Body", (nn.Module,), {"forward": forward})()
+    body.layer, body.neuron = nn.Linear(2, 2), LIF(2)
+    with pytest.raises(FrontendError, match=message):
+        trace(body, (2,), 1)
 
 
 def test_two_inputs_are_refused():

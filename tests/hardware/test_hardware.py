@@ -14,6 +14,7 @@ from mpbn_deploy.hardware import (
     summarize_profile,
 )
 from mpbn_deploy.hardware.keys import BASES, EXPORT_KEYS, PLACEMENTS
+from mpbn_deploy.hardware.sources import broken_packages
 
 HEADINGS = 'schema = 1\nname = "mine"\ntitle = "My chip"\ndescription = "A chip."\n'
 NEURONS = 'neurons = { value = 8, source = "me", basis = "measured" }'
@@ -312,9 +313,24 @@ def test_profiles_of_the_user_and_of_installed_packages_are_found_with_their_ori
     (folder / "loihi2.toml").write_text(text)
     with pytest.raises(OptionError, match="two profiles are named 'loihi2'"):
         load_profile("loihi2")
-    (metadata / "entry_points.txt").write_text("[mpbn_deploy.profiles]\nchips = no_such_package\n")
-    with pytest.raises(ProfileError, match="'no_such_package', which is not an importable package"):
-        profile_files()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("no_such_package", ""), ("raising.chips", " (ValueError: no\\ndevice)"), ("raising.chips:FOLDER", "")],
+)
+def test_a_broken_package_hides_no_profile(tmp_path, monkeypatch, value, reason):
+    raising, metadata = tmp_path / "raising", tmp_path / "toy_chips-1.0.dist-info"
+    raising.mkdir()
+    (raising / "__init__.py").write_text("raise ValueError('no\\ndevice')")
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-chips\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[mpbn_deploy.profiles]\nchips = {value}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert load_profile("loihi2").name == "loihi2"
+    (line,) = broken_packages()
+    assert line.startswith("toy-chips: its entry point 'chips'")
+    assert f"'{value}', which is not an importable package{reason}" in line
 
 
 def test_a_broken_profile_of_the_user_hides_no_other_one(tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...base import Array, layer_name, record
-from ...hardware import KEYS, Allowed, HardwareProfile, Limit
+from ...base import Array, and_more, layer_name, record
+from ...hardware import KEYS, UNBOUNDED, Allowed, HardwareProfile, Limit
 from ...hardware.place import Placement
 from ...ir import (
     FiringNeuron,
@@ -87,7 +87,7 @@ class Design:
     @property
     def export_target(self) -> str:
         """Return the target to export for: this chip, or "unbounded" if its number formats are unknown."""
-        return self.profile.target if self.profile.exportable else "unbounded"
+        return self.profile.target if self.profile.exportable else UNBOUNDED
 
 
 Violations = Iterator[tuple[str, str]]  # where, and the message
@@ -192,5 +192,4 @@ def outside(values: Array, low: float, high: float) -> str | None:
 
 def list_some(names: Sequence[str]) -> str:
     """Return 'conv1, conv2 and 9 more'."""
-    shown = ", ".join(map(layer_name, names[:2]))
-    return shown if len(names) <= 2 else f"{shown} and {len(names) - 2} more"
+    return and_more([layer_name(name) for name in names[:2]], len(names))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import Array, Tree, record, write_tree
+from ...base import Array, Tree, layer_name, record, write_tree
 from ...ir import (
     NO_BORDER,
     STATE_EXPONENT,
@@ -77,7 +77,7 @@ def stock_reader_obstacle(network: IntNetwork) -> str | None:
         return _zero_weights(network) or _early_spikes(network)
     for before, population in _pairs(network):
         if _layer_content(network, before, population).layer is None:
-            return f"{population.name}: {_obstacle(network, before, population)}"
+            return f"{layer_name(population.name)}: {_obstacle(network, before, population)}"
     return "its format cannot express the order of the connections of this network"
 
 
@@ -90,8 +90,8 @@ def _zero_weights(network: IntNetwork) -> str | None:
         synapses = [connection.synapse for connection in network.entering(population.name)]
         if all(isinstance(synapse, Dense) and not synapse.weight.any() for synapse in synapses):
             return (
-                f"{population.name}: all weights are zero, so its neurons ignore their inputs; lava-dl "
-                "divides by the largest weight of a dense layer"
+                f"{layer_name(population.name)}: all weights are zero, so its neurons ignore their inputs; "
+                "lava-dl divides by the largest weight of a dense layer"
             )
     return None
 
@@ -112,8 +112,8 @@ def _early_spikes(network: IntNetwork) -> str | None:
         charged = np.maximum(network.order[source.name] * rule.bias, 0)  # from below, with any decay
         if rule.threshold is not None and (charged > rule.threshold).any():
             return (
-                f"{source.name}: neurons that fire without input, with a loop or delay after them; lava-dl "
-                "runs them before the first step, and their spikes arrive in it"
+                f"{layer_name(source.name)}: neurons that fire without input, with a loop or delay after "
+                "them; lava-dl runs them before the first step, and their spikes arrive in it"
             )
     return None
 
@@ -123,7 +123,8 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
     entering = network.entering(population.name)
     others = sorted({c.source for c in entering} - {before.name, population.name})
     if others:
-        return f"a graph with skip connections (from {', '.join(others)}); netx is a chain of layers"
+        listed = ", ".join(map(layer_name, others))
+        return f"a graph with skip connections (from {listed}); netx is a chain of layers"
     if neuron_subtrahend(population.neuron) is not None:
         return "neurons with a soft reset; those of netx reset to zero"
     if modulating(population.neuron) is not None:
