@@ -15,7 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..base import FormatError, did_you_mean, read_text
+from ..base import FormatError, did_you_mean, option_name, read_text
 from .options import ExportOptions
 
 if sys.version_info >= (3, 11):
@@ -56,7 +56,7 @@ def config_words(content: dict[str, Any]) -> list[str]:
     """
     words: list[str] = []
     for name, value in content.items():
-        option = f"--{name.replace('_', '-')}"
+        option = option_name(name)
         if name == "witness":  # each has an option of its own
             words += [f"{option}={witness}" for witness in ([value] if isinstance(value, str) else value)]
         elif isinstance(value, list):

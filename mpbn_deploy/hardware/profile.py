@@ -28,7 +28,7 @@ from .keys import (
     WITHOUT,
 )
 from .problems import profile_entries, profile_problems
-from .sources import BUILT_IN, VARIABLE, ProfileFile, missing_folders, profile_files
+from .sources import BUILT_IN, VARIABLE, ProfileFile, broken_packages, missing_folders, profile_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -181,8 +181,9 @@ def readable_profiles() -> tuple[list[tuple[ProfileFile, HardwareProfile]], list
 
 
 def _missing() -> list[str]:
-    """Return a sentence for each folder of the user that is named and does not exist."""
-    return [f"{VARIABLE} names {folder}, which is not a folder." for folder in missing_folders()]
+    """Return a sentence for each folder that is named and does not exist, and for each broken package."""
+    missing = [f"{VARIABLE} names {folder}, which is not a folder." for folder in missing_folders()]
+    return missing + broken_packages()
 
 
 def export_profile(profile: HardwareProfile) -> HardwareProfile:

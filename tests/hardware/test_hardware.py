@@ -331,6 +331,9 @@ def test_a_broken_package_hides_no_profile(tmp_path, monkeypatch, value, reason)
     (line,) = broken_packages()
     assert line.startswith("toy-chips: its entry point 'chips'")
     assert f"'{value}', which is not an importable package{reason}" in line
+    assert readable_profiles()[1] == [line]
+    with pytest.raises(OptionError, match="toy-chips: its entry point"):
+        load_profile("no-chip")
 
 
 def test_a_broken_profile_of_the_user_hides_no_other_one(tmp_path, monkeypatch):
