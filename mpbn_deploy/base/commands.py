@@ -73,14 +73,14 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     def __init__(self, *arguments: Any, as_json: bool = False, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
         self.as_json = as_json
 
     def error(self, message: str) -> NoReturn:
         message += self._nearest_options(message)
         if self.as_json:
             _show(Outcome(data={"error": message}, text=""), as_json=True)
-        super().error(message)
+        self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help lists all options)\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Suggest the nearest of the choices of an option for a value that is none of them."""

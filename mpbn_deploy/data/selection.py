@@ -120,8 +120,8 @@ def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs
         )
         raise DataError(
             f"{name}: inputs{allowed.conversion} from {lowest} to {highest}; the network takes {taken}. Give "
-            "raw values of that range, not normalized ones; a bare state_dict, a NIR or a netx file can be "
-            f"read with --input-range {' '.join(map(str, wider))}."
+            "raw values of that range, not normalized ones; or export it again (a bare state_dict or a NIR "
+            f"file), or read it (a .net file), with --input-range {' '.join(map(str, wider))}."
         )
     if SMALL_PART * (highest - lowest) <= allowed.maximum - allowed.minimum:
         announce(

@@ -240,7 +240,7 @@ def _next_step(
     A comparison of thresholds is suggested where one is possible and has not just been made.
     """
     if question.untrained is not None:
-        return "" if report.fits is False else question.untrained.training_command(question.target)
+        return "" if report.fits is False else question.training_command
     if report.fits is False:
         fitting = [one for tried in advice for one in tried if one.report.fits]
         return fitting[0].commands[0] if fitting else "" if advice else question.command(None, "--advise")

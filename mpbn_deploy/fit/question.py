@@ -76,6 +76,12 @@ class Question:
         return shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target, *options])
 
     @property
+    def training_command(self) -> str:
+        """The shell command that trains the network, or exports it once it is trained."""
+        assert self.untrained is not None
+        return self.untrained.training_command(self.target, typed(self, *PLACEMENT))
+
+    @property
     def run_command(self) -> str:
         """The shell command that runs the network on the data named here, or else on those of its export."""
         recorded = self.opened.data_words if isinstance(self.opened, ExportFolder) else []

@@ -7,6 +7,7 @@ training. Integers are quantized for the chip in question. How often neurons fir
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -53,10 +54,10 @@ class UntrainedNetwork:
             "--input-range", *map(str, self.input_range),
         )  # fmt: skip
 
-    def training_command(self, target: str) -> str:
+    def training_command(self, target: str, placement: Sequence[str]) -> str:
         """Return what to type to train it; a module of the user's own may need a loop of their own."""
         if ":" in self.arch:
-            described = shlex.join([*self._named, "--target", target])
+            described = shlex.join([*self._named, "--target", target, *placement])
             return f"train it, then python -m mpbn_deploy.export WEIGHTS.pt {described}"
         return f"python -m mpbn_deploy.train --data YOURS --arch {self.arch} --timesteps {self.timesteps}"
 

@@ -341,8 +341,9 @@ class Follower(TorchFunctionMode):
         return Value(value.call, value.steps, name)
 
     def _averaged(self, args: list[Any], value: Value) -> Value | None:
-        """A sum divided by the time steps is a mean."""
-        return Value(value.call, value.steps, "mean") if args[-1] == self.timesteps else None
+        """A sum divided by the number of its time steps is a mean."""
+        count = self.timesteps if value.steps is None else len(value.steps)
+        return Value(value.call, value.steps, "mean") if args[-1] == count else None
 
     def _scaled(self, name: str, args: list[Any], source: Tensor, value: Value) -> Value | None:
         """Return a value of a step, multiplied by a constant, or with a constant added."""

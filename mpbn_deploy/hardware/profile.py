@@ -231,8 +231,11 @@ def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: {EXTENDS} = {name!r}; the name of a profile is needed, such as 'loihi2'."
         )
     base = path.with_name(f"{name}.toml")
-    if not base.is_file():
-        base = next((file.path for file in profile_files() if file.name == name), base)
+    if base == path or not base.is_file():
+        others = (file.path for file in profile_files() if file.name == name and file.path != path)
+        base = next(others, base)
+    if base == path:
+        raise ProfileError(f"{path}: {EXTENDS} = {name!r}, which is this profile itself. Name another one.")
     if not base.is_file() or base == path:
         raise ProfileError(f"{path}: extends {name!r}, an unknown profile: {base.name} was not found.")
     inherited, left_out = _parsed(base), content.get(WITHOUT, [])

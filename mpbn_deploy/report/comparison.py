@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
-from ..base import FormatError, read_json, record
+from ..base import Array, FormatError, read_json, record
 from ..fit import JOULES, SECONDS, quantity, used_bits, verdict_word
 from ..formats.folder import FIT_FILE, VERIFY_FILE, open_folder
 from .formatting import NONE, UNKNOWN, integer, number, percent
@@ -62,6 +63,15 @@ class ComparedExport:
         }
 
 
+def _chosen_bits(weight: Array) -> int:
+    """Return the bits of the weights without the power of two that all of them share.
+
+    A chip may store weights of 4 bits as multiples of 16 in 8.
+    """
+    together = int(np.bitwise_or.reduce(weight, axis=None, initial=0))
+    return used_bits(weight // (together & -together or 1))
+
+
 def read_export(path: Path) -> ComparedExport:
     """Read the figures of an export folder, after all its hashes have been checked."""
     opened = open_folder(path)
@@ -71,7 +81,7 @@ def read_export(path: Path) -> ComparedExport:
         return ComparedExport(
             name=path.resolve().name,
             target=str(fit["target"]),
-            weight_bits=max(used_bits(c.synapse.weight) for c in opened.network.connections),
+            weight_bits=max(_chosen_bits(c.synapse.weight) for c in opened.network.connections),
             bit_exact=verify["bit_exact"],
             fits=fit["fits"],
             cores=fit["cores"],

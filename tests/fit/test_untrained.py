@@ -42,6 +42,8 @@ def test_the_network_may_be_a_function_of_the_user(capsys):
         "train it, then python -m mpbn_deploy.export WEIGHTS.pt --arch mpbn_deploy.nn.zoo.small:digits_mlp "
         "--input-shape 1 8 8 --timesteps 2 --input-range 0 255 --target loihi2"
     ) in " ".join(capsys.readouterr().out.split())
+    assert main(FIT, [*line[:-4], "--target", "loihi1", "--first-layer", "host"]) == 0
+    assert "--target loihi1 --first-layer host" in " ".join(capsys.readouterr().out.split("next:")[1].split())
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,11 @@ def test_the_same_spikes_fire(name):
     assert np.allclose(found.outputs, output.numpy(), atol=1e-5)
 
 
+def test_another_number_of_time_steps_is_named_where_their_mean_is_returned():
+    with pytest.raises(FrontendError, match=f"its forward runs {T} time steps, but {T + 1} are given"):
+        trace(on_a_grid(Loop()), (FEATURES,), T + 1)
+
+
 class ResetsElsewhere(Loop):
     def reset(self, v, s):
         return v * (1 - s) + 0.25 * s

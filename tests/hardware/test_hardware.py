@@ -112,7 +112,7 @@ def test_without_formats_one_is_told_how_to_put_a_network_to_a_chip_nevertheless
         "mine: networks cannot be quantized for it, because its profile lacks formats.threshold_maximum, "
         "formats.bias_mantissa_bits, formats.decay_bits. Export for a target that has them (hala-point, "
         "loihi1, loihi2, loihi2-2022, unbounded), then check that export against this chip: "
-        "python -m mpbn_deploy.fit FOLDER --target mine."
+        f"python -m mpbn_deploy.fit FOLDER --target {tmp_path / 'mine.toml'}."
     )
 
 
@@ -373,6 +373,7 @@ def test_a_profile_that_changes_the_chip_inherits_no_boards(tmp_path):
         ('extends = "loihi2"\n[[core]]', "core: unknown key"),
         ('extends = "loihi2"\n[core]\nsource = "a page"', "core.source: unknown key"),
         ('extends = "loihi7"', "extends 'loihi7', an unknown profile: loihi7.toml was not found"),
+        ('extends = "mine"', "extends = 'mine', which is this profile itself. Name another one"),
         ('extends = "second"', "extends 'second', which extends another one; extend that one instead"),
         (
             'extends = "loihi2"\nwithout = ["core.wings"]',

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from markupsafe import Markup
 
-from mpbn_deploy.report.comparison import ComparedExport, chart, comparison_values
+from mpbn_deploy.report.comparison import ComparedExport, _chosen_bits, chart, comparison_values
 from mpbn_deploy.report.html import render_template
 
 ONE = ComparedExport(
@@ -28,6 +30,14 @@ UNKNOWN = ComparedExport(
 
 def page(*exports):
     return render_template("comparison.html.j2", comparison_values(exports))
+
+
+@pytest.mark.parametrize(
+    ("weights", "bits"),
+    [([-112, 16, 96], 4), ([-112, 17, 96], 8), ([-128, 127], 8), ([0, 0], 1), ([2, -2], 2)],
+)
+def test_bits_are_those_that_were_chosen_however_the_chip_stores_them(weights, bits):
+    assert _chosen_bits(np.array(weights)) == bits
 
 
 def test_the_page_shows_every_export_and_needs_nothing_from_elsewhere():

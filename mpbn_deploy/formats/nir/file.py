@@ -31,8 +31,10 @@ class Node:
     def numbers(self, key: str) -> Array:
         """Return the finite numbers under a key, as float64."""
         values = np.asarray(self._value(key))
-        if values.dtype.kind not in "iuf" or values.size == 0 or not np.isfinite(values).all():
-            self.fail(key, f"holds {_shown(values)}, which are not finite numbers")
+        if values.dtype.kind not in "iuf" or values.size == 0:
+            self.fail(key, f"holds {_shown(values)}; numbers are needed")
+        if bad := int(np.count_nonzero(~np.isfinite(values))):
+            self.fail(key, f"has {bad} of {values.size} values that are NaN or infinite")
         return values.astype(np.float64)
 
     def whole(self, key: str) -> tuple[int, ...]:

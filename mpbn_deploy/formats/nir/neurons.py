@@ -137,7 +137,9 @@ def _decay(
     """(leak, rate) of a time constant: 1 - dt / tau and dt / tau"""
     tau, dt = _one_or_each(node, key, shape), timing.step
     least = float(np.min(tau))
-    highest = dt / least if least > 0 else np.inf
+    if least <= 0:
+        node.fail(key, f"is {least:g}; a time constant must be above zero")
+    highest = dt / least
     if highest > 1 + NEARLY:
         found = f"is {least:g} with a dt of {dt:g}, so the leak 1 - dt/tau is {1 - highest:g}"
         node.fail(key, f"{found}; allowed are 0 to 1. Give the dt that the file was written with")
