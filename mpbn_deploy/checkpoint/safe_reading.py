@@ -161,7 +161,10 @@ def _unreadable(path: Path) -> str:
         )
     if start.startswith(b"\x80"):  # a pickle
         return _runs_code(path)
-    return f"{path}: not a checkpoint, or a damaged one. Write one with python -m mpbn_deploy.train."
+    return (
+        f"{path}: not a checkpoint, or a damaged one. Write it again: torch.save(network.state_dict(), FILE) "
+        "or python -m mpbn_deploy.train."
+    )
 
 
 def _runs_code(path: Path, found: str = "") -> str:

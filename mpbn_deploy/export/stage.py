@@ -116,7 +116,8 @@ def export(
     options = replace(options or ExportOptions(), **changes)
     model_path, profile = Path(model_path), load_profile(target)
     folder = Path(out) if out is not None else default_folder(model_path, profile)
-    _check(folder, profile, options)
+    replaces = check_replaceable(folder)
+    _check(profile, options)
 
     test, training = _read_data(options) if model_path.is_file() else (None, None)
     model = load_and_fold(model_path, options)
@@ -129,6 +130,8 @@ def export(
     calibration = options.calibration and dataset_name(options.calibration)
     used = replace(options, calibration=calibration)
     facts = facts_of(model, profile, samples.name, used)
+    if replaces:
+        announce(f"note: {folder} holds an earlier export; this one will replace it")
     with new_folder(folder) as staging:
         _write_networks(staging, model, quantized, options)
         verified = _verify(staging, model, quantized, samples, options)
@@ -174,16 +177,13 @@ def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
     return model_path.with_name(f"{model_path.stem}.{profile.name}")
 
 
-def _check(folder: Path, profile: HardwareProfile, options: ExportOptions) -> None:
-    """Reject invalid options before any long computation; announce that an earlier export is replaced."""
-    replaces = check_replaceable(folder)
+def _check(profile: HardwareProfile, options: ExportOptions) -> None:
+    """Reject invalid options before any long computation."""
     NumberFormats.of(profile, options.weight_bits)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)
     if options.data is not None:
         check_data_name(options.data)
-    if replaces:
-        announce(f"note: {folder} holds an earlier export; this one will replace it")
 
 
 def _read_data(options: ExportOptions) -> tuple[LoadedPart | None, LoadedPart | None]:

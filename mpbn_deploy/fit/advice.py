@@ -124,7 +124,7 @@ def advise(question: Question, report: FitReport) -> list[Advice]:
             if search.fits_given_chips(one) or not more_chips_suffice
         ]
     if fitting := [one for one in tried if one.report.fits]:
-        return sorted(fitting, key=search.cost)
+        return sorted(search.without_ties(fitting), key=search.cost)
     return sorted(tried, key=lambda one: len(blocking(one.report)))[:1]
 
 
@@ -215,6 +215,21 @@ class _Search:
         hosted = (asked.first_layer, asked.readout).count("host")
         more, other = asked.chips > self.question.chips, one.plan is not None
         return more, other, one.changed or 0, asked.chips, hosted, one.report.cores or 0
+
+    def without_ties(self, fitting: Sequence[Advice]) -> list[Advice]:
+        """Leave out another tiling where it takes as many cores as the given one."""
+
+        def setup(one: Advice) -> tuple[object, ...]:
+            return one.plan, one.question.first_layer, one.question.readout, one.question.chips
+
+        given = {
+            setup(one): one.report.cores for one in fitting if one.question.tiling == self.question.tiling
+        }
+        return [
+            one
+            for one in fitting
+            if one.question.tiling == self.question.tiling or given.get(setup(one)) != one.report.cores
+        ]
 
     def advise_plans(self, kinds: Sequence[str]) -> list[Advice]:
         """Quantize by plans of these kinds, each in the first setup that fits or has the fewest errors."""

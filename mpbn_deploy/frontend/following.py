@@ -6,9 +6,11 @@ A TorchFunctionMode sees every function that forward calls.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -181,7 +183,8 @@ class Follower(TorchFunctionMode):
     def _check_decision(self, name: str, args: list[Any]) -> None:
         """Raise if forward may decide by its data what to compute: one run shows one of its branches."""
         if any(self._value(each) for each in tensors(args)):
-            where, how = layer_name(self._named("forward")), DECISIONS[name]
+            where = f"{layer_name(self._named('forward'))}, {_line_of_forward()}"
+            how = DECISIONS[name]
             raise FrontendError(
                 f"{where}: takes a number out of its data ({how}), so what it computes may differ from "
                 "input to input; the same operations are needed for all. "
@@ -195,7 +198,7 @@ class Follower(TorchFunctionMode):
 
     def _unknown(self, name: str, raw: bool) -> Value:
         problem = f"{layer_name(self._named(name))}: operation {name!r}"
-        return Value(None, problem=problem, hint=_hint(name, raw), raw=raw)
+        return Value(None, problem=problem, hint=f"See {_line_of_forward()}. {_hint(name, raw)}", raw=raw)
 
     def _named(self, name: str) -> str:
         """Name a function call in `forward`: the path of the module, then the name of the function."""
@@ -415,6 +418,15 @@ class Follower(TorchFunctionMode):
                         if torch.equal(tensor.to(whole), whole):
                             return Value(call, None, form)
         return None
+
+
+def _line_of_forward() -> str:
+    """Return the line of the user's code that calls torch: 'net.py, line 12'."""
+    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
 
 
 def _hint(name: str, raw: bool) -> str:

@@ -106,7 +106,7 @@ def test_a_module_and_its_weights(given, capfd, name):
         (
             "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
             "return self.fc2(self.lif1(self.fc1(x if x.max() < 2 else -x)))",
-            "forward: takes a number out of its data (if)",
+            "takes a number out of its data (if)",
         ),
     ],
 )

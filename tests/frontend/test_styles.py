@@ -632,7 +632,11 @@ REJECTED = {
         T,
         r"^lif1 \(Leaky\): \d+ of \d+ spikes of the module differ from those of the network",
     ),
-    "branch": (Depends, T, r"^forward: takes a number out of its data \(if\), so what it computes"),
+    "branch": (
+        Depends,
+        T,
+        r"^forward, test_styles.py, line \d+: takes .* data \(if\), so what it computes",
+    ),
     "encodes": (
         Encodes,
         T,
@@ -765,7 +769,10 @@ DECISIONS = {
 
 @pytest.mark.parametrize("name", DECISIONS)
 def test_a_decision_by_data_is_rejected_whatever_inputs_would_show(name):
-    with pytest.raises(FrontendError, match=rf"^forward: takes a number out of its data \({name}\), so "):
+    with pytest.raises(
+        FrontendError,
+        match=rf"^forward, .*, line \d+: takes a number out of its data \({name}\), so",
+    ):
         trace(on_a_grid(Watches(DECISIONS[name])), PICTURE, T)
 
 
