@@ -103,7 +103,7 @@ def _build_on_meta_device(path: str | Path, card: ModelCard) -> nn.Module:
         with torch.device("meta"):
             return build_body(card.architecture, card.arguments)
     except OptionError as error:
-        if error.__cause__ is None or "meta tensor" not in str(error.__cause__):
+        if error.__cause__ is None or "meta tensor" not in str(error.__cause__).lower():
             raise
         if _largest_number(card.arguments) <= LARGEST_ARGUMENT:
             return build_body(card.architecture, card.arguments)

@@ -20,7 +20,7 @@ import numpy as np
 from ..base import Array, DeployError, announce, record
 from ..execute.emulator import emulate
 from ..formats.options import ExportOptions
-from ..hardware.place import Tiling
+from ..hardware.place import Tiling, tiles_remembered
 from ..ir import IntNetwork, find_poolings, with_relays
 from ..quantize import messages_fit
 from .question import PREDICTIONS_REFERENCE, Question
@@ -108,7 +108,12 @@ def advise(question: Question, report: FitReport) -> list[Advice]:
     """Return the attempts that fit, smallest changes first; otherwise the one with the fewest errors."""
     if report.fits is not False or hopeless(report):
         return []
-    search = _Search(question, report)
+    with tiles_remembered():
+        return _advise(_Search(question, report))
+
+
+def _advise(search: _Search) -> list[Advice]:
+    question, report = search.question, search.report
     if search.requantizer.trained_integers:
         announce(
             "note: integers of this network were trained and cannot be quantized again; for "

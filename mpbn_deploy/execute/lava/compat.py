@@ -24,6 +24,8 @@ from importlib import import_module, metadata
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ...base import MissingPackageError, SimulationError
 
 _PACKAGES = "lava-nc==0.10.0 lava-dl==0.6.0"
@@ -70,6 +72,10 @@ def load_stock() -> None:
     """Import Lava and what the processes of its own convolutions use: once, before they are forked."""
     load_lava()
     import_module("scipy.signal")
+    # Lava holds these as int8, and computes sizes from them: with NumPy 2, those above 127 would overflow.
+    model = import_module("lava.proc.conv.models").AbstractPyConvModel
+    for name in ("kernel_size", "stride", "padding", "dilation", "groups"):
+        getattr(model, name).d_type = np.int32
 
 
 def load_netx() -> ModuleType:

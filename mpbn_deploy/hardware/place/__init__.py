@@ -70,5 +70,6 @@ if TYPE_CHECKING:
     )
     from .single_core import read_by_output as read_by_output, reading_input as reading_input
     from .stage import place as place
+    from .word_memory import tiles_remembered as tiles_remembered
 else:
     __getattr__, __dir__ = door(__name__, __file__)

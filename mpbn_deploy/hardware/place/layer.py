@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -75,6 +75,14 @@ class Layer:
     limits: Mapping[str, int]  # of a core; keys without the prefix "core."
     index_widths: tuple[int, ...]  # supported widths of the index stored with a convolution weight
     storage: Storage = "usual"
+
+    @property
+    def key(self) -> Hashable:
+        """Everything that determines the use of its cores, but the tiles of its targets."""
+        inlets = tuple((inlet.synapse, inlet.source, inlet.bits, inlet.drives) for inlet in self.inlets)
+        outlets = tuple((outlet.synapse, outlet.target, outlet.shape) for outlet in self.outlets)
+        limits = (*sorted(self.limits.items()), *self.index_widths)
+        return self.name, self.shape, inlets, outlets, self.core_neurons, limits, self.storage
 
     @property
     def size(self) -> int:

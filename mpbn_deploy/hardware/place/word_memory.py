@@ -6,7 +6,9 @@ networks with feedback, all populations are divided again until no tile changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 
 from ...base import record
@@ -31,6 +33,7 @@ class Division:
 
 
 Divisions = dict[str, Division]  # by population
+_KNOWN_TILES: ContextVar[dict[Hashable, tuple[Shape, bool]] | None] = ContextVar("known_tiles", default=None)
 Chooser = Callable[[Layer, dict[str, Shape]], Division]
 
 
@@ -42,6 +45,31 @@ def place_words(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -
         return _placement(usual, layers)
     best = _divide_all(layers, partial(_best, usual=usual))
     return min(_placement(best, layers), _placement(usual, layers), key=_core_count)
+
+
+@contextmanager
+def tiles_remembered() -> Iterator[None]:
+    """Divide a layer once, however often it is placed with the same synapses, and targets of the same tiles.
+
+    Advice places a network many times, with and without its first layer or readout.
+    """
+    token = _KNOWN_TILES.set({})
+    try:
+        yield
+    finally:
+        _KNOWN_TILES.reset(token)
+
+
+def _remembered(
+    choose: Callable[[TileUse], tuple[Shape, bool]], layer: Layer, tiles: dict[str, Shape]
+) -> tuple[Shape, bool]:
+    uses, known = TileUse(layer=layer, tiles=tiles), _KNOWN_TILES.get()
+    if known is None:
+        return choose(uses)
+    key = (choose, layer.key, *(tiles.get(outlet.target) for outlet in layer.outlets))
+    if key not in known:
+        known[key] = choose(uses)
+    return known[key]
 
 
 def _core_count(placement: Placement) -> int:
@@ -71,7 +99,7 @@ def _has_feedback(layers: Sequence[Layer]) -> bool:
 
 def _by_tool(layer: Layer, tiles: dict[str, Shape]) -> Division:
     """Return what the chip's own tool chooses, or what takes the place of a tile of its that overflows."""
-    tile, by_tool = compiler_tile(TileUse(layer=layer, tiles=tiles))
+    tile, by_tool = _remembered(compiler_tile, layer, tiles)
     return Division(layer=layer, tile=tile, by_tool=by_tool)
 
 
@@ -94,7 +122,12 @@ def _best(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
 
 
 def _searched(layer: Layer, tiles: dict[str, Shape]) -> Division:
-    return Division(layer=layer, tile=best_tile(TileUse(layer=layer, tiles=tiles)), by_tool=False)
+    tile, by_tool = _remembered(_searched_tile, layer, tiles)
+    return Division(layer=layer, tile=tile, by_tool=by_tool)
+
+
+def _searched_tile(uses: TileUse) -> tuple[Shape, bool]:
+    return best_tile(uses), False
 
 
 def _placement(divisions: Divisions, layers: Sequence[Layer]) -> Placement:
