@@ -24,8 +24,6 @@ from importlib import import_module, metadata
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from ...base import MissingPackageError, SimulationError
 
 _PACKAGES = "lava-nc==0.10.0 lava-dl==0.6.0"
@@ -75,7 +73,7 @@ def load_stock() -> None:
     # Lava holds these as int8, and computes sizes from them: with NumPy 2, those above 127 would overflow.
     model = import_module("lava.proc.conv.models").AbstractPyConvModel
     for name in ("kernel_size", "stride", "padding", "dilation", "groups"):
-        getattr(model, name).d_type = np.int32
+        getattr(model, name).d_type = import_module("numpy").int32
 
 
 def load_netx() -> ModuleType:
