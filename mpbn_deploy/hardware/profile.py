@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from ..base import OptionError, ProfileError, did_you_mean, read_text, record, shortened
+from ..base import OptionError, ProfileError, did_you_mean, problem_lines, read_text, record, shortened
 from .keys import (
     CHIP,
     COST_KEYS,
@@ -37,7 +37,7 @@ else:
 
 
 UNBOUNDED = "unbounded"  # the profile to quantize for if the number formats of a chip are unknown
-MOST_PROBLEMS, LONGEST_PROBLEM = 12, 400  # in one message; characters
+LONGEST_PROBLEM = 400  # characters in one message
 
 
 @record
@@ -194,11 +194,7 @@ def export_profile(profile: HardwareProfile) -> HardwareProfile:
 def _read(path: Path) -> HardwareProfile:
     content = _extended(_parsed(path), path)
     if problems := profile_problems(content):
-        listed = "".join(
-            f"\n  - {shortened(problem, LONGEST_PROBLEM)}" for problem in problems[:MOST_PROBLEMS]
-        )
-        more = len(problems) - MOST_PROBLEMS
-        listed += f"\n  - and {more} more" if more > 0 else ""
+        listed = problem_lines([shortened(problem, LONGEST_PROBLEM) for problem in problems])
         raise ProfileError(f"{path}: not a valid hardware profile:{listed}")
     entries = dict(profile_entries(content))
     return HardwareProfile(

@@ -38,6 +38,7 @@ from mpbn_deploy.formats.folder import NetworkFile, open_folder
 from mpbn_deploy.formats.nir import write_nir
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import Limit, load_profile, profile_files, profile_names
+from mpbn_deploy.hardware.place import place, tiles_remembered
 from mpbn_deploy.ir import Input
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.train import Training, train
@@ -211,6 +212,20 @@ def test_relays_are_tried_in_the_tilings_of_the_setups(pooled, tiling, tried):
     relays = [plan for plan in search._plans() if plan.kind == "relays"]
     assert {plan.options.tiling for plan in relays} == tried
     assert all(search._try_plan(plan) for plan in relays)
+
+
+@pytest.mark.parametrize("tiling", ["compiler", "best"])
+def test_remembered_tiles_are_those_of_a_new_search(pooled, tiling):
+    """With and without the first layer, whose removal leaves the tiles of the others as they were."""
+    profile = tight(load_profile("loihi1"), core__neurons=40)
+    networks = [pooled.network, without_first_layer(pooled.network), pooled.network]
+    alone = [place(network, profile, tiling=tiling) for network in networks]
+    with tiles_remembered():
+        together = [place(network, profile, tiling=tiling) for network in networks]
+    for one, other in zip(alone, together, strict=True):
+        assert [(p.tile, p.use, p.by_tool) for p in one.layers] == [
+            (p.tile, p.use, p.by_tool) for p in other.layers
+        ]
 
 
 def test_attempts_with_equal_integers_are_listed_by_their_number_of_chips():
