@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..base import Array, record
 from ..ir import Connection, FloatFiringNeuron, FoldedNetwork, Population, per_channel
@@ -45,15 +46,25 @@ class ScaleChoices:
         most = np.minimum(self.state, self.weight)
         return np.where(np.isfinite(most), most, 1.0)
 
-    def noise(self, channels: Array, scales: Array) -> Array:
+    def weights_of(self, channels: Array) -> list[Array]:
+        """Return, per connection, the weights of some channels, a row for each."""
+        return [c.synapse.weight.reshape(len(self.state), -1)[channels] for c in self.entering]
+
+    def noise(self, weights: list[Array], scales: Array) -> Array:
         """Return the standard deviation of the voltage error due to rounding, in real units."""
-        square = 1 / (12 * scales**2)  # variance of the rounded bias
-        for c, power, exponent in zip(self.entering, self.powers, self.grid.exponents, strict=True):
+        most, square = self.formats.weight, 1 / (12 * scales**2)  # variance of the rounded bias
+        for c, weight, power, exponent in zip(
+            self.entering, weights, self.powers, self.grid.exponents, strict=True
+        ):
             quanta = (self.formats.step * 2.0**exponent / scales)[:, None]
-            weight = c.synapse.weight.reshape(len(self.state), -1)[channels]
-            rounded = np.clip(np.rint(weight / quanta), -self.formats.weight, self.formats.weight) * quanta
+            error = weight / quanta
+            np.rint(error, out=error)
+            np.clip(error, -most, most, out=error)
+            error *= quanta
+            error -= weight
+            error *= error
             rows = len(c.synapse.weight) // len(self.state)  # more than one: dense, onto rows and columns
-            square += power * ((weight - rounded) ** 2).sum(axis=1) / rows
+            square += power * error.sum(axis=1) / rows
         noise: Array = np.sqrt(square)
         return noise
 
@@ -140,13 +151,16 @@ def tabulate(
     """Return, as [channels, candidates], the least expected share of flips, and the scale that gives it."""
     shape = len(channels), len(candidates)
     cost, best = np.full(shape, np.inf), np.ones(shape)
-    some, seen = ranges.at(channels), samples.at(channels)
-    typical = some.typical
+    some, seen, weights = ranges.at(channels), samples.at(channels), choices.weights_of(channels)
+    typical, share = some.typical, torch.tensor(some.share.min(axis=1))
+    effect = seen.growth * torch.where(seen.lowest < seen.highest, 1.0, share)
     for column, threshold in enumerate(candidates):
         for scales in _trials(some, typical, choices, channels, float(threshold)):
             fits = _fits(some, choices, channels, scales, float(threshold))
+            if not fits.any():
+                continue
             tried = np.where(fits, scales, 1.0)
-            flips = _flips(seen, some, tried, float(threshold), choices.noise(channels, tried))
+            flips = _flips(seen, effect, float(threshold) / tried, choices.noise(weights, tried))
             if not some.memoryless:
                 penalized = APPROXIMATION_PENALTY * flips + 1 / len(samples.fires)
                 flips = np.where(_is_exact(some, tried, float(threshold)), flips, penalized)
@@ -188,17 +202,15 @@ def _fits(
     return fits
 
 
-def _flips(
-    samples: VoltageSamples, ranges: ThresholdRanges, scales: Array, threshold: float, noise: Array
-) -> Array:
-    """Return the expected share of flips per channel: the mean of Phi(-margin / noise) over the samples."""
-    lowest, highest = samples.lowest, samples.highest
-    real = torch.tensor(threshold / scales)
-    share = torch.tensor(ranges.share.min(axis=1))
-    moved = real - torch.clamp(real.expand(lowest.shape), lowest, highest)
-    moved = moved * torch.where(lowest < highest, 1.0, share)
-    margin = samples.voltage + moved * samples.growth - real
-    wrong = torch.where(samples.fires, -margin, margin) / torch.tensor(noise)
+def _flips(samples: VoltageSamples, effect: Tensor, thresholds: Array, noise: Array) -> Array:
+    """Return the expected share of flips per channel: the mean of Phi(-margin / noise) over the samples.
+
+    `effect` is what the bias that makes up for a threshold higher by one adds to each voltage.
+    """
+    real = torch.tensor(thresholds)
+    margin = real - torch.clamp(real.expand(effect.shape), samples.lowest, samples.highest)
+    margin.mul_(effect).add_(samples.voltage).sub_(real)
+    wrong = torch.where(samples.fires, -margin, margin).div_(torch.tensor(noise))
     flips: Array = torch.special.ndtr(wrong.to(torch.float32)).mean(dim=0).numpy()
     return flips
 

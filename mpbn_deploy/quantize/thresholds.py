@@ -127,12 +127,8 @@ def core_limits_hold(
     if limits.per_core is None:
         return True
     placed = {layer.name: layer for layer in place(network, profile, tiling=tiling).layers}
-    for population in firing(network):
-        values = np.broadcast_to(population.neuron.threshold, population.shape)
-        tiles = placed[population.name].tiles()
-        if any(len(np.unique(values[tile])) > limits.per_core for tile in tiles):
-            return False
-    return True
+    counts = (placed[p.name].most_distinct(p.neuron.threshold) for p in firing(network))
+    return all(count <= limits.per_core for count in counts)
 
 
 def fix_thresholds(

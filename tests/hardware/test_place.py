@@ -15,6 +15,7 @@ from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.hardware import Allowed, HardwareProfile, Limit, load_profile
 from mpbn_deploy.hardware.place import (
     RESOURCES,
+    PlacedLayer,
     place,
     row_words,
     signed_bits,
@@ -553,3 +554,11 @@ def test_every_cut_is_sound(network, profile):
         for resource in uses[0].keys() & {key.removeprefix("core.") for key in profile.limits}:
             within = all(use[resource] <= profile.value(f"core.{resource}") for use in uses)
             assert within or prod(layer.tile) == 1, resource
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (6, 1, 1), (6, 1, 4), (6, 5, 4)])
+def test_distinct_values_are_counted_per_core(shape):
+    layer = PlacedLayer(name="a", shape=(6, 5, 4), tile=(4, 2, 3), use={})
+    values = np.random.default_rng(0).integers(0, 9, shape)
+    everywhere = np.broadcast_to(values, layer.shape)
+    assert layer.most_distinct(values) == max(len(np.unique(everywhere[tile])) for tile in layer.tiles())

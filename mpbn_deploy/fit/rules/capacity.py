@@ -243,13 +243,12 @@ def _no_cores(design: Design) -> Finding:
 def _distinct_thresholds(design: Design) -> Iterator[tuple[str, int]]:
     """Yield the largest number of distinct thresholds on any core of each layer, or on a single core."""
     placed = {layer.name: layer for layer in design.placement.layers}
-    lifs = [(p, np.broadcast_to(p.neuron.threshold, p.shape)) for p in design.spiking()]
     if design.profile.placement == "whole":
-        yield WHOLE_NETWORK, len(set().union(*(np.unique(values).tolist() for _, values in lifs)))
+        thresholds = [np.unique(population.neuron.threshold).tolist() for population in design.spiking()]
+        yield WHOLE_NETWORK, len(set().union(*thresholds))
         return
-    for population, values in lifs:
-        tiles = placed[population.name].tiles()
-        yield population.name, max(len(np.unique(values[tile])) for tile in tiles)
+    for population in design.spiking():
+        yield population.name, placed[population.name].most_distinct(population.neuron.threshold)
 
 
 def _too_many(design: Design, count: int, name: str, key: str) -> Violations:

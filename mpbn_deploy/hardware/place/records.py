@@ -8,7 +8,9 @@ from itertools import product
 from math import prod
 from typing import Literal
 
-from ...base import record
+import numpy as np
+
+from ...base import Array, record
 from ...ir import Shape
 
 WORD_RESOURCES = ("input_axons", "neuron_groups", "neurons", "synapse_words", "axon_map_entries")
@@ -58,6 +60,12 @@ class PlacedLayer:
 
     def tiles(self) -> Iterator[Tile]:
         return tiles_of(self.shape, self.tile)
+
+    def most_distinct(self, values: Array) -> int:
+        """Return the largest number of distinct values on one core; `values` broadcast over the shape."""
+        values = values.reshape(*(1 for _ in self.shape[values.ndim :]), *values.shape)
+        tiles = tiles_of(values.shape, clip_tile(self.tile, values.shape))
+        return max(len(np.unique(values[tile])) for tile in tiles)
 
     def uses(self) -> Iterator[tuple[Tile, Use]]:
         """Yield every tile with its resource use, in the order of `tiles`."""
