@@ -63,10 +63,11 @@ smoke: $(STAMP)
 update-golden: $(STAMP)
 	$(BIN)/python -m pytest tests/golden --update-golden
 
+# On Python 3.10, Lava keeps torch at 2.3, many of whose functions have no types yet.
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(if $(filter 3.10,$(VERSION)),,$(BIN)/mypy)
 	$(BIN)/lint-imports
 
 format: $(STAMP)

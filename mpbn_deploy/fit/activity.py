@@ -199,7 +199,9 @@ def _unit_synapses(synapses: list[Synapse], zero_weights: bool) -> list[Synapse]
     """
     found = [unit_weights(synapse, zeros=zero_weights) for synapse in synapses if isinstance(synapse, Conv2d)]
     if dense := [synapse.weight != 0 for synapse in synapses if isinstance(synapse, Dense)]:
-        found.append(Dense(weight=counted(np.sum(dense, axis=0, dtype=np.int16), zeros=zero_weights)))
+        found.append(
+            Dense(weight=counted(np.asarray(np.sum(dense, axis=0, dtype=np.int16)), zeros=zero_weights))
+        )
     return found
 
 

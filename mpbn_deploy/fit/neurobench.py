@@ -59,7 +59,8 @@ def neurobench_metrics(network: IntNetwork, activity: Activity, trace: Trace) ->
         random_inputs=activity.random,
         parameters=sum(array.size for array in arrays),
         footprint=-(-sum(array.size * used_bits(array) for array in arrays) // 8),
-        connection_sparsity=1 - _share([np.count_nonzero(w) for w in weights], [w.size for w in weights]),
+        connection_sparsity=1
+        - _share([int(np.count_nonzero(w)) for w in weights], [w.size for w in weights]),
         activation_sparsity=(sizes - spikes) / sizes if sizes else None,
         effective_acs=binary / activity.samples,
         effective_macs=graded / activity.samples,

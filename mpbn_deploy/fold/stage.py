@@ -318,7 +318,7 @@ def _express_constants(
     other channels keep their kernel and get an infinite threshold, see `_with_finite_thresholds`.
     """
     threshold = np.where(constant, np.where(always, -np.inf, np.inf), threshold)
-    whole = constant.reshape(len(constant), -1).all(axis=1)
+    whole = np.all(constant.reshape(len(constant), -1), axis=1)
     if not whole.any():
         return synapses, bias, threshold
     synapses = {source: _all_scaled(parts, np.where(whole, 0.0, 1.0)) for source, parts in synapses.items()}

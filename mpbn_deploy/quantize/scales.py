@@ -195,7 +195,7 @@ def constant_neurons(folded: FoldedNetwork, population: Population[FloatFiringNe
     constant = highest <= threshold, least > threshold
     if neuron.threshold.shape == population.shape:
         return constant
-    never, always = (each.reshape(len(each), -1).all(axis=1) for each in constant)
+    never, always = (np.all(each.reshape(len(each), -1), axis=1) for each in constant)
     shape = population.shape
     return np.broadcast_to(per_channel(never, shape), shape), np.broadcast_to(
         per_channel(always, shape), shape
@@ -294,4 +294,5 @@ def snap_scales(grid: Grid, magnitudes: list[Array], formats: NumberFormats) -> 
 def _ratio(limit: float, largest: Array) -> Array:
     """Return limit / largest; infinity where `largest` is zero, or too small for the ratio."""
     with np.errstate(over="ignore"):
-        return np.divide(limit, largest, out=np.full(largest.shape, np.inf), where=largest > 0)
+        ratio: Array = np.divide(limit, largest, out=np.full(largest.shape, np.inf), where=largest > 0)
+    return ratio

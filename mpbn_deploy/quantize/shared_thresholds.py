@@ -173,7 +173,7 @@ def _is_exact(ranges: ThresholdRanges, scales: Array, threshold: float) -> Array
     """Return, per channel, whether the threshold is exact for every neuron without a bias offset."""
     slack = 1e-6 * max(1.0, threshold)
     low, high = scales[:, None] * ranges.lowest - slack, scales[:, None] * ranges.highest + slack
-    exact: Array = ((threshold >= low) & (threshold <= high)).all(axis=1)
+    exact: Array = np.all((threshold >= low) & (threshold <= high), axis=1)
     return exact
 
 

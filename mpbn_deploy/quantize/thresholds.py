@@ -60,7 +60,7 @@ def constant_channels(
 ) -> tuple[Array, Array]:
     """Return masks of the channels whose neurons all never fire, and of those that all fire in every step."""
     never, always = (
-        neurons.reshape(population.shape[0], -1).all(axis=1)
+        np.all(neurons.reshape(population.shape[0], -1), axis=1)
         for neurons in constant_neurons(folded, population)
     )
     return never, always

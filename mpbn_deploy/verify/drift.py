@@ -241,7 +241,8 @@ def _mean_where_finite(values: Array, axes: tuple[int, ...]) -> Array:
     finite = np.isfinite(values)
     count = finite.sum(axis=axes)
     total = np.where(finite, values, 0.0).sum(axis=axes)
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    mean: Array = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return mean
 
 
 def _root_mean_square(values: Array) -> float:

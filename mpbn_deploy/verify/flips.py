@@ -118,7 +118,7 @@ class DrivenPopulation:
 
     def voltages(self, spikes: Array) -> Array:
         """Return the voltages before the reset, if the neurons are reset by the given spikes."""
-        found = np.empty(self.synapses.shape)
+        found: Array = np.empty(self.synapses.shape)
         current = voltage = np.zeros_like(found[:, 0])
         for step in range(found.shape[1]):
             current, found[:, step] = self.membrane.integrate((current, voltage), self.synapses[:, step])

@@ -62,8 +62,7 @@ def complaints(tmp_path_factory):
 @pytest.mark.timeout(900)
 def test_a_new_neuron_is_an_error_in_each_room_that_must_know_it_and_in_no_other(complaints):
     """Rooms that only ask (`fires`, `membrane`, ...), such as verify, fold or export, need not know it."""
-    # On other Pythons, mypy complains of the unchanged package too: stubs of their NumPy and torch differ.
-    clean = sys.version_info[:2] in ((3, 11), (3, 12))
+    clean = sys.version_info >= (3, 11)  # the torch of Python 3.10 has too few types (see the Makefile)
     rooms = {room for room, message in complaints if "Odd" in message or (clean and "Strange" not in message)}
     assert rooms == {"ir", "hardware", "execute", "formats", "quantize", "fit", "report"}
 

@@ -147,7 +147,7 @@ def _bundles(network: IntNetwork, connection: Connection, values: Array, neurons
         :, : max(0, network.timesteps - connection.delay)
     ]
     for factor, ones in binary_digits(arriving):
-        used = ones.any(axis=(0, 1))  # [source]
+        used = np.any(ones, axis=(0, 1))  # [source]
         axon_of = np.cumsum(used) - 1
         kept = used[source]
         order = np.argsort(source[kept], kind="stable")

@@ -13,11 +13,12 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import Array, MissingPackageError
+from ...base import MissingPackageError
 from ...ir import DECAY_ONE, STATE_LIMIT, Delta, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif
 from .pieces import Answer, ObstacleError, Piece, WitnessFailedError
 from .shares import Costs
@@ -77,7 +78,7 @@ def run(piece: Piece) -> Answer:
             return Answer(spikes=arrays["spikes"], voltages=arrays["voltages"])
 
 
-def _request(piece: Piece) -> dict[str, Array]:
+def _request(piece: Piece) -> dict[str, Any]:
     """Return what `sana_fe_child.answer` takes, in units of the state."""
     rule, shape = piece.rule, (len(piece.neurons),)
     threshold = 2 * STATE_LIMIT if rule.threshold is None else rule.threshold

@@ -90,4 +90,4 @@ def _pieces_reached(network: IntNetwork, connection: Connection) -> float:
     if isinstance(synapse, Dense):
         return most
     channels, _, height, width = synapse.weight.shape
-    return min(most, height * (1 + width * channels / LARGEST_PIECE))
+    return float(min(most, height * (1 + width * channels / LARGEST_PIECE)))

@@ -69,7 +69,9 @@ def _axons(layer: Layer, inlet: Inlet, part: Tile) -> int:
         input_axons = loihi2.input_axons if layer.shares_kernels else loihi1.input_axons
         return input_axons(layer, inlet, part)
     if layer.shares_kernels:
-        return inlet.synapse.weight.shape[1]  # the compiler also counts axons without any weight on the core
+        return int(
+            inlet.synapse.weight.shape[1]
+        )  # the compiler also counts axons without any weight on the core
     return int(np.count_nonzero(_dense_rows(layer, inlet.synapse, part)))
 
 

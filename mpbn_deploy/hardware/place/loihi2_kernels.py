@@ -54,7 +54,7 @@ def synapse_words(layer: Layer, inlet: Inlet, part: Tile) -> int:
     lengths: Counter[int] = Counter()
     for block in blocks(layer, part):
         lengths.update(channels.stop - channels.start for channels in by_group(block, per_group))
-    rows = synapse.weight.shape[1] * _stored_taps(synapse, layer)
+    rows: int = synapse.weight.shape[1] * _stored_taps(synapse, layer)
     return rows * sum(count * layer.row_words(length, bits) for length, count in lengths.items())
 
 

@@ -123,7 +123,7 @@ def _least_entries(layer: Layer, outlet: Outlet) -> int:
 def _pixels(end: Inlet | Outlet) -> int:
     """Count the source pixels that a convolution reads, times its groups."""
     assert isinstance(end.synapse, Conv2d)
-    read = [np.count_nonzero(axis.relation().any(axis=0)) for axis in end.axes]
+    read = [int(np.count_nonzero(axis.relation().any(axis=0))) for axis in end.axes]
     return prod(read) * end.synapse.groups
 
 
@@ -155,5 +155,5 @@ def _weights(layer: Layer, inlet: Inlet) -> int:
         # Equal rows are stored once; there are at least as many rows as distinct weights of any neuron.
         return sum(len(np.unique(neuron)) for neuron in weight)
     # On small maps, some kernel rows never meet a source row.
-    taps = [np.count_nonzero(axis.uses()) for axis in inlet.axes]
-    return weight.shape[0] * weight.shape[1] * prod(taps)
+    taps = [int(np.count_nonzero(axis.uses())) for axis in inlet.axes]
+    return prod((*weight.shape[:2], *taps))
