@@ -1,7 +1,7 @@
 """Trace a torch module: nn.Module -> TrainedNetwork, the graph of its operations with float64 parameters.
 
 stage        `trace`: the torch.fx trace, or a run
-fx_steps     the graph of torch.fx, and its nodes as steps; shapes: those of what they give
+operations   the graph of torch.fx, and its nodes as operations; shapes: those of what they give
 layers       converters for torch's layers and our neurons; synapses: those with weights
 foreign      converters for neurons of snnTorch, SpikingJelly and norse
 arithmetic   arithmetic with constants in forward, as norms

@@ -250,15 +250,15 @@ def network_run(trained: TrainedNetwork, steps: Tensor) -> tuple[dict[str, Tenso
     """Return the spikes [T, samples, *shape] of a traced network, and its last value, both in float64."""
     values = {INPUT_NAME: steps.double()}
     spikes: dict[str, Tensor] = {}
-    for step in trained.steps:
-        sources = [values[source] for source in step.sources]
-        if isinstance(step.operation, Spike):
-            spikes[step.name] = _fire(step.operation, sources[0])
-            values[step.name] = spikes[step.name].double()
+    for operation in trained.operations:
+        sources = [values[source] for source in operation.sources]
+        if isinstance(operation.kind, Spike):
+            spikes[operation.name] = _fire(operation.kind, sources[0])
+            values[operation.name] = spikes[operation.name].double()
         else:
-            result = _apply(step.operation, [source.flatten(0, 1) for source in sources])
-            values[step.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
-    last = values[trained.steps[-1].name]
+            result = _apply(operation.kind, [source.flatten(0, 1) for source in sources])
+            values[operation.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
+    last = values[trained.operations[-1].name]
     return spikes, last if trained.readout_leak is None else _integrate(last, trained.readout_leak)
 
 
