@@ -38,6 +38,7 @@ from .arithmetic import plain_name
 from .following import of_type, tensors
 from .handwritten import COMPARISONS, Neuron
 from .recording import copy_to_run, removed_after
+from .values import Form, Style
 
 SAMPLES = 12  # at most, and two at least
 MOST_VALUES = 2**16  # of all samples in one step
@@ -68,8 +69,8 @@ class Player:
     """A module that can be played: the style of its forward, its output, and the classes of its neurons."""
 
     module: nn.Module
-    style: str
-    output: tuple[int, str]
+    style: Style
+    output: tuple[int, Form]
     neurons: tuple[type[nn.Module], ...]
     dtype: torch.dtype
     handwritten: tuple[Neuron, ...] = ()  # those that forward computes by itself
@@ -98,7 +99,7 @@ class Player:
                 yield module(steps[0])
             case "time first":
                 yield module(steps)
-            case _:
+            case "batch first":
                 yield module(steps.transpose(0, 1))
 
     @contextmanager
@@ -212,7 +213,7 @@ WHY = (
 NEARLY = {torch.float64: 1e-6, torch.float32: 1e-2}  # tolerance of outputs
 
 
-def _final(outputs: list[Tensor], form: str, trained: TrainedNetwork) -> Tensor:
+def _final(outputs: list[Tensor], form: Form, trained: TrainedNetwork) -> Tensor:
     """Return the output of a sample: the mean over time, or the membrane after the last step."""
     steps = torch.stack(outputs) if len(outputs) > 1 or form == "B" else outputs[0]
     if form == "sum":
@@ -223,7 +224,7 @@ def _final(outputs: list[Tensor], form: str, trained: TrainedNetwork) -> Tensor:
         steps = steps.reshape(trained.timesteps, -1, *steps.shape[1:])
     elif form == "BT merged":
         steps = steps.reshape(-1, trained.timesteps, *steps.shape[1:])
-    if form.startswith("BT"):
+    if form in ("BT", "BT merged"):
         steps = steps.transpose(0, 1)
     return steps[-1] if trained.readout_leak is not None else steps.mean(0)
 
