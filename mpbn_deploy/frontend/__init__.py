@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .foreign import foreign_converters as foreign_converters
-    from .stage import (
-        computes_steps as computes_steps,
-        foreign_spikes as foreign_spikes,
-        trace as trace,
-    )
+    from .foreign import foreign_converters as foreign_converters, is_foreign as is_foreign
+    from .stage import foreign_spikes as foreign_spikes, trace as trace
 else:
     __getattr__, __dir__ = door(__name__, __file__)
