@@ -261,10 +261,6 @@ def _affine(
             assert_never(kind)
 
 
-def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:
-    return tuple(scaled(synapse, factor) for synapse in synapses)
-
-
 # ---- neurons: Eq. 10 --------------------------------------------------------------------------
 
 
@@ -324,7 +320,8 @@ def _express_constants(
     whole = constant.reshape(len(constant), -1).all(axis=1)
     if not whole.any():
         return synapses, bias, threshold
-    synapses = {source: _all_scaled(parts, np.where(whole, 0.0, 1.0)) for source, parts in synapses.items()}
+    kept = np.where(whole, 0.0, 1.0)
+    synapses = {source: tuple(scaled(each, kept) for each in parts) for source, parts in synapses.items()}
     rows = per_channel(whole, threshold.shape)
     bias = np.where(rows, np.where(always, 2.0, 0.0), bias)
     return synapses, bias, np.where(rows, 1.0, threshold)

@@ -261,7 +261,7 @@ class _Recorder(Follower):
         for neuron in neurons:
             if len(neuron.updates) != self.timesteps:
                 raise neuron.error(f"fires in {len(neuron.updates)} of {self.timesteps} time steps")
-        return Recording(_graph_of(needed, last), style, readout, leak, (index, found.form), neurons)
+        return Recording(_graph_of(needed), style, readout, leak, (index, found.form), neurons)
 
     def _output(self, output: Any) -> tuple[int, Value, float | None]:
         """Return the first returned value that can be followed, its place, and the leak of a membrane."""
@@ -342,7 +342,8 @@ def _reachable(last: Call) -> list[Call]:
     return list(found.values())
 
 
-def _graph_of(calls: Sequence[Call], last: Call) -> fx.Graph:
+def _graph_of(calls: Sequence[Call]) -> fx.Graph:
+    """Return the graph of calls in order of execution; the last gives the output."""
     graph = fx.Graph()
     nodes = {id(INPUT): graph.placeholder("x")}
     for call in calls:
@@ -355,5 +356,5 @@ def _graph_of(calls: Sequence[Call], last: Call) -> fx.Graph:
             nodes[id(call)] = graph.call_function(
                 call.target, (*sources, *call.arguments), dict(call.keywords)
             )
-    graph.output(nodes[id(last)])
+    graph.output(nodes[id(calls[-1])])
     return graph
