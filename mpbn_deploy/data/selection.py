@@ -9,7 +9,7 @@ import numpy as np
 from ..base import USUAL_SAMPLES, Array, DataError, announce, record
 from ..ir import FoldedNetwork, Input, IntNetwork
 from .dataset import Inputs, Part, Split
-from .layout import Arranged, arranged, presented
+from .layout import Changed, arranged, presented
 from .own import dataset_name, is_own
 from .registry import DATASETS, LoadedPart, load_part, unknown_data
 
@@ -107,7 +107,7 @@ def conversion_options(taken: Input) -> str:
 
 def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs) -> None:
     """Raise if an array has values beyond the network's range; images on disk are checked when they run."""
-    if isinstance(inputs, Arranged):
+    if isinstance(inputs, Changed):
         inputs = inputs.inputs
     if not isinstance(inputs, np.ndarray):
         return
