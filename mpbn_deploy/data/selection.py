@@ -101,7 +101,7 @@ def fitting_part(
 
 def conversion_options(taken: Input) -> str:
     """Return the options of an export that ask for the conversion of data to these inputs."""
-    asked = {"--input-offset": taken.offset != 0, "--input-bits": taken.step > 1}
+    asked = {"--input-offset": taken.offset != 0, "--input-bits": taken.divisor > 1}
     return ", ".join(option for option, given in asked.items() if given)
 
 
@@ -115,7 +115,7 @@ def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs
     taken = f"{allowed.minimum}..{allowed.maximum}"
     if lowest < allowed.minimum or highest > allowed.maximum:
         wider = (
-            allowed.step * edge + allowed.offset
+            allowed.divisor * edge + allowed.offset
             for edge in (min(lowest, allowed.minimum), max(highest, allowed.maximum))
         )
         raise DataError(

@@ -145,7 +145,7 @@ def open_nir(
         source=Input(
             minimum=lowest,
             maximum=highest,
-            step=1 if input_range else metadata.input_step,
+            divisor=1 if input_range else metadata.input_step,
             offset=0 if input_range else metadata.input_offset,
         ),
     )
