@@ -77,7 +77,7 @@ def check_pickle(content: bytes, rules: PickleRules) -> list[Any]:
             raise UnsafePickleError(f"more than {MOST_OPCODES} opcodes")
         if opcode.name not in rules.opcodes:
             raise UnsafePickleError(f"opcode {opcode.name}")
-        machine.step(opcode.name, argument)
+        machine.execute(opcode.name, argument)
     return machine.persistent_ids
 
 
@@ -92,7 +92,7 @@ class _Machine:
         self.calls = 0
         self.persistent_ids: list[Any] = []
 
-    def step(self, opcode: str, argument: Any) -> None:
+    def execute(self, opcode: str, argument: Any) -> None:
         """Execute one opcode."""
         match opcode:
             case "PROTO" | "FRAME" | "STOP":
@@ -106,11 +106,11 @@ class _Machine:
             case "MEMOIZE":
                 self._memoize(len(self.memo))
             case "GLOBAL" | "STACK_GLOBAL" | "REDUCE" | "BUILD" | "BINPERSID":
-                self._step_call(opcode, argument)
+                self._execute_call(opcode, argument)
             case _:
-                self._step_value(opcode, argument)
+                self._execute_value(opcode, argument)
 
-    def _step_value(self, opcode: str, argument: Any) -> None:
+    def _execute_value(self, opcode: str, argument: Any) -> None:
         match opcode:
             case "EMPTY_TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
                 count = 0 if opcode == "EMPTY_TUPLE" else int(opcode[-1])
@@ -130,7 +130,7 @@ class _Machine:
                     _Entry(PickleKind.LONG_TEXT) if is_long else _Entry(PickleKind.PLAIN, argument)
                 )
 
-    def _step_call(self, opcode: str, argument: Any) -> None:
+    def _execute_call(self, opcode: str, argument: Any) -> None:
         match opcode:
             case "GLOBAL":
                 self._push_name(str(argument))

@@ -92,7 +92,8 @@ def _load(
         layout.source, folder, lambda path: any((path / name).is_file() for name in (f"{first}.bin", first))
     )
     is_binary = (found / f"{first}.bin").is_file()
-    names = _binary_names(layout, found) if is_binary else _pickled_names(layout, found)
+    binary_names = found / layout.names_file
+    names = read_names(binary_names, layout.classes) if is_binary else _pickled_names(layout, found)
     return DataSet(
         name=layout.source.name,
         train=_split(layout, found, layout.train, is_binary, OFFICIAL_TRAIN),
@@ -143,10 +144,6 @@ def _read_pickle(layout: _Layout, path: Path) -> tuple[Array, Array]:
 def _is_small(label: Any) -> bool:
     """Return whether a label is an integer that fits an array."""
     return type(label) is int and abs(label) < 2**31
-
-
-def _binary_names(layout: _Layout, folder: Path) -> tuple[str, ...]:
-    return read_names(folder / layout.names_file, layout.classes)
 
 
 def _pickled_names(layout: _Layout, folder: Path) -> tuple[str, ...]:

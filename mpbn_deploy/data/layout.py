@@ -6,6 +6,8 @@ one; otherwise the user says it (`axes`), or the number of axes does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -24,43 +26,18 @@ Shape = tuple[int, ...]
 
 
 @record
-class Arranged:
-    """Inputs whose samples get another order of axes and another shape when they are indexed."""
+class Changed:
+    """Inputs that are changed when they are indexed; `shape` is that of all together, after the change."""
 
     inputs: Inputs
-    order: tuple[int, ...]
-    sample: Shape
-
-    @property
-    def shape(self) -> Shape:
-        return (len(self.inputs), *self.sample)
+    shape: Shape
+    change: Callable[[Array], Array]
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __getitem__(self, chosen: Any, /) -> Array:
-        values = self.inputs[chosen]
-        leading = values.ndim - len(self.order)
-        ordered = values.transpose(*range(leading), *(leading + axis for axis in self.order))
-        return ordered.reshape(*values.shape[:leading], *self.sample)
-
-
-@record
-class Presented:
-    """Inputs whose values become those that a network's input presents when they are indexed."""
-
-    inputs: Inputs
-    taken: Input
-
-    @property
-    def shape(self) -> Shape:
-        return tuple(self.inputs.shape)
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, chosen: Any, /) -> Array:
-        return self.taken.presented(self.inputs[chosen])
+        return self.change(self.inputs[chosen])
 
 
 def presented(inputs: Inputs, taken: Input) -> Inputs:
@@ -69,32 +46,15 @@ def presented(inputs: Inputs, taken: Input) -> Inputs:
         return inputs
     if isinstance(inputs, np.ndarray):
         return taken.presented(inputs)
-    return Presented(inputs=inputs, taken=taken)
-
-
-@record
-class Cropped:
-    """Images larger than a shape, of which indexing returns the middle."""
-
-    inputs: Inputs
-    size: Shape
-
-    @property
-    def shape(self) -> Shape:
-        return (*self.inputs.shape[:-2], *self.size[-2:])
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, chosen: Any, /) -> Array:
-        values: Array = center_crop(self.inputs[chosen], self.size)
-        return values
+    return Changed(inputs=inputs, shape=tuple(inputs.shape), change=taken.presented)
 
 
 def cropped(inputs: Inputs, shape: Shape) -> Inputs:
     """Return inputs whose images have the size of `shape`: training images may be larger, to be cropped."""
-    same = len(shape) != 3 or tuple(inputs.shape[-2:]) == shape[-2:]
-    return inputs if same else Cropped(inputs=inputs, size=shape)
+    if len(shape) != 3 or tuple(inputs.shape[-2:]) == shape[-2:]:
+        return inputs
+    sizes = (*inputs.shape[:-2], *shape[-2:])
+    return Changed(inputs=inputs, shape=sizes, change=partial(center_crop, shape=shape))
 
 
 def layout_without_network(name: str, sample: Shape, axes: str | None) -> str:
@@ -179,7 +139,15 @@ def _arranged(name: str, inputs: Inputs, order: tuple[int, ...], sample: Shape, 
         verb = "reordered"
     if not quiet:
         announce(f"note: samples of {name} have shape {before}; {verb} to {sample}, which the network takes")
-    return Arranged(inputs=inputs, order=order, sample=sample)
+    change = partial(_reordered, order=order, sample=sample)
+    return Changed(inputs=inputs, shape=(len(inputs), *sample), change=change)
+
+
+def _reordered(values: Array, order: tuple[int, ...], sample: Shape) -> Array:
+    """Return samples, or one of them, with another order of axes and another shape."""
+    leading = values.ndim - len(order)
+    ordered = values.transpose(*range(leading), *(leading + axis for axis in order))
+    return ordered.reshape(*values.shape[:leading], *sample)
 
 
 def _mismatch(name: str, sample: Shape, shape: Shape, timesteps: int) -> str:

@@ -60,14 +60,14 @@ def unknown_data(name: str, known: Iterable[str]) -> OptionError:
     )
 
 
-def data_named_by_file(name: str, typed: str | None, option: str = "--data") -> str:
+def data_named_by_file(name: str, typed: str | None) -> str:
     """Return the data set that a model or an export names; only the user can name own files and code."""
     if typed is not None and dataset_name(typed) == name:
         return typed
     if name not in DATASETS:
         raise DataError(
             f"{name} is your own data, of which only the name is recorded; files and functions that a model "
-            "or an export names are not opened unless you give them. Add "
-            f"{option} with the path or function: {option} {name}"
+            "or an export names are not opened unless you give them. Add --data with the path or function: "
+            f"--data {name}"
         )
     return name

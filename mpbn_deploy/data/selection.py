@@ -9,7 +9,7 @@ import numpy as np
 from ..base import USUAL_SAMPLES, Array, DataError, announce, record
 from ..ir import FoldedNetwork, Input, IntNetwork
 from .dataset import Inputs, Part, Split
-from .layout import Arranged, arranged, presented
+from .layout import Changed, arranged, presented
 from .own import dataset_name, is_own
 from .registry import DATASETS, LoadedPart, load_part, unknown_data
 
@@ -101,13 +101,13 @@ def fitting_part(
 
 def conversion_options(taken: Input) -> str:
     """Return the options of an export that ask for the conversion of data to these inputs."""
-    asked = {"--input-offset": taken.offset != 0, "--input-bits": taken.step > 1}
+    asked = {"--input-offset": taken.offset != 0, "--input-bits": taken.divisor > 1}
     return ", ".join(option for option, given in asked.items() if given)
 
 
 def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs) -> None:
     """Raise if an array has values beyond the network's range; images on disk are checked when they run."""
-    if isinstance(inputs, Arranged):
+    if isinstance(inputs, Changed):
         inputs = inputs.inputs
     if not isinstance(inputs, np.ndarray):
         return
@@ -115,7 +115,7 @@ def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs
     taken = f"{allowed.minimum}..{allowed.maximum}"
     if lowest < allowed.minimum or highest > allowed.maximum:
         wider = (
-            allowed.step * edge + allowed.offset
+            allowed.divisor * edge + allowed.offset
             for edge in (min(lowest, allowed.minimum), max(highest, allowed.maximum))
         )
         raise DataError(

@@ -351,8 +351,8 @@ def _apply_window(synapse: Conv2d, weight: Tensor, values: Tensor) -> Tensor:
     padded = functional.pad(values, (pad_x, pad_x, pad_y, pad_y))
     target = output_shape(synapse, tuple(values.shape[1:]))
     rows, columns = (
-        slice(step * inside.start, step * (inside.stop - 1) + reach)
-        for inside, step, reach in zip(window(synapse, target), synapse.stride, span(synapse), strict=True)
+        slice(stride * inside.start, stride * (inside.stop - 1) + reach)
+        for inside, stride, reach in zip(window(synapse, target), synapse.stride, span(synapse), strict=True)
     )
     read = padded[:, :, rows, columns]
     inner = functional.conv2d(read, weight, None, synapse.stride, 0, synapse.dilation, synapse.groups)

@@ -25,7 +25,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         )
     text = Group(
         verify_text(result.verified),
-        fit_text(result.fitted, _next_step(result, options)),
+        fit_text(result.fitted, _next_command(result, options)),
         *(f"note: {note}" for note in result.notes),
         *_losses(result),
         *_doubts(result),
@@ -85,7 +85,7 @@ def _chance(result: ExportResult) -> Iterator[str]:
     )
 
 
-def _next_step(result: ExportResult, options: argparse.Namespace) -> str:
+def _next_command(result: ExportResult, options: argparse.Namespace) -> str:
     """Return what to type next: the search for a change that makes the network fit, or a run."""
     data = typed(options, *DATA)
     if result.fitted.fits is not False:

@@ -112,7 +112,7 @@ def _with_inputs(model: FoldedModel, options: ExportOptions) -> FoldedModel:
     given, folded = model.folded.input_range, model.folded
     if options.input_offset:
         folded = offset_inputs(folded, options.input_offset)
-    if options.input_bits is not None and folded.input_range.coarser(options.input_bits).step > 1:
+    if options.input_bits is not None and folded.input_range.coarser(options.input_bits).divisor > 1:
         folded = coarsen_inputs(folded, options.input_bits)
     if folded is model.folded:
         return model
@@ -123,13 +123,13 @@ def _with_inputs(model: FoldedModel, options: ExportOptions) -> FoldedModel:
             trained,
             minimum=taken.minimum,
             maximum=taken.maximum,
-            mean=(trained.mean - options.input_offset) / taken.step,
-            deviation=trained.deviation / taken.step,
+            mean=(trained.mean - options.input_offset) / taken.divisor,
+            deviation=trained.deviation / taken.divisor,
         )
     note = (
         f"the network takes {taken.minimum}..{taken.maximum}: inputs {given.minimum}..{given.maximum}"
         f"{taken.conversion} ({conversion_options(taken)}); our commands convert data themselves"
-        + ("; all figures, those of PyTorch too, are for rounded inputs." if taken.step > 1 else ".")
+        + ("; all figures, those of PyTorch too, are for rounded inputs." if taken.divisor > 1 else ".")
     )
     return replace(model, folded=folded, notes=(*model.notes, note))
 

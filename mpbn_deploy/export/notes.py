@@ -1,10 +1,25 @@
-"""Notes for the user on what an export found."""
+"""Notes for the user on what an export found, gathered from all its stages."""
 
 from __future__ import annotations
 
 from ..hardware import HardwareProfile
 from ..ir import IntNetwork, fires, relay_names
+from ..quantize import Quantized
 from .model import FoldedModel
+
+
+def all_notes(
+    model: FoldedModel, profile: HardwareProfile, pooling: str, on_data: tuple[str, ...], quantized: Quantized
+) -> tuple[str, ...]:
+    """Return the notes on the model, the network, the target, the calibration data and the rounding."""
+    return (
+        *model.notes,
+        *notes_on_spikes(quantized.network),
+        *notes_on_relays(quantized.network, pooling),
+        *notes_on_target(model, profile),
+        *on_data,
+        *quantized.notes,
+    )
 
 
 def notes_on_spikes(network: IntNetwork) -> tuple[str, ...]:

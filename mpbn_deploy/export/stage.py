@@ -70,7 +70,7 @@ from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
 from .model import FoldedModel, load_and_fold
-from .notes import notes_on_relays, notes_on_spikes, notes_on_target
+from .notes import all_notes
 
 
 @record
@@ -81,7 +81,7 @@ class ExportResult:
     quantized: Quantized
     verified: VerifyReport
     fitted: FitReport
-    notes: tuple[str, ...] = ()  # approximations made by quantization, and remarks on its data
+    notes: tuple[str, ...] = ()  # for the user (`notes`)
 
     @property
     def good(self) -> bool:
@@ -124,7 +124,7 @@ def export(
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options.first_layer, options.readout)
     samples = _samples(model, options, test)
-    quantized, notes = _quantize(model, profile, options, training)
+    quantized, on_data = _quantize(model, profile, options, training)
     network = quantized.network
     check_sides(network, options.first_layer, options.readout)
     calibration = options.calibration and dataset_name(options.calibration)
@@ -151,12 +151,7 @@ def export(
             quantized=quantized,
             verified=verified,
             fitted=fitted,
-            notes=(
-                *model.notes,
-                *notes_on_spikes(network),
-                *notes_on_relays(network, options.pooling),
-                *notes,
-            ),
+            notes=all_notes(model, profile, options.pooling, on_data, quantized),
         )
         content = _content(staging, model, result, profile, facts)
         metrics = neurobench_metrics(network, activity, content.trace)
@@ -235,13 +230,13 @@ def _samples(model: FoldedModel, options: ExportOptions, test: LoadedPart | None
 def _quantize(
     model: FoldedModel, profile: HardwareProfile, options: ExportOptions, training: LoadedPart | None
 ) -> tuple[Quantized, tuple[str, ...]]:
-    """Quantize, or keep the integers of quantization-aware training; return them with notes for the user."""
+    """Quantize, or keep the integers of quantization-aware training; return notes on calibration data too."""
     announce(f"quantize: to the number formats of {profile.name}")
     if model.integers is not None:
         trained = trained_integers(
             model.integers, model.folded, profile, pooling=options.pooling, tiling=options.tiling
         )
-        return trained, (*notes_on_target(model, profile), *trained.notes)
+        return trained, ()
     inputs: Array | None = None
     notes: tuple[str, ...] = ()
     if options.calibration is not None:
@@ -257,7 +252,7 @@ def _quantize(
         pooling=options.pooling,
         tiling=options.tiling,
     )
-    return quantized, (*notes, *quantized.notes)
+    return quantized, notes
 
 
 def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, options: ExportOptions) -> None:

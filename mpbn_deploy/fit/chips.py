@@ -134,9 +134,9 @@ def hops(traffic: Traffic, chip_map: ChipMap, profile: HardwareProfile) -> float
         return None
     y, x = np.divmod(chip_map.slot // per_router.value, columns.value)
     ends = traffic.source, traffic.target
-    steps = sum(np.abs(place[ends[0]] - place[ends[1]]) for place in (x, y))
+    distance = sum(np.abs(place[ends[0]] - place[ends[1]]) for place in (x, y))
     same = chip_map.chip[ends[0]] == chip_map.chip[ends[1]]
-    return float((traffic.spikes * steps)[same].sum())
+    return float((traffic.spikes * distance)[same].sum())
 
 
 def _slots(chip: Array, chips: int) -> Array:

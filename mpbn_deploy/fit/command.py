@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..formats.folder import ExportFolder, NetworkFile
     from .advice import Advice
     from .question import Question
-    from .search import SearchStep
+    from .search import SearchResult
     from .stage import FitReport
     from .threshold_variants import ThresholdVariant
 
@@ -39,10 +39,10 @@ def execute(options: argparse.Namespace) -> Outcome:
     reports = _ask(questions)
     advice = _advise(questions, reports) if options.advise else []
     variants = _compare_thresholds(questions) if options.compare_thresholds else []
-    steps = _search(questions) if options.search else []
+    results = _search(questions) if options.search else []
     return Outcome(
-        data=_data(reports, advice, variants, steps),
-        text=_text(questions, reports, advice, variants, steps, options),
+        data=_data(reports, advice, variants, results),
+        text=_text(questions, reports, advice, variants, results, options),
         exit_code=0 if all(report.fits for report in reports) else 1,
     )
 
@@ -209,7 +209,7 @@ def _compare_thresholds(questions: Sequence[Question]) -> list[list[ThresholdVar
     return [compare_thresholds(question) for question in questions]
 
 
-def _search(questions: Sequence[Question]) -> list[list[SearchStep]]:
+def _search(questions: Sequence[Question]) -> list[list[SearchResult]]:
     from .search import search
 
     return [search(question) for question in questions]
@@ -219,7 +219,7 @@ def _data(
     reports: Sequence[FitReport],
     advice: Sequence[Sequence[Advice]],
     variants: Sequence[Sequence[ThresholdVariant]],
-    steps: Sequence[Sequence[SearchStep]],
+    results: Sequence[Sequence[SearchResult]],
 ) -> dict[str, Any]:
     """Return one report, or a list of several."""
     found = [report.to_json() for report in reports]
@@ -227,12 +227,12 @@ def _data(
         report["advice"] = [one.to_json() for one in tried]
     for report, compared in zip(found, variants, strict=False):
         report["thresholds"] = [one.to_json() for one in compared]
-    for report, forms in zip(found, steps, strict=False):
+    for report, forms in zip(found, results, strict=False):
         report["search"] = [one.to_json() for one in forms]
     return found[0] if len(found) == 1 else {"targets": found}
 
 
-def _next_step(
+def _next_command(
     question: Question, report: FitReport, advice: Sequence[Sequence[Advice]], *, compared: bool
 ) -> str:
     """Return what to type next: the smallest change that fits, the search for one, or a run.
@@ -257,12 +257,12 @@ def _text(
     reports: Sequence[FitReport],
     advice: Sequence[Sequence[Advice]],
     variants: Sequence[Sequence[ThresholdVariant]],
-    steps: Sequence[list[SearchStep]],
+    results: Sequence[list[SearchResult]],
     options: argparse.Namespace,
 ) -> RenderableType:
     if len(reports) == 1:
-        next_step = _next_step(questions[0], reports[0], advice, compared=bool(variants))
-        parts = [fit_text(reports[0], next_step)]
+        next_command = _next_command(questions[0], reports[0], advice, compared=bool(variants))
+        parts = [fit_text(reports[0], next_command)]
     else:
         parts = [comparison_text(reports)]
     if options.energy:
@@ -277,8 +277,8 @@ def _text(
         from .threshold_text import variants_text
 
         parts += [variants_text(report.target, each) for report, each in zip(reports, variants, strict=True)]
-    if steps:
+    if results:
         from .search_text import search_text
 
-        parts += [search_text(report.target, forms) for report, forms in zip(reports, steps, strict=True)]
+        parts += [search_text(report.target, forms) for report, forms in zip(reports, results, strict=True)]
     return Group(*parts)

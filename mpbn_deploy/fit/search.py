@@ -33,7 +33,7 @@ SIDES: tuple[tuple[Side, Side, str], ...] = (
 
 
 @record
-class SearchStep:
+class SearchResult:
     """A form of the network with equal integers, and the cores it takes, on as many chips as it needs."""
 
     change: str
@@ -60,46 +60,46 @@ class SearchStep:
         }
 
 
-def search(question: Question) -> list[SearchStep]:
+def search(question: Question) -> list[SearchResult]:
     """Return the compiler's cut, the best tiling, the best rewriting, and that with parts on the host."""
     if question.profile.placement != "words":
         raise OptionError(
             f"--search: {question.target} does not divide layers over a memory of words, as Loihi does; its "
             "placement has no alternatives. Leave --search out."
         )
-    return list(_steps(question))
+    return list(_results(question))
 
 
-def _steps(question: Question) -> Iterator[SearchStep]:
+def _results(question: Question) -> Iterator[SearchResult]:
     given = question.opened.network
     compiler, best = (replace(question, tiling=tiling) for tiling in get_args(Tiling))
-    yield _step("as it is, the compiler's cut", given, compiler)
-    yield _step("as it is, best tiling and storage", given, best)
+    yield _result("as it is, the compiler's cut", given, compiler)
+    yield _result("as it is, best tiling and storage", given, best)
     announce(f"search: {question.target}: relays and split sums")
     network = fewest_cores(without_relays(given), question.profile, "best")
     _check_equal(given, network, question)
     number = len(relay_names(network))
     if number or relay_names(given):
         rewriting = f"{number} relay populations" if number else "no relays"
-        yield _step(rewriting, network, best)
+        yield _result(rewriting, network, best)
     else:  # nothing to rewrite
         network, rewriting = given, "as it is"
     for first_layer, readout, moved in SIDES:
         try:
             hosted = replace(best, first_layer=first_layer, readout=readout)
-            yield _step(f"{rewriting}, {moved} on the host", network, hosted)
+            yield _result(f"{rewriting}, {moved} on the host", network, hosted)
         except OptionError as error:  # no layer that the host can take over
             announce(f"note: {error}")
 
 
-def _step(change: str, network: IntNetwork, question: Question) -> SearchStep:
+def _result(change: str, network: IntNetwork, question: Question) -> SearchResult:
     """Ask for one form of the network, on as many chips as it needs."""
     report = question.ask(network)
     if report.chips is not None and report.chips > question.chips:
         question = replace(question, chips=report.chips)
         report = question.ask(network)
     commands = tuple(_commands(question, network))
-    return SearchStep(change=change, network=network, question=question, report=report, commands=commands)
+    return SearchResult(change=change, network=network, question=question, report=report, commands=commands)
 
 
 def _commands(question: Question, network: IntNetwork) -> Iterator[str]:
@@ -122,11 +122,15 @@ def _check_equal(given: IntNetwork, network: IntNetwork, question: Question) -> 
     announce(f"search: the outputs of both forms are equal on {len(before)} samples")
 
 
-def fewest(steps: list[SearchStep]) -> SearchStep:
-    """Return the step that takes the fewest cores, of those that fit; without the host if one of these does.
+def fewest(results: list[SearchResult]) -> SearchResult:
+    """Return the result of fewest cores, of those that fit; without the host if one of these does.
 
     Earlier ones win ties.
     """
-    fitting = [step for step in steps if step.report.fits is not False] or steps
-    on_chip = [step for step in fitting if step.question.first_layer == step.question.readout == "chip"]
-    return min(on_chip or fitting, key=lambda step: (len(step.report.found("error")), step.report.cores or 0))
+    fitting = [result for result in results if result.report.fits is not False] or results
+    on_chip = [
+        result for result in fitting if result.question.first_layer == result.question.readout == "chip"
+    ]
+    return min(
+        on_chip or fitting, key=lambda result: (len(result.report.found("error")), result.report.cores or 0)
+    )

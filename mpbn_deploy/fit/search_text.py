@@ -6,23 +6,23 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from .search import SearchStep, fewest
+from .search import SearchResult, fewest
 from .verdict import UNKNOWN, list_names, verdict
 
 
-def search_text(target: str, steps: list[SearchStep]) -> RenderableType:
+def search_text(target: str, results: list[SearchResult]) -> RenderableType:
     """Return a table of the forms, and how to make the best one."""
     table = Table("equal integers", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
     for heading in ("cores", "at least", "chips", "fits"):
         table.add_column(heading, justify="right")
-    for step in steps:
-        numbers = (step.report.cores, step.report.lower_bound, step.report.chips)
+    for result in results:
+        numbers = (result.report.cores, result.report.lower_bound, result.report.chips)
         cells = (UNKNOWN if number is None else f"{number:,}" for number in numbers)
-        table.add_row(step.change, *cells, verdict(step.report))
-    if all(step.report.fits is False for step in steps):
-        remedy = "; --advise looks for changes that do" if steps[0].question.untrained is None else ""
+        table.add_row(result.change, *cells, verdict(result.report))
+    if all(result.report.fits is False for result in results):
+        remedy = "; --advise looks for changes that do" if results[0].question.untrained is None else ""
         return Group(f"{target}: search for fewer cores", table, f"none of these fits{remedy}")
-    best = fewest(steps)
+    best = fewest(results)
     lines = [f"fewest cores on the chip: {best.change}"]
     if best.sparse:
         lines.append(f"rows without zero weights: {list_names(best.sparse)}")

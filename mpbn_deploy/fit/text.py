@@ -69,10 +69,10 @@ def shown_resources(report: FitReport) -> list[str]:
     return [name for name in (RESOURCES if report.placement.kind == "words" else used) if name in used]
 
 
-def fit_text(report: FitReport, next_step: str = "") -> RenderableType:
+def fit_text(report: FitReport, next_command: str = "") -> RenderableType:
     """Return five lines with the verdict, a table of layers, costs, and one line per rule that is broken."""
     return Group(
-        *summary_lines(report, next_step),
+        *summary_lines(report, next_command),
         *_layer_table(report),
         *_legend(shown_resources(report)),
         *_cost_lines(report),

@@ -21,7 +21,7 @@ from ..fold import fold
 from ..formats.folder import NetworkFile
 from ..frontend import trace
 from ..hardware import HardwareProfile, export_profile
-from ..ir import FoldedNetwork, InputFormat, IntNetwork, Synapse, relay_names, sends
+from ..ir import FoldedNetwork, InputFormat, IntNetwork, relay_names, sends
 from ..nn import SpikingNetwork
 from ..quantize import quantize
 from .activity import Activity
@@ -96,15 +96,12 @@ class UntrainedNetwork:
         rates = {p.name: self.firing_rate if sends(p.neuron) else 0.0 for p in network.layers}
         rates[network.input.name] = 1.0
         for name in relay_names(network):
-            silent = [(1 - rates[c.source]) ** _fan_in(c.synapse) for c in network.entering(name)]
+            silent = [
+                (1 - rates[c.source]) ** prod(c.synapse.weight.shape[1:]) for c in network.entering(name)
+            ]
             rates[name] = 1 - prod(silent)
         spikes = {p.name: np.full(p.shape, rates[p.name] * network.timesteps) for p in network.populations}
         return Activity(samples=1, timesteps=network.timesteps, spikes=spikes, assumed=True)
-
-
-def _fan_in(synapse: Synapse) -> int:
-    """Return the number of inputs of a neuron."""
-    return prod(synapse.weight.shape[1:])
 
 
 def randomize_norms(body: nn.Module) -> None:

@@ -102,15 +102,15 @@ def verdict_sentence(report: FitReport) -> str:
     return "does not fit: no rule is broken, but with --strict, what is unknown counts as no"
 
 
-def summary_lines(report: FitReport, next_step: str = "") -> Iterator[str]:
+def summary_lines(report: FitReport, next_command: str = "") -> Iterator[str]:
     """Yield the verdict, cores, chips, what blocks, and what to type next."""
     assumed = f" ({report.assumption})" if report.assumption else ""
     yield f"{report.target}: {verdict_sentence(report)}{assumed}"
     yield f"cores:    {_cores(report)}"
     yield f"chips:    {_chips(report)}"
     yield f"blocked:  {unmet_rules(by_rule(report, blocking_severities(report))) or 'nothing'}"
-    if next_step:
-        yield f"next:     {next_step}"
+    if next_command:
+        yield f"next:     {next_command}"
 
 
 def blocking_severities(report: FitReport) -> tuple[Severity, ...]:

@@ -77,8 +77,8 @@ def offset_inputs(folded: FoldedNetwork, offset: int) -> FoldedNetwork:
 
 
 def coarsen_inputs(folded: FoldedNetwork, bits: int) -> FoldedNetwork:
-    """Return the network that takes round(x / step) in place of x, of `bits` bits (`Input.coarser`)."""
+    """Return the network that takes round(x / divisor) in place of x, of `bits` bits (`Input.coarser`)."""
     coarse = folded.input_range.coarser(bits)
-    multiplied = normalize_inputs(folded, 0.0, 1 / coarse.step)
+    multiplied = normalize_inputs(folded, 0.0, 1 / coarse.divisor)
     first, *layers = multiplied.populations
     return replace(multiplied, populations=(first.with_neuron(coarse), *layers))

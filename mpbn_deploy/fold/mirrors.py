@@ -107,7 +107,9 @@ def as_trained(trained: TrainedNetwork, spikes: Mapping[str, Array]) -> dict[str
     Spikes of two copies are added, as readers do; a sum of two would be an error of folding.
     """
     summed = dict(spikes)
-    for step in trained.steps:
-        if isinstance(step.operation, Spike) and not (made := copies(step.operation, step.shape)).single:
-            summed[step.name] = np.add.reduceat(spikes[step.name].astype(np.int8), made.first, axis=2)
+    for operation in trained.operations:
+        if isinstance(operation.kind, Spike) and not (made := copies(operation.kind, operation.shape)).single:
+            summed[operation.name] = np.add.reduceat(
+                spikes[operation.name].astype(np.int8), made.first, axis=2
+            )
     return summed

@@ -59,8 +59,8 @@ from ..ir import (
     Population,
     Shape,
     Spike,
-    Step,
     Synapses,
+    TracedOperation,
     TrainedNetwork,
     Value,
     any_synapse,
@@ -86,10 +86,10 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
     """
     _check_output_name(trained)
     folding = _Folding(trained.input)
-    for step in trained.steps:
-        with _named(step.name):
-            folding.take(step)
-    with _named(trained.steps[-1].name):
+    for operation in trained.operations:
+        with _named(operation.name):
+            folding.take(operation)
+    with _named(trained.operations[-1].name):
         folding.finish(trained)
     return _with_finite_thresholds(
         FoldedNetwork(
@@ -101,7 +101,7 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
 
 
 class _Folding:
-    """Builds the folded network step by step: its populations so far, and the value of every step."""
+    """Builds the folded network: its populations so far, and the value of every operation."""
 
     def __init__(self, given: InputFormat) -> None:
         self.driver = Population(
@@ -115,52 +115,53 @@ class _Folding:
         self.algebra = Algebra(shapes=self.shapes)
         self.values = {INPUT_NAME: self.algebra.through(_normalization(given), self.algebra.sent(INPUT_NAME))}
 
-    def take(self, step: Step) -> None:
+    def take(self, operation: TracedOperation) -> None:
         """Fold one operation: neurons become a population, everything else a value."""
-        values = [self.values[source] for source in step.sources]
-        match step.operation:
+        values = [self.values[source] for source in operation.sources]
+        match operation.kind:
             case Spike():
-                self.fire(step, step.operation, values[0])
+                self.fire(operation, operation.kind, values[0])
             case MaxPool():
-                self.pool(step, step.operation, values[0])
+                self.pool(operation, operation.kind, values[0])
             case Add():
-                self.values[step.name] = reduce(self.algebra.sum, values)
+                self.values[operation.name] = reduce(self.algebra.sum, values)
             case _:
-                affine = _affine(step, step.operation, values[0].shape)
-                self.values[step.name] = self.algebra.through(affine, values[0])
+                affine = _affine(operation, operation.kind, values[0].shape)
+                self.values[operation.name] = self.algebra.through(affine, values[0])
 
-    def fire(self, step: Step, spike: Spike, value: Value) -> None:
+    def fire(self, operation: TracedOperation, spike: Spike, value: Value) -> None:
         """Add neurons, which send the sum over the copies of each channel."""
-        made = copies(spike, step.shape)
-        self.shapes[step.name] = made.shape(step.shape)
-        sent = self.algebra.sent(step.name)
+        name, shape = operation.name, operation.shape
+        made = copies(spike, shape)
+        self.shapes[name] = made.shape(shape)
+        sent = self.algebra.sent(name)
         if not made.single:
-            sums = Affine(source=sent.shape, shape=step.shape, synapse=made.sums())
+            sums = Affine(source=sent.shape, shape=shape, synapse=made.sums())
             sent = self.algebra.through(sums, sent)
-        synapses, bias = self.arriving(step, value)
+        synapses, bias = self.arriving(shape, value)
         if spike.recurrent is not None:  # its bias counts from the first step on
-            loop = _affine(step, spike.recurrent, step.shape)
-            again, _ = self.arriving(step, self.algebra.through(replace(loop, bias=None), sent))
+            loop = _affine(operation, spike.recurrent, shape)
+            again, _ = self.arriving(shape, self.algebra.through(replace(loop, bias=None), sent))
             synapses, bias = {**synapses, **again}, bias if loop.bias is None else bias + loop.bias
         if np.any(spike.current_leak):
-            synapses, bias = self.accumulating(step, synapses, bias)
-        neuron, synapses = _fold_neuron(step, spike, made, synapses, bias)
-        self.populate(step.name, made.shape(step.shape), neuron, synapses)
-        self.values[step.name] = sent
+            synapses, bias = self.accumulating(name, synapses, bias)
+        neuron, synapses = _fold_neuron(shape, spike, made, synapses, bias)
+        self.populate(name, made.shape(shape), neuron, synapses)
+        self.values[name] = sent
 
-    def pool(self, step: Step, operation: MaxPool, value: Value) -> None:
+    def pool(self, operation: TracedOperation, pool: MaxPool, value: Value) -> None:
         """Add a max pool of spikes: neurons without memory that fire if any of their inputs does."""
         if not self.is_spikes(value):
             raise FoldError(
-                f"{layer_name(step.name)}: MaxPool2d is supported on spikes only; put it right after a LIF, "
-                "or use AvgPool2d."
+                f"{layer_name(operation.name)}: MaxPool2d is supported on spikes only; put it right "
+                "after a LIF, or use AvgPool2d."
             )
-        channels = step.shape[0]
-        counting = any_synapse(operation, channels)
-        counted = self.algebra.through(Affine(source=value.shape, shape=step.shape, synapse=counting), value)
-        one = np.ones((channels, *(1 for _ in step.shape[1:])))
+        shape = operation.shape
+        counting = Affine(source=value.shape, shape=shape, synapse=any_synapse(pool, shape[0]))
+        synapses, _ = self.arriving(shape, self.algebra.through(counting, value))
+        one = per_channel(np.ones(shape[0]), shape)
         neuron = FloatLif(threshold=ANY_SPIKE * one, bias=0 * one, leak=0.0)
-        self.populate(step.name, step.shape, neuron, self.arriving(step, counted)[0])
+        self.populate(operation.name, shape, neuron, synapses)
 
     def is_spikes(self, value: Value) -> bool:
         """Whether a value is what the neurons of one layer send, unchanged."""
@@ -171,12 +172,12 @@ class _Folding:
 
     def finish(self, trained: TrainedNetwork) -> None:
         """Add the readout, which integrates the last value and never fires (Eq. 3)."""
-        last, leak = trained.steps[-1], trained.readout_leak
+        last, leak = trained.operations[-1], trained.readout_leak
         value = self.values[last.name]
         if leak is not None:  # a membrane sums, and readouts divide by the time steps
             times = np.full(last.shape, float(trained.timesteps))
             value = self.algebra.through(Affine(source=last.shape, shape=last.shape, factor=times), value)
-        synapses, bias = self.arriving(last, value)
+        synapses, bias = self.arriving(last.shape, value)
         readout = FloatReadout(bias=compact(bias), leak=1.0 if leak is None else leak)
         self.populate(OUTPUT_NAME, last.shape, readout, synapses)
 
@@ -191,33 +192,33 @@ class _Folding:
         self.values[name] = self.algebra.sent(name)
 
     def accumulating(
-        self, step: Step, synapses: dict[str, Synapses], bias: Array
+        self, target: str, synapses: dict[str, Synapses], bias: Array
     ) -> tuple[dict[str, Synapses], Array]:
         """Return synapses with neurons that always fire in place of a bias, which would not build up."""
         if not bias.any():
             return synapses, bias
-        name = f"{step.name}_constant"
+        name = f"{target}_constant"
         while name in self.values:
             name += "_"
-        source, (silent, constant) = constant_source(name, step.name, bias, self.driver)
+        source, (silent, constant) = constant_source(name, target, bias, self.driver)
         self.populate(name, source.shape, source.neuron, {INPUT_NAME: (silent.synapse,)})
         return {**synapses, name: (constant.synapse,)}, np.zeros_like(bias)
 
-    def arriving(self, step: Step, value: Value) -> tuple[dict[str, Synapses], Array]:
-        """Return a value as synapses onto neurons of the step's shape, and a bias for each neuron."""
-        arriving = self.algebra.onto(value, step.shape)
-        bias = np.zeros(step.shape) if value.constant is None else value.constant
+    def arriving(self, shape: Shape, value: Value) -> tuple[dict[str, Synapses], Array]:
+        """Return a value as synapses onto neurons of a shape, and a bias for each neuron."""
+        arriving = self.algebra.onto(value, shape)
+        bias = np.zeros(shape) if value.constant is None else value.constant
         return {source: synapses for (source, _), synapses in arriving.items()}, bias
 
 
 def _check_output_name(trained: TrainedNetwork) -> None:
-    if any(isinstance(step.operation, Spike) and step.name == OUTPUT_NAME for step in trained.steps):
+    if any(isinstance(each.kind, Spike) and each.name == OUTPUT_NAME for each in trained.operations):
         raise FoldError(f"{OUTPUT_NAME}: a LIF has the name reserved for the readout. Rename the module.")
 
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Add the name of a step to errors of the algebra of values, which does not know it."""
+    """Add the name of an operation to errors of the algebra of values, which does not know it."""
     try:
         yield
     except NetworkError as error:
@@ -235,55 +236,53 @@ def _normalization(given: InputFormat) -> Affine:
 
 
 def _affine(
-    step: Step,
-    operation: Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool,
+    operation: TracedOperation,
+    kind: Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool,
     source: Shape,
 ) -> Affine:
     """Return an operation without neurons as an affine map of values of shape `source`."""
-    same = Affine(source=source, shape=step.shape)
-    match operation:
+    same = Affine(source=source, shape=operation.shape)
+    match kind:
         case Flatten():
             return same
         case Linear(weight=weight, bias=bias):
             return replace(same, synapse=Dense(weight=weight), bias=bias)
         case Convolution(synapse=synapse, bias=bias):
-            return replace(same, synapse=synapse, bias=per_channel(bias, step.shape))
+            return replace(same, synapse=synapse, bias=per_channel(bias, operation.shape))
         case AveragePool() | AdaptivePool():
-            return replace(same, synapse=average_synapse(step.name, operation, source))
+            return replace(same, synapse=average_synapse(operation.name, kind, source))
         case BatchNorm(gain=gain, offset=offset, mean=mean):
-            factor = gain / np.sqrt(operation.variance + operation.epsilon)
-            factor, shift = (per_channel(values, step.shape) for values in (factor, offset - mean * factor))
+            factor = gain / np.sqrt(kind.variance + kind.epsilon)
+            factor, shift = (
+                per_channel(values, operation.shape) for values in (factor, offset - mean * factor)
+            )
             return replace(same, factor=factor, bias=shift)
         case _:
-            assert_never(operation)
-
-
-def _all_scaled(synapses: Synapses, factor: Array) -> Synapses:
-    return tuple(scaled(synapse, factor) for synapse in synapses)
+            assert_never(kind)
 
 
 # ---- neurons: Eq. 10 --------------------------------------------------------------------------
 
 
 def _fold_neuron(
-    step: Step, spike: Spike, made: Copies, synapses: dict[str, Synapses], bias: Array
+    trained: Shape, spike: Spike, made: Copies, synapses: dict[str, Synapses], bias: Array
 ) -> tuple[FloatFiringNeuron, dict[str, Synapses]]:
-    shape = made.shape(step.shape)
+    shape = made.shape(trained)
     threshold = np.full(shape, spike.threshold)
-    bias = made.signed(np.broadcast_to(bias, step.shape))
+    bias = made.signed(np.broadcast_to(bias, trained))
     subtrahend = np.zeros(shape)
     if spike.subtrahend is not None:
-        subtrahend = made.signed(_spread(spike.subtrahend, step.shape))
+        subtrahend = made.signed(_spread(spike.subtrahend, trained))
     if spike.norm is not None:
-        gain, offset = (_spread(each, step.shape) for each in (spike.norm.gain, spike.norm.offset))
-        threshold = made.signed(folded_threshold(spike.threshold, spike.norm, step.shape))
+        gain, offset = (_spread(each, trained) for each in (spike.norm.gain, spike.norm.offset))
+        threshold = made.signed(folded_threshold(spike.threshold, spike.norm, trained))
         synapses = {source: tuple(map(made.entering, parts)) for source, parts in synapses.items()}
         constant = made.constant(gain)
         always = constant & (made.of(offset) > spike.threshold)
         synapses, bias, threshold = _express_constants(~made.live(gain), always, synapses, bias, threshold)
         subtrahend = np.where(constant, 0.0, subtrahend)  # their voltage does not matter, and stays small
     leak, current_leak = (
-        compact(made.of(_spread(each, step.shape))) if isinstance(each, np.ndarray) else each
+        compact(made.of(_spread(each, trained))) if isinstance(each, np.ndarray) else each
         for each in (spike.leak, spike.current_leak)
     )
     neuron = FloatLif(threshold=compact(threshold), bias=compact(bias), leak=leak, current_leak=current_leak)
@@ -321,7 +320,8 @@ def _express_constants(
     whole = np.all(constant.reshape(len(constant), -1), axis=1)
     if not whole.any():
         return synapses, bias, threshold
-    synapses = {source: _all_scaled(parts, np.where(whole, 0.0, 1.0)) for source, parts in synapses.items()}
+    kept = np.where(whole, 0.0, 1.0)
+    synapses = {source: tuple(scaled(each, kept) for each in parts) for source, parts in synapses.items()}
     rows = per_channel(whole, threshold.shape)
     bias = np.where(rows, np.where(always, 2.0, 0.0), bias)
     return synapses, bias, np.where(rows, 1.0, threshold)

@@ -1,7 +1,7 @@
 """Trace a torch module: nn.Module -> TrainedNetwork, the graph of its operations with float64 parameters.
 
 stage        `trace`: the torch.fx trace, or a run
-fx_steps     the graph of torch.fx, and its nodes as steps; shapes: those of what they give
+operations   the graph of torch.fx, and its nodes as operations; shapes: those of what they give
 layers       converters for torch's layers and our neurons; synapses: those with weights
 foreign      converters for neurons of snnTorch, SpikingJelly and norse
 arithmetic   arithmetic with constants in forward, as norms
@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .foreign import foreign_converters as foreign_converters
-    from .stage import (
-        computes_steps as computes_steps,
-        foreign_spikes as foreign_spikes,
-        trace as trace,
-    )
+    from .foreign import foreign_converters as foreign_converters, is_foreign as is_foreign
+    from .stage import foreign_spikes as foreign_spikes, trace as trace
 else:
     __getattr__, __dir__ = door(__name__, __file__)

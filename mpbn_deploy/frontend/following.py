@@ -32,7 +32,7 @@ from .handwritten import (
     fire,
     terms_of,
 )
-from .values import INPUT, Call, Terms, Value
+from .values import INPUT, ORDERS, Call, Form, Terms, TriedStyle, Value
 
 BATCH = 3  # samples while recording, told apart from time steps by the values
 
@@ -84,15 +84,16 @@ POOLINGS = {
     "max_pool2d": functional.max_pool2d,
 }
 STACKS = frozenset({"stack", "cat", "concat"})
-TOTALS = frozenset({"sum", "mean"})
+TOTALS: dict[str, Form] = {"sum": "sum", "mean": "mean"}
+TIME_AXIS: dict[Form, int] = {"stack": 0, "TB": 0, "BT": 1}
 PICKS = frozenset({"__getitem__", "select", "unbind", "__iter__"})
-SUPPORTED = STACKS | TOTALS | PICKS | RESHAPES | POOLINGS.keys()  # of values that can be followed
+SUPPORTED = STACKS | TOTALS.keys() | PICKS | RESHAPES | POOLINGS.keys()  # of values that can be followed
 
 
 class Follower(TorchFunctionMode):
     """Follows the values of one run of a module, whose inputs are given with `begin`."""
 
-    def __init__(self, shape: Shape, timesteps: int, style: str) -> None:
+    def __init__(self, shape: Shape, timesteps: int, style: TriedStyle) -> None:
         super().__init__()
         self.shape, self.timesteps, self.style = shape, timesteps, style
         self.values: dict[int, tuple[Tensor, Value]] = {}  # the tensor, so that its id is not used again
@@ -104,7 +105,7 @@ class Follower(TorchFunctionMode):
         self.unknown_neurons = 0  # comparisons that look like those of a neuron
         self.made: set[int] = set()  # tensors that are results of arithmetic
         merged = (timesteps * BATCH,)
-        self.leading = {  # the first axes of each form
+        self.leading: dict[Form, Shape] = {  # the first axes of each form
             "B": (BATCH,),
             "TB": (timesteps, BATCH),
             "BT": (BATCH, timesteps),
@@ -221,7 +222,7 @@ class Follower(TorchFunctionMode):
         if name in STACKS:
             return self._stacked(args, kwargs, [each for _, each in tracked])
         if name in TOTALS:
-            return self._reduced(name, args, kwargs, value)
+            return self._reduced(TOTALS[name], args, kwargs, value)
         if len(tracked) > 1 or value.call is None:
             return None
         if plain in QUOTIENTS and value.form == "sum":
@@ -336,12 +337,12 @@ class Follower(TorchFunctionMode):
             return Value(values[0].call, None, "BT" if axis else "TB")
         return Value(values[0].call, tuple(range(len(values))), "stack")
 
-    def _reduced(self, name: str, args: list[Any], kwargs: Any, value: Value) -> Value | None:
+    def _reduced(self, total: Form, args: list[Any], kwargs: Any, value: Value) -> Value | None:
         axis = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
-        time = {"stack": 0, "TB": 0, "BT": 1}.get(value.form)
+        time = TIME_AXIS.get(value.form)
         if time is None or axis not in (time, (time,), [time]):
             return None
-        return Value(value.call, value.steps, name)
+        return Value(value.call, value.steps, total)
 
     def _averaged(self, args: list[Any], value: Value) -> Value | None:
         """A sum divided by the number of its time steps is a mean."""
@@ -361,7 +362,7 @@ class Follower(TorchFunctionMode):
 
     def _one_step(self, name: str, args: list[Any], value: Value, index: int) -> Value | None:
         """Return one step of a value that holds all of them: x[t], x[:, t], or a result of unbind."""
-        time = {"stack": 0, "TB": 0, "BT": 1}.get(value.form)
+        time = TIME_AXIS.get(value.form)
         if time is None:
             return None
         if name in ("unbind", "__iter__"):
@@ -377,15 +378,12 @@ class Follower(TorchFunctionMode):
     def _reshaped(self, value: Value, before: torch.Size, after: torch.Size) -> Value | None:
         """Return a value with merged or split time axis, and flattened or not."""
         assert value.call is not None
-        leading = self.leading
-        if value.form not in leading:
-            return None
-        features = tuple(before[len(leading[value.form]) :])
-        time = value.form.partition(" ")[0]
-        for form in ("B",) if time == "B" else (time, f"{time} merged"):
-            if tuple(after[: len(leading[form])]) != leading[form]:
+        for form in next((forms for forms in ORDERS if value.form in forms), ()):
+            leading = self.leading[form]
+            features = tuple(before[len(self.leading[value.form]) :])
+            found = tuple(after[len(leading) :])
+            if tuple(after[: len(leading)]) != leading:
                 continue
-            found = tuple(after[len(leading[form]) :])
             if found == features:
                 return Value(value.call, value.steps, form)
             if found == (prod(features),):
@@ -411,8 +409,8 @@ class Follower(TorchFunctionMode):
                     if torch.equal(tensor.to(values), values):
                         return Value(call, None if constant else (step,), "B")
             time_first = steps.expand(self.timesteps, *steps.shape[1:])
-            for time, whole in (("TB", time_first), ("BT", time_first.transpose(0, 1))):
-                for form in (time, f"{time} merged"):
+            for forms, whole in zip(ORDERS[1:], (time_first, time_first.transpose(0, 1)), strict=True):
+                for form in forms:
                     if tuple(tensor.shape) == (*self.leading[form], *features):
                         whole = whole.reshape(tensor.shape)
                         if torch.equal(tensor.to(whole), whole):

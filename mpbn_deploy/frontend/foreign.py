@@ -32,9 +32,9 @@ from torch import nn
 
 from ..base import Array, FrontendError, layer_name
 from ..ir import BatchNorm, Convolution, Linear, Operation, Spike
+from .layers import Converter
 from .synapses import convolution, linear
 
-Converter = Callable[[Any], Operation | tuple[Operation, ...]]
 LAYERS = (  # where libraries define them
     "torch.nn.",
     "snntorch._neurons.",

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, fx, nn
@@ -32,7 +32,7 @@ from ..ir import Shape
 from .following import BATCH, Follower, tensors
 from .foreign import is_layer
 from .handwritten import HandwrittenError, Neuron, Threshold, leaking_sum
-from .values import INPUT, Call, Membrane, Value
+from .values import INPUT, Call, Form, Membrane, Style, TriedStyle, Value
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Recording:
     """
 
     graph: fx.Graph
-    style: str
+    style: Style
     readout: str | None
     leak: float | None
-    output: tuple[int, str]
+    output: tuple[int, Form]
     neurons: tuple[Neuron, ...]
 
 
@@ -62,9 +62,9 @@ def record_step(
     neurons: tuple[type[nn.Module], ...],
 ) -> Recording:
     """Run a module in each style and return the recording of the first that fits."""
-    failures: dict[str, Exception] = {}
+    failures: dict[TriedStyle, Exception] = {}
     furthest: list[tuple[int, FrontendError]] = []
-    for style in ("step or loop", "time first", "batch first"):
+    for style in get_args(TriedStyle):
         recorder = _Recorder(copy_to_run(module), shape, timesteps, style, is_known, neurons)
         try:
             with torch.no_grad():
@@ -85,9 +85,9 @@ class ForwardError(FrontendError):
 
 
 def _failed(
-    module: nn.Module, shape: Shape, timesteps: int, failures: Mapping[str, Exception]
+    module: nn.Module, shape: Shape, timesteps: int, failures: Mapping[TriedStyle, Exception]
 ) -> ForwardError:
-    axes = {"step or loop": "B", "time first": "T, B", "batch first": "B, T"}
+    axes: dict[TriedStyle, str] = {"step or loop": "B", "time first": "T, B", "batch first": "B, T"}
     sizes = ", ".join(map(str, shape))
     listed = "".join(
         f"\n  - [{axes[style]}, {sizes}]: {type(error).__name__}: {error}"
@@ -131,7 +131,7 @@ class _Recorder(Follower):
         module: nn.Module,
         shape: Shape,
         timesteps: int,
-        style: str,
+        style: TriedStyle,
         is_known: Callable[[nn.Module], bool],
         neurons: tuple[type[nn.Module], ...],
     ) -> None:
@@ -261,7 +261,7 @@ class _Recorder(Follower):
         for neuron in neurons:
             if len(neuron.updates) != self.timesteps:
                 raise neuron.error(f"fires in {len(neuron.updates)} of {self.timesteps} time steps")
-        return Recording(_graph_of(needed, last), style, readout, leak, (index, found.form), neurons)
+        return Recording(_graph_of(needed), style, readout, leak, (index, found.form), neurons)
 
     def _output(self, output: Any) -> tuple[int, Value, float | None]:
         """Return the first returned value that can be followed, its place, and the leak of a membrane."""
@@ -281,7 +281,7 @@ class _Recorder(Follower):
                 return index, Value(call, (self.timesteps - 1,), "B"), leak
         raise FrontendError(_not_followed(type(self.module).__name__, [value for _, value in values]))
 
-    def _style(self, found: Value, membrane: bool) -> str:
+    def _style(self, found: Value, membrane: bool) -> Style:
         name, steps = type(self.module).__name__, self.timesteps
         single = max(self.fired.values(), default=0) == 1 or self.stepped
         if found.form == "B" and self.style == "step or loop" and single:
@@ -342,7 +342,8 @@ def _reachable(last: Call) -> list[Call]:
     return list(found.values())
 
 
-def _graph_of(calls: Sequence[Call], last: Call) -> fx.Graph:
+def _graph_of(calls: Sequence[Call]) -> fx.Graph:
+    """Return the graph of calls in order of execution; the last gives the output."""
     graph = fx.Graph()
     nodes = {id(INPUT): graph.placeholder("x")}
     for call in calls:
@@ -355,5 +356,5 @@ def _graph_of(calls: Sequence[Call], last: Call) -> fx.Graph:
             nodes[id(call)] = graph.call_function(
                 call.target, (*sources, *call.arguments), dict(call.keywords)
             )
-    graph.output(nodes[id(last)])
+    graph.output(nodes[id(calls[-1])])
     return graph

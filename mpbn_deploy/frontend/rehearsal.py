@@ -38,6 +38,7 @@ from .arithmetic import plain_name
 from .following import of_type, tensors
 from .handwritten import COMPARISONS, Neuron
 from .recording import copy_to_run, removed_after
+from .values import Form, Style
 
 SAMPLES = 12  # at most, and two at least
 MOST_VALUES = 2**16  # of all samples in one step
@@ -68,8 +69,8 @@ class Player:
     """A module that can be played: the style of its forward, its output, and the classes of its neurons."""
 
     module: nn.Module
-    style: str
-    output: tuple[int, str]
+    style: Style
+    output: tuple[int, Form]
     neurons: tuple[type[nn.Module], ...]
     dtype: torch.dtype
     handwritten: tuple[Neuron, ...] = ()  # those that forward computes by itself
@@ -98,7 +99,7 @@ class Player:
                 yield module(steps[0])
             case "time first":
                 yield module(steps)
-            case _:
+            case "batch first":
                 yield module(steps.transpose(0, 1))
 
     @contextmanager
@@ -212,7 +213,7 @@ WHY = (
 NEARLY = {torch.float64: 1e-6, torch.float32: 1e-2}  # tolerance of outputs
 
 
-def _final(outputs: list[Tensor], form: str, trained: TrainedNetwork) -> Tensor:
+def _final(outputs: list[Tensor], form: Form, trained: TrainedNetwork) -> Tensor:
     """Return the output of a sample: the mean over time, or the membrane after the last step."""
     steps = torch.stack(outputs) if len(outputs) > 1 or form == "B" else outputs[0]
     if form == "sum":
@@ -223,7 +224,7 @@ def _final(outputs: list[Tensor], form: str, trained: TrainedNetwork) -> Tensor:
         steps = steps.reshape(trained.timesteps, -1, *steps.shape[1:])
     elif form == "BT merged":
         steps = steps.reshape(-1, trained.timesteps, *steps.shape[1:])
-    if form.startswith("BT"):
+    if form in ("BT", "BT merged"):
         steps = steps.transpose(0, 1)
     return steps[-1] if trained.readout_leak is not None else steps.mean(0)
 
@@ -250,15 +251,15 @@ def network_run(trained: TrainedNetwork, steps: Tensor) -> tuple[dict[str, Tenso
     """Return the spikes [T, samples, *shape] of a traced network, and its last value, both in float64."""
     values = {INPUT_NAME: steps.double()}
     spikes: dict[str, Tensor] = {}
-    for step in trained.steps:
-        sources = [values[source] for source in step.sources]
-        if isinstance(step.operation, Spike):
-            spikes[step.name] = _fire(step.operation, sources[0])
-            values[step.name] = spikes[step.name].double()
+    for operation in trained.operations:
+        sources = [values[source] for source in operation.sources]
+        if isinstance(operation.kind, Spike):
+            spikes[operation.name] = _fire(operation.kind, sources[0])
+            values[operation.name] = spikes[operation.name].double()
         else:
-            result = _apply(step.operation, [source.flatten(0, 1) for source in sources])
-            values[step.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
-    last = values[trained.steps[-1].name]
+            result = _apply(operation.kind, [source.flatten(0, 1) for source in sources])
+            values[operation.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
+    last = values[trained.operations[-1].name]
     return spikes, last if trained.readout_leak is None else _integrate(last, trained.readout_leak)
 
 

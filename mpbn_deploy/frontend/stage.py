@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 from ..base import Array, FrontendError, layer_name
-from ..ir import InputFormat, Shape, Spike, Step, TrainedNetwork
+from ..ir import InputFormat, Shape, Spike, TrainedNetwork
 from ..nn import LIF, SpikingNetwork
 from .foreign import check_supported, is_foreign
-from .fx_steps import converted, converter_of, fx_graph, known_converters, steps_of
 from .handwritten import HandwrittenError
 from .layers import CONVERTERS, Converters
+from .operations import converted, converter_of, fx_graph, known_converters, operations_of
 from .recording import ForwardError, copy_to_run, record_step
 from .rehearsal import Player, ready_copy, rehearse, sending
 
@@ -52,10 +52,12 @@ def trace(
     known = known_converters(converters)
     if is_foreign(body):
         return _followed(body, given, timesteps, known)[1]
+    handwritten = not any(isinstance(part, LIF) for part in body.modules())  # if there are neurons at all
+    traced = copy_to_run(body) if handwritten else body  # forward may keep states, which would become proxies
     try:
-        steps = _fx_steps(body, given.shape, known)
+        operations = operations_of(fx_graph(traced, known), traced, given.shape, known)
     except FrontendError as error:
-        if not _may_compute_neurons(body):
+        if not handwritten:
             raise
         try:
             return _followed(body, given, timesteps, known)[1]
@@ -63,30 +65,7 @@ def trace(
             raise found from error
         except FrontendError:
             raise error from None
-    return TrainedNetwork(input=given, steps=steps, timesteps=timesteps)
-
-
-def _may_compute_neurons(body: nn.Module) -> bool:
-    """Whether forward may compute neurons by itself: there are none of ours."""
-    return not any(isinstance(part, LIF) for part in body.modules())
-
-
-def _fx_steps(body: nn.Module, shape: Shape, known: Converters) -> tuple[Step, ...]:
-    """Trace a module with torch.fx, or a copy if forward may keep states, which would become proxies."""
-    traced = copy_to_run(body) if _may_compute_neurons(body) else body
-    return steps_of(fx_graph(traced, known), traced, shape, known)
-
-
-def computes_steps(network: SpikingNetwork) -> bool:
-    """Whether the body of a network that `trace` takes computes its time steps, without neurons of ours."""
-    body, known = network.body, known_converters()
-    if is_foreign(body) or not _may_compute_neurons(body):
-        return is_foreign(body)
-    try:
-        _fx_steps(body, network.input_format.shape, known)
-    except FrontendError:
-        return True
-    return False
+    return TrainedNetwork(input=given, operations=operations, timesteps=timesteps)
 
 
 def foreign_spikes(network: SpikingNetwork, inputs: Array) -> dict[str, Array] | None:
@@ -139,7 +118,7 @@ def _followed_in(
     read_out = recorded.readout
     trained = TrainedNetwork(
         input=given,
-        steps=steps_of(recorded.graph, body, given.shape, known),
+        operations=operations_of(recorded.graph, body, given.shape, known),
         timesteps=timesteps,
         readout_leak=recorded.leak if read_out is None else _readout_leak(body, read_out, known),
     )

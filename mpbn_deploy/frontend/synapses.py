@@ -35,7 +35,7 @@ def _padding(module: nn.Conv2d) -> Pair:
     if module.padding != "same":
         return pair(module.padding)
     kernel, dilation = pair(module.kernel_size), pair(module.dilation)
-    reach = [step * (size - 1) for size, step in zip(kernel, dilation, strict=True)]
+    reach = [apart * (size - 1) for size, apart in zip(kernel, dilation, strict=True)]
     if any(each % 2 for each in reach):
         raise FrontendError(
             f"padding 'same' of a kernel of {kernel} adds more zeros on one side; give a number of zeros."

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Monomial = frozenset[Any]  # the factors
 Terms = Mapping[Monomial, float]  # a polynomial: the factor of each monomial; that of none is a constant
+
+# The axes of a value: [B, ...], [T, B, ...], [B, T, ...], or the last two merged into one batch; over time, a
+# stack of some steps [steps, B, ...], the sum and the mean.
+Form = Literal["B", "TB", "BT", "TB merged", "BT merged", "stack", "sum", "mean"]
+ORDERS: tuple[tuple[Form, ...], ...] = (("B",), ("TB", "TB merged"), ("BT", "BT merged"))
+
+# How forward takes time (`recording`); before a run, a step cannot be told from a loop.
+TriedStyle = Literal["step or loop", "time first", "batch first"]
+Style = Literal["step", "loop", "time first", "batch first"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,7 @@ class Value:
     """What a tensor holds: the result of a call in some time steps.
 
     steps    the time steps in order; None: the same in all of them, or all of them along the axes of `form`
-    form     "B" [B, ...], "TB" [T, B, ...], "BT" [B, T, ...]; as one batch: "TB merged", "BT merged";
-             over time: "stack" of some steps [steps, B, ...], "sum", "mean"
+    form     its axes
     problem  why the value cannot be followed; then `call` is None
     hint     what to do about it
     raw      whether it comes from the input alone, of which it may still become a known step
@@ -45,7 +53,7 @@ class Value:
 
     call: Call | None
     steps: tuple[int, ...] | None = None
-    form: str = "B"
+    form: Form = "B"
     problem: str = ""
     hint: str = ""
     raw: bool = False

@@ -232,7 +232,7 @@ def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
         base = next(others, base)
     if base == path:
         raise ProfileError(f"{path}: {EXTENDS} = {name!r}, which is this profile itself. Name another one.")
-    if not base.is_file() or base == path:
+    if not base.is_file():
         raise ProfileError(f"{path}: extends {name!r}, an unknown profile: {base.name} was not found.")
     inherited, left_out = _parsed(base), content.get(WITHOUT, [])
     if EXTENDS in inherited:

@@ -202,7 +202,7 @@ if TYPE_CHECKING:
         MaxPool as MaxPool,
         Operation as Operation,
         Spike as Spike,
-        Step as Step,
+        TracedOperation as TracedOperation,
         TrainedNetwork as TrainedNetwork,
     )
     from .values import Affine as Affine, Algebra as Algebra, Value as Value

@@ -214,7 +214,7 @@ def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
     """
     groups = gcd(first.groups, second.groups)
     inner, outer = (regroup(real_weight(s), s.groups, groups) for s in (first, second))
-    (near_y, near_x), (far_y, far_x), dilation = _tap_steps(first, second)
+    (near_y, near_x), (far_y, far_x), dilation = _tap_spacings(first, second)
     kernel = np.zeros(_chained_shape(first, second))
     outer_parts, inner_parts, parts = (np.split(k, groups) for k in (outer, inner, kernel))
     for after, before, part in zip(outer_parts, inner_parts, parts, strict=True):
@@ -235,21 +235,21 @@ def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
 
 def _chained_shape(first: Conv2d, second: Conv2d) -> Shape:
     """Return the shape of the chained weight."""
-    near, far, _ = _tap_steps(first, second)
+    near, far, _ = _tap_spacings(first, second)
     sides = zip(near, first.weight.shape[2:], far, second.weight.shape[2:], strict=True)
     height, width = (a * (inner - 1) + b * (outer - 1) + 1 for a, inner, b, outer in sides)
     merged = first.groups // gcd(first.groups, second.groups)
     return len(second.weight), first.weight.shape[1] * merged, height, width
 
 
-def _tap_steps(first: Conv2d, second: Conv2d) -> tuple[Pair, Pair, Pair]:
+def _tap_spacings(first: Conv2d, second: Conv2d) -> tuple[Pair, Pair, Pair]:
     """Return the tap spacing of each convolution within the chained kernel, and that kernel's dilation."""
     near, far = first.dilation, _pair(s * d for s, d in zip(first.stride, second.dilation, strict=True))
     sides = zip(near, first.weight.shape[2:], far, second.weight.shape[2:], strict=True)
     # The spacing of a single tap is arbitrary.
     dilation = _pair(gcd(a * (inner > 1), b * (outer > 1)) or 1 for a, inner, b, outer in sides)
-    steps = [_pair(max(1, a // b) for a, b in zip(taps, dilation, strict=True)) for taps in (near, far)]
-    return steps[0], steps[1], dilation
+    spacings = [_pair(max(1, a // b) for a, b in zip(taps, dilation, strict=True)) for taps in (near, far)]
+    return spacings[0], spacings[1], dilation
 
 
 def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:

@@ -148,7 +148,8 @@ def _message_problems(network: IntNetwork, population: IntPopulation) -> list[st
                 return [f"{name}: messages of {minimum}..{maximum}; allowed are ranges of 24 bits with zero"]
             if name == network.output.name:
                 return [f"{name}: a relay as the last population; the output is a readout, or fires"]
-            low, high = (int(edge) for edge in _edges(synapse_interval(network, name)))
+            lowest, highest = synapse_interval(network, name)
+            low, high = int(lowest.min()), int(highest.max())
             if min(low, 0) < minimum or max(high, 0) > maximum:
                 return [f"{name}: messages of {low}..{high}, but the relay declares {minimum}..{maximum}"]
             return []
@@ -177,10 +178,6 @@ def _modulator_problems(
     if neuron.threshold.min() < 0:
         problems.append(f"{name}: negative thresholds; a change of any size reaches a threshold of zero")
     return problems
-
-
-def _edges(interval: tuple[Array, Array]) -> tuple[float, float]:
-    return float(interval[0].min()), float(interval[1].max())
 
 
 def _sum_problems(network: IntNetwork, population: IntPopulation) -> list[str]:

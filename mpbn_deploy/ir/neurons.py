@@ -26,12 +26,12 @@ THRESHOLD_LIMIT = 2**17  # times 2**6 this exceeds every voltage, so larger thre
 class Input:
     """Presents the sample itself: integers from minimum to maximum, as graded spikes.
 
-    They are values of the data, or, with an offset or a step, round((value - offset) / step).
+    They are values of the data, or, with an offset or a divisor, round((value - offset) / divisor).
     """
 
     minimum: int
     maximum: int
-    step: int = 1
+    divisor: int = 1
     offset: int = 0
 
     def shifted(self, offset: int) -> Input:
@@ -41,38 +41,38 @@ class Input:
         )
 
     def coarser(self, bits: int) -> Input:
-        """Return the input of `bits` bits that presents round(x / step), with the smallest such step.
+        """Return the input of `bits` bits that presents round(x / divisor), with the smallest such divisor.
 
         Zero stays zero, so that silence stays silence.
         """
         signed = self.minimum < 0
         lowest, highest = -(2 ** (bits - 1)) if signed else 0, max(1, 2 ** (bits - signed) - 1)
-        step = max(1, -(-self.maximum // highest), -(self.minimum // -lowest) if signed else 1)
-        lowest, highest = (_rounded_quotient(end, step) for end in (self.minimum, self.maximum))
-        return replace(self, minimum=lowest, maximum=highest, step=step)
+        divisor = max(1, -(-self.maximum // highest), -(self.minimum // -lowest) if signed else 1)
+        lowest, highest = (_rounded_quotient(end, divisor) for end in (self.minimum, self.maximum))
+        return replace(self, minimum=lowest, maximum=highest, divisor=divisor)
 
     @property
     def takes_raw_values(self) -> bool:
         """Whether it presents the values of the data as they are."""
-        return self.step == 1 and self.offset == 0
+        return self.divisor == 1 and self.offset == 0
 
     @property
     def conversion(self) -> str:
         """What is done to the values of the data, for messages."""
         shift = f" minus {self.offset}" if self.offset > 0 else f" plus {-self.offset}" if self.offset else ""
-        return shift + (f", divided by {self.step} and rounded" if self.step > 1 else "")
+        return shift + (f", divided by {self.divisor} and rounded" if self.divisor > 1 else "")
 
     def presented(self, values: Array) -> Array:
-        """Return round((value - offset) / step), halves up."""
+        """Return round((value - offset) / divisor), halves up."""
         if self.takes_raw_values:
             return values
-        wide: Array = _rounded_quotient(values.astype(np.int64) - self.offset, self.step)
+        wide: Array = _rounded_quotient(values.astype(np.int64) - self.offset, self.divisor)
         return wide.astype(np.promote_types(values.dtype, np.int16) if self.offset else values.dtype)
 
 
-def _rounded_quotient(value: Any, step: int) -> Any:
-    """Return round(value / step), halves up, of an integer or an array of integers."""
-    return (2 * value + step) // (2 * step)
+def _rounded_quotient(value: Any, divisor: int) -> Any:
+    """Return round(value / divisor), halves up, of an integer or an array of integers."""
+    return (2 * value + divisor) // (2 * divisor)
 
 
 # ---- in integers ------------------------------------------------------------------------------

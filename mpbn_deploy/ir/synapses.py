@@ -142,9 +142,9 @@ def span(synapse: Conv2d) -> Pair:
 def patches(synapse: Conv2d, values: Array) -> Array:
     """[..., y, x, a, b]: what tap (a, b) reads for target pixel (y, x), of values [..., row, column]"""
     around = [(0, 0)] * (values.ndim - 2) + [(padding, padding) for padding in synapse.padding]
-    (step_y, step_x), (skip_y, skip_x) = synapse.stride, synapse.dilation
+    (stride_y, stride_x), (skip_y, skip_x) = synapse.stride, synapse.dilation
     windows = sliding_window_view(np.pad(values, around), span(synapse), axis=(-2, -1))  # type: ignore[call-overload]
-    found: Array = windows[..., ::step_y, ::step_x, ::skip_y, ::skip_x]
+    found: Array = windows[..., ::stride_y, ::stride_x, ::skip_y, ::skip_x]
     return found
 
 

@@ -156,14 +156,14 @@ Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptiveP
 
 
 @record
-class Step:
-    """One operation of a trained network: its name in the module, its sources, and the shape of its result.
+class TracedOperation:
+    """One operation of a trained network: name in the module, kind, sources, and shape of the result.
 
     Only `Add` has more than one source.
     """
 
     name: str
-    operation: Operation
+    kind: Operation
     sources: tuple[str, ...]
     shape: Shape
 
@@ -177,7 +177,7 @@ class TrainedNetwork:
     """
 
     input: InputFormat
-    steps: tuple[Step, ...]
+    operations: tuple[TracedOperation, ...]
     timesteps: int
     readout_leak: float | None = None
 

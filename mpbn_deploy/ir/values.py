@@ -2,7 +2,7 @@
 
     value = sum over populations of map(sent) + constant
 
-Values can be added and passed through affine steps (y = factor * synapse(x) + bias). Maps are composed and
+Values can be added and passed through affine maps (y = factor * synapse(x) + bias). Maps are composed and
 added immediately, so a value has one map per population and delay, in as few synapses as possible. The
 constant has one number per neuron, because zero padding reduces it at the borders.
 """
@@ -101,16 +101,16 @@ class Algebra:
         constant = np.sum(constants, axis=0) if constants else None
         return Value(shape=one.shape, maps=maps, constant=constant)
 
-    def through(self, step: Affine, value: Value) -> Value:
-        """Return a value after an affine step."""
-        if step.delay and value.constant is not None:
+    def through(self, affine: Affine, value: Value) -> Value:
+        """Return a value after an affine map."""
+        if affine.delay and value.constant is not None:
             reason = "delays a bias, which would be missing in the first steps; put the bias after the delay"
             raise NetworkError("value", [reason])
         maps = {
-            (source, delay + step.delay): self._after(map_, step, source)
+            (source, delay + affine.delay): self._after(map_, affine, source)
             for (source, delay), map_ in value.maps.items()
         }
-        return Value(shape=step.shape, maps=maps, constant=_constant_through(step, value.constant))
+        return Value(shape=affine.shape, maps=maps, constant=_constant_through(affine, value.constant))
 
     def onto(self, value: Value, target: Shape) -> dict[Arrival, Synapses]:
         """Return the maps of a value as synapses onto a population of shape `target`."""
@@ -135,11 +135,13 @@ class Algebra:
             first, second = (matrix(first, shape),), (matrix(second, shape),)
         return add(first, second, shape)
 
-    def _after(self, first: Map, step: Affine, source: str) -> Map:
-        result = first if step.synapse is None else self._composed(first, step.synapse, step.source, source)
-        if step.factor is None:
+    def _after(self, first: Map, affine: Affine, source: str) -> Map:
+        result = (
+            first if affine.synapse is None else self._composed(first, affine.synapse, affine.source, source)
+        )
+        if affine.factor is None:
             return result
-        return self._scaled(result, np.broadcast_to(step.factor, step.shape), source)
+        return self._scaled(result, np.broadcast_to(affine.factor, affine.shape), source)
 
     def _composed(self, first: Map, second: Synapse, between: Shape, source: str) -> Synapses:
         """target = second(first(source)), where the second reads values of shape `between`"""
@@ -208,16 +210,16 @@ def _without_border(synapse: Synapse, border: Border, target: Shape) -> Synapse 
     return replace(synapse, silent=((top, bottom), (left, right)))
 
 
-def _constant_through(step: Affine, constant: Array | None) -> Array | None:
+def _constant_through(affine: Affine, constant: Array | None) -> Array | None:
     total = constant
     if total is not None:
-        total = total.reshape(step.source)
-        if step.synapse is not None:
-            total = apply_synapse(step.synapse, total[None])[0]
-        total = total.reshape(step.shape)
-        if step.factor is not None:
-            total = total * step.factor
-    if step.bias is None or not step.bias.any():
+        total = total.reshape(affine.source)
+        if affine.synapse is not None:
+            total = apply_synapse(affine.synapse, total[None])[0]
+        total = total.reshape(affine.shape)
+        if affine.factor is not None:
+            total = total * affine.factor
+    if affine.bias is None or not affine.bias.any():
         return total
-    bias = np.broadcast_to(step.bias, step.shape)
+    bias = np.broadcast_to(affine.bias, affine.shape)
     return bias if total is None else total + bias

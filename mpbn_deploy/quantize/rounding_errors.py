@@ -214,8 +214,8 @@ def _fewer_input_bits(
 ) -> int | None:
     """Return the most bits of inputs with which the largest weight would be `COARSE_WEIGHT` steps or more.
 
-    Or as many steps as weights have, if these are fewer. Inputs that are `step` times smaller leave room for
-    weights that are as many times larger. None where inputs do not arrive, or have as few bits already.
+    Or as many steps as weights have, if these are fewer. Inputs that are n times smaller leave room for
+    weights that are n times larger. None where inputs do not arrive, or have as few bits already.
     """
     scales, taken = network.scales[population.name], folded.input_range
     weights = [
@@ -228,7 +228,7 @@ def _fewer_input_bits(
         return None
     needed = formats.step * min(COARSE_WEIGHT, formats.weight)
     bits = max(1, int(floor(log2(1 + largest * max(weights) / needed)) + (taken.minimum < 0)))
-    return bits if taken.coarser(bits).step > 1 else None
+    return bits if taken.coarser(bits).divisor > 1 else None
 
 
 def _offset_gain(

@@ -66,7 +66,7 @@ def _run_epoch(
 ) -> Epoch:
     """Train and evaluate one epoch; with a validation split, the test split is kept for the last."""
     started, processor_started = time.perf_counter(), time.process_time()
-    loss, right = _train_steps(model, state, dataset, training, processes, number)
+    loss, right = _train_batches(model, state, dataset, training, processes, number)
     if isinstance(state.network.body, QuantizedBody):
         state.network.body.prevent_overflow(state.network.timesteps)
     check_health(state.network)
@@ -122,7 +122,7 @@ def note_on_card(state: TrainingState, dataset: DataSet, training: Training) -> 
     state.network.card = replace(card, training=notes)
 
 
-def _train_steps(
+def _train_batches(
     model: nn.Module,
     state: TrainingState,
     dataset: DataSet,
@@ -130,7 +130,7 @@ def _train_steps(
     processes: ProcessGroup,
     number: int,
 ) -> tuple[float, float]:
-    """Train one epoch; return mean loss and accuracy over its batches, each before its step."""
+    """Train one epoch; return mean loss and accuracy over its batches, each before its update."""
     state.network.train()
     if number > training.free_epochs:
         for module in state.network.modules():
@@ -153,8 +153,8 @@ def _train_steps(
     if processes.first:
         taken = track(taken, f"epoch {number}/{training.epochs}", count, quiet_seconds=QUIET_EPOCH_SECONDS)
     device = next(state.network.parameters()).device
-    for step, (inputs, labels) in enumerate(taken):
-        rate = _learning_rate(number - 1 + step / count, training)
+    for batch, (inputs, labels) in enumerate(taken):
+        rate = _learning_rate(number - 1 + batch / count, training)
         for group in state.optimizer.param_groups:
             group["lr"] = rate * group["relative_rate"]
         state.optimizer.zero_grad()

@@ -20,7 +20,6 @@ from ..execute.outside import Witness
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..formats.nir import Assumption
-from ..frontend import computes_steps
 from ..ir import (
     STATE_LIMIT,
     FoldedNetwork,
@@ -46,7 +45,7 @@ from .executions import (
     joined,
 )
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
-from .folding import FoldCheck, check_fold
+from .folding import FoldCheck, check_fold, in_one_run
 from .lava_models import LAVA_STOCK
 from .twin import TwinExecutor
 
@@ -212,21 +211,15 @@ def verify(
     if folded is None:
         return report
     trained = None if twin else model
+    whole = trained if trained is not None and in_one_run(trained, folded) else None
     real = cache(lambda: simulate(folded, inputs))  # shared by the two checks below
     return replace(
         report,
         drift=measure_drift(folded, network, inputs, labels, compared.trace),
-        accuracy=None
-        if test is None
-        else measure_accuracy(folded, network, test, data_name, _in_one_run(trained), cluster),
+        accuracy=None if test is None else measure_accuracy(folded, network, test, data_name, whole, cluster),
         fold=None if trained is None else check_fold(trained, folded, inputs, real),
         floating=_check_floating_point(folded, inputs, patience, cluster, real),
     )
-
-
-def _in_one_run(model: SpikingNetwork | None) -> SpikingNetwork | None:
-    """Return the model if it computes all time steps in one call, as those with neurons of ours do."""
-    return None if model is None or computes_steps(model) else model
 
 
 def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Compared:

@@ -168,7 +168,7 @@ def test_inputs_that_training_normalized_and_of_fewer_bits(tmp_path):
     assert folder.options.normalize == (8, 4)
     coarse = open_folder(export(theirs(tmp_path), "loihi2", **raw, input_bits=2, input_offset=-1).folder)
     for network in (coarse.network, coarse.folded):
-        assert astuple(network.input_range) == astuple(Input(minimum=1, maximum=3, step=7, offset=-1))
+        assert astuple(network.input_range) == astuple(Input(minimum=1, maximum=3, divisor=7, offset=-1))
 
 
 def test_an_export_without_weights_is_no_success(tmp_path):

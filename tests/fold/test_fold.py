@@ -68,7 +68,7 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lamb
     inputs = inputs_for(folded, samples=samples, seed=seed, steps=bool(seed % 2))
     spikes, logits = trained_spikes(network, inputs)
     got = simulate(folded, inputs)
-    pools = {step.name for step in trained.steps if isinstance(step.operation, MaxPool)}
+    pools = {each.name for each in trained.operations if isinstance(each.kind, MaxPool)}
     made = {p.name for p in firing(folded) if p.name.endswith("_constant")}
     assert set(spikes) | pools | made == {p.name for p in firing(folded)}
     different, close = count_differences(trained, folded, inputs, spikes, got)
@@ -190,11 +190,11 @@ def test_only_channels_with_gains_of_both_signs_have_a_second_copy():
     gain[2] *= -1  # all negative
     gain[3, 1] = 0.0
     trained = trace(network)
-    step = next(step for step in trained.steps if step.name == "lif1")
-    made = copies(step.operation, step.shape)
+    operation = next(each for each in trained.operations if each.name == "lif1")
+    made = copies(operation.kind, operation.shape)
     assert made.origin.tolist() == [0, 1, 1, 2, 3] and made.sign.tolist() == [1, 1, -1, -1, 1]
     folded = assert_folds_exactly(network)
-    assert folded.layer("lif1").shape == (5, *step.shape[1:])
+    assert folded.layer("lif1").shape == (5, *operation.shape[1:])
     spikes = simulate(folded, inputs_for(folded, samples=40)).spikes["lif1"]
     live = spikes.any(axis=(0, 1)).reshape(5, -1)
     assert live[2].tolist() == [False, False, True] + [False] * (gain.shape[1] - 3) and not live[1, 2]
@@ -215,12 +215,12 @@ def test_groups_stay_if_every_channel_has_two_copies():
 
 def test_two_copies_that_both_fire_are_a_difference():
     trained = trace(spiking_network(mpbn="element"))
-    step = next(step for step in trained.steps if step.name == "lif1")
-    made = copies(step.operation, step.shape)
+    operation = next(each for each in trained.operations if each.name == "lif1")
+    made = copies(operation.kind, operation.shape)
     assert not made.single
-    spikes = np.ones((1, 2, *made.shape(step.shape)), bool)
+    spikes = np.ones((1, 2, *made.shape(operation.shape)), bool)
     summed = as_trained(trained, {"lif1": spikes})["lif1"]
-    assert summed.shape == (1, 2, *step.shape)
+    assert summed.shape == (1, 2, *operation.shape)
     np.testing.assert_array_equal(summed[0, 0, :, 0, 0], np.bincount(made.origin))
 
 

@@ -46,7 +46,7 @@ def test_rounded_inputs_mean_their_multiples():
     raw = np.random.default_rng(0).integers(0, 256, size=(4, *folded.input.shape))
     coarse = coarsen_inputs(folded, 4)
     taken = coarse.input_range
-    assert (taken.minimum, taken.maximum, taken.step) == (0, 15, 17)
+    assert (taken.minimum, taken.maximum, taken.divisor) == (0, 15, 17)
     rounded = taken.presented(raw.astype(np.uint8))
     assert rounded.dtype == np.uint8 and np.abs(17 * rounded.astype(int) - raw).max() <= 8
     assert_same_trace(simulate(folded, 17 * rounded.astype(int)), simulate(coarse, rounded), voltages=False)
@@ -71,7 +71,7 @@ def test_presented_values_are_in_range(values, offset, bits):
     taken = Input(minimum=0, maximum=255).shifted(offset).coarser(bits)
     presented = taken.presented(np.array(values, np.uint8)).astype(int)
     assert taken.minimum <= presented.min() and presented.max() <= taken.maximum
-    assert np.abs(taken.step * presented + taken.offset - values).max() <= taken.step / 2
+    assert np.abs(taken.divisor * presented + taken.offset - values).max() <= taken.divisor / 2
 
 
 @given(ends=st.tuples(*[st.integers(-1000, 1000)] * 2), bits=st.integers(1, 12))
@@ -84,15 +84,15 @@ def test_coarse_values_fit_their_bits(ends, bits):
     lowest, highest = -(2 ** (bits - 1)) if signed else 0, 2 ** (bits - signed) - 1
     if bits > signed:
         assert lowest <= taken.minimum and taken.maximum <= highest
-    finer = taken.step - 1
+    finer = taken.divisor - 1
     assert not finer or max(ends) > finer * highest or min(ends) < finer * lowest
 
 
 def test_signed_bytes_need_no_coarser_steps():
     bytes_minus_128 = Input(minimum=0, maximum=255).shifted(128)
     taken = bytes_minus_128.coarser(8)
-    assert (taken.minimum, taken.maximum, taken.step) == (-128, 127, 1)
-    assert bytes_minus_128.coarser(4).step == 19  # 127 / 7, rounded up
+    assert (taken.minimum, taken.maximum, taken.divisor) == (-128, 127, 1)
+    assert bytes_minus_128.coarser(4).divisor == 19  # 127 / 7, rounded up
 
 
 def test_a_mean_that_arrives_late_is_rejected():

@@ -21,12 +21,12 @@ def network_of(*layers, shape=(2, 5, 7)):
 
 def test_steps_bear_the_names_of_the_modules():
     trained = trace(spiking_network())
-    assert [step.name for step in trained.steps] == [
+    assert [operation.name for operation in trained.operations] == [
         "conv1", "norm1", "lif1", "flatten", "dense2", "norm2", "lif2", "readout",
     ]  # fmt: skip
     assert trained.timesteps == 3
-    assert isinstance(trained.steps[0].operation, Convolution)
-    assert trained.steps[2].shape == (4, 3, 4)
+    assert isinstance(trained.operations[0].kind, Convolution)
+    assert trained.operations[2].shape == (4, 3, 4)
 
 
 def test_follows_nested_modules_and_functions_and_drops_what_does_nothing():
@@ -50,14 +50,19 @@ def test_follows_nested_modules_and_functions_and_drops_what_does_nothing():
             return self.head(torch.flatten(self.block(x), 1))
 
     trained = trace(SpikingNetwork(Body(), timesteps=2, input_format=input_format()))
-    assert [step.name for step in trained.steps] == ["block.conv", "block.lif", "flatten", "head"]
-    assert isinstance(trained.steps[2].operation, Flatten)
+    assert [operation.name for operation in trained.operations] == [
+        "block.conv",
+        "block.lif",
+        "flatten",
+        "head",
+    ]
+    assert isinstance(trained.operations[2].kind, Flatten)
 
 
 def test_a_module_called_twice_gets_two_names():
     linear, lif = nn.Linear(4, 4), LIF(4)
     trained = trace(network_of(linear, lif, linear, lif, nn.Linear(4, 2), shape=(4,)))
-    assert [step.name for step in trained.steps] == ["0", "1", "0@2", "1@2", "4"]
+    assert [operation.name for operation in trained.operations] == ["0", "1", "0@2", "1@2", "4"]
 
 
 def test_a_plain_module_needs_shape_and_steps():
@@ -77,12 +82,12 @@ def test_own_converters_win():
     layers = (nn.Linear(4, 4), MyNeuron(), nn.Linear(4, 2))
     rule = Spike(leak=0.5, threshold=1.0, norm=None)
     trained = trace(network_of(*layers, shape=(4,)), converters={MyNeuron: lambda module: rule})
-    assert trained.steps[1].operation is rule
+    assert trained.operations[1].kind is rule
     doubled = trace(
         network_of(nn.Linear(4, 2), shape=(4,)),
         converters={nn.Linear: lambda m: Linear(weight=2 * np.ones((2, 4)), bias=np.zeros(2))},
     )
-    assert doubled.steps[0].operation.weight.max() == 2
+    assert doubled.operations[0].kind.weight.max() == 2
 
 
 def test_a_subclass_that_computes_something_else_is_not_taken_for_its_parent():
@@ -95,7 +100,7 @@ def test_a_subclass_that_computes_something_else_is_not_taken_for_its_parent():
 
     with pytest.raises(FrontendError, match=r"0\.weight: a parameter that forward uses directly"):
         trace(network_of(Standardized(4, 2), shape=(4,)))
-    assert len(trace(network_of(Renamed(4, 2), shape=(4,))).steps) == 1
+    assert len(trace(network_of(Renamed(4, 2), shape=(4,))).operations) == 1
 
 
 class FlattensBatch(nn.Module):
@@ -175,13 +180,13 @@ class Functions(nn.Module):
 
 def test_functions_are_read_as_the_modules_they_are():
     trained = trace(network_of(Functions()))
-    kinds = [type(step.operation).__name__ for step in trained.steps]
+    kinds = [type(operation.kind).__name__ for operation in trained.operations]
     assert kinds == [
         "Convolution", "Add", "Spike", "MaxPool", "AveragePool", "Add",
         "AdaptivePool", "AdaptivePool", "Add", "Flatten", "Linear",
     ]  # fmt: skip
-    assert trained.steps[1].sources == ("0.conv", "input")
-    assert trained.steps[3].shape == trained.steps[4].shape == (2, 3, 4)
+    assert trained.operations[1].sources == ("0.conv", "input")
+    assert trained.operations[3].shape == trained.operations[4].shape == (2, 3, 4)
 
 
 class Normalizes(nn.Module):
@@ -203,7 +208,7 @@ def test_arithmetic_with_constants_is_read_as_norms():
     torch.manual_seed(0)
     network = network_of(Normalizes()).eval()
     trained = trace(network)
-    assert [type(step.operation).__name__ for step in trained.steps].count("BatchNorm") == 8
+    assert [type(operation.kind).__name__ for operation in trained.operations].count("BatchNorm") == 8
     inputs = np.random.default_rng(0).integers(0, 10, (6, 2, 5, 7))
     check = check_fold(network, fold(trained), inputs)
     assert check.spikes_mismatched == 0 < check.spikes_compared
@@ -293,6 +298,6 @@ def test_two_inputs_are_refused():
 @pytest.mark.parametrize(("padding", "zeros"), [("same", (2, 3)), ("valid", (0, 0)), (1, (1, 1))])
 def test_padding_by_name(padding, zeros):
     module = nn.Conv2d(2, 3, (3, 7), padding=padding, dilation=(2, 1))
-    (step,) = trace(module, (2, 9, 9), 2).steps
-    assert step.operation.synapse.padding == zeros
-    assert step.shape == tuple(module(torch.zeros(1, 2, 9, 9)).shape[1:])
+    (operation,) = trace(module, (2, 9, 9), 2).operations
+    assert operation.kind.synapse.padding == zeros
+    assert operation.shape == tuple(module(torch.zeros(1, 2, 9, 9)).shape[1:])

@@ -182,7 +182,9 @@ def test_the_same_spikes_fire(name):
     trained = trace(network)
     assert not module.sent  # it is left as it was
     neurons = {
-        step.name: step.operation for step in trained.steps if type(step.operation).__name__ == "Spike"
+        operation.name: operation.kind
+        for operation in trained.operations
+        if type(operation.kind).__name__ == "Spike"
     }
     assert neurons[path].leak == leak and (neurons[path].subtrahend is None) == resets
     inputs = np.random.default_rng(0).integers(0, 3, (30, FEATURES))

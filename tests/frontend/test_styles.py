@@ -444,14 +444,14 @@ def test_the_range_and_normalization_of_a_spiking_network_count():
     network = SpikingNetwork(on_a_grid(hidden()), timesteps=T, input_format=input_format(PICTURE))
     trained = trace(network)
     assert trained.timesteps == T and trained.input is network.input_format
-    assert [step.name for step in trained.steps] == ["0", "1", "2", "3", "4", "5"]
+    assert [operation.name for operation in trained.operations] == ["0", "1", "2", "3", "4", "5"]
 
 
 def test_one_beta_for_each_neuron_if_they_are_equal():
     import snntorch as snn
 
     body = nn.Sequential(nn.Linear(4, 3), snn.Leaky(beta=torch.full((3,), 0.5), init_hidden=True))
-    assert trace(body, (4,), 3).steps[-1].operation.leak == 0.5
+    assert trace(body, (4,), 3).operations[-1].kind.leak == 0.5
 
 
 @pytest.mark.parametrize("mechanism", ["subtract", "zero"])
@@ -669,7 +669,7 @@ def test_multi_step_neurons_never_take_a_batch_for_time():
     module = nn.Sequential(layer.Flatten(), layer.Linear(12, 5), neuron.LIFNode(v_threshold=0.3))
     theirs.set_step_mode(module, "m")
     traced = trace(module, (1, 3, 4), T)  # compares spikes itself
-    assert traced.steps[-1].shape == (5,)
+    assert traced.operations[-1].shape == (5,)
 
     class Repeats(nn.Module):
         def __init__(self):
@@ -723,8 +723,8 @@ def test_networks_of_a_library_are_made_of_layers():
             return self.layers(x)
 
     Network.__module__ = "spikingjelly.activation_based.model.own"
-    steps = trace(on_a_grid(Network()), PICTURE, T).steps
-    assert [step.name for step in steps] == [f"layers.{number}" for number in range(6)]
+    operations = trace(on_a_grid(Network()), PICTURE, T).operations
+    assert [operation.name for operation in operations] == [f"layers.{number}" for number in range(6)]
 
 
 def test_constant_inputs_are_compared_and_changing_ones_are_not():

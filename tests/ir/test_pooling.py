@@ -15,8 +15,8 @@ SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
 def operation_of(module, shape):
     """What the front end makes of a pooling layer, and the shape it says it gives."""
-    step = trace(nn.Sequential(module), shape, 1).steps[0]
-    return step.operation, step.shape
+    operation = trace(nn.Sequential(module), shape, 1).operations[0]
+    return operation.kind, operation.shape
 
 
 def assert_averages(module, shape):

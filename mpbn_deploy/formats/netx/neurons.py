@@ -96,7 +96,7 @@ def _lif(layer: Node, shape: Shape) -> FiringNeuron:
         return _input_lif(layer, rule, shape)
     numbers: dict[str, Any] = {
         "threshold": _threshold(rule, shape),
-        "bias": _bias(layer, shape),
+        "bias": layer.per_neuron("bias", shape) if "bias" in layer else _no_bias(shape),
         "bias_exponent": layer.number_or("biasExponent", STATE_EXPONENT),
         "decay_current": _decay(rule, "iDecay", shape),
         "decay_voltage": _decay(rule, "vDecay", shape),
@@ -133,10 +133,6 @@ def _with_default_neuron(layer: Node) -> Node:
 def _threshold(rule: Node, shape: Shape) -> Array:
     """Return thresholds up to 2**17, which no voltage reaches; lava-dl writes 2**18 - 1 for "never"."""
     return np.minimum(rule.per_neuron("vThMant", shape), THRESHOLD_LIMIT)
-
-
-def _bias(layer: Node, shape: Shape) -> Array:
-    return layer.per_neuron("bias", shape) if "bias" in layer else _no_bias(shape)
 
 
 def _no_bias(shape: Shape) -> Array:

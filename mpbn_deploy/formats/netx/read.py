@@ -225,9 +225,9 @@ def _input(layers: Sequence[Node], metadata: _Metadata, given: ReadOptions) -> P
         raise FormatError(f"{first.path}: input range {lowest}..{highest}; give one within 24 bits.")
     presents = Input(minimum=lowest, maximum=highest)
     if not given.input_range:
-        presents = replace(presents, step=metadata.input_step, offset=metadata.input_offset)
-    if presents.step < 1:
-        raise FormatError(f"{first.path}: input step {presents.step}; 1 or more is needed.")
+        presents = replace(presents, divisor=metadata.input_step, offset=metadata.input_offset)
+    if presents.divisor < 1:
+        raise FormatError(f"{first.path}: input step {presents.divisor}; 1 or more is needed.")
     return Population(name="input", shape=shape, neuron=presents)
 
 

@@ -345,7 +345,7 @@ def _extra(network: IntNetwork, version: int) -> Tree:
         "version": version,
         "timesteps": network.timesteps,
         "input_range": [allowed.minimum, allowed.maximum],
-        **({"input_step": allowed.step} if allowed.step > 1 else {}),
+        **({"input_step": allowed.divisor} if allowed.divisor > 1 else {}),
         **({"input_offset": allowed.offset} if allowed.offset else {}),
         "populations": [population.name for population in network.populations],
         "readout": not sends(network.output.neuron),

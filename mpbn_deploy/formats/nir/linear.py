@@ -19,7 +19,7 @@ MOST_PRODUCTS = 2**32  # of one convolution in a time step: some seconds
 MOST_TERMS = 2**28  # inputs of all its outputs together, which simulators hold in memory
 
 
-Step = tuple[Shape, Affine]  # the shape of a node's result, as in the file, and its map
+Linear = tuple[Shape, Affine]  # the shape of a node's result, as in the file, and its map
 
 
 def picture(shape: Shape) -> Shape:
@@ -27,12 +27,12 @@ def picture(shape: Shape) -> Shape:
     return (shape[0], 1, shape[1]) if len(shape) == 2 else shape
 
 
-def _step(source: Shape, shape: Shape, **parts: Any) -> Step:
-    """Return the step of a node from one shape to another; `parts` are fields of `Affine`."""
+def _affine(source: Shape, shape: Shape, **parts: Any) -> Linear:
+    """Return the map of a node from one shape to another; `parts` are fields of `Affine`."""
     return shape, Affine(source=picture(source), shape=picture(shape), **parts)
 
 
-def linear(node: Node, shape: Shape, dt: float) -> Step:
+def linear(node: Node, shape: Shape, dt: float) -> Linear:
     """Return the map of a linear node on values of a shape."""
     if node.kind in ("Affine", "Linear"):
         return _matrix(node, shape)
@@ -43,13 +43,13 @@ def linear(node: Node, shape: Shape, dt: float) -> Step:
     if node.kind == "Scale":
         return _scale(node, shape)
     if node.kind == "Flatten":
-        return _step(shape, _flattened(node, shape))
+        return _affine(shape, _flattened(node, shape))
     if node.kind == "Delay":
         return _delay(node, shape, dt)
-    return _step(shape, shape)
+    return _affine(shape, shape)
 
 
-def _matrix(node: Node, shape: Shape) -> Step:
+def _matrix(node: Node, shape: Shape) -> Linear:
     weight = node.numbers("weight")
     # Writers that count a batch axis may leave values unflattened, so only their number is checked.
     if weight.ndim != 2 or weight.shape[1] != prod(shape):
@@ -57,10 +57,10 @@ def _matrix(node: Node, shape: Shape) -> Step:
     bias = node.numbers("bias").ravel() if node.kind == "Affine" else None
     if bias is not None and bias.size != len(weight):
         node.fail("bias", f"holds {bias.size} values for {len(weight)} rows of weights")
-    return _step(shape, (len(weight),), synapse=Dense(weight=weight), bias=bias)
+    return _affine(shape, (len(weight),), synapse=Dense(weight=weight), bias=bias)
 
 
-def _convolution(node: Node, shape: Shape) -> Step:
+def _convolution(node: Node, shape: Shape) -> Linear:
     flat = node.kind == "Conv1d"
     weight = node.numbers("weight")
     if weight.ndim != (3 if flat else 4) or len(shape) != weight.ndim - 1:
@@ -70,7 +70,7 @@ def _convolution(node: Node, shape: Shape) -> Step:
     groups = node.number("groups")
     if groups < 1 or weight.shape[1] * groups != shape[0] or len(weight) % groups:
         node.fail("weight", f"has shape {weight.shape} in {groups} groups on {shape[0]} channels")
-    stride, dilation = (_steps(node, key, flat) for key in ("stride", "dilation"))
+    stride, dilation = (_positive(node, key, flat) for key in ("stride", "dilation"))
     weight, padding = _padded(node, weight, stride, dilation, flat)
     synapse = Conv2d(weight=weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
     given = _checked(node, synapse, shape)
@@ -78,22 +78,22 @@ def _convolution(node: Node, shape: Shape) -> Step:
     if bias.size not in (1, len(weight)):
         node.fail("bias", f"holds {bias.size} values for {len(weight)} channels")
     bias = per_channel(np.broadcast_to(bias, (len(weight),)), picture(given))
-    return _step(shape, given, synapse=synapse, bias=bias)
+    return _affine(shape, given, synapse=synapse, bias=bias)
 
 
-def _pooling(node: Node, shape: Shape) -> Step:
+def _pooling(node: Node, shape: Shape) -> Linear:
     if len(shape) != 3:
         node.reject(f"pools values of shape {shape}; (channels, height, width) is needed")
-    kernel, stride = _steps(node, "kernel_size"), _steps(node, "stride")
+    kernel, stride = _positive(node, "kernel_size"), _positive(node, "stride")
     padding = _paddings(node)
     if prod(kernel) * shape[0] > MOST_TERMS // 8:
         node.fail("kernel_size", f"is {list(kernel)}, which is too large")
     share = 1.0 if node.kind == "SumPool2d" else 1.0 / prod(kernel)
     synapse = pool_synapse(shape[0], kernel, stride, padding, share)
-    return _step(shape, _checked(node, synapse, shape), synapse=synapse)
+    return _affine(shape, _checked(node, synapse, shape), synapse=synapse)
 
 
-def _scale(node: Node, shape: Shape) -> Step:
+def _scale(node: Node, shape: Shape) -> Linear:
     values, whole = node.numbers("scale"), picture(shape)
     if values.size == prod(shape):
         factor = values.reshape(whole)
@@ -103,7 +103,7 @@ def _scale(node: Node, shape: Shape) -> Step:
         factor = np.full(whole, values.flat[0])
     else:
         node.fail("scale", f"holds {values.size} values for values of shape {shape}")
-    return _step(shape, shape, factor=factor)
+    return _affine(shape, shape, factor=factor)
 
 
 def _flattened(node: Node, shape: Shape) -> Shape:
@@ -118,12 +118,12 @@ def _flattened(node: Node, shape: Shape) -> Shape:
     return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
-def _delay(node: Node, shape: Shape, dt: float) -> Step:
+def _delay(node: Node, shape: Shape, dt: float) -> Linear:
     values = node.numbers("delay") / dt
     steps = round(float(values.flat[0]))
     if np.abs(values - steps).max() > 1e-3 or not 0 <= steps <= MOST_TIMESTEPS:
         node.fail("delay", f"is not the same whole number of time steps of {dt:g} s for all")
-    return _step(shape, shape, delay=steps)
+    return _affine(shape, shape, delay=steps)
 
 
 def _checked(node: Node, synapse: Conv2d, shape: Shape) -> Shape:
@@ -144,7 +144,7 @@ def _checked(node: Node, synapse: Conv2d, shape: Shape) -> Shape:
     return (found[0], found[2]) if len(shape) == 2 else found
 
 
-def _steps(node: Node, key: str, flat: bool = False) -> Pair:
+def _positive(node: Node, key: str, flat: bool = False) -> Pair:
     values = (1, node.number(key)) if flat else node.pair(key)
     if min(values) < 1:
         node.fail(key, f"is {list(values)}; numbers above zero are needed")
@@ -167,9 +167,9 @@ def _padded(node: Node, weight: Array, stride: Pair, dilation: Pair, flat: bool)
         return weight, (0, 0)
     if word != "same" or stride != (1, 1):
         node.fail("padding", f"is {word!r}; allowed are numbers, 'valid', or 'same' with a stride of one")
-    reach = [step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)]
+    reach = [apart * (size - 1) for apart, size in zip(dilation, weight.shape[2:], strict=True)]
     odd = [total % 2 for total in reach]
-    if any(shift and step > 1 for shift, step in zip(odd, dilation, strict=True)):
+    if any(shift and apart > 1 for shift, apart in zip(odd, dilation, strict=True)):
         node.fail("padding", "is 'same' with an even kernel and a dilation; give numbers")
     weight = np.pad(weight, ((0, 0), (0, 0), (odd[0], 0), (odd[1], 0)))
     return weight, ((reach[0] + odd[0]) // 2, (reach[1] + odd[1]) // 2)

@@ -83,7 +83,7 @@ def metadata_text(
             "dt": DT,
             "timesteps": network.timesteps,
             "input_range": [allowed.minimum, allowed.maximum],
-            **({"input_step": allowed.step} if allowed.step > 1 else {}),
+            **({"input_step": allowed.divisor} if allowed.divisor > 1 else {}),
             **({"input_offset": allowed.offset} if allowed.offset else {}),
             "comparison": "v > v_threshold",
             "reset": "to zero; by subtraction in the populations of `subtrahends`" if soft else "to zero",

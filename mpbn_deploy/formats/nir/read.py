@@ -145,7 +145,7 @@ def open_nir(
         source=Input(
             minimum=lowest,
             maximum=highest,
-            step=1 if input_range else metadata.input_step,
+            divisor=1 if input_range else metadata.input_step,
             offset=0 if input_range else metadata.input_offset,
         ),
     )
@@ -209,9 +209,9 @@ class _Reading:
         return True
 
     def network(self, shape: Shape) -> FoldedNetwork:
-        shapes, steps = self._shapes(shape)
+        shapes, maps = self._shapes(shape)
         algebra = Algebra(shapes={self.named(name): picture(shape) for name, shape in shapes.items()})
-        values = self._values(shapes, steps, algebra)
+        values = self._values(shapes, maps, algebra)
         return _Building(self, shapes, values, algebra).network()
 
     def named(self, node: str) -> str:
@@ -235,7 +235,7 @@ class _Reading:
         nodes, first = self.file.nodes, self.file.input
         if first.name in self.before:
             first.reject("is the input, but an edge leads to it")
-        shapes, steps = {first.name: shape}, dict[str, Affine]()
+        shapes, maps = {first.name: shape}, dict[str, Affine]()
         queue, total = deque([first.name]), 0
         while queue:
             source = queue.popleft()
@@ -244,19 +244,19 @@ class _Reading:
                 nodes[source].reject(f"nodes up to this one have more than {MOST_VALUES} values in total")
             for node in (nodes[name] for name in self.after.get(source, ()) if name not in shapes):
                 if node.kind in LINEAR:
-                    shapes[node.name], steps[node.name] = linear(node, shapes[source], self.timing.step)
+                    shapes[node.name], maps[node.name] = linear(node, shapes[source], self.timing.step)
                 else:
                     shapes[node.name] = parameter_shape(node) or shapes[source]
                 queue.append(node.name)
         if unreached := sorted(set(nodes) - set(shapes)):
             raise FormatError(f"{self.file.path}: node {unreached[0]!r}: nothing leads to it from the input.")
-        return shapes, steps
+        return shapes, maps
 
     def _values(
-        self, shapes: Mapping[str, Shape], steps: Mapping[str, Affine], algebra: Algebra
+        self, shapes: Mapping[str, Shape], maps: Mapping[str, Affine], algebra: Algebra
     ) -> dict[str, Value]:
         """Return the value of each node: the spikes of neurons, and the results of linear nodes."""
-        sources = {name: self.before[name] if name in steps else [] for name in self.file.nodes}
+        sources = {name: self.before[name] if name in maps else [] for name in self.file.nodes}
         try:
             order = list(TopologicalSorter(sources).static_order())
         except CycleError as error:
@@ -264,11 +264,11 @@ class _Reading:
             raise FormatError(f"{self.file.path}: a loop without a neuron in it: {loop}.") from error
         values: dict[str, Value] = {}
         for name in order:
-            if name in steps:
+            if name in maps:
                 node = self.file.nodes[name]
                 arriving = self.arriving(node, shapes, values, algebra)
                 with _named(node):
-                    values[name] = algebra.through(steps[name], arriving)
+                    values[name] = algebra.through(maps[name], arriving)
             else:
                 values[name] = algebra.sent(self.named(name))
         return values

@@ -40,11 +40,13 @@ Chooser = Callable[[Layer, dict[str, Shape]], Division]
 def place_words(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
     """Place every population on its own cores; a layer that never fits is divided into single neurons."""
     layers = build_layers(network, profile)
-    usual = _divide_all(layers, _by_tool)
+    usual = _divide_all(layers, partial(_divided, compiler_tile))
     if tiling == "compiler":
         return _placement(usual, layers)
     best = _divide_all(layers, partial(_best, usual=usual))
-    return min(_placement(best, layers), _placement(usual, layers), key=_core_count)
+    return min(
+        _placement(best, layers), _placement(usual, layers), key=lambda placement: placement.cores or 0
+    )
 
 
 @contextmanager
@@ -60,20 +62,19 @@ def tiles_remembered() -> Iterator[None]:
         _KNOWN_TILES.reset(token)
 
 
-def _remembered(
+def _divided(
     choose: Callable[[TileUse], tuple[Shape, bool]], layer: Layer, tiles: dict[str, Shape]
-) -> tuple[Shape, bool]:
+) -> Division:
+    """Return a layer in the tile that `choose` returns, or has returned before (`tiles_remembered`)."""
     uses, known = TileUse(layer=layer, tiles=tiles), _KNOWN_TILES.get()
     if known is None:
-        return choose(uses)
-    key = (choose, layer.key, *(tiles.get(outlet.target) for outlet in layer.outlets))
-    if key not in known:
-        known[key] = choose(uses)
-    return known[key]
-
-
-def _core_count(placement: Placement) -> int:
-    return sum(layer.cores for layer in placement.layers)
+        tile, by_tool = choose(uses)
+    else:
+        key = (choose, layer.key, *(tiles.get(outlet.target) for outlet in layer.outlets))
+        if key not in known:
+            known[key] = choose(uses)
+        tile, by_tool = known[key]
+    return Division(layer=layer, tile=tile, by_tool=by_tool)
 
 
 def _divide_all(layers: Sequence[Layer], choose: Chooser) -> Divisions:
@@ -97,12 +98,6 @@ def _has_feedback(layers: Sequence[Layer]) -> bool:
     return any(order[outlet.target] < order[layer.name] for layer in layers for outlet in layer.outlets)
 
 
-def _by_tool(layer: Layer, tiles: dict[str, Shape]) -> Division:
-    """Return what the chip's own tool chooses, or what takes the place of a tile of its that overflows."""
-    tile, by_tool = _remembered(compiler_tile, layer, tiles)
-    return Division(layer=layer, tile=tile, by_tool=by_tool)
-
-
 def _best(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
     """Return the best of the tiles from the search, in every storage, and of the chip's own tool."""
     own = usual[layer.name]
@@ -110,7 +105,7 @@ def _best(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
     same = all(target in tiles and tiles[target] == usual[target].tile for target in targets)
     searched = same and not own.by_tool  # then the tool's tile overflows, and `own` is of this very search
     storages = layer.storages()[1:] if searched else layer.storages()
-    found = [own, *(_searched(stored, tiles) for stored in storages)]
+    found = [own, *(_divided(_searched, stored, tiles) for stored in storages)]
 
     def uses(division: Division) -> tuple[bool, int, int]:
         of_tiles = TileUse(layer=division.layer, tiles=tiles)
@@ -121,12 +116,7 @@ def _best(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
     return own if best.layer is layer and best.tile == own.tile else best
 
 
-def _searched(layer: Layer, tiles: dict[str, Shape]) -> Division:
-    tile, by_tool = _remembered(_searched_tile, layer, tiles)
-    return Division(layer=layer, tile=tile, by_tool=by_tool)
-
-
-def _searched_tile(uses: TileUse) -> tuple[Shape, bool]:
+def _searched(uses: TileUse) -> tuple[Shape, bool]:
     return best_tile(uses), False
 
 

@@ -1,4 +1,4 @@
-"""The graph of torch.fx, and the steps of a TrainedNetwork that its nodes become."""
+"""The graph of torch.fx, and the operations of a TrainedNetwork that its nodes become."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from ..base import FrontendError, layer_name
-from ..ir import INPUT_NAME, Add, Operation, Shape, Step
+from ..ir import INPUT_NAME, Add, Operation, Shape, TracedOperation
 from .arithmetic import channel_numbers, norm_of, scale_and_shift, scaling
 from .foreign import foreign_converters, foreign_layers
 from .handwritten import Threshold
@@ -57,18 +57,20 @@ def converter_of(module: nn.Module, known: Converters) -> Converter | None:
     return None
 
 
-def steps_of(graph: fx.Graph, body: nn.Module, shape: Shape, known: Converters) -> tuple[Step, ...]:
-    """Return the steps of a TrainedNetwork that the nodes of a graph become."""
+def operations_of(
+    graph: fx.Graph, body: nn.Module, shape: Shape, known: Converters
+) -> tuple[TracedOperation, ...]:
+    """Return the operations of a TrainedNetwork that the nodes of a graph become."""
     modules = dict(body.named_modules())
     shapes: dict[str, Shape] = {INPUT_NAME: shape}
     names: dict[fx.Node, str] = {}  # name of each node in the TrainedNetwork
     constants: dict[fx.Node, Constant] = {}
-    steps: list[Step] = []
+    operations: list[TracedOperation] = []
     for node in graph.nodes:
         if node.op == "placeholder":
             names[node] = INPUT_NAME
         elif node.op == "output":
-            _check_output(type(body).__name__, node, names, steps)
+            _check_output(type(body).__name__, node, names, operations)
         elif (constant := _constant(node, body, constants)) is not None:
             constants[node] = constant
         else:
@@ -81,9 +83,9 @@ def steps_of(graph: fx.Graph, body: nn.Module, shape: Shape, known: Converters) 
                 continue
             *before, last = operation if isinstance(operation, tuple) else (operation,)
             for number, part in enumerate(before, 1):
-                sources = (_append(f"{label}.{number}", where, part, sources, shapes, steps),)
-            names[node] = _append(label, where, last, sources, shapes, steps)
-    return tuple(steps)
+                sources = (_append(f"{label}.{number}", where, part, sources, shapes, operations),)
+            names[node] = _append(label, where, last, sources, shapes, operations)
+    return tuple(operations)
 
 
 def _append(
@@ -92,12 +94,12 @@ def _append(
     operation: Operation,
     sources: tuple[str, ...],
     shapes: dict[str, Shape],
-    steps: list[Step],
+    operations: list[TracedOperation],
 ) -> str:
-    """Add a step; return its name."""
+    """Add an operation; return its name."""
     name = _unique(label, shapes)
     shapes[name] = shape_after(where, operation, [shapes[source] for source in sources])
-    steps.append(Step(name=name, operation=operation, sources=sources, shape=shapes[name]))
+    operations.append(TracedOperation(name=name, kind=operation, sources=sources, shape=shapes[name]))
     return name
 
 
@@ -249,7 +251,9 @@ def _unique(label: str, taken: Mapping[str, Shape]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _check_output(where: str, node: fx.Node, names: Mapping[fx.Node, str], steps: list[Step]) -> None:
+def _check_output(
+    where: str, node: fx.Node, names: Mapping[fx.Node, str], operations: list[TracedOperation]
+) -> None:
     returned = node.args[0]
-    if not steps or not isinstance(returned, fx.Node) or names.get(returned) != steps[-1].name:
+    if not operations or not isinstance(returned, fx.Node) or names.get(returned) != operations[-1].name:
         raise FrontendError(f"{where}: must return exactly one value, the output of its last layer.")
