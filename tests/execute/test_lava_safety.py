@@ -257,7 +257,8 @@ def test_an_interrupt_from_the_keyboard_ends_all_processes(short_folder, seconds
         wait_for_lava(run.pid) if seconds is None else time.sleep(seconds)
         os.killpg(run.pid, signal.SIGINT)
         out = end_of(run)[0]
-    assert out == "interrupted\n" and run.returncode == 0
+    # Python kills itself at its end if an interrupt ever left an `exec` of a string: dataclasses have one.
+    assert out == "interrupted\n" and run.returncode in ((0,) if seconds is None else (0, -signal.SIGINT))
     assert list(short_folder.iterdir()) == []
     assert group_is_gone(run.pid)
 
