@@ -233,7 +233,10 @@ def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
     if base == path:
         raise ProfileError(f"{path}: {EXTENDS} = {name!r}, which is this profile itself. Name another one.")
     if not base.is_file() or base == path:
-        raise ProfileError(f"{path}: extends {name!r}, an unknown profile: {base.name} was not found.")
+        raise ProfileError(
+            f"{path}: {EXTENDS} = {name!r}, an unknown profile, and {base} does not exist. "
+            f"{did_you_mean(name, profile_names())}"
+        )
     inherited, left_out = _parsed(base), content.get(WITHOUT, [])
     if EXTENDS in inherited:
         raise ProfileError(f"{path}: extends {name!r}, which extends another one; extend that one instead.")
