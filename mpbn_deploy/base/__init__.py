@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         QuantizeError as QuantizeError,
         SimulationError as SimulationError,
         and_more as and_more,
+        class_of as class_of,
         did_you_mean as did_you_mean,
         layer_name as layer_name,
         problem_lines as problem_lines,

@@ -23,6 +23,7 @@ from ..base import (
     PickleRules,
     UnsafePickleError,
     check_pickle,
+    class_of,
 )
 
 LARGEST_FILE = 4 * 2**30
@@ -97,7 +98,7 @@ def read_safely(path: Path) -> dict[str, Any]:
         raise CheckpointError(_unreadable(path)) from error
     if not isinstance(content, dict):
         raise CheckpointError(
-            f"{path}: holds a {type(content).__name__}; a checkpoint of mpbn_deploy holds a dictionary."
+            f"{path}: holds {class_of(content)}; a checkpoint of mpbn_deploy holds a dictionary."
         )
     return content
 

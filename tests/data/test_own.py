@@ -483,7 +483,7 @@ def test_a_function_gets_the_folder(module, tmp_path):
         ("nothing", DataError, "the Dataset is empty"),
         ("fails", OptionError, "failed: RuntimeError: no disk"),
         ("stops", OptionError, "failed: SystemExit: 3"),
-        ("constant", OptionError, "is not a function, but a int"),
+        ("constant", OptionError, "is an int, which cannot be called. Name a function or a class"),
         ("absent", OptionError, "cannot be imported"),
     ],
 )
