@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         json_text as json_text,
         read_json as read_json,
         read_text as read_text,
+        similar_path as similar_path,
         write_atomically as write_atomically,
     )
     from .hdf5 import write_tree as write_tree

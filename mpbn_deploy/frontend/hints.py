@@ -23,8 +23,8 @@ ADAPTIVE_THRESHOLD = (
 )
 OWN_NEURON = (
     "A neuron that forward computes by itself must be v = leak * v + x, spike = v > threshold, with one leak "
-    "and one threshold, and a reset of v to zero or a subtraction; or use a module: mpbn_deploy.nn.LIF, or one "
-    f"of snnTorch, SpikingJelly or norse. {ADAPTIVE_THRESHOLD}"
+    "and one threshold, and a reset of v to zero or a subtraction; or use a module: mpbn_deploy.nn.LIF, or "
+    f"one of snnTorch, SpikingJelly or norse. {ADAPTIVE_THRESHOLD}"
 )
 
 

@@ -240,7 +240,9 @@ def test_wrong_architectures_are_named(path):
         load_model(path, arch="networks:conv_bod")
     with pytest.raises(OptionError, match=r"Name the module, not its file: tests\.networks:conv_body"):
         load_model(path, arch="./tests/networks.py:conv_body")
-    with pytest.raises(OptionError, match="is a module, which cannot be called. Name a function or a class"):
+    with pytest.raises(
+        OptionError, match=r"is a module, which cannot be called\. Name a function or a class"
+    ):
         load_model(path, arch="networks:np")
     with pytest.raises(OptionError, match=r"returned a dict; a torch\.nn\.Module is needed"):
         build_body("networks:no_module", {})

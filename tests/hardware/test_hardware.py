@@ -126,6 +126,8 @@ def test_an_unknown_name_suggests_a_known_one(tmp_path):
         load_profile("loihi3")
     with pytest.raises(OptionError, match="no hardware profile"):
         load_profile(tmp_path / "absent.toml")
+    with pytest.raises(OptionError, match="Give each with a --target of its own"):
+        load_profile("loihi1,loihi2")
 
 
 @pytest.mark.parametrize(
