@@ -99,7 +99,7 @@ def final_accuracy(options, kind, seed):
 
 def spread(values):
     deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{mean(values):.2f}{deviation} %"
+    return f"{mean(values):.2f}{deviation}%"
 
 
 def execute(options):

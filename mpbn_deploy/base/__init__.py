@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         QuantizeError as QuantizeError,
         SimulationError as SimulationError,
         and_more as and_more,
+        class_of as class_of,
         did_you_mean as did_you_mean,
         layer_name as layer_name,
         problem_lines as problem_lines,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
         json_text as json_text,
         read_json as read_json,
         read_text as read_text,
+        similar_path as similar_path,
         write_atomically as write_atomically,
     )
     from .hdf5 import write_tree as write_tree

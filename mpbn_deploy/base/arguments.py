@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Collection, Iterable
 from math import inf, nan
 from pathlib import Path
@@ -33,7 +34,9 @@ def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
         try:
             number = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+            several = re.findall(r"-?\d+", text) if "," in text else []
+            hint = f"; separate numbers by spaces: {' '.join(several)}" if several else ""
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number{hint}") from None
         if number < least:
             raise argparse.ArgumentTypeError(f"{number} is too small; at least {least}")
         if number > most:

@@ -90,11 +90,24 @@ class CommandParser(argparse.ArgumentParser):
             error.message += suggestion(str(value), map(str, action.choices or ()))
             raise
 
+    def _match_argument(self, action: argparse.Action, arg_strings_pattern: str) -> int:
+        """Name the values of an option that got another number of them."""
+        try:
+            return super()._match_argument(action, arg_strings_pattern)
+        except argparse.ArgumentError as error:
+            if isinstance(action.metavar, tuple):
+                error.message += f": {' '.join(action.metavar)}"
+            raise
+
     def _nearest_options(self, message: str) -> str:
         """Return suggestions for the options that argparse lists as not recognized."""
         _, found, words = message.partition(SURPLUS)
         known = [name for action in self._actions for name in action.option_strings]
         typed = [word.partition("=")[0] for word in words.split() if found and word.startswith("--")]
+        repeated = [a for a in self._actions if isinstance(a, argparse._AppendAction) and not a.choices]
+        if found and repeated and not typed:
+            name = repeated[0].option_strings[0]
+            return f"; an option is repeated for several values: {name} ONE {name} ANOTHER"
         return "".join(suggestion(word, known, name=len(typed) > 1) for word in typed)
 
 

@@ -85,6 +85,12 @@ def layer_name(path: str, kind: str = "") -> str:
     return f"{shown} ({kind})" if kind else shown
 
 
+def class_of(value: object) -> str:
+    """Name the class of a value in a message: 'an int', 'a Tensor'; 'None' for None."""
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+
+
 MOST_NAMES, MOST_PROBLEMS = 40, 12  # listed in one message
 
 

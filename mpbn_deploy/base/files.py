@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ def read_text(path: Path, error: type[DeployError]) -> str:
     if len(content) > LARGEST_TEXT:
         raise error(f"{path}: more than {LARGEST_TEXT} bytes, which is the limit.")
     return text
+
+
+def similar_path(path: Path) -> str:
+    """Suggest what lies beside a path that does not exist and has nearly its name."""
+    beside = sorted(each.name for each in path.parent.iterdir()) if path.parent.is_dir() else []
+    close = get_close_matches(path.name, beside, n=1)
+    return f" Did you mean {str(path.with_name(close[0]))!r}?" if close else ""
 
 
 def read_json(path: Path) -> Any:

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .errors import OptionError, did_you_mean
+from .errors import OptionError, class_of, did_you_mean
 
 
 def _import_hint(module_name: str, attribute: str) -> str:
@@ -33,5 +33,7 @@ def import_function(name: str, kind: str) -> Callable[..., Any]:
             f"{kind} {name!r} cannot be imported ({reason}). {_import_hint(module_name, attribute)}"
         ) from error
     if not callable(found):
-        raise OptionError(f"{kind} {name!r} is not a function, but a {type(found).__name__}.")
+        raise OptionError(
+            f"{kind} {name!r} is {class_of(found)}, which cannot be called. Name a function or a class."
+        )
     return found  # type: ignore[no-any-return]

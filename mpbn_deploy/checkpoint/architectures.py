@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from ..base import CheckpointError, OptionError, did_you_mean, import_function
+from ..base import CheckpointError, OptionError, class_of, did_you_mean, import_function
 from ..nn.zoo import ARCHITECTURES, Architecture
 from ..quantize import QUANTIZED, QuantizedBody
 from . import paper
@@ -36,12 +36,13 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
         raise OptionError(f"architecture {architecture!r}: {error}") from error
     except (Exception, SystemExit) as error:  # a user's factory can raise anything
         reason = f"{type(error).__name__}: {error}"
+        given = f" with {', '.join(f'{name}={value!r}' for name, value in arguments.items())}"
         raise OptionError(
-            f"architecture {architecture!r} cannot be built with {arguments}: {reason}"
+            f"architecture {architecture!r} cannot be built{given if arguments else ''}: {reason}"
         ) from error
     if not isinstance(body, nn.Module):
         raise OptionError(
-            f"architecture {architecture!r} returned a {type(body).__name__}; a torch.nn.Module is needed."
+            f"architecture {architecture!r} returned {class_of(body)}; a torch.nn.Module is needed."
         )
     return body
 

@@ -23,6 +23,8 @@ from ..base import (
     PickleRules,
     UnsafePickleError,
     check_pickle,
+    class_of,
+    similar_path,
 )
 
 LARGEST_FILE = 4 * 2**30
@@ -76,7 +78,7 @@ def check_size(path: Path) -> None:
 def read_safely(path: Path) -> dict[str, Any]:
     """Read the dictionary in a torch.save file that holds only tensors and plain values."""
     if not path.is_file():
-        raise CheckpointError(f"{path}: {_not_a_file(path)}.")
+        raise CheckpointError(f"{path}: {_not_a_file(path)}")
     if found := NO_CHECKPOINTS.get(path.suffix):
         raise CheckpointError(f"{path}: {found.format(name=path.stem, path=path)}")
     check_size(path)
@@ -97,7 +99,7 @@ def read_safely(path: Path) -> dict[str, Any]:
         raise CheckpointError(_unreadable(path)) from error
     if not isinstance(content, dict):
         raise CheckpointError(
-            f"{path}: holds a {type(content).__name__}; a checkpoint of mpbn_deploy holds a dictionary."
+            f"{path}: holds {class_of(content)}; a checkpoint of mpbn_deploy holds a dictionary."
         )
     return content
 
@@ -105,9 +107,9 @@ def read_safely(path: Path) -> dict[str, Any]:
 def _not_a_file(path: Path) -> str:
     if (path / MANIFEST_FILE).is_file():
         return (
-            "an export folder already; run, verify, fit and report take it. To export again, name the model"
+            "an export folder already; run, verify, fit and report take it. To export again, name the model."
         )
-    return "a folder, not a file" if path.exists() else "no such file"
+    return "a folder, not a file." if path.exists() else f"no such file.{similar_path(path)}"
 
 
 def _checked_archive(path: Path) -> io.BytesIO:

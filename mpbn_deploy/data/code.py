@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, DataError, OptionError, import_function
+from ..base import Array, DataError, OptionError, class_of, import_function
 from .arrays import LARGEST_ARRAYS
 from .pictures import stack
 
@@ -62,7 +62,7 @@ def _part(name: str, found: Any, prefix: str) -> Named:
         return {f"{prefix}inputs": found[0], f"{prefix}labels": found[1]}
     if not hasattr(found, "__getitem__") or not hasattr(found, "__len__"):
         raise DataError(
-            f"{name}: returned a {type(found).__name__}; a torch Dataset with a length, or arrays, are "
+            f"{name}: returned {class_of(found)}; a torch Dataset with a length, or arrays, are "
             "needed. Of a DataLoader, return its dataset."
         )
     inputs, labels = _items(name, found)
@@ -75,7 +75,7 @@ def _items(name: str, dataset: Any) -> tuple[Array, Array]:
     for index in range(len(dataset)):
         item = dataset[index]
         if not isinstance(item, (tuple, list)) or len(item) != 2:
-            raise DataError(f"{name}: item {index} is a {type(item).__name__}; (input, label) is needed.")
+            raise DataError(f"{name}: item {index} is {class_of(item)}; (input, label) is needed.")
         inputs.append(np.asarray(item[0]))
         labels.append(np.asarray(item[1]))
         if (size := size + inputs[-1].nbytes) > LARGEST_ARRAYS:

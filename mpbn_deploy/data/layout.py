@@ -127,7 +127,7 @@ def arranged(
         time, rest = (found[:1], found[1:]) if "T" in layout else ((), found)
         if time in ((), (timesteps,)) and prod(rest) == prod(shape) and 1 in (len(rest), len(shape)):
             return _arranged(name, inputs, order, (*time, *shape), quiet)
-    raise DataError(_mismatch(name, sample, shape, timesteps))
+    raise DataError(_mismatch(name, sample, shape, timesteps, len(inputs)))
 
 
 def _arranged(name: str, inputs: Inputs, order: tuple[int, ...], sample: Shape, quiet: bool) -> Inputs:
@@ -150,13 +150,18 @@ def _reordered(values: Array, order: tuple[int, ...], sample: Shape) -> Array:
     return ordered.reshape(*values.shape[:leading], *sample)
 
 
-def _mismatch(name: str, sample: Shape, shape: Shape, timesteps: int) -> str:
+def _mismatch(name: str, sample: Shape, shape: Shape, timesteps: int, samples: int) -> str:
     if sample[1:] == shape:
         return (
             f"{name}: samples have {sample[0]} frames; the network runs {timesteps} time steps. "
             f"Export it with --timesteps {sample[0]}, or give recordings of {timesteps} frames."
         )
-    return f"{name}: samples have shape {sample}; the network takes {shape}.{_channel_hint(sample, shape)}"
+    hint = _channel_hint(sample, shape)
+    if (samples, *sample) in (shape, shape[1:]):
+        hint = " It looks like one sample without an axis for samples: save inputs[None]."
+    sizes = ", ".join(map(str, shape))
+    usual = f" Save inputs as [samples, {sizes}], or a frame per step: [samples, {timesteps}, {sizes}]."
+    return f"{name}: samples have shape {sample}; the network takes {shape}.{hint or usual}"
 
 
 def _channel_hint(sample: Shape, shape: Shape) -> str:

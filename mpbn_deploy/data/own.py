@@ -197,7 +197,11 @@ def _chosen(
 def _checked(name: str, key: str, inputs: Array, labels: tuple[str, Array] | None) -> Part:
     where = f"{name}: {key}"
     if inputs.ndim < 2 or not inputs.size:
-        raise DataError(f"{where} of shape {inputs.shape}; [samples, ...] is needed.")
+        found = "no values" if inputs.ndim > 1 else "one axis only"
+        raise DataError(
+            f"{where} of shape {inputs.shape}, with {found}; [samples, channels, height, width] or [samples, "
+            "features] are needed, with at least one sample."
+        )
     values = whole_numbers(where, inputs)
     if labels is None:
         return Part(inputs=values, labels=None)
@@ -275,8 +279,10 @@ def _facts(name: str, found: Mapping[str, Any]) -> Facts:
             lowest, highest = given["input_range"].ravel()
             given["input_range"] = int(lowest), int(highest)
     except (ValueError, TypeError, OverflowError) as error:
+        listed = "; ".join(f"{key} is {shortened(str(found[key]), 60)}" for key in given)
         raise DataError(
-            f"{name}: axes must be one string, class_names strings, input_range two whole numbers ({error})."
+            f"{name}: {listed}. axes must be one string, such as 'CHW', class_names strings, and input_range "
+            "two whole numbers, the lowest and the highest input."
         ) from error
     return Facts(**given)
 

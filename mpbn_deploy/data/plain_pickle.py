@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, DataError, PickleKind, PickleRules, UnsafePickleError, check_pickle
+from ..base import Array, DataError, PickleKind, PickleRules, UnsafePickleError, check_pickle, class_of
 from .reading import read_bytes
 
 BYTE_TYPES = ("u1", "|u1")
@@ -46,7 +46,7 @@ def read_plain_pickle(path: Path) -> dict[str, Any]:
     except Exception as error:  # a damaged or hostile pickle can make the library raise anything
         raise DataError(f"{path}: not a readable pickle ({error}). Check that it is complete.") from error
     if not isinstance(value, dict):
-        raise DataError(f"{path}: holds a {type(value).__name__}; a dictionary is needed.")
+        raise DataError(f"{path}: holds {class_of(value)}; a dictionary is needed.")
     named = {as_text(key): item for key, item in value.items() if isinstance(key, (str, bytes))}
     return {name: item.values if isinstance(item, _Bytes) else item for name, item in named.items()}
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .stage import FitReport as FitReport, LayerFit as LayerFit, fit as fit
     from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
     from .verdict import (
+        DEPENDS as DEPENDS,
         by_rule as by_rule,
         verdict_sentence as verdict_sentence,
         verdict_word as verdict_word,

@@ -103,7 +103,7 @@ def assign_chips(
 
     method, chip = min(partitions(traffic, cores, chips, capacity), key=cost)
     crossing = crossings(traffic, chip)
-    board, boards = _board(profile, chips)
+    board, boards = board_of(profile, chips)
     found = ChipMap(
         chip=chip,
         slot=_slots(chip, chips),
@@ -148,7 +148,8 @@ def _slots(chip: Array, chips: int) -> Array:
     return slots
 
 
-def _board(profile: HardwareProfile, chips: int) -> tuple[str | None, int]:
+def board_of(profile: HardwareProfile, chips: int) -> tuple[str | None, int]:
+    """Return the smallest board that holds all chips, or else the largest one, and how many are needed."""
     sizes = sorted((size, name) for name, size in profile.systems.items())
     if not sizes:
         return None, 0

@@ -232,26 +232,6 @@ def _data(
     return found[0] if len(found) == 1 else {"targets": found}
 
 
-def _next_command(
-    question: Question, report: FitReport, advice: Sequence[Sequence[Advice]], *, compared: bool
-) -> str:
-    """Return what to type next: the smallest change that fits, the search for one, or a run.
-
-    A comparison of thresholds is suggested where one is possible and has not just been made.
-    """
-    if question.untrained is not None:
-        return "" if report.fits is False else question.training_command
-    if report.fits is False:
-        fitting = [one for tried in advice for one in tried if one.report.fits]
-        return fitting[0].commands[0] if fitting else "" if advice else question.command(None, "--advise")
-    if not compared and report.found("not known") and question.samples is not None:
-        from .requantize import Requantizer
-
-        if Requantizer(question).possible:
-            return question.command(None, "--compare-thresholds")
-    return question.run_command
-
-
 def _text(
     questions: Sequence[Question],
     reports: Sequence[FitReport],
@@ -261,8 +241,11 @@ def _text(
     options: argparse.Namespace,
 ) -> RenderableType:
     if len(reports) == 1:
-        next_command = _next_command(questions[0], reports[0], advice, compared=bool(variants))
-        parts = [fit_text(reports[0], next_command)]
+        from .next_command import next_command
+
+        tried, forms = (advice[0] if advice else None), (results[0] if results else ())
+        command = next_command(questions[0], reports[0], advice=tried, forms=forms, compared=bool(variants))
+        parts = [fit_text(reports[0], command)]
     else:
         parts = [comparison_text(reports)]
     if options.energy:

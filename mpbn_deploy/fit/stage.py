@@ -11,7 +11,7 @@ from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
 from ..ir import IntNetwork, class_names
 from .activity import Activity, check_activity, core_loads
-from .chips import ChipMap, assign_chips, hops
+from .chips import ChipMap, assign_chips, board_of, hops
 from .energy import EnergyReport, estimate
 from .links import grid_of
 from .rules import RULES, Design, Finding
@@ -69,6 +69,8 @@ class FitReport:
     energy: EnergyReport | None = None
     assumption: str = ""  # what a report on an untrained network assumes
     strict: bool = False  # limits that are not known or not checked count as broken
+    board: str | None = None  # that holds the chips, if one is known
+    boards: int = 0
 
     def found(self, severity: str) -> list[Finding]:
         """Return the findings of one severity."""
@@ -117,11 +119,12 @@ def fit(
     findings = tuple(finding for rule in RULES for finding in rule(design))
     sent = None if activity is None else traffic(network, placement, activity)
     chip_map = _chip_map(network, placement, activity, sent, profile)
-    kinds = class_names(network)
+    kinds, needed = class_names(network), _chip_count(placement, profile)
+    board, boards = (None, 0) if needed is None else board_of(profile, needed)
     return FitReport(
         target=profile.name,
         fits=_fits(findings, placement, profile, strict=strict),
-        chips=_chip_count(placement, profile),
+        chips=needed,
         cores=placement.cores,
         lower_bound=placement.lower_bound,
         tiling=tiling,
@@ -131,6 +134,8 @@ def fit(
         chip_map=chip_map,
         energy=None if activity is None else _energy(network, profile, activity, placement, sent, chip_map),
         strict=strict,
+        board=board,
+        boards=boards,
     )
 
 

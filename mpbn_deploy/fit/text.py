@@ -32,8 +32,8 @@ COLUMNS = {
 NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
 REASONS = ("error", "not known", "warning")  # severities listed below a comparison of chips
 COMPARISON_LEGEND = (
-    'fits "if": only if what is not known holds on the chip; energy and time per sample, ">" marks a lower '
-    "bound; a single --target lists the unchecked limits"
+    'fits "depends": only if what is not known holds on the chip; energy and time per sample, ">" marks a '
+    "lower bound; a single --target lists the unchecked limits"
 )
 TARGETS_LEGEND = (
     "pJ: energy of a synaptic operation; ?: not published, so not checked; sources and more: --json, "

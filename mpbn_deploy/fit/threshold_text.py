@@ -29,4 +29,4 @@ def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> Renderab
     commands = [f"  {command}" for one in variants if one.thresholds != "own" for command in one.commands]
     measured = f"measured on {variants[0].samples} samples, against the given integers" if variants else ""
     title = f"{target}: thresholds, {measured}" if variants else target
-    return Group(title, table, 'fits "if": only if the chip holds a threshold per channel', *commands)
+    return Group(title, table, 'fits "depends": only if the chip holds a threshold per channel', *commands)

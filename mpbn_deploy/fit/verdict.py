@@ -11,7 +11,7 @@ from .rules import Finding, Severity
 if TYPE_CHECKING:
     from .stage import FitReport
 
-UNKNOWN, NO_CHIP = "?", "no chip"
+UNKNOWN, NO_CHIP, DEPENDS = "?", "no chip", "depends"
 MOST_LAYERS = 6  # named in one line
 SEVERITIES: tuple[Severity, ...] = ("error", "not known", "warning", "not checked")
 
@@ -72,7 +72,7 @@ def list_names(given: Sequence[str]) -> str:
 
 
 def verdict(report: FitReport) -> str:
-    """Return yes, no, "if" for a fit that depends on what is not known, or ? without documented cores.
+    """Return yes, no, "depends" where what is not known decides, or ? without documented cores.
 
     A target without cores, such as `unbounded`, is not a chip.
     """
@@ -84,7 +84,7 @@ def verdict_word(fits: bool | None, cores: int | None, conditions: int) -> str:
     if fits and cores is None:
         return NO_CHIP
     if fits and conditions:
-        return "if"
+        return DEPENDS
     return {True: "yes", False: "no", None: UNKNOWN}[fits]
 
 
@@ -128,7 +128,4 @@ def _cores(report: FitReport) -> str:
 def _chips(report: FitReport) -> str:
     if report.chips is None:
         return UNKNOWN
-    board = None if report.chip_map is None else report.chip_map.board
-    return f"{report.chips:,}" + (
-        f" ({report.chip_map.boards} x {board})" if report.chip_map and board else ""
-    )
+    return f"{report.chips:,}" + (f" ({report.boards} x {report.board})" if report.board else "")

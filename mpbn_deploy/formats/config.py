@@ -15,7 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..base import FormatError, did_you_mean, option_name, read_text
+from ..base import FormatError, class_of, did_you_mean, option_name, read_text
 from .options import ExportOptions
 
 if sys.version_info >= (3, 11):
@@ -43,7 +43,11 @@ def read_config(path: Path) -> dict[str, Any]:
         if name not in known:
             raise FormatError(f"{path}: no option {name!r}. {did_you_mean(name, known)}")
         if not _is_plain(value):
-            raise FormatError(f"{path}: {name} must be a string, a number or a list of them.")
+            found = str(value).lower() if isinstance(value, bool) else class_of(value)
+            raise FormatError(
+                f"{path}: {name} is {found}; a string, a number or a list of them is needed, as after "
+                f"{option_name(name)}."
+            )
     if not isinstance(content.get(MODEL, ""), str):
         raise FormatError(f"{path}: {MODEL} must be a string, the path of a file.")
     return content

@@ -38,6 +38,7 @@ from ..base import (
     read_json,
     record,
     remove_abandoned,
+    similar_path,
 )
 from ..data import DATASETS, RANDOM, Samples, choose_samples, data_named_by_file, dataset_name
 from ..ir import FoldedNetwork, IntNetwork
@@ -62,6 +63,7 @@ NEEDED_FILES = (
     REPORT_FILE,
 )  # releases before 0.3 wrote no others
 NIR_SUFFIX, NETX_SUFFIX = ".nir", ".net"
+DATA_SUFFIXES = (".npz", ".npy")
 TO_EXPORT = {
     NIR_SUFFIX: "a NIR file",
     ".pt": "a checkpoint",
@@ -164,6 +166,13 @@ def open_network(path: Path, **given: Any) -> ExportFolder | NetworkFile:
             f"{path}: {TO_EXPORT[path.suffix]}; this command needs an export folder or a .net file. "
             f"Export it first: python -m mpbn_deploy.export {path} --target loihi2"
         )
+    if path.is_file() and path.suffix in DATA_SUFFIXES:
+        raise OptionError(
+            f"{path}: a file of data; this command needs an export folder or a .net file. Name the network "
+            f"first, and the data with --data {path}"
+        )
+    if path.is_file() and path.name in (*FILES, MANIFEST_FILE) and path.suffix != NETX_SUFFIX:
+        raise OptionError(f"{path}: a file of an export folder; name the folder itself, {path.parent}.")
     if path.is_file() or (path.suffix == NETX_SUFFIX and not path.is_dir()):
         return NetworkFile(netx=path, network=read_netx(path, **given))
     if useless := [name for name, value in given.items() if value is not None]:
@@ -192,6 +201,11 @@ def open_folder(path: str | Path) -> ExportFolder:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST_FILE
+    if not path.exists():
+        raise FormatError(
+            f"{path}: does not exist.{similar_path(path)} Name a folder that python -m mpbn_deploy.export "
+            "wrote, or a .net file."
+        )
     if not file.is_file():
         raise FormatError(
             f"{path}: not an export folder (it has no {MANIFEST_FILE}), nor a .net file. Make a folder with "

@@ -32,6 +32,7 @@ from .handwritten import (
     fire,
     terms_of,
 )
+from .hints import ADAPTIVE_THRESHOLD, OWN_NEURON, hint_for
 from .values import INPUT, ORDERS, Call, Form, Terms, TriedStyle, Value
 
 BATCH = 3  # samples while recording, told apart from time steps by the values
@@ -59,6 +60,7 @@ UNCHANGED = frozenset(
         "bool",
         "to",
         "type",
+        "type_as",
         "contiguous",
         "clone",
         "detach",
@@ -103,6 +105,7 @@ class Follower(TorchFunctionMode):
         self.comparisons = 0  # in this call of the module
         self.neurons: list[Neuron] = []  # that forward computes by itself
         self.unknown_neurons = 0  # comparisons that look like those of a neuron
+        self.adaptive = False  # whether a membrane was compared with something that changes
         self.made: set[int] = set()  # tensors that are results of arithmetic
         merged = (timesteps * BATCH,)
         self.leading: dict[Form, Shape] = {  # the first axes of each form
@@ -160,8 +163,9 @@ class Follower(TorchFunctionMode):
         return iter(result) if name == "__iter__" else result
 
     def _follow(self, function: Any, args: list[Any], kwargs: Any, result: Tensor, index: int) -> None:
-        tracked = [(each, value) for each in tensors((args, kwargs)) if (value := self._value(each))]
         name = getattr(function, "__name__", str(function))
+        read = args[:1] if name in ("to", "type_as") else (args, kwargs)  # of another tensor, the type alone
+        tracked = [(each, value) for each in tensors(read) if (value := self._value(each))]
         if not tracked or name in CONSTANTS:
             return
         values = [value for _, value in tracked]
@@ -199,7 +203,9 @@ class Follower(TorchFunctionMode):
 
     def _unknown(self, name: str, raw: bool) -> Value:
         problem = f"{layer_name(self._named(name))}: operation {name!r}"
-        return Value(None, problem=problem, hint=f"See {_line_of_forward()}. {_hint(name, raw)}", raw=raw)
+        own = ADAPTIVE_THRESHOLD if self.adaptive else OWN_NEURON if self.neurons and not raw else ""
+        hint = _hint(name, raw) or (f"{own} " if own else "")
+        return Value(None, problem=problem, hint=f"See {_line_of_forward()}. {hint}", raw=raw)
 
     def _named(self, name: str) -> str:
         """Name a function call in `forward`: the path of the module, then the name of the function."""
@@ -271,6 +277,7 @@ class Follower(TorchFunctionMode):
     def _compared(self, name: str, operands: list[Terms]) -> Value | None:
         """Return the spikes of a neuron that forward computes by itself."""
         inclusive = name in INCLUSIVE
+        self.adaptive |= all(any(operand) for operand in operands)
         if name == "heaviside":  # its second argument is the value at zero
             inclusive, operands = operands[1].get(frozenset(), 0.0) > 0, [operands[0], {}]
         difference = combined("rsub" if name in REVERSED else "sub", operands)
@@ -432,14 +439,10 @@ def _hint(name: str, raw: bool) -> str:
     if raw and name.startswith(RANDOM):
         return "Encode the samples before, and give the spikes [samples, time, ...] with --data. "
     if plain_name(name) in COMPARISONS:
-        return (
-            "A neuron that forward computes by itself must be v = leak * v + x, spike = v > threshold, with "
-            "one leak and one threshold, and a reset to zero or a subtraction; or use a module: "
-            "mpbn_deploy.nn.LIF, or one of snnTorch, SpikingJelly or norse. "
-        )
+        return f"{OWN_NEURON} "
     if raw and name in STATISTICS:
         return "Scale inputs by constants, or leave it out of forward and give --normalize MEAN DEVIATION. "
-    return ""
+    return f"{hint} " if (hint := hint_for(name)) else ""
 
 
 def of_type(dtype: torch.dtype, name: str, result: Any) -> Any:

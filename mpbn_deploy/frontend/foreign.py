@@ -32,6 +32,7 @@ from torch import nn
 
 from ..base import Array, FrontendError, layer_name
 from ..ir import BatchNorm, Convolution, Linear, Operation, Spike
+from .hints import ADAPTIVE_THRESHOLD
 from .layers import Converter
 from .synapses import convolution, linear
 
@@ -98,6 +99,8 @@ def check_supported(
             hint = (
                 " It never fires: as a readout, leave it out, and return the stack of its inputs over time."
             )
+        if name.startswith("LSNN"):
+            hint += f" {ADAPTIVE_THRESHOLD}"
         raise FrontendError(
             f"{layer_name(path, name)}: {library}'s {name} is not supported.{hint} Supported of {library}: "
             f"{', '.join(sorted(theirs))}. Replace it, or pass a converter to trace()."

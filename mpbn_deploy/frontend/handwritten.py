@@ -36,6 +36,7 @@ from .arithmetic import (
     exactly,
     scale_and_shift,
 )
+from .hints import ADAPTIVE_THRESHOLD
 from .values import Call, Monomial, Terms, Value
 
 REVERSED = frozenset({"lt", "le", "less", "less_equal"})  # which Python also calls for v > parameter
@@ -86,8 +87,10 @@ class Neuron:
         """Return the neuron; raise HandwrittenError if it has no equivalent."""
         first, *later = self.updates
         for update in later:
-            same = all(map(_alike, update.numbers(), later[0].numbers()))
-            if not same or not _alike(update.threshold, first.threshold):
+            if not _alike(update.threshold, first.threshold):
+                found = f"{first.threshold:g} in one time step and {update.threshold:g} in another"
+                raise self.error(f"whose threshold is {found}", f" {ADAPTIVE_THRESHOLD}")
+            if not all(map(_alike, update.numbers(), later[0].numbers())):
                 raise self.error("which does not do the same in all time steps")
         threshold = float(np.nextafter(first.threshold, -inf)) if first.inclusive else first.threshold
         kept, gated, spent = later[0].numbers() if later else (0.0, 0.0, 0.0)
@@ -108,9 +111,9 @@ class Neuron:
             raise self.error(f"in which a spike leaves {1 + gated / kept:g} of the membrane")
         return np.array([-spent / kept])
 
-    def error(self, found: str) -> HandwrittenError:
+    def error(self, found: str, hint: str = "") -> HandwrittenError:
         return HandwrittenError(
-            f"{layer_name(self.name)}: a neuron that forward computes by itself, {found}."
+            f"{layer_name(self.name)}: a neuron that forward computes by itself, {found}.{hint}"
         )
 
 

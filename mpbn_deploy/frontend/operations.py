@@ -15,6 +15,7 @@ from ..ir import INPUT_NAME, Add, Operation, Shape, TracedOperation
 from .arithmetic import channel_numbers, norm_of, scale_and_shift, scaling
 from .foreign import foreign_converters, foreign_layers
 from .handwritten import Threshold
+from .hints import hint_for
 from .layers import CONVERTERS, Converter, Converters
 from .shapes import shape_after
 
@@ -178,14 +179,14 @@ def _operation(
         except FrontendError as error:
             raise FrontendError(f"{where}: {error}") from error
     target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
-    raise FrontendError(_unsupported(where, f"operation {target!r}", known))
+    raise FrontendError(_unsupported(where, f"operation {target!r}", known, str(target)))
 
 
 def converted(path: str, module: nn.Module, known: Converters) -> Operation | tuple[Operation, ...] | None:
     """Return the operation of a layer; errors name the layer."""
     where, converter = layer_name(path, type(module).__name__), converter_of(module, known)
     if converter is None:
-        raise FrontendError(_unsupported(where, "this class of layer", known))
+        raise FrontendError(_unsupported(where, "this class of layer", known, type(module).__name__))
     try:
         return converter(module)
     except FrontendError as error:
@@ -214,9 +215,10 @@ def _module_of_call(node: fx.Node) -> nn.Module | None:
     return FUNCTIONS[function](*node.args[1:], **{**defaults, **node.kwargs})
 
 
-def _unsupported(where: str, what: str, known: Converters) -> str:
+def _unsupported(where: str, what: str, known: Converters, name: str = "") -> str:
+    if hint := hint_for(name):
+        return f"{where}: {what} is not supported. {hint}"
     names = ", ".join(sorted({kind.__name__ for kind in known}))
-    hint = ""
     if any(word in what for word in ("'size'", "'view'", "'reshape'")):
         hint = " Use x.flatten(1)."
     elif what.startswith("operation"):

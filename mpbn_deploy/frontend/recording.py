@@ -246,7 +246,12 @@ class _Recorder(Follower):
         for step, output in enumerate(outputs[1:], 1):
             value = self._value(list(tensors(output))[index])
             if value is None or value.call is not found.call or value.steps not in (None, (step,)):
-                raise FrontendError(f"{type(self.module).__name__}: its calls do not all do the same.")
+                name = type(self.module).__name__
+                if value is not None and value.problem:
+                    raise FrontendError(_not_followed(name, [value]))
+                raise FrontendError(
+                    f"{name}: its calls do not all do the same; each must compute one time step alike."
+                )
         assert found.call is not None
         last, readout = found.call, None
         if isinstance(last.target, Membrane):

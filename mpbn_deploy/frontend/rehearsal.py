@@ -37,6 +37,7 @@ from ..ir import (
 from .arithmetic import plain_name
 from .following import of_type, tensors
 from .handwritten import COMPARISONS, Neuron
+from .hints import ADAPTIVE_THRESHOLD
 from .recording import copy_to_run, removed_after
 from .values import Form, Style
 
@@ -85,13 +86,12 @@ class Player:
         ears = _Ears(self, sent)
         listening = self._listening(module, sent, ears)
         with torch.no_grad(), sending(module, self.dtype, self.neurons), listening, ears:
-            outputs = list(
-                self._outputs(module, steps.to(self.dtype, copy=True))
-            )  # forward may write into it
+            outputs = list(self.outputs(module, steps.to(self.dtype, copy=True)))  # forward may write into it
         spikes = {path: _joined(each, steps.shape[:2]).bool() for path, each in sent.items()}
         return spikes, [list(tensors(output))[self.output[0]] for output in outputs]
 
-    def _outputs(self, module: nn.Module, steps: Tensor) -> Iterator[Any]:
+    def outputs(self, module: nn.Module, steps: Tensor) -> Iterator[Any]:
+        """Yield what forward returns, in each of its calls."""
         match self.style:
             case "step":
                 yield from _step_by_step(module, steps)
@@ -191,9 +191,10 @@ def rehearse(player: Player, trained: TrainedNetwork) -> None:
         if len(different):
             modules = dict(player.module.named_modules())
             kind = type(modules[name]).__name__ if name in modules else ""
+            why = ADAPTIVE_THRESHOLD if _changes_thresholds(player, steps) else WHY
             raise FrontendError(
                 f"{layer_name(name, kind)}: {len(different)} of {found.numel()} spikes of the module differ "
-                f"from those of the network traced from it, first in step {int(different[:, 0].min())}. {WHY}"
+                f"from those of the network traced from it, first in step {int(different[:, 0].min())}. {why}"
             )
     theirs = _final(outputs, player.output[1], trained).double()
     ours = last[-1] if trained.readout_leak is not None else last.mean(0)
@@ -204,6 +205,20 @@ def rehearse(player: Player, trained: TrainedNetwork) -> None:
             f"{type(player.module).__name__}: its outputs differ from those of the network traced from it by "
             f"up to {float((ours.flatten(1) - theirs.flatten(1)).abs().max()):g}. {WHY}"
         )
+
+
+def _changes_thresholds(player: Player, steps: Tensor) -> bool:
+    """Whether a run of the module leaves other thresholds in its neurons."""
+    module = copy_to_run(player.module)
+    neurons = [part for part in module.modules() if isinstance(part, player.neurons)]
+    before = copy.deepcopy([_threshold(part) for part in neurons])
+    with torch.no_grad(), sending(module, player.dtype, player.neurons), _Ears(player, {}):
+        list(player.outputs(module, steps.to(player.dtype, copy=True)))
+    return any(not torch.equal(*pair) for pair in zip(before, map(_threshold, neurons), strict=True))
+
+
+def _threshold(neuron: nn.Module) -> Tensor:
+    return torch.as_tensor(getattr(neuron, "threshold", getattr(neuron, "v_threshold", 0.0)))
 
 
 WHY = (

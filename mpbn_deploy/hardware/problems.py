@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
-from ..base import did_you_mean, printable
+from ..base import and_more, did_you_mean, printable
 from .keys import (
     BASES,
     CORE_LISTS,
@@ -32,6 +33,8 @@ TABLES = tuple(dict.fromkeys(key.split(".")[0] for key in KEYS))
 WIDEST_FORMAT = 32  # bits of a number
 WIDEST_MEMORY = 1024  # bits of a word
 LARGEST_NUMBER = 2**40
+MOST_KEYS = 8  # of a table, listed for an unknown one
+ENTRY = '{ value = NUMBER, source = "WHERE FROM", basis = "published" }'
 
 
 def profile_problems(content: Content) -> list[str]:
@@ -61,7 +64,7 @@ def _heading_problems(content: Content) -> Iterator[str]:
     known = ("schema", *HEADINGS, PLACEMENT, EXTENDS, WITHOUT, SIMULATOR)
     for key, value in content.items():
         if key not in known and not isinstance(value, dict):
-            yield f"{key}: unknown key. {did_you_mean(key, known)}"
+            yield f"{key}: unknown key. {did_you_mean(key, known)}{_table_of(key, known)}"
 
 
 def _table_problems(entries: Content) -> Iterator[str]:
@@ -75,16 +78,38 @@ def _table_problems(entries: Content) -> Iterator[str]:
             yield f"{key}: unknown key. {_suggestion(key)}"
 
 
+def _table_of(key: str, headings: Iterable[str]) -> str:
+    """Return how an entry of a table is written, unless the key is a misspelt heading."""
+    if get_close_matches(key, headings, n=1):
+        return ""
+    table, _, name = (_nearest(key) or "chip.cores").partition(".")
+    return f" Numbers belong in tables: [{table}] {name} = {ENTRY}"
+
+
+def _nearest(key: str) -> str | None:
+    """Return the known key whose name is closest to that of a key, of the same table where two are."""
+    table, _, name = key.rpartition(".")
+    own_last = sorted(KEYS, key=lambda known: known.split(".")[0] == table)
+    by_name = {known.split(".")[1]: known for known in own_last}
+    close = get_close_matches(name, by_name, n=1)
+    return by_name[close[0]] if close else None
+
+
 def _suggestion(key: str) -> str:
-    """Suggest close keys of any table, and list the keys of the same table, or all tables."""
-    table = sorted(known for known in KEYS if known.split(".")[0] == key.split(".")[0])
-    close = did_you_mean(key, KEYS).partition("Known: ")[0]
-    return f"{close}Known: {', '.join(table or TABLES)}."
+    """Suggest the nearest key of any table, and list the nearest of the same table, or all tables."""
+    table, _, name = key.partition(".")
+    names = sorted(known.split(".")[1] for known in KEYS if known.startswith(f"{table}."))
+    nearest = _nearest(key)
+    suggestion = f"Did you mean {nearest!r}? " if nearest else ""
+    if not names:
+        return f"{suggestion}Known tables: {', '.join(TABLES)}."
+    shown = names if len(names) <= MOST_KEYS else get_close_matches(name, names, n=MOST_KEYS, cutoff=0.0)
+    return f"{suggestion}Known in [{table}]: {and_more(shown, len(names))} (hw_profiles/README.md)."
 
 
 def _entry_problems(key: str, entry: Any) -> Iterator[str]:
     if not isinstance(entry, dict):
-        yield f"{entry!r}; write it as {{ value = ..., source = ..., basis = ... }}"
+        yield f"{_shown(entry)}; write it as {ENTRY}"
         return
     names = ("value", "low", "high", "source", "basis") if key in COST_KEYS else ("value", "source", "basis")
     if unknown := entry.keys() - set(names):
@@ -112,7 +137,7 @@ def _value_problems(key: str, entry: Content) -> Iterator[str]:
 def _number_problems(key: str, number: Any) -> Iterator[str]:
     least = 0 if key in ZERO_KEYS else 1
     if type(number) is not int:  # a TOML boolean is an int to isinstance
-        yield f"value {number!r}; an integer is needed"
+        yield f"value {_shown(number)}; an integer is needed"
     elif key in FLAGS and number not in (0, 1):
         yield f"value {number}; 0 (no) or 1 (yes) is needed"
     elif abs(number) > (most := _most(key)):
@@ -156,6 +181,11 @@ def _list_problems(entries: Content) -> Iterator[str]:
 def _value(entries: Content, key: str) -> Any:
     entry = entries.get(key)
     return entry.get("value") if isinstance(entry, dict) else None
+
+
+def _shown(value: Any) -> str:
+    """Return a value as its author wrote it: true, not True."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _is_text(value: Any) -> bool:

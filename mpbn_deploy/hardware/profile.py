@@ -164,8 +164,13 @@ def load_profile(name_or_path: str | Path) -> HardwareProfile:
         return replace(_read(path), typed=str(name_or_path))
     raise OptionError(
         f"no hardware profile {str(name_or_path)!r}. {did_you_mean(str(name_or_path), profile_names())} "
-        f"{' '.join(['The path of a .toml file works as well.', *_missing()])}"
+        f"{' '.join([*_one_each(str(name_or_path)), 'The path of a .toml file works as well.', *_missing()])}"
     )
+
+
+def _one_each(names: str) -> list[str]:
+    """Say how several targets are given, if that is what was tried."""
+    return ["Give each with a --target of its own."] if "," in names else []
 
 
 def readable_profiles() -> tuple[list[tuple[ProfileFile, HardwareProfile]], list[str]]:
@@ -233,7 +238,10 @@ def _extended(content: dict[str, Any], path: Path) -> dict[str, Any]:
     if base == path:
         raise ProfileError(f"{path}: {EXTENDS} = {name!r}, which is this profile itself. Name another one.")
     if not base.is_file():
-        raise ProfileError(f"{path}: extends {name!r}, an unknown profile: {base.name} was not found.")
+        raise ProfileError(
+            f"{path}: {EXTENDS} = {name!r}, an unknown profile, and {base} does not exist. "
+            f"{did_you_mean(name, profile_names())}"
+        )
     inherited, left_out = _parsed(base), content.get(WITHOUT, [])
     if EXTENDS in inherited:
         raise ProfileError(f"{path}: extends {name!r}, which extends another one; extend that one instead.")

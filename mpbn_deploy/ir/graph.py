@@ -198,7 +198,10 @@ def _synapse_problems(label: str, synapse: Synapse, source: Shape, target: Shape
         case Conv2d():
             groups, channels = synapse.groups, source[0]
             if len(source) != 3 or weight.ndim != 4:
-                return [f"{label}: a convolution of weight {weight.shape} on a source of shape {source}"]
+                return [
+                    f"{label}: convolution weights of shape {weight.shape} on a source of shape {source}; "
+                    "(channels out, channels in, height, width) on (channels, height, width) are needed"
+                ]
             if groups < 1 or channels != groups * weight.shape[1] or weight.shape[0] % groups:
                 return [f"{label}: weight {weight.shape} in {groups} groups on {channels} channels"]
             if min(*synapse.stride, *synapse.dilation) < 1 or min(synapse.padding) < 0:

@@ -29,7 +29,7 @@ def rectangle(gradient: Tensor, membrane: Tensor) -> Tensor:
 def wide_rectangle(gradient: Tensor, membrane: Tensor) -> Tensor:
     """gradient * (1 where -1/2 < membrane < 3/2, else 0)
 
-    Of normalized membranes, 62 % lie in that interval, and 34 % in that of the paper: more neurons learn.
+    Of normalized membranes, 62% lie in that interval, and 34% in that of the paper: more neurons learn.
     """
     inside: Tensor = torch.ops.aten.hardtanh_backward(gradient, membrane, -0.5, 1.5)
     return inside

@@ -8,13 +8,14 @@ from rich.console import Group
 from rich.table import Table
 
 from ..base import Outcome, check_writable, write_atomically
+from ..fit import DEPENDS
 from .comparison import ComparedExport, comparison_values, read_export
 from .formatting import UNKNOWN, integer, percent
 from .html import render_template
 
 TEMPLATE = "comparison.html.j2"
 COLUMNS = ("export", "target", "bits", "float", "integer", "fits", "cores")
-CONDITIONS = 'fits "if": only if what is not known holds on the chip'
+CONDITIONS = f'fits "{DEPENDS}": only if what is not known holds on the chip'
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -26,7 +27,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     table = Table(*COLUMNS, caption=f"written: {options.out}", caption_justify="left")
     for export in exports:
         table.add_row(*_cells(export))
-    conditions = [CONDITIONS] if any(export.verdict == "if" for export in exports) else []
+    conditions = [CONDITIONS] if any(export.verdict == DEPENDS for export in exports) else []
     return Outcome(data=data, text=Group(table, *conditions))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ..base import Array, FormatError, read_json, record
-from ..fit import JOULES, SECONDS, quantity, used_bits, verdict_word
+from ..fit import DEPENDS, JOULES, SECONDS, quantity, used_bits, verdict_word
 from ..formats.folder import FIT_FILE, VERIFY_FILE, open_folder
 from .formatting import NONE, UNKNOWN, integer, number, percent
 from .svg import element, line, picture, population_colors, text, ticks
@@ -118,7 +118,7 @@ def comparison_values(exports: Sequence[ComparedExport]) -> dict[str, Any]:
         "rows": [_row(place, export, colors) for place, export in enumerate(exports, 1)],
         "charts": [(title, chart(title, exports, value, colors)) for title, value in charts],
         "random": any(export.random_inputs for export in exports),
-        "conditions": any(export.verdict == "if" for export in exports),
+        "conditions": any(export.verdict == DEPENDS for export in exports),
     }
 
 

@@ -19,13 +19,13 @@ def plural(count: int | None, noun: str) -> str:
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Format a share, where 1 is 100 %."""
-    return NONE if share is None else f"{share:,.{digits}%}".replace("%", " %")
+    """Format a share, where 1 is 100%."""
+    return NONE if share is None else f"{share:,.{digits}%}"
 
 
 def percentage(percents: float | None) -> str:
     """Format a number that is already in percent."""
-    return NONE if percents is None else f"{percents:,.2f} %"
+    return NONE if percents is None else f"{percents:,.2f}%"
 
 
 def number(value: float | None) -> str:

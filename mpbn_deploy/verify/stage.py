@@ -100,13 +100,18 @@ class VerifyReport:
             return "not bit-exact"
         if not self.executed:
             return "bit-exactness not tested"
-        if self.failed:
-            return f"bit-exact in {self.executed} of {wanted} executions; {', '.join(self.failed)} failed"
         if self.executed < wanted:
-            return f"bit-exact in {self.executed} of {wanted} executions, the others not run"
+            return f"bit-exact in {self.executed} of {wanted} executions; {self._gaps}"
         if self.lavas_own is None:
             return "bit-exact to the reference; Lava's own models not run"
         return "bit-exact to Lava's own models"
+
+    @property
+    def _gaps(self) -> str:
+        """Which executions failed, and which did not run."""
+        absent = [c.execution for c in self.comparisons if c.not_run and c.execution not in self.failed]
+        gaps = {"failed": self.failed, "not run": absent}
+        return "; ".join(f"{', '.join(names)} {what}" for what, names in gaps.items() if names)
 
     @property
     def lavas_own(self) -> Comparison | None:

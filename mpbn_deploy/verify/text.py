@@ -24,7 +24,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
     for heading in ("spikes", "voltages", "outputs", "different"):
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
-        table.add_row(comparison.execution, *_cells(comparison))
+        table.add_row(comparison.execution, *_cells(comparison, failed=comparison.execution in report.failed))
     lines: list[RenderableType] = [str(assumption) for assumption in report.assumptions]
     lines += [
         f"{c.execution} {'failed' if c.execution in report.failed else 'not run'}: {c.not_run}"
@@ -37,7 +37,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     lines += overflow_lines(report.overflows)
     if report.stock_reader_obstacle is not None:
-        lines.append(f"{READER.name}: not run, {report.stock_reader_obstacle}")
+        lines.append(f"{READER.name} cannot run this network: {report.stock_reader_obstacle}")
     lines += [
         f"{c.execution}: first difference: {c.first_mismatch}" for c in report.comparisons if c.first_mismatch
     ]
@@ -55,11 +55,12 @@ def verify_text(report: VerifyReport) -> RenderableType:
     return Group(table, *lines)
 
 
-def _cells(comparison: Comparison) -> Iterator[str]:
-    """Yield how many values of each kind were compared, and how many of them differ; "" where none were."""
+def _cells(comparison: Comparison, *, failed: bool) -> Iterator[str]:
+    """Yield how many values of each kind were compared, "" where none were, and how many of them differ."""
     for compared in COUNTS[::2]:
         yield str(getattr(comparison, compared) or "")
-    yield "" if comparison.not_run else str(sum(getattr(comparison, count) for count in COUNTS[1::2]))
+    differences = str(sum(getattr(comparison, count) for count in COUNTS[1::2]))
+    yield differences if not comparison.not_run else "failed" if failed else "not run"
 
 
 def drift_table(drift: Drift) -> Table:

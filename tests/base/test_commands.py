@@ -282,7 +282,7 @@ def test_an_interrupt_ends_with_one_word(monkeypatch, capfd):
 
 def test_an_error_is_json_too(result):
     code, data, err = result("run", "nowhere")
-    assert code == 2 and "not an export folder" in data["error"] and "error: nowhere" in err
+    assert code == 2 and "does not exist" in data["error"] and "error: nowhere" in err
 
 
 def test_output_that_cannot_be_written(export_folder):
@@ -348,13 +348,55 @@ def test_unknown_target(refused, model_path):
     assert "Did you mean 'loihi2'" in refused("export", model_path, "--target", "loihi22")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine.npz", "a file of data; this command needs an export folder or a .net file"),
+        ("fit.json", "a file of an export folder; name the folder itself, "),
+        ("model.lohi2", "does not exist. Did you mean "),
+        ("absent", "does not exist. Name a folder that python -m mpbn_deploy.export wrote, or a .net file"),
+    ],
+)
+def test_what_is_no_export_is_named(refused, tmp_path, name, message):
+    (tmp_path / "model.loihi2").mkdir()
+    for file in ("mine.npz", "fit.json"):
+        (tmp_path / file).write_bytes(b"")
+    for command in ("run", "fit", "verify"):
+        assert f"{tmp_path / name}: {message}" in refused(command, tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--target", "loihi1", "loihi2"], "is repeated for several values: --target ONE --target ANOTHER"),
+        (["--input-shape", "1,8,8"], "'1,8,8' is not a whole number; separate numbers by spaces: 1 8 8"),
+        (["--input-range", "0"], "expected 2 arguments: LOWEST HIGHEST"),
+    ],
+)
+def test_several_values_of_an_option(capsys, words, message):
+    from mpbn_deploy.fit.__main__ import COMMAND
+
+    with pytest.raises(SystemExit):
+        cli.main(COMMAND, ["folder", *words])
+    assert message in capsys.readouterr().err
+
+
+def test_a_misspelt_checkpoint_is_recognized(refused, model_path):
+    wrong = model_path.with_name(model_path.name.replace("m", "mm", 1))
+    message = refused("export", wrong, "--target", "loihi2")
+    assert f"{wrong}: no such file. Did you mean '{model_path}'?" in message
+
+
 def test_unknown_layer_in_a_users_module(refused, tmp_path):
     network = with_card(spiking_network())
     save_model(tmp_path / "own.pt", network)
     message = refused(
         "export", tmp_path / "own.pt", "--target", "loihi2", "--arch", "networks:body_with_relu"
     )
-    assert "relu (ReLU): this class of layer is not supported. Supported layers:" in message
+    assert (
+        "relu (ReLU): this class of layer is not supported. Layers of a spiking network send spikes"
+        in message
+    )
 
 
 @pytest.mark.parametrize("command", ["train", "export"])

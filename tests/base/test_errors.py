@@ -10,11 +10,19 @@ from mpbn_deploy.base import (
     FormatError,
     OptionError,
     check_writable,
+    class_of,
     json_schema,
     layer_name,
     read_text,
     whole_number,
 )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1, "an int"), ("", "a str"), (OSError(), "an OSError"), (None, "None")]
+)
+def test_classes_have_their_article(value, shown):
+    assert class_of(value) == shown
 
 
 @pytest.mark.parametrize(

@@ -107,22 +107,22 @@ def test_fit_and_advice_take_own_data(typed):
     assert printed and all("--data mine.npz" in line for line in printed)
 
 
-def next_step(out):
+def next_command(out):
     """The command that a report suggests, as a line for `typed`."""
     (line,) = [line for line in out.splitlines() if line.startswith("next:")]
     return line.split("mpbn_deploy.")[1]
 
 
-def test_the_next_step_names_own_data_so_that_it_works(typed, home):
+def test_the_next_command_names_own_data_so_that_it_works(typed, home):
     """As typed in this command, or else as typed in the export: with its folder."""
     _, out, _ = typed("fit m.loihi2")
-    assert next_step(out) == f"run m.loihi2 --data {home}/mine.npz"
-    code, out, _ = typed(f"{next_step(out)} --backend emulator")
+    assert next_command(out) == f"run m.loihi2 --data {home}/mine.npz"
+    code, out, _ = typed(f"{next_command(out)} --backend emulator")
     assert code == 0 and "samples of mine.npz" in out
     _, out, _ = typed("fit m.loihi2 --data mine.npz")
-    assert next_step(out) == "fit m.loihi2 --target loihi2 --data mine.npz --compare-thresholds"
-    code, out, _ = typed(next_step(out))
-    assert code == 0 and next_step(out) == "run m.loihi2 --data mine.npz"
+    assert next_command(out) == "fit m.loihi2 --target loihi2 --data mine.npz --compare-thresholds"
+    code, out, _ = typed(next_command(out))
+    assert code == 0 and next_command(out) == "run m.loihi2 --data mine.npz"
     exports = [line.split() for line in out.splitlines() if "mpbn_deploy.export" in line]
     assert [words[words.index("--out") + 1] for words in exports] == ["m.loihi2-core", "m.loihi2-shared"]
 
@@ -146,7 +146,7 @@ def test_data_sets_that_are_known_need_only_their_folder(home, tmp_path):
 
 def test_a_network_of_integers_only_is_not_sent_to_a_comparison_that_needs_real_numbers(typed):
     _, out, _ = typed("fit m.loihi2/network.net --target loihi2 --data mine.npz")
-    assert next_step(out) == "run m.loihi2/network.net --data mine.npz"
+    assert next_command(out) == "run m.loihi2/network.net --data mine.npz"
 
 
 def test_inputs_of_fewer_bits_are_rounded_by_every_command(typed):

@@ -93,7 +93,10 @@ DATA = {
     "complex": (arrays(inputs=INPUTS + 1j), "of type complex128; integers, bools or floats are needed"),
     "strings": (arrays(inputs=INPUTS.astype(str)), "whole numbers are needed"),
     "infinite": (arrays(inputs=np.full(INPUTS.shape, np.inf)), "NaN or infinity"),
-    "shape": (arrays(inputs=INPUTS[..., :4]), "samples have shape (2, 5, 4); the network takes (2, 5, 7)"),
+    "shape": (
+        arrays(inputs=INPUTS[..., :4]),
+        "samples have shape (2, 5, 4); the network takes (2, 5, 7). Save inputs as [samples, 2",
+    ),
     "other channels": (arrays(inputs=INPUTS[:, :1].repeat(3, 1)), "They have 3 channels; give 2"),
     "gray": (arrays(inputs=INPUTS[:, 0]), "They are gray: repeat them in 2 channels"),
     "beyond the range": (arrays(inputs=2 * INPUTS), "(a .net file), with --input-range 0 18."),

@@ -101,7 +101,12 @@ def test_a_module_and_its_weights(given, capfd, name):
         (
             "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
             "return self.fc2(self.lif1(self.fc1(x).relu()))",
-            "its output depends on relu: operation 'relu', which is not supported",
+            "its output depends on relu: operation 'relu', which is not supported. See theirs_",
+        ),
+        (
+            "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
+            "return self.fc2(self.lif1(self.fc1(x))).softmax(-1)",
+            "Softmax divides by a sum over all outputs, which no neuron of a chip computes.",
         ),
         (
             "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",

@@ -272,7 +272,7 @@ def test_the_report_as_text_shows_percentages_verdict_and_findings():
     with console.capture() as captured:
         console.print(fit_text(fit(network(weight=129), LOIHI2)))
     text = captured.get()
-    assert text.startswith("loihi2: does not fit\ncores:    2\nchips:    1\n")
+    assert text.startswith("loihi2: does not fit\ncores:    2\nchips:    1 (1 x oheo_gulch)\n")
     assert "blocked:  not met: weights fit format (in->hidden" in text
     assert "12.50" in text
     assert "error: in->hidden (Dense): weights 129..129 need 9 bits; loihi2 holds 8" in text

@@ -1,6 +1,7 @@
 """Networks that are not trained yet, judged by their shape."""
 
 import json
+import shlex
 
 import pytest
 
@@ -44,6 +45,36 @@ def test_the_network_may_be_a_function_of_the_user(capsys):
     ) in " ".join(capsys.readouterr().out.split())
     assert main(FIT, [*line[:-4], "--target", "loihi1", "--first-layer", "host"]) == 0
     assert "--target loihi1 --first-layer host" in " ".join(capsys.readouterr().out.split("next:")[1].split())
+
+
+CHIP = 'schema = 1\nname = "mine"\ntitle = "mine"\ndescription = "mine"\nextends = "loihi2"\n'
+FEW = '= { value = 2, source = "invented", basis = "derived" }'
+
+
+@pytest.mark.parametrize(
+    ("target", "ends", "code"),
+    [
+        (["loihi1"], "--target loihi1 --first-layer host", 0),
+        (["loihi2", "--strict"], "--target loihi2", 0),
+        (["two-cores.toml"], "--target two-cores.toml --chips 2", 0),
+        (["no-words.toml"], "--target no-words.toml --search", 1),
+        (["no-words.toml", "--search"], None, 1),  # which found nothing
+        (["speck"], "--target hala-point --target loihi1 --target loihi2 --target loihi2-2022", 1),
+    ],
+)
+def test_what_to_type_if_it_does_not_fit_works(target, ends, code, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two-cores.toml").write_text(f"{CHIP}[chip]\ncores {FEW}\n")
+    (tmp_path / "no-words.toml").write_text(f"{CHIP}[core]\nsynapse_words {FEW}\n")
+    assert main(FIT, ["--arch", "digits-cnn", *SHAPE, "--target", *target]) == 1
+    text = capsys.readouterr().out
+    if ends is None:
+        assert "next:" not in text and "none of these fits" in text
+        return
+    typed = " ".join(text.partition("next:")[2].partition("\n   ")[0].split())
+    assert typed.endswith(ends)
+    assert main(FIT, shlex.split(typed)[3:]) == code
+    assert "error:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

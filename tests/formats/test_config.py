@@ -41,7 +41,7 @@ def test_options_of_the_command_line_win(tmp_path):
     "text, message",
     [
         ("weight_bit = 4", "no option 'weight_bit'. Did you mean 'weight_bits'?"),
-        ("chips = true", "chips must be a string, a number or a list of them"),
+        ("chips = true", "chips is true; a string, a number or a list of them is needed, as after --chips"),
         ("model = 3", "model must be a string"),
         ("model = ", "cannot be read as TOML"),
     ],
@@ -62,7 +62,7 @@ def test_damaged_configs_are_refused(tmp_path, text, message):
             'thresholds = "shard"',
             "invalid choice: 'shard' (choose from 'own', 'core', 'shared'); did you mean",
         ),
-        ("input_range = [1]", "expected 2 arguments."),
+        ("input_range = [1]", "expected 2 arguments: LOWEST HIGHEST."),
     ],
 )
 def test_an_error_names_the_file_and_the_key(capfd, monkeypatch, tmp_path, entry, message):

@@ -437,7 +437,10 @@ def put(key, value):
         (put("node/nodes/n1/tau", None), "node 'n1' .LIF., key 'tau': is missing"),
         (put("node/nodes/n1/tau", "slow"), "node 'n1' .LIF., key 'tau': holds"),
         (put("node/nodes/n1/type", None), "node 'n1': key 'type' is missing"),
-        (put("node/nodes/n1/type", "CubaLIFF"), "node 'n1' is a CubaLIFF. Did you mean 'CubaLIF'"),
+        (
+            put("node/nodes/n1/type", "CubaLIFF"),
+            "node 'n1' has type 'CubaLIFF', which is not supported. Did you mean 'CubaLIF'",
+        ),
         (put("node/nodes/n1", 3), "node 'n1': key 'type' is missing"),
         (put("node/nodes", None), "the graph has no nodes"),
         (put("node/type", "LIF"), "holds no NIRGraph"),

@@ -53,7 +53,7 @@ class Subtracts(Loop):
         v, out = torch.zeros_like(self.fc1(x)), 0
         for _ in range(T):
             v = v + (self.fc1(x) - v) / 2
-            s = torch.ge(v, 1.0).to(v.dtype)
+            s = torch.ge(v, 1.0).to(v.dtype).type_as(v)
             v = v - s.detach()
             self.sent.append(s)
             out = 0.5 * out + self.fc2(s)
@@ -252,12 +252,53 @@ class Tires(ResetsElsewhere):
         return v > 1.0 + step
 
 
+class Adapts(Tires):
+    """Raises its threshold with every spike."""
+
+    def __init__(self):
+        super().__init__()
+        self.raised = None
+
+    def reset(self, v, s):
+        self.raised = 0.5 * self.raised + s
+        return super().reset(v, s)
+
+    def threshold(self, v):
+        self.raised = torch.zeros_like(v) if self.raised is None else self.raised
+        return 1.0 + self.raised
+
+    def fires(self, v, step):
+        return v > self.threshold(v)
+
+
+class AdaptsByDifference(Adapts):
+    def fires(self, v, step):
+        return Surrogate.apply(v - self.threshold(v))
+
+
+class AdaptsInSteps(Adapts):
+    """Computes one time step."""
+
+    v = 0.0
+
+    def forward(self, x):
+        self.v = 0.75 * self.v + self.fc1(x)
+        s = self.fires(self.v, 0).type_as(x)
+        self.v = self.reset(self.v, s)
+        return self.fc2(s)
+
+
 class Grows(Tires):
     def update(self, v, x, step):
         return 1.5 * v + x
 
     def fires(self, v, step):
         return v > 1.0
+
+
+class Weakens(Grows):
+    def update(self, v, x, step):
+        return v / (1 + step) + x
 
 
 class Clamps(Grows):
@@ -288,7 +329,14 @@ class Branches(Grows):
         (ResetsElsewhere, r"^fc1_spikes: a neuron that forward computes by itself, which resets to 0\.25;"),
         (KeepsWhenFired, r"^fc1_spikes: .* which keeps its membrane only if it fires"),
         (Halves, r"^fc1_spikes: .* in which a spike leaves 0\.5 of the membrane"),
-        (Tires, r"^fc1_spikes: .* which does not do the same in all time steps"),
+        (
+            Tires,
+            r"^fc1_spikes: .* whose threshold is 1 in one time step and 2 in another\. Adaptive thresholds",
+        ),
+        (Adapts, "^Adapts: .* Adaptive thresholds, .*: chips and exported files hold constant ones"),
+        (AdaptsByDifference, "^AdaptsByDifference: .* Adaptive thresholds"),
+        (AdaptsInSteps, "^AdaptsInSteps: .* Adaptive thresholds"),
+        (Weakens, "^fc1_spikes: .* which does not do the same in all time steps"),
         (Grows, r"^fc1_spikes: .* whose membrane is multiplied by 1\.5; 0 to 1 is supported"),
         (Clamps, r"^Clamps: its output depends on clamp: operation 'clamp', which is not supported"),
         (Differs, r"^Differs: .* operation 'gt', .* with one leak and one threshold, .* or use a module"),

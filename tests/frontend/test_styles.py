@@ -560,6 +560,17 @@ class Careless(Tutorial):
         return torch.stack([self.lif1(self.fc1(step), torch.zeros(len(step), 10).to(step))[0] for step in x])
 
 
+class Adapts(Tutorial):
+    """Raises the threshold where many neurons fire."""
+
+    def forward(self, x):
+        spikes = []
+        for given in x:
+            spikes.append(self.lif1(self.fc1(given))[0])
+            self.lif1.threshold = self.lif1.threshold + spikes[-1].mean()
+        return torch.stack(spikes)
+
+
 class Depends(Tutorial):
     def forward(self, x):
         return torch.stack(
@@ -626,6 +637,11 @@ REJECTED = {
         Tutorial,
         T + 1,
         f"its forward runs {T} time steps, but {T + 1} are given; give --timesteps {T}",
+    ),
+    "adapts": (
+        Adapts,
+        T,
+        r"^lif1 \(Leaky\): .* traced from it, first in step \d+\. Adaptive thresholds, .* are not supported",
     ),
     "forgets": (
         Careless,
@@ -793,7 +809,7 @@ def test_an_unsupported_neuron_names_its_path_its_class_and_the_nearest():
         ),
         (snn.Lapicque(beta=0.5, init_hidden=True), "snntorch's Lapicque is not supported"),
         (neuron.QIFNode(), "spikingjelly's QIFNode .* nearest .* supported: IFNode"),
-        (norse.LSNNCell(), "norse's LSNNCell is not supported"),
+        (norse.LSNNCell(), "norse's LSNNCell is not supported.* Adaptive thresholds"),
         (norse.LICell(), "norse's LICell is not supported. It never fires: as a readout, leave it out"),
         (
             layer.VotingLayer(),

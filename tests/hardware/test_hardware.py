@@ -126,6 +126,8 @@ def test_an_unknown_name_suggests_a_known_one(tmp_path):
         load_profile("loihi3")
     with pytest.raises(OptionError, match="no hardware profile"):
         load_profile(tmp_path / "absent.toml")
+    with pytest.raises(OptionError, match="Give each with a --target of its own"):
+        load_profile("loihi1,loihi2")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_an_unknown_name_suggests_a_known_one(tmp_path):
             "core.index_bits: value -1; at least 0",
         ),
         (NEURONS.replace("8", "8.5"), "core.neurons: value 8.5; an integer"),
-        (NEURONS.replace("8", "true"), "core.neurons: value True; an integer"),
+        (NEURONS.replace("8", "true"), "core.neurons: value true; an integer"),
         (NEURONS.replace('"me"', '" "'), "core.neurons: no source"),
         (NEURONS.replace("measured", "guessed"), "core.neurons: basis 'guessed'; allowed are published"),
         (NEURONS.replace(" }", ", note = 1 }"), "core.neurons: unknown note; an entry holds"),
@@ -224,11 +226,27 @@ def test_every_kind_of_placement_can_be_said(tmp_path, name):
 
 
 def test_a_misspelt_key_is_told_the_others_of_its_table(tmp_path):
+    """The nearest eight, each whole: a list of all would be cut."""
     problem = problem_of(tmp_path, f"{HEADINGS}[layer]\nstride = 1")
-    assert (
-        "layer.stride: unknown key. Did you mean 'layer.strides'? Known: layer.channels_maximum," in problem
-    )
-    assert "formats.leak" not in problem
+    assert "layer.stride: unknown key. Did you mean 'layer.strides'? Known in [layer]: strides," in problem
+    assert problem.endswith(" and 11 more (hw_profiles/README.md).")
+    assert "leak" not in problem and " ... " not in problem
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("[core]\nfoo = 1", "core.foo: unknown key. Known in [core]: "),  # near to nothing
+        ("[chip]\nneurons = 1", "chip.neurons: unknown key. Did you mean 'core.neurons'? Known in [chip]: "),
+        ("[layer]\nthreshold = 1", "Did you mean 'layer.thresholds'?"),  # and not core.thresholds
+        ("[core]\nthreshold = 1", "Did you mean 'core.thresholds'?"),
+        ("chips = true", "without. Numbers belong in tables: [chip] cores = { value = NUMBER, source = "),
+        ("neuron = 8", "without. Numbers belong in tables: [core] neurons = { value = NUMBER, source = "),
+        ("[chip]\ncores = true", "chip.cores: true; write it as { value = NUMBER, source = "),
+    ],
+)
+def test_an_entry_in_the_wrong_place_or_form(tmp_path, entry, problem):
+    assert problem in problem_of(tmp_path, f"{HEADINGS}{entry}")
 
 
 @pytest.mark.parametrize(
@@ -372,7 +390,11 @@ def test_a_profile_that_changes_the_chip_inherits_no_boards(tmp_path):
         ("extends = 2", "extends = 2; the name of a profile is needed"),
         ('extends = "loihi2"\n[[core]]', "core: unknown key"),
         ('extends = "loihi2"\n[core]\nsource = "a page"', "core.source: unknown key"),
-        ('extends = "loihi7"', "extends 'loihi7', an unknown profile: loihi7.toml was not found"),
+        (
+            'extends = "lohi2"',
+            r"extends = 'lohi2', an unknown profile, and .*lohi2\.toml does not exist\. "
+            "Did you mean 'loihi2'",
+        ),
         ('extends = "mine"', "extends = 'mine', which is this profile itself. Name another one"),
         ('extends = "second"', "extends 'second', which extends another one; extend that one instead"),
         (

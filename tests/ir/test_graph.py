@@ -175,7 +175,7 @@ def lif(threshold=0, bias=0, shape=(4, 1, 1), **options):
         ),
         (
             lambda n: with_connection(n, 2, synapse=Conv2d(weight=np.zeros((3, 5, 1, 1), int))),
-            "a convolution of",
+            "convolution weights of shape .* channels in, height, width",
         ),
         (
             lambda n: with_connection(n, 0, synapse=Conv2d(weight=np.zeros((4, 3, 1, 1), int))),

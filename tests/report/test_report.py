@@ -388,7 +388,7 @@ def test_an_execution_that_did_not_run_says_why_and_proves_nothing(content):
     ran = Comparison(execution="emulator", spikes_compared=9)
     page = render(replace(content, verify=replace(content.verify, comparisons=(ran, absent))))
     assert "not run: no Lava &lt;here&gt;" in page
-    assert "bit-exact in 1 of 2 executions, the others not run" in page
+    assert "bit-exact in 1 of 2 executions; Lava not run" in page
     page = render(replace(content, verify=replace(content.verify, comparisons=(absent,))))
     assert re.search(r'<li class="unknown">.*bit-exactness not tested</li>', page)
 
@@ -415,9 +415,9 @@ def test_accuracy_is_shown(content):
         predictions=changed,
     )
     words = words_of(render(replace(content, verify=replace(content.verify, accuracy=accuracy))))
-    assert "accuracy 98.76 % float → 97.53 % integer" in words
-    assert "Accuracy on all 1,234 test samples of noise: float network 98.76 %, integer" in words
-    assert ", PyTorch model 98.77 %." in words
+    assert "accuracy 98.76% float → 97.53% integer" in words
+    assert "Accuracy on all 1,234 test samples of noise: float network 98.76%, integer" in words
+    assert ", PyTorch model 98.77%." in words
     assert "changed by quantization: 20 of 1234, of which 3 became right and 15 became wrong" in words
     words = words_of(render(replace(content, verify=replace(content.verify, accuracy=replace(
         accuracy, trained_network=None, predictions=None)))))  # fmt: skip
@@ -441,8 +441,8 @@ def test_drift_is_shown(content):
         first_flip=flip_of("first"),
     )
     words = words_of(render(replace(content, verify=replace(content.verify, drift=drift))))
-    assert "Both predict the same class for 87.50 % of the 2 compared samples." in words
-    assert "first 25.00 % 50.00 % 75.00 % 0.0125 12.50 % 0.00 % weight 1,234, leak 2 second" in words
+    assert "Both predict the same class for 87.50% of the 2 compared samples." in words
+    assert "first 25.00% 50.00% 75.00% 0.0125 12.50% 0.00% weight 1,234, leak 2 second" in words
     assert (
         "differs: first, sample 1, step 2, neuron [0, 3]: the float network fires at 0.51 against 0.5, the "
         "integer network does not at 0.48 against 0.49; cause: weight (undoing bias restores it too)."
@@ -461,7 +461,7 @@ def test_agreement_is_shown_per_step(content):
     assert [row.name for row in few.rows] == list(drift.spike_agreement)
     for row in few.rows:
         shares = 1 - drift.population(row.name).spike_agreement
-        assert [text for text, _ in row.cells] == [f"{share:.2%}".replace("%", " %") for share in shares]
+        assert [text for text, _ in row.cells] == [f"{share:.2%}" for share in shares]
         assert row.strip is None
     steps = {key: np.repeat(values, 7) for key, values in drift.populations[0].steps().items()}
     many = replace(drift, populations=(replace(drift.populations[0], **steps),))
@@ -474,12 +474,12 @@ def test_the_darkest_cell_is_the_largest_share():
     table = {"a": np.array([0.0, 0.5]), "b": np.array([0.25, 0.1])}
     found = heat_map(table, {"a": "red", "b": "blue"}, digits=1)
     assert [row.cells for row in found.rows] == [
-        (("0.0 %", "0%"), ("50.0 %", "100%")),
-        (("25.0 %", "50%"), ("10.0 %", "20%")),
+        (("0.0%", "0%"), ("50.0%", "100%")),
+        (("25.0%", "50%"), ("10.0%", "20%")),
     ]
-    assert (found.top, found.steps) == ("50.0 %", ("1", "2"))
+    assert (found.top, found.steps) == ("50.0%", ("1", "2"))
     nothing = heat_map({"a": np.zeros(2)}, {"a": "red"}, digits=1)
-    assert nothing.rows[0].cells == (("0.0 %", "0%"), ("0.0 %", "0%"))
+    assert nothing.rows[0].cells == (("0.0%", "0%"), ("0.0%", "0%"))
 
 
 def test_a_long_strip_has_a_cell_for_each_step():
@@ -505,17 +505,17 @@ def test_a_network_without_spikes_in_common_has_no_table_of_agreement(content):
     nothing = Drift(populations=populations, predictions=Predictions(samples=2, changed=0))
     page = render(replace(content, verify=replace(content.verify, drift=nothing)))
     assert "Drift per time step" not in page
-    assert "Both predict the same class for 100.00 %" in words_of(page)
+    assert "Both predict the same class for 100.00%" in words_of(page)
 
 
 def test_bounds_are_held_against_24_bits(content):
     page = render(replace(content, verify=replace(content.verify, bounds={"first": STATE_LIMIT // 4})))
     assert "2,097,151" in page
-    assert "25.00 %" in page
+    assert "25.00%" in page
     assert "impossible" in page
     page = render(replace(content, verify=replace(content.verify, bounds={"first": 2 * STATE_LIMIT})))
     assert 'class="bar over"' in page
-    assert "200.00 %" in page
+    assert "200.00%" in page
     assert "impossible" not in page
 
 
@@ -582,7 +582,7 @@ def test_the_use_of_every_resource_is_shown(content):
         )
         for resource in shown_resources(content.fit):
             use = layer.use[resource]
-            assert f'title="{use.used:,} of {use.limit:,}"><b>{use.percent:,.2f} %</b>' in row[0]
+            assert f'title="{use.used:,} of {use.limit:,}"><b>{use.percent:,.2f}%</b>' in row[0]
             assert f"--full: {use.percent:.2f}%" in row[0]
 
 
@@ -591,9 +591,9 @@ def test_too_much_is_marked(content):
     use = {**layer.use, "neurons": replace(layer.use["neurons"], used=5, limit=4)}
     report = replace(content.fit, layers=(replace(layer, use=use), *content.fit.layers[1:]))
     page = render(replace(content, fit=report))
-    cell = 'class="bar over" title="5 of 4"><b>125.00 %</b><span class="track"><i style="--full: 100.00%">'
+    cell = 'class="bar over" title="5 of 4"><b>125.00%</b><span class="track"><i style="--full: 100.00%">'
     assert cell in page
-    assert '<small class="over">1 core, 125.00 % of neurons</small>' in page
+    assert '<small class="over">1 core, 125.00% of neurons</small>' in page
 
 
 def test_a_chip_of_which_nothing_is_known(content):
@@ -630,7 +630,7 @@ def test_spikes_between_chips_are_counted(content):
     report = replace(content.fit, chips=2, chip_map=chip_map, lower_bound=2)
     words = words_of(render(replace(content, fit=report)))
     assert "3 cores; 2 chips. Lower bound for any partition: 2 cores." in words
-    assert "Traffic between chips: 1,234 spikes per sample, 25.00 % of all (partition: METIS)." in words
+    assert "Traffic between chips: 1,234 spikes per sample, 25.00% of all (partition: METIS)." in words
     assert "Boards needed: 3 × oheo_gulch." in words  # noqa: RUF001
     assert "chip 1 2 cores, 2 populations" in words and "chip 2 1 core, 1 population" in words
 
@@ -647,7 +647,7 @@ def test_each_step_says_what_it_changed(content):
     report = replace(content.verify, fold=check, comparisons=(ran,), accuracy=accuracy)
     found = pipeline(replace(content, verify=report, facts={"model architecture": "some-cnn"}))
     assert [(step.label, step.value, step.tone) for step in found] == [
-        ("model", "75.00 %", ""),
+        ("model", "75.00%", ""),
         ("folded", "0", "good"),
         ("integers", "3", "unknown"),
         ("files", "0", "good"),
@@ -679,7 +679,7 @@ def test_cards_hold_the_numbers_of_the_records(content):
     assert shown["time"] == quantity(energy.time.value, "s", 1e-9)
     assert shown["cores"] == str(content.fit.cores) == "3"
     assert shown["neurons"] == "55" and shown["weights"] == str(27 + 240 + 10)
-    assert shown["firing rate"] == f"{content.firing_rate():.2%}".replace("%", " %")
+    assert shown["firing rate"] == f"{content.firing_rate():.2%}"
 
 
 # ---- pictures ---------------------------------------------------------------------------------
@@ -744,7 +744,7 @@ def test_rates_are_those_of_the_trace(content):
     for row in rates(content).rows:
         spikes = content.trace.spikes[row.name]
         shares = [spikes[:, step].mean() for step in range(3)]
-        assert [text for text, _ in row.cells] == [f"{share:.1%}".replace("%", " %") for share in shares]
+        assert [text for text, _ in row.cells] == [f"{share:.1%}" for share in shares]
 
 
 def test_many_time_steps_are_drawn_without_numbers(content):
@@ -859,7 +859,7 @@ def test_weights_are_counted(content):
         integers = connection.synapse.weight
         assert panel.name == f"{connection.source} → {connection.target}"
         assert f"{integers.size} weights, {integers.min()} to {integers.max()}" in panel.notes
-        assert f"{np.mean(integers == 0):.1%} are zero".replace("%", " %") in panel.notes
+        assert f"{np.mean(integers == 0):.1%} are zero" in panel.notes
 
 
 @pytest.mark.parametrize(("low", "high"), [(-127, 127), (0, 0), (-1, 1), (5, 900)])

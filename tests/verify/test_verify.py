@@ -186,9 +186,8 @@ def test_without_lava_the_rest_is_compared_and_the_gap_is_said(monkeypatch):
     report = verify(network, inputs_for(network))
     assert report.bit_exact and report.comparisons[1].not_run.startswith("lava-nc is not installed")
     text = _render(report)
-    assert (
-        "Lava (our models) not run" in text and "bit-exact in 1 of 2 executions, the others not run" in text
-    )
+    assert "bit-exact in 1 of 2 executions; Lava (our models) not run" in text
+    assert re.search(r"Lava \(our models\) +not run +\n", text)  # its row
     assert (report.to_json()["executions_run"], report.to_json()["executions_wanted"]) == (1, 2)
 
 
@@ -232,9 +231,9 @@ def test_why_the_stock_reader_is_not_asked_is_said(monkeypatch, tmp_path, networ
     report = verify(network, inputs_for(network), netx=tmp_path / "network.net")
     assert [c.execution for c in report.comparisons] == ["emulator", "Lava (our models)"]
     assert report.verdict == "bit-exact to the reference; Lava's own models not run"
-    assert re.search(f"lava-dl netx: not run, .*{reason}", _render(report))
+    assert re.search(f"lava-dl netx cannot run this network: .*{reason}", _render(report))
     assert re.search(reason, report.to_json()["stock_reader_obstacle"])
-    assert "lava-dl netx: not run" not in _render(verify(network, inputs_for(network)))
+    assert "lava-dl netx" not in _render(verify(network, inputs_for(network)))
 
 
 @needs_lava
@@ -247,6 +246,6 @@ def test_a_reader_that_cannot_take_the_network_is_reported(tmp_path):
     write_netx(network, tmp_path / "network.net")
     report = verify(network, inputs_for(network), netx=tmp_path / "network.net", budget=60.0)
     assert report.bit_exact and [c.execution for c in report.comparisons][-1] == "Lava's own models"
-    assert "lava-dl netx: not run, output: all weights are zero" in _render(report)
+    assert "lava-dl netx cannot run this network: output: all weights are zero" in _render(report)
     with pytest.raises(SimulationError, match="lava-dl's netx reader cannot run the network"):
         lava_sim.run_stock_netx(tmp_path / "network.net", network, inputs_for(network))

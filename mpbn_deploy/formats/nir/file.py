@@ -165,7 +165,10 @@ class _Opened:
         if kind == "NIRGraph":
             return self.graph(tree, f"{whole}.", depth + 1)
         if kind not in self.known:
-            raise FormatError(f"{self.path}: node {whole!r} is a {kind}. {did_you_mean(kind, self.known)}")
+            raise FormatError(
+                f"{self.path}: node {whole!r} has type {kind!r}, which is not supported. "
+                f"{did_you_mean(kind, self.known)}"
+            )
         if whole in self.nodes:
             raise FormatError(f"{self.path}: node {whole!r}: the name occurs twice.")
         if len(self.nodes) >= MOST_NODES:

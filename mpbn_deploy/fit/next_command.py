@@ -1,0 +1,85 @@
+"""Choose the command that a report ends with: what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..base import OptionError
+from ..hardware import readable_profiles
+
+if TYPE_CHECKING:
+    from .advice import Advice
+    from .question import Question
+    from .search import SearchResult
+    from .stage import FitReport
+
+CHIPS, INPUT, LAYERS = "cores_fit_on_chip", "input_values_fit_message", "layers_fit_on_cores"
+
+
+def next_command(
+    question: Question,
+    report: FitReport,
+    *,
+    advice: Sequence[Advice] | None = None,
+    forms: Sequence[SearchResult] = (),
+    compared: bool = False,
+) -> str:
+    """Return the smallest change that fits, the search for one, or a run.
+
+    A comparison of thresholds is suggested where one is possible and has not just been made.
+    """
+    if question.untrained is not None:
+        return (
+            question.training_command if report.fits is not False else _another_form(question, report, forms)
+        )
+    if report.fits is False:
+        if advice is None:
+            return question.command(None, "--advise")
+        return next((one.commands[0] for one in advice if one.report.fits), "")
+    if not compared and report.found("not known") and question.samples is not None:
+        from .requantize import Requantizer
+
+        if Requantizer(question).possible:
+            return question.command(None, "--compare-thresholds")
+    return question.run_command
+
+
+def _another_form(question: Question, report: FitReport, forms: Sequence[SearchResult]) -> str:
+    """Return how an untrained network may fit: with more room, as a search finds, or on another chip."""
+    broken = {finding.rule for finding in report.found("error")}
+    if not broken:  # with --strict, what is not known blocks
+        return replace(question, strict=False).command()
+    if broken <= {CHIPS, INPUT} and (found := _more_room(question, report, INPUT in broken)) is not None:
+        return found.command()
+    if forms:
+        return _found(forms)
+    if broken <= {CHIPS, INPUT, LAYERS} and question.profile.placement == "words":
+        return question.command(None, "--search")
+    others = [each.name for _, each in readable_profiles()[0] if each.exportable and each.is_chip]
+    first, *more = [name for name in others if name != question.target]
+    return replace(question, target=first).command(
+        None, *(word for name in more for word in ("--target", name))
+    )
+
+
+def _found(forms: Sequence[SearchResult]) -> str:
+    """Return the command of the best form that a search found; nothing if none fits."""
+    from .search import fewest  # imports torch
+
+    best = fewest(list(forms))
+    return best.commands[-1] if best.report.fits and best.commands else ""
+
+
+def _more_room(question: Question, report: FitReport, host: bool) -> Question | None:
+    """Return the request with as many chips as are needed, and the first layer on the host; None if unfit."""
+    network = question.opened.network
+    if host:
+        question = replace(question, first_layer="host")
+        try:
+            report = question.ask(network)
+        except OptionError:  # no layer that the host can take over
+            return None
+    question = replace(question, chips=max(question.chips, report.chips or 1))
+    return question if question.ask(network, placement=report.placement).fits else None
