@@ -598,16 +598,21 @@ def wait_for_lava(process, *, in_workers=False, seconds=60):
 
     for _ in range(20 * seconds):
         parent = psutil.Process(process)
-        if any(_forks(each) for each in (parent.children() if in_workers else [parent])):
+        if any(_has_forks(each) for each in (parent.children() if in_workers else [parent])):
             time.sleep(0.5)
             return
         time.sleep(0.05)
     pytest.fail(f"no process of Lava's within {seconds} s")
 
 
-def _forks(process):
-    """Return the children that are forks, as Lava's processes are; others run another command."""
-    return [child for child in process.children() if child.cmdline() == process.cmdline()]
+def _has_forks(process):
+    """Whether there are children that are forks, as Lava's processes are; others run another command."""
+    import psutil
+
+    try:
+        return any(child.cmdline() == process.cmdline() for child in process.children())
+    except psutil.NoSuchProcess:  # one ended meanwhile
+        return False
 
 
 def end_of(run, seconds=60):
