@@ -14,6 +14,7 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     threshold_variants, threshold_text: thresholds per channel, core and population, compared and printed
     advice        changes that make a network fit, each tried; advice_text prints them
     search        the fewest cores with equal integers; search_text prints them
+    next_command  what to type next
     verdict       findings grouped by rule, and the first lines of a report
     text          the printed report; command and __main__ are the command line
 """

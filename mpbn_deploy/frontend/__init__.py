@@ -8,6 +8,7 @@ arithmetic   arithmetic with constants in forward, as norms
 recording    the graph of one time step of a module whose forward may loop over time, made by running it
 following    follows the values of such a run; values: what they hold
 handwritten  neurons that forward computes by itself: their membranes as polynomials, and what they are
+hints        what to do instead about what no chip does
 rehearsal    runs such a module beside what was traced from it
 """
 
