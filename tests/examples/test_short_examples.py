@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from networks import needs_lava
 
+from mpbn_deploy.base import main
 from mpbn_deploy.execute import EXECUTORS
+from mpbn_deploy.fit.__main__ import COMMAND as FIT
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "tests" / "golden" / "model.pt"
@@ -36,6 +38,14 @@ def test_four_bits(run_here, tmp_path):
 def test_a_residual_network_with_probes(run_here):
     shown = run_here("residual_probes.py").stdout
     assert "different from the reference: 0 spikes" in shown and "fire: 0 spikes" not in shown
+
+
+@pytest.mark.parametrize("size", [8, 28])
+def test_a_network_for_the_commands(monkeypatch, capfd, size):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    given = ["--arch", "own_network:build", "--input-shape", "1", str(size), str(size), "--timesteps", "2"]
+    assert main(FIT, [*given, "--target", "loihi2"]) == 0
+    assert capfd.readouterr().out.startswith("loihi2: fits")
 
 
 def test_a_chip(run_here, tmp_path):
