@@ -36,9 +36,12 @@ def wide_rectangle(gradient: Tensor, membrane: Tensor) -> Tensor:
 
 
 def scaled_tanh(gradient: Tensor, membrane: Tensor) -> Tensor:
-    """gradient * (d/dm [tanh(k (m - 1/2)) / (2 tanh(k / 2))] where 0 <= m <= 1, else 0): the paper's code"""
-    curve = (membrane - 0.5).mul_(TEMPERATURE).tanh_()
-    slope = torch.ops.aten.tanh_backward(gradient, curve).mul_(TEMPERATURE / (2 * tanh(TEMPERATURE / 2)))
+    """gradient * (d/dm [tanh(k (m - 1/2)) / (2 tanh(k / 2))] where 0 <= m <= 1, else 0): the paper's code
+
+    tanh(x) = 2 sigmoid(2 x) - 1, and torch computes a sigmoid six times as fast.
+    """
+    curve = (membrane - 0.5).mul_(2 * TEMPERATURE).sigmoid_()
+    slope = torch.ops.aten.sigmoid_backward(gradient, curve).mul_(2 * TEMPERATURE / tanh(TEMPERATURE / 2))
     return rectangle(slope, membrane)
 
 
