@@ -216,14 +216,15 @@ def verify(
     if folded is None:
         return report
     trained = None if twin else model
+    # Accuracy calls the model once for all time steps, which bodies of another style do not take.
     whole = trained if trained is not None and in_one_run(trained, folded) else None
-    real = cache(lambda: simulate(folded, inputs))  # shared by the two checks below
+    folded_trace = cache(lambda: simulate(folded, inputs))  # shared by the last two checks
     return replace(
         report,
         drift=measure_drift(folded, network, inputs, labels, compared.trace),
         accuracy=None if test is None else measure_accuracy(folded, network, test, data_name, whole, cluster),
-        fold=None if trained is None else check_fold(trained, folded, inputs, real),
-        floating=_check_floating_point(folded, inputs, patience, cluster, real),
+        fold=None if trained is None else check_fold(trained, folded, inputs, folded_trace),
+        floating=_check_floating_point(folded, inputs, patience, cluster, folded_trace),
     )
 
 
@@ -248,13 +249,13 @@ def _check_floating_point(
     inputs: Array,
     patience: float,
     cluster: Cluster | None,
-    expected: Callable[[], Trace],
+    folded_trace: Callable[[], Trace],
 ) -> FloatingCheck:
     announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
     check = partial(check_floating_point, patience=patience)
     if cluster is None:
         progress = progress_bar("Lava (floating point), blocks of steps")
-        return check(folded, inputs, progress=progress, expected=expected)
+        return check(folded, inputs, progress=progress, folded_trace=folded_trace)
     parts = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
     return join_floating_checks([part for _, part in parts])
 
