@@ -81,7 +81,7 @@ class ExportResult:
     quantized: Quantized
     verified: VerifyReport
     fitted: FitReport
-    notes: tuple[str, ...] = ()  # for the user (`notes`)
+    notes: tuple[str, ...] = ()  # for the user (notes.py)
 
     @property
     def good(self) -> bool:
@@ -124,12 +124,11 @@ def export(
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options.first_layer, options.readout)
     samples = _samples(model, options, test)
-    quantized, on_data = _quantize(model, profile, options, training)
+    quantized, calibration_notes = _quantize(model, profile, options, training)
     network = quantized.network
     check_sides(network, options.first_layer, options.readout)
     calibration = options.calibration and dataset_name(options.calibration)
-    used = replace(options, calibration=calibration)
-    facts = facts_of(model, profile, samples.name, used)
+    facts = facts_of(model, profile, samples.name, replace(options, calibration=calibration))
     if replaces:
         announce(f"note: {folder} holds an earlier export; this one will replace it")
     with new_folder(folder) as staging:
@@ -151,7 +150,7 @@ def export(
             quantized=quantized,
             verified=verified,
             fitted=fitted,
-            notes=all_notes(model, profile, options.pooling, on_data, quantized),
+            notes=all_notes(model, profile, options.pooling, calibration_notes, quantized),
         )
         content = _content(staging, model, result, profile, facts)
         metrics = neurobench_metrics(network, activity, content.trace)
