@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .verdict import (
         DEPENDS as DEPENDS,
         by_rule as by_rule,
+        conditions as conditions,
         verdict_sentence as verdict_sentence,
         verdict_word as verdict_word,
     )
