@@ -34,7 +34,7 @@ from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .accuracy import Accuracy, measure_accuracy
 from .certificate import LAVA_CLAIM
-from .comparison import COUNTS, Compared, Comparison, join_comparisons
+from .comparison import COUNTS, Comparison, Comparisons, join_samples
 from .drift import Drift, measure_drift
 from .executions import (
     Executions,
@@ -42,7 +42,7 @@ from .executions import (
     compare_executions,
     compare_here,
     compare_shard,
-    joined,
+    join_executors,
 )
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
 from .folding import FoldCheck, check_fold, in_one_run
@@ -228,15 +228,15 @@ def verify(
     )
 
 
-def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Compared:
+def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Comparisons:
     if cluster is None:
         return compare_executions(executions, inputs)
     network = executions.network
     as_steps(inputs[:1], network.input.shape, network.timesteps)  # reject wrong shapes before sending samples
     announce(f"verify: reference against all executors, {len(inputs)} samples, on {cluster}")
     parts = cluster.share_out(compare_shard, executions.portable(), inputs, "verify: comparisons, shards")
-    shared = join_comparisons(network, parts)
-    both = joined([shared, compare_here(executions, inputs)])
+    shared = join_samples(network, parts)
+    both = join_executors([shared, compare_here(executions, inputs)])
     order = [executor.name for executor in EXECUTORS.values()]
     listed = {name: place for place, name in enumerate(order)}
     return replace(
