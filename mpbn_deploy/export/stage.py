@@ -50,6 +50,7 @@ from ..formats.folder import (
     REPORT_FILE,
     VERIFY_FILE,
     check_replaceable,
+    folder_beside,
     new_folder,
     write_manifest,
 )
@@ -163,12 +164,12 @@ def export(
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
-    """Return model.loihi2, beside the model, for model.pt and the target loihi2."""
+    """Return `folder_beside` the model; raise OptionError if a folder cannot have the name of the profile."""
     if not profile.name.replace("-", "").replace("_", "").isalnum():
         raise OptionError(
             f"profile {profile.name!r}: this name cannot be part of a folder's name; choose one with --out."
         )
-    return model_path.with_name(f"{model_path.stem}.{profile.name}")
+    return folder_beside(model_path, profile.name)
 
 
 def _check(profile: HardwareProfile, options: ExportOptions) -> None:
