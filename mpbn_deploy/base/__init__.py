@@ -10,6 +10,8 @@ hdf5_process   reads them in a process of its own, with limits on memory and tim
 pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
+terminal       prints the text of an outcome
+schemas        the JSON schemas of what commands print and write
 imports        functions that the user names as package.module:function
 memory         freed memory, kept or returned to the system
 interrupts     Ctrl-C, while a command starts and while it runs

@@ -21,7 +21,7 @@ from . import paper
 
 def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     """Build the body of a network from its architecture's name and keyword arguments."""
-    factory = own_factory(architecture) or _import_factory(architecture)
+    factory = built_in_factory(architecture) or _import_factory(architecture)
     try:
         inspect.signature(factory).bind(**arguments)
     except (TypeError, ValueError) as error:
@@ -55,7 +55,9 @@ def build_untrained(architecture: str, input_shape: Sequence[int], classes: int)
 
 def accepted(architecture: str, offered: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that the factory of an architecture takes."""
-    factory = own_factory(architecture) or (_import_factory(architecture) if ":" in architecture else None)
+    factory = built_in_factory(architecture) or (
+        _import_factory(architecture) if ":" in architecture else None
+    )
     try:
         taken = inspect.signature(factory).parameters if factory is not None else offered
     except (TypeError, ValueError):  # of built-in functions
@@ -63,7 +65,7 @@ def accepted(architecture: str, offered: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in offered.items() if name in taken}
 
 
-def own_factory(architecture: str) -> Architecture | None:
+def built_in_factory(architecture: str) -> Architecture | None:
     """Return this package's factory of that name, or None if it has none."""
     return QuantizedBody if architecture == QUANTIZED else ARCHITECTURES.get(architecture)
 
@@ -91,7 +93,7 @@ def allowed_architecture(path: str | Path, in_file: str, arch: str | None) -> st
         return in_file  # its integers are complete, so the factory of the original network is not needed
     if arch is not None:
         return arch
-    if own_factory(in_file) is not None:
+    if built_in_factory(in_file) is not None:
         return in_file
     if ":" in in_file:
         raise CheckpointError(

@@ -31,7 +31,7 @@ from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
 from ..quantize import QUANTIZED
 from . import paper
-from .architectures import allowed_architecture, own_factory
+from .architectures import allowed_architecture, built_in_factory
 from .bare import InputFacts, find_state, load_bare
 from .safe_reading import read_safely
 from .safetensors_file import SUFFIX, read_safetensors, safetensors_bytes
@@ -65,7 +65,7 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
     if network.card is None:
         raise OptionError("save_model: the network has no ModelCard, so its body could not be built again.")
     card, given = network.card, network.input_format
-    if own_factory(card.architecture) is None and ":" not in card.architecture:
+    if built_in_factory(card.architecture) is None and ":" not in card.architecture:
         raise OptionError(
             f"save_model: architecture {card.architecture!r} is not in the zoo; "
             "package.module:factory is needed."

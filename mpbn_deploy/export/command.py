@@ -12,7 +12,7 @@ from rich.console import Group
 from ..base import MANIFEST_FILE, Outcome, layer_name, signs_of_life
 from ..fit import fit_text
 from ..formats.folder import FILES
-from ..formats.options import DATA, PLACEMENT, ExportOptions, typed
+from ..formats.options import DATA_OPTIONS, PLACEMENT_OPTIONS, ExportOptions, typed
 from ..ir import firing
 from ..verify import verify_text
 from .stage import ExportResult, export
@@ -87,8 +87,8 @@ def _chance(result: ExportResult) -> Iterator[str]:
 
 def _next_command(result: ExportResult, options: argparse.Namespace) -> str:
     """Return what to type next: the search for a change that makes the network fit, or a run."""
-    data = typed(options, *DATA)
+    data = typed(options, *DATA_OPTIONS)
     if result.fitted.fits is not False:
         return shlex.join(["python", "-m", "mpbn_deploy.run", str(result.folder), *data])
     fit = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target]
-    return shlex.join([*fit, *typed(options, *PLACEMENT), *data, "--advise"])
+    return shlex.join([*fit, *typed(options, *PLACEMENT_OPTIONS), *data, "--advise"])

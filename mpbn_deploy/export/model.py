@@ -49,7 +49,7 @@ class FoldedModel:
 
 
 def load_and_fold(path: Path, options: ExportOptions) -> FoldedModel:
-    """Read a model, fold it, and rescale it for the NIR dialect of `options`."""
+    """Read a model, fold it, and change it as --nir-dialect, --input-offset and --input-bits ask."""
     if path.suffix == NETX_SUFFIX:
         raise OptionError(
             f"{path}: a netx file holds integers already and cannot be exported again; fit, run and verify "

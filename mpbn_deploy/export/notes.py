@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..formats.options import PoolingChoice
 from ..hardware import HardwareProfile
 from ..ir import IntNetwork, fires, relay_names
 from ..quantize import Quantized
@@ -9,7 +10,11 @@ from .model import FoldedModel
 
 
 def all_notes(
-    model: FoldedModel, profile: HardwareProfile, pooling: str, on_data: tuple[str, ...], quantized: Quantized
+    model: FoldedModel,
+    profile: HardwareProfile,
+    pooling: PoolingChoice,
+    calibration_notes: tuple[str, ...],
+    quantized: Quantized,
 ) -> tuple[str, ...]:
     """Return the notes on the model, the network, the target, the calibration data and the rounding."""
     return (
@@ -17,7 +22,7 @@ def all_notes(
         *notes_on_spikes(quantized.network),
         *notes_on_relays(quantized.network, pooling),
         *notes_on_target(model, profile),
-        *on_data,
+        *calibration_notes,
         *quantized.notes,
     )
 
@@ -33,7 +38,7 @@ def notes_on_spikes(network: IntNetwork) -> tuple[str, ...]:
     )
 
 
-def notes_on_relays(network: IntNetwork, pooling: str) -> tuple[str, ...]:
+def notes_on_relays(network: IntNetwork, pooling: PoolingChoice) -> tuple[str, ...]:
     """Return a note if relays were asked for and there are none."""
     if pooling != "relay" or relay_names(network):
         return ()

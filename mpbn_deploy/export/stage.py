@@ -50,6 +50,7 @@ from ..formats.folder import (
     REPORT_FILE,
     VERIFY_FILE,
     check_replaceable,
+    folder_beside,
     new_folder,
     write_manifest,
 )
@@ -81,7 +82,7 @@ class ExportResult:
     quantized: Quantized
     verified: VerifyReport
     fitted: FitReport
-    notes: tuple[str, ...] = ()  # for the user (`notes`)
+    notes: tuple[str, ...] = ()  # for the user (notes.py)
 
     @property
     def good(self) -> bool:
@@ -124,12 +125,11 @@ def export(
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options.first_layer, options.readout)
     samples = _samples(model, options, test)
-    quantized, on_data = _quantize(model, profile, options, training)
+    quantized, calibration_notes = _quantize(model, profile, options, training)
     network = quantized.network
     check_sides(network, options.first_layer, options.readout)
     calibration = options.calibration and dataset_name(options.calibration)
-    used = replace(options, calibration=calibration)
-    facts = facts_of(model, profile, samples.name, used)
+    facts = facts_of(model, profile, samples.name, replace(options, calibration=calibration))
     if replaces:
         announce(f"note: {folder} holds an earlier export; this one will replace it")
     with new_folder(folder) as staging:
@@ -151,7 +151,7 @@ def export(
             quantized=quantized,
             verified=verified,
             fitted=fitted,
-            notes=all_notes(model, profile, options.pooling, on_data, quantized),
+            notes=all_notes(model, profile, options.pooling, calibration_notes, quantized),
         )
         content = _content(staging, model, result, profile, facts)
         metrics = neurobench_metrics(network, activity, content.trace)
@@ -164,12 +164,12 @@ def export(
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
-    """Return model.loihi2, beside the model, for model.pt and the target loihi2."""
+    """Return `folder_beside` the model; raise OptionError if a folder cannot have the name of the profile."""
     if not profile.name.replace("-", "").replace("_", "").isalnum():
         raise OptionError(
             f"profile {profile.name!r}: this name cannot be part of a folder's name; choose one with --out."
         )
-    return model_path.with_name(f"{model_path.stem}.{profile.name}")
+    return folder_beside(model_path, profile.name)
 
 
 def _check(profile: HardwareProfile, options: ExportOptions) -> None:

@@ -8,8 +8,10 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     chips         assignment of cores to chips; links has the loads of the links between chips
     activity      spikes and synaptic operations; measurement counts them on samples
     energy        energy and time per sample; energy_text prints them
+    neurobench    the metrics of NeuroBench
     host_layer    the network without its first layer or readout, which the host computes
     question      the request of the command line: network, chip, options of placement
+    untrained     a network before its training, with what `assumed` says of it
     requantize    other integers for the network of an export folder
     threshold_variants, threshold_text: thresholds per channel, core and population, compared and printed
     advice        changes that make a network fit, each tried; advice_text prints them
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from .verdict import (
         DEPENDS as DEPENDS,
         by_rule as by_rule,
+        conditions as conditions,
         verdict_sentence as verdict_sentence,
         verdict_word as verdict_word,
     )

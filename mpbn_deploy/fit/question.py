@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..base import record
 from ..data import Samples
 from ..formats.folder import ExportFolder, NetworkFile
-from ..formats.options import DATA, PLACEMENT, Side, typed
+from ..formats.options import DATA_OPTIONS, PLACEMENT_OPTIONS, Side, typed
 from ..hardware import HardwareProfile
 from ..hardware.place import Placement, Tiling
 from ..ir import IntNetwork
@@ -72,18 +72,24 @@ class Question:
         if self.untrained is not None:
             network = list(self.untrained.typed)
         strict = ["--strict"] if self.strict else []
-        options = [*self.file_options, *typed(self, *PLACEMENT), *strict, *typed(self, *DATA), *more]
+        options = [
+            *self.file_options,
+            *typed(self, *PLACEMENT_OPTIONS),
+            *strict,
+            *typed(self, *DATA_OPTIONS),
+            *more,
+        ]
         return shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target, *options])
 
     @property
     def training_command(self) -> str:
         """The shell command that trains the network, or exports it once it is trained."""
         assert self.untrained is not None
-        return self.untrained.training_command(self.target, typed(self, *PLACEMENT))
+        return self.untrained.training_command(self.target, typed(self, *PLACEMENT_OPTIONS))
 
     @property
     def run_command(self) -> str:
         """The shell command that runs the network on the data named here, or else on those of its export."""
         recorded = self.opened.data_words if isinstance(self.opened, ExportFolder) else []
-        data = typed(self, *DATA) or recorded
+        data = typed(self, *DATA_OPTIONS) or recorded
         return shlex.join(["python", "-m", "mpbn_deploy.run", str(self.path), *self.file_options, *data])

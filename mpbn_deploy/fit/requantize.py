@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..base import DataError
 from ..data import data_named_by_file, dataset_name
-from ..formats.folder import ExportFolder
+from ..formats.folder import ExportFolder, folder_beside
 from ..formats.options import ExportOptions
 from ..hardware import UNBOUNDED, export_profile
 from ..ir import IntNetwork
@@ -73,7 +73,7 @@ class Requantizer:
                 first_layer=question.first_layer,
                 readout=question.readout,
             )
-        usual = model.with_name(f"{model.stem}.{self.export_profile.name}")
+        usual = folder_beside(model, self.export_profile.name)
         out = None if variant is None else usual.with_name(f"{usual.name}-{variant}")
         yield self._completed(options).command(model, target, out)
         yield question.command(out or usual)

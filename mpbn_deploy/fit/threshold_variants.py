@@ -28,7 +28,7 @@ MEANINGS = {"own": "per channel or neuron", "core": "one per core", "shared": "o
 class ThresholdVariant:
     """One choice of thresholds, and what it costs. `accuracy` is None without labels."""
 
-    thresholds: str
+    thresholds: Thresholds
     most: int  # distinct thresholds of a population
     report: FitReport
     accuracy: float | None

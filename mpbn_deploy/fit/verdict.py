@@ -90,16 +90,21 @@ def verdict_word(fits: bool | None, cores: int | None, conditions: int) -> str:
 
 def verdict_sentence(report: FitReport) -> str:
     """Return the verdict with what it depends on."""
-    conditions = [group.rule for group in by_rule(report, ("not known",))]
     if report.fits is None:
         return "no error found, but its core allocation is undocumented"
     if report.fits and report.cores is None:
         return "no chip: its number formats hold the network"
     if report.fits:
-        return "fits" + (f", if {' and '.join(conditions)} (not known)" if conditions else "")
+        return f"fits{conditions(report)}"
     if report.found("error"):
         return "does not fit"
     return "does not fit: no rule is broken, but with --strict, what is unknown counts as no"
+
+
+def conditions(report: FitReport) -> str:
+    """Return ', if thresholds per channel work on the chip (not known)'; '' if all is known."""
+    rules = [group.rule for group in by_rule(report, ("not known",))]
+    return f", if {' and '.join(rules)} (not known)" if rules else ""
 
 
 def summary_lines(report: FitReport, next_command: str = "") -> Iterator[str]:

@@ -263,6 +263,11 @@ def sha256(path: Path) -> str:
 # ---- writing ----------------------------------------------------------------------------------
 
 
+def folder_beside(model: Path, target: str) -> Path:
+    """Return model.loihi2, beside the model, for model.pt and the target loihi2: where `export` writes."""
+    return model.with_name(f"{model.stem}.{target}")
+
+
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
     """Yield a temporary folder to fill; rename it to `out` on success, delete it on errors."""

@@ -47,8 +47,8 @@ RECORDED = (
     "pooling",
     "tiling",
 )
-PLACEMENT = ("chips", "tiling", "first_layer", "readout")  # options that `fit` takes too
-DATA = ("data", "data_dir")
+PLACEMENT_OPTIONS = ("chips", "tiling", "first_layer", "readout")  # which `fit` takes too
+DATA_OPTIONS = ("data", "data_dir")
 TUPLES = ("input_range", "input_shape", "normalize", "witness")
 
 

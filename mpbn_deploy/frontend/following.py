@@ -26,14 +26,14 @@ from .handwritten import (
     INCLUSIVE,
     REVERSED,
     Fired,
-    Neuron,
+    HandwrittenNeuron,
     combined,
     constant_terms,
     fire,
     terms_of,
 )
 from .hints import ADAPTIVE_THRESHOLD, OWN_NEURON, hint_for
-from .values import INPUT, ORDERS, Call, Form, Terms, TriedStyle, Value
+from .values import INPUT, ORDERS, Call, FollowedValue, Form, Terms, TriedStyle
 
 BATCH = 3  # samples while recording, told apart from time steps by the values
 
@@ -98,12 +98,14 @@ class Follower(TorchFunctionMode):
     def __init__(self, shape: Shape, timesteps: int, style: TriedStyle) -> None:
         super().__init__()
         self.shape, self.timesteps, self.style = shape, timesteps, style
-        self.values: dict[int, tuple[Tensor, Value]] = {}  # the tensor, so that its id is not used again
+        self.values: dict[
+            int, tuple[Tensor, FollowedValue]
+        ] = {}  # the tensor, so that its id is not used again
         self.calls: dict[Any, Call] = {}
         self.where: list[str] = []  # paths of the modules being called
         self.depth = 0  # of leaf modules being called
         self.comparisons = 0  # in this call of the module
-        self.neurons: list[Neuron] = []  # that forward computes by itself
+        self.handwritten: list[HandwrittenNeuron] = []  # that forward computes by itself
         self.unknown_neurons = 0  # comparisons that look like those of a neuron
         self.adaptive = False  # whether a membrane was compared with something that changes
         self.made: set[int] = set()  # tensors that are results of arithmetic
@@ -126,7 +128,7 @@ class Follower(TorchFunctionMode):
             given = self.steps[0].clone()  # forward may write into it
         else:
             given = (self.steps if self.style == "time first" else self.steps.transpose(0, 1)).clone()
-        self._keep(given, self._recognized(given) or Value(None, problem=WHOLE, raw=True))
+        self._keep(given, self._recognized(given) or FollowedValue(None, problem=WHOLE, raw=True))
         return given
 
     @property
@@ -196,16 +198,16 @@ class Follower(TorchFunctionMode):
                 "Check inputs before calling it, and count spikes outside of it."
             )
 
-    def _cause(self, name: str, values: list[Value]) -> Value | None:
+    def _cause(self, name: str, values: list[FollowedValue]) -> FollowedValue | None:
         """Return which value keeps a supported function from being followed: a product of membranes, say."""
         computed = (replace(value, terms=None) for value in values if value.terms and value.problem)
         return next(computed, None) if name in SUPPORTED else None
 
-    def _unknown(self, name: str, raw: bool) -> Value:
+    def _unknown(self, name: str, raw: bool) -> FollowedValue:
         problem = f"{layer_name(self._named(name))}: operation {name!r}"
-        own = ADAPTIVE_THRESHOLD if self.adaptive else OWN_NEURON if self.neurons and not raw else ""
+        own = ADAPTIVE_THRESHOLD if self.adaptive else OWN_NEURON if self.handwritten and not raw else ""
         hint = _hint(name, raw) or (f"{own} " if own else "")
-        return Value(None, problem=problem, hint=f"See {_line_of_forward()}. {hint}", raw=raw)
+        return FollowedValue(None, problem=problem, hint=f"See {_line_of_forward()}. {hint}", raw=raw)
 
     def _named(self, name: str) -> str:
         """Name a function call in `forward`: the path of the module, then the name of the function."""
@@ -216,10 +218,10 @@ class Follower(TorchFunctionMode):
         name: str,
         args: list[Any],
         kwargs: Any,
-        tracked: list[tuple[Tensor, Value]],
+        tracked: list[tuple[Tensor, FollowedValue]],
         result: Tensor,
         index: int,
-    ) -> Value | None:
+    ) -> FollowedValue | None:
         """Return the value of a function's result; None if the function is not supported."""
         source, value = tracked[0]
         plain = plain_name(name)
@@ -241,14 +243,19 @@ class Follower(TorchFunctionMode):
         if name in POOLINGS and value.form in ("B", "TB merged", "BT merged"):
             given = [each if each != [] else None for each in args[1:]]  # of a stride that was not given
             call = self._call(POOLINGS[name], (value.call,), given, kwargs)
-            return Value(call, value.steps, value.form)
+            return FollowedValue(call, value.steps, value.form)
         if name in PICKS:
             return self._one_step(name, args, value, index)
         return self._reshaped(value, source.shape, result.shape) if name in RESHAPES else None
 
     def _expressed(
-        self, name: str, args: list[Any], kwargs: Any, tracked: list[tuple[Tensor, Value]], result: Tensor
-    ) -> Value | None:
+        self,
+        name: str,
+        args: list[Any],
+        kwargs: Any,
+        tracked: list[tuple[Tensor, FollowedValue]],
+        result: Tensor,
+    ) -> FollowedValue | None:
         """Return what forward computes of membranes by itself (see `handwritten`)."""
         source, value = tracked[0]
         if name in UNCHANGED and len(tracked) == 1:
@@ -274,7 +281,7 @@ class Follower(TorchFunctionMode):
         value = self._value(given) if isinstance(given, Tensor) else None
         return constant_terms(given) if value is None else terms_of(value)
 
-    def _compared(self, name: str, operands: list[Terms]) -> Value | None:
+    def _compared(self, name: str, operands: list[Terms]) -> FollowedValue | None:
         """Return the spikes of a neuron that forward computes by itself."""
         inclusive = name in INCLUSIVE
         self.adaptive |= all(any(operand) for operand in operands)
@@ -286,9 +293,9 @@ class Follower(TorchFunctionMode):
             return None
         fired.neuron.comparisons.append(self.comparisons - 1)
         if not fired.step:
-            self.neurons.append(fired.neuron)
+            self.handwritten.append(fired.neuron)
         self._remember(fired)
-        return Value(fired.neuron.call, (fired.step,), "B")
+        return FollowedValue(fired.neuron.call, (fired.step,), "B")
 
     def _sum(self, first: Call, second: Call) -> Call:
         return self._call(operator.add, (first, second))
@@ -299,7 +306,7 @@ class Follower(TorchFunctionMode):
         while source.sources and not isinstance(source.target, str):
             source = source.sources[0]
         name = path or f"{source.target or 'input'}_spikes"
-        taken = {neuron.name for neuron in self.neurons}
+        taken = {neuron.name for neuron in self.handwritten}
         return next(
             each for each in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if each not in taken
         )
@@ -312,9 +319,9 @@ class Follower(TorchFunctionMode):
             rewritten = None if terms is None else fired.rewritten(terms)
             if rewritten is not None:
                 problem = f"the membrane of {layer_name(fired.neuron.name)}, which forward computes by itself"
-                self._keep(tensor, Value(None, problem=problem, terms=rewritten))
+                self._keep(tensor, FollowedValue(None, problem=problem, terms=rewritten))
 
-    def _added(self, args: list[Any], kwargs: Any, values: list[Value]) -> Value | None:
+    def _added(self, args: list[Any], kwargs: Any, values: list[FollowedValue]) -> FollowedValue | None:
         """Return the sum of two values of one step, or of one value in consecutive steps."""
         numbers = [each for each in args[:2] if not (isinstance(each, Tensor) and self._value(each))]
         if kwargs or len(args) != 2 or any(torch.as_tensor(each).any() for each in numbers):
@@ -324,14 +331,16 @@ class Follower(TorchFunctionMode):
         first, second = values
         same = first.call is second.call and first.form in ("B", "sum") and second.form == "B"
         if same and first.steps and second.steps == (first.steps[-1] + 1,):
-            return Value(first.call, first.steps + second.steps, "sum")
+            return FollowedValue(first.call, first.steps + second.steps, "sum")
         steps = {value.steps for value in values} - {None}
         if len(steps) > 1 or first.form != second.form or first.form not in self.leading:
             return None
         assert first.call is not None and second.call is not None
-        return Value(self._call(operator.add, (first.call, second.call)), next(iter(steps), None), first.form)
+        return FollowedValue(
+            self._call(operator.add, (first.call, second.call)), next(iter(steps), None), first.form
+        )
 
-    def _stacked(self, args: list[Any], kwargs: Any, values: list[Value]) -> Value | None:
+    def _stacked(self, args: list[Any], kwargs: Any, values: list[FollowedValue]) -> FollowedValue | None:
         """Return values of consecutive steps, stacked along a new first or second axis."""
         axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
         if axis not in (0, 1) or any(
@@ -339,24 +348,28 @@ class Follower(TorchFunctionMode):
         ):
             return None
         if any(value.call is not values[0].call for value in values):
-            return Value(None, problem="values that some time steps compute in another way")
+            return FollowedValue(None, problem="values that some time steps compute in another way")
         if len(values) == self.timesteps:
-            return Value(values[0].call, None, "BT" if axis else "TB")
-        return Value(values[0].call, tuple(range(len(values))), "stack")
+            return FollowedValue(values[0].call, None, "BT" if axis else "TB")
+        return FollowedValue(values[0].call, tuple(range(len(values))), "stack")
 
-    def _reduced(self, total: Form, args: list[Any], kwargs: Any, value: Value) -> Value | None:
+    def _reduced(
+        self, total: Form, args: list[Any], kwargs: Any, value: FollowedValue
+    ) -> FollowedValue | None:
         axis = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
         time = TIME_AXIS.get(value.form)
         if time is None or axis not in (time, (time,), [time]):
             return None
-        return Value(value.call, value.steps, total)
+        return FollowedValue(value.call, value.steps, total)
 
-    def _averaged(self, args: list[Any], value: Value) -> Value | None:
+    def _averaged(self, args: list[Any], value: FollowedValue) -> FollowedValue | None:
         """A sum divided by the number of its time steps is a mean."""
         count = self.timesteps if value.steps is None else len(value.steps)
-        return Value(value.call, value.steps, "mean") if args[-1] == count else None
+        return FollowedValue(value.call, value.steps, "mean") if args[-1] == count else None
 
-    def _scaled(self, name: str, args: list[Any], source: Tensor, value: Value) -> Value | None:
+    def _scaled(
+        self, name: str, args: list[Any], source: Tensor, value: FollowedValue
+    ) -> FollowedValue | None:
         """Return a value of a step, multiplied by a constant, or with a constant added."""
         assert value.call is not None
         place = next(place for place, each in enumerate(args) if each is source)
@@ -365,9 +378,9 @@ class Follower(TorchFunctionMode):
             return None
         features = tuple(source.shape[len(self.leading[value.form]) :])
         numbers = channel_numbers(layer_name(self._named(name)), found, features)
-        return Value(self._call(scale_and_shift, (value.call,), numbers), value.steps, value.form)
+        return FollowedValue(self._call(scale_and_shift, (value.call,), numbers), value.steps, value.form)
 
-    def _one_step(self, name: str, args: list[Any], value: Value, index: int) -> Value | None:
+    def _one_step(self, name: str, args: list[Any], value: FollowedValue, index: int) -> FollowedValue | None:
         """Return one step of a value that holds all of them: x[t], x[:, t], or a result of unbind."""
         time = TIME_AXIS.get(value.form)
         if time is None:
@@ -380,9 +393,9 @@ class Follower(TorchFunctionMode):
             axis, step = _indexed(args[1])
         if axis != time or not isinstance(step, int):
             return None
-        return Value(value.call, (step % self.timesteps,), "B")
+        return FollowedValue(value.call, (step % self.timesteps,), "B")
 
-    def _reshaped(self, value: Value, before: torch.Size, after: torch.Size) -> Value | None:
+    def _reshaped(self, value: FollowedValue, before: torch.Size, after: torch.Size) -> FollowedValue | None:
         """Return a value with merged or split time axis, and flattened or not."""
         assert value.call is not None
         for form in next((forms for forms in ORDERS if value.form in forms), ()):
@@ -392,20 +405,20 @@ class Follower(TorchFunctionMode):
             if tuple(after[: len(leading)]) != leading:
                 continue
             if found == features:
-                return Value(value.call, value.steps, form)
+                return FollowedValue(value.call, value.steps, form)
             if found == (prod(features),):
-                return Value(self._call(torch.flatten, (value.call,), (1,)), value.steps, form)
+                return FollowedValue(self._call(torch.flatten, (value.call,), (1,)), value.steps, form)
         return None
 
     # ---- values -----------------------------------------------------------------------------------
 
-    def _value(self, tensor: Tensor) -> Value | None:
+    def _value(self, tensor: Tensor) -> FollowedValue | None:
         return self.values[id(tensor)][1] if id(tensor) in self.values else None
 
-    def _keep(self, tensor: Tensor, value: Value) -> None:
+    def _keep(self, tensor: Tensor, value: FollowedValue) -> None:
         self.values[id(tensor)] = (tensor, value)
 
-    def _recognized(self, tensor: Tensor) -> Value | None:
+    def _recognized(self, tensor: Tensor) -> FollowedValue | None:
         """Return which steps of the input a tensor equals; None if it equals none."""
         constant = self.style == "step or loop"
         flat = self._call(torch.flatten, (INPUT,), (1,))
@@ -414,14 +427,14 @@ class Follower(TorchFunctionMode):
             if tuple(tensor.shape) == (BATCH, *features):
                 for step, values in enumerate(steps):
                     if torch.equal(tensor.to(values), values):
-                        return Value(call, None if constant else (step,), "B")
+                        return FollowedValue(call, None if constant else (step,), "B")
             time_first = steps.expand(self.timesteps, *steps.shape[1:])
             for forms, whole in zip(ORDERS[1:], (time_first, time_first.transpose(0, 1)), strict=True):
                 for form in forms:
                     if tuple(tensor.shape) == (*self.leading[form], *features):
                         whole = whole.reshape(tensor.shape)
                         if torch.equal(tensor.to(whole), whole):
-                            return Value(call, None, form)
+                            return FollowedValue(call, None, form)
         return None
 
 

@@ -37,7 +37,7 @@ from .arithmetic import (
     scale_and_shift,
 )
 from .hints import ADAPTIVE_THRESHOLD
-from .values import Call, Monomial, Terms, Value
+from .values import Call, FollowedValue, Monomial, Terms
 
 REVERSED = frozenset({"lt", "le", "less", "less_equal"})  # which Python also calls for v > parameter
 COMPARISONS = frozenset({"gt", "ge", "greater", "greater_equal", "heaviside"}) | REVERSED
@@ -74,7 +74,7 @@ class Update:
 
 
 @dataclass(eq=False)
-class Neuron:
+class HandwrittenNeuron:
     """A neuron that was recognized, with what it did in each step, and which of all comparisons it made."""
 
     name: str
@@ -121,7 +121,7 @@ class Neuron:
 class Threshold:
     """The target of the calls of a neuron."""
 
-    neuron: Neuron
+    neuron: HandwrittenNeuron
 
     @property
     def __name__(self) -> str:
@@ -133,7 +133,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class State:
-    neuron: Neuron
+    neuron: HandwrittenNeuron
     step: int
 
 
@@ -144,7 +144,7 @@ def _alike(first: float, second: float) -> bool:
 # ---- polynomials --------------------------------------------------------------------------------
 
 
-def terms_of(value: Value) -> Terms | None:
+def terms_of(value: FollowedValue) -> Terms | None:
     """Return a value of one step as a polynomial."""
     if value.terms is not None:
         return value.terms
@@ -152,7 +152,7 @@ def terms_of(value: Value) -> Terms | None:
         return None
     if value.call.target is scale_and_shift:
         gain, offset = (set(each) for each in value.call.arguments)
-        inside = terms_of(Value(value.call.sources[0], value.steps))
+        inside = terms_of(FollowedValue(value.call.sources[0], value.steps))
         if len(gain) == len(offset) == 1 and inside is not None:
             return _plus(_times(inside, {NONE: gain.pop()}), {NONE: offset.pop()})
     step = None if value.steps is None else value.steps[0]
@@ -237,7 +237,7 @@ def _is_spike(atom: Any) -> bool:
 class Fired:
     """A neuron that fired: its step, and its membrane as a polynomial, of which one unit is its state."""
 
-    neuron: Neuron
+    neuron: HandwrittenNeuron
     step: int
     membrane: Terms
     factor: float
@@ -299,8 +299,8 @@ def _arriving(
     return reduce(add, (atom.call for atom in atoms)), factors[0]
 
 
-def _new_neuron(name: str, source: Call) -> Neuron:
-    neuron = Neuron(name=name, source=source, call=Call())
+def _new_neuron(name: str, source: Call) -> HandwrittenNeuron:
+    neuron = HandwrittenNeuron(name=name, source=source, call=Call())
     neuron.call = Call(target=Threshold(neuron), sources=(source,))
     return neuron
 

@@ -242,7 +242,9 @@ def _inputs(
 ) -> list[fx.Node]:
     values = [each for each in _values(node) if each not in constants]
     read, wanted = set(node.all_input_nodes) - set(constants), 2 if isinstance(operation, Add) else 1
-    if len(values) != wanted or set(values) != read:
+    if set(values) != read:
+        raise FrontendError(f"{where}: takes values by keyword or in a list; pass them by position.")
+    if len(values) != wanted:
         raise FrontendError(f"{where}: takes {len(values)} values; only {wanted} is supported.")
     return values
 

@@ -31,18 +31,18 @@ from ..base import FrontendError, layer_name
 from ..ir import Shape
 from .following import BATCH, Follower, tensors
 from .foreign import is_layer
-from .handwritten import HandwrittenError, Neuron, Threshold, leaking_sum
-from .values import INPUT, Call, Form, Membrane, Style, TriedStyle, Value
+from .handwritten import HandwrittenError, HandwrittenNeuron, Threshold, leaking_sum
+from .values import INPUT, Call, FollowedMembrane, FollowedValue, Form, Style, TriedStyle
 
 
 @dataclass(frozen=True)
 class Recording:
     """The graph of one step, and the style in which the module computes its steps.
 
-    readout    the neuron whose membrane is the output; the graph then ends with what arrives there
-    leak       of a membrane that is the output, and that forward computes by itself
-    output     which of the returned tensors counts, and its form (see `Value`)
-    neurons    those that forward computes by itself
+    readout      the neuron whose membrane is the output; the graph then ends with what arrives there
+    leak         of a membrane that is the output, and that forward computes by itself
+    output       which of the returned tensors counts, and its form (see `FollowedValue`)
+    handwritten  the neurons that forward computes by itself
     """
 
     graph: fx.Graph
@@ -50,7 +50,7 @@ class Recording:
     readout: str | None
     leak: float | None
     output: tuple[int, Form]
-    neurons: tuple[Neuron, ...]
+    handwritten: tuple[HandwrittenNeuron, ...]
 
 
 def record_step(
@@ -59,18 +59,18 @@ def record_step(
     timesteps: int,
     dtype: torch.dtype,
     is_known: Callable[[nn.Module], bool],
-    neurons: tuple[type[nn.Module], ...],
+    neuron_classes: tuple[type[nn.Module], ...],
 ) -> Recording:
     """Run a module in each style and return the recording of the first that fits."""
     failures: dict[TriedStyle, Exception] = {}
     furthest: list[tuple[int, FrontendError]] = []
     for style in get_args(TriedStyle):
-        recorder = _Recorder(copy_to_run(module), shape, timesteps, style, is_known, neurons)
+        recorder = _Recorder(copy_to_run(module), shape, timesteps, style, is_known, neuron_classes)
         try:
             with torch.no_grad():
                 return recorder.run(dtype)
         except FrontendError as error:
-            if (recorder.neurons or recorder.unknown_neurons) and not isinstance(error, HandwrittenError):
+            if (recorder.handwritten or recorder.unknown_neurons) and not isinstance(error, HandwrittenError):
                 error = HandwrittenError(str(error))
             furthest.append((recorder.reached, error))
         except Exception as error:  # forward of a user's module can raise anything
@@ -133,10 +133,10 @@ class _Recorder(Follower):
         timesteps: int,
         style: TriedStyle,
         is_known: Callable[[nn.Module], bool],
-        neurons: tuple[type[nn.Module], ...],
+        neuron_classes: tuple[type[nn.Module], ...],
     ) -> None:
         super().__init__(shape, timesteps, style)
-        self.module, self.is_known, self.kinds = module, is_known, neurons
+        self.module, self.is_known, self.neuron_classes = module, is_known, neuron_classes
         self.fired: Counter[str] = Counter()  # calls of each neuron
 
     def run(self, dtype: torch.dtype) -> Recording:
@@ -154,8 +154,8 @@ class _Recorder(Follower):
 
     def _keeps_states(self) -> bool:
         """Whether forward computed one step of neurons of its own; the next steps show what they are."""
-        single = self.style == "step or loop" and all(len(each.updates) == 1 for each in self.neurons)
-        return single and bool(self.neurons)
+        single = self.style == "step or loop" and all(len(each.updates) == 1 for each in self.handwritten)
+        return single and bool(self.handwritten)
 
     # ---- hooks ------------------------------------------------------------------------------------
 
@@ -191,15 +191,17 @@ class _Recorder(Follower):
         if value is None or not sent:
             return
         value = replace(value, terms=None)  # of membranes, which cannot be sent
-        if isinstance(part, self.kinds):
+        if isinstance(part, self.neuron_classes):
             self._check_mode(path, part, tuple(given[0].shape))
             spikes = value if value.call is None else self._fired(path, value)
             self._keep_states(path, part, value, spikes, sent[1:])
             value = spikes
         elif value.form in ("stack", "sum") or (value.form == "mean" and not isinstance(part, nn.Linear)):
-            value = Value(None, problem=f"{layer_name(path)}, called with values of all time steps together")
+            value = FollowedValue(
+                None, problem=f"{layer_name(path)}, called with values of all time steps together"
+            )
         elif value.call is not None:
-            value = Value(self._call(path, (value.call,)), value.steps, value.form)
+            value = FollowedValue(self._call(path, (value.call,)), value.steps, value.form)
         self._keep(sent[0], value)
 
     def _check_mode(self, path: str, part: nn.Module, given: Shape) -> None:
@@ -212,32 +214,34 @@ class _Recorder(Follower):
             )
 
     def _keep_states(
-        self, path: str, part: nn.Module, given: Value, spikes: Value, states: list[Tensor]
+        self, path: str, part: nn.Module, given: FollowedValue, spikes: FollowedValue, states: list[Tensor]
     ) -> None:
         """Follow the states of a neuron, the last of which is its membrane; some are kept as an attribute."""
         if isinstance(kept := getattr(part, "mem", None), Tensor):
             states = [*states, kept]
         for state in states[:-1]:
-            self._keep(state, Value(None, problem=f"the current of {layer_name(path, type(part).__name__)}"))
+            self._keep(
+                state, FollowedValue(None, problem=f"the current of {layer_name(path, type(part).__name__)}")
+            )
         if states and (given.call is None or spikes.call is None):
             self._keep(states[-1], spikes)
         elif states and given.call is not None:
-            membrane = self._call(Membrane(path), (given.call,))
-            self._keep(states[-1], Value(membrane, spikes.steps, spikes.form))
+            membrane = self._call(FollowedMembrane(path), (given.call,))
+            self._keep(states[-1], FollowedValue(membrane, spikes.steps, spikes.form))
 
-    def _fired(self, path: str, value: Value) -> Value:
+    def _fired(self, path: str, value: FollowedValue) -> FollowedValue:
         """Return the spikes of a neuron: of one step after the other, or of all steps at once."""
         assert value.call is not None
         count = self.fired[path]
         self.fired[path] += 1
         if value.form == "TB" and count == 0:
-            return Value(self._call(path, (value.call,)), None, "TB")
+            return FollowedValue(self._call(path, (value.call,)), None, "TB")
         if value.form != "B" or value.steps not in (None, (count,)):
             found = "all time steps together" if value.form != "B" else f"time step {list(value.steps or ())}"
-            return Value(
+            return FollowedValue(
                 None, problem=f"{layer_name(path)}, which in its call {count} gets values of {found}"
             )
-        return Value(self._call(path, (value.call,)), (count,), "B")
+        return FollowedValue(self._call(path, (value.call,)), (count,), "B")
 
     # ---- the result -------------------------------------------------------------------------------
 
@@ -254,21 +258,21 @@ class _Recorder(Follower):
                 )
         assert found.call is not None
         last, readout = found.call, None
-        if isinstance(last.target, Membrane):
+        if isinstance(last.target, FollowedMembrane):
             readout, last = last.target.path, last.sources[0]
         needed = _reachable(last)
         for call in needed:
-            if isinstance(call.target, Membrane):
+            if isinstance(call.target, FollowedMembrane):
                 where = layer_name(call.target.path)
                 raise FrontendError(f"{where}: its membrane is sent on; only spikes can be sent.")
         style = self._style(found, readout is not None or leak is not None)
-        neurons = tuple(call.target.neuron for call in needed if isinstance(call.target, Threshold))
-        for neuron in neurons:
+        handwritten = tuple(call.target.neuron for call in needed if isinstance(call.target, Threshold))
+        for neuron in handwritten:
             if len(neuron.updates) != self.timesteps:
                 raise neuron.error(f"fires in {len(neuron.updates)} of {self.timesteps} time steps")
-        return Recording(_graph_of(needed), style, readout, leak, (index, found.form), neurons)
+        return Recording(_graph_of(needed), style, readout, leak, (index, found.form), handwritten)
 
-    def _output(self, output: Any) -> tuple[int, Value, float | None]:
+    def _output(self, output: Any) -> tuple[int, FollowedValue, float | None]:
         """Return the first returned value that can be followed, its place, and the leak of a membrane."""
         returned = [(index, self._value(tensor)) for index, tensor in enumerate(tensors(output))]
         values = [(index, value) for index, value in returned if value is not None]
@@ -283,10 +287,10 @@ class _Recorder(Follower):
                         f"{type(self.module).__name__}: returns a membrane to which what arrives is added "
                         f"{factor:g} times; only once is supported. Multiply the weights."
                     )
-                return index, Value(call, (self.timesteps - 1,), "B"), leak
+                return index, FollowedValue(call, (self.timesteps - 1,), "B"), leak
         raise FrontendError(_not_followed(type(self.module).__name__, [value for _, value in values]))
 
-    def _style(self, found: Value, membrane: bool) -> Style:
+    def _style(self, found: FollowedValue, membrane: bool) -> Style:
         name, steps = type(self.module).__name__, self.timesteps
         single = max(self.fired.values(), default=0) == 1 or self.stepped
         if found.form == "B" and self.style == "step or loop" and single:
@@ -308,7 +312,7 @@ class _Recorder(Follower):
         return "loop" if self.style == "step or loop" else self.style
 
 
-def _not_followed(name: str, values: list[Value]) -> str:
+def _not_followed(name: str, values: list[FollowedValue]) -> str:
     if not values:
         return f"{name}: forward returns nothing that was computed from its input by layers."
     return (

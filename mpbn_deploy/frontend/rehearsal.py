@@ -36,7 +36,7 @@ from ..ir import (
 )
 from .arithmetic import plain_name
 from .following import of_type, tensors
-from .handwritten import COMPARISONS, Neuron
+from .handwritten import COMPARISONS, HandwrittenNeuron
 from .hints import ADAPTIVE_THRESHOLD
 from .recording import copy_to_run, removed_after
 from .values import Form, Style
@@ -72,9 +72,9 @@ class Player:
     module: nn.Module
     style: Style
     output: tuple[int, Form]
-    neurons: tuple[type[nn.Module], ...]
+    neuron_classes: tuple[type[nn.Module], ...]
     dtype: torch.dtype
-    handwritten: tuple[Neuron, ...] = ()  # those that forward computes by itself
+    handwritten: tuple[HandwrittenNeuron, ...] = ()  # those that forward computes by itself
 
     def play(self, steps: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Return the spikes [T, samples, *shape] of each neuron by path, and the outputs as returned.
@@ -85,7 +85,7 @@ class Player:
         sent: dict[str, list[Tensor]] = {}
         ears = _Ears(self, sent)
         listening = self._listening(module, sent, ears)
-        with torch.no_grad(), sending(module, self.dtype, self.neurons), listening, ears:
+        with torch.no_grad(), sending(module, self.dtype, self.neuron_classes), listening, ears:
             outputs = list(self.outputs(module, steps.to(self.dtype, copy=True)))  # forward may write into it
         spikes = {path: _joined(each, steps.shape[:2]).bool() for path, each in sent.items()}
         return spikes, [list(tensors(output))[self.output[0]] for output in outputs]
@@ -115,7 +115,9 @@ class Player:
 
             return listen
 
-        parts = [(path, part) for path, part in module.named_modules() if isinstance(part, self.neurons)]
+        parts = [
+            (path, part) for path, part in module.named_modules() if isinstance(part, self.neuron_classes)
+        ]
         handles = [part.register_forward_hook(listener(path)) for path, part in parts]
         with removed_after([*handles, module.register_forward_pre_hook(begin)]):
             yield
@@ -156,7 +158,9 @@ def _joined(spikes: list[Tensor], leading: torch.Size) -> Tensor:
 
 
 @contextmanager
-def sending(module: nn.Module, dtype: torch.dtype, neurons: tuple[type[nn.Module], ...]) -> Iterator[None]:
+def sending(
+    module: nn.Module, dtype: torch.dtype, neuron_classes: tuple[type[nn.Module], ...]
+) -> Iterator[None]:
     """Let neurons send numbers of one type, also to layers of their own: snnTorch's spikes are float32."""
 
     def convert(part: nn.Module, given: Any, output: Any) -> Any:
@@ -167,7 +171,7 @@ def sending(module: nn.Module, dtype: torch.dtype, neurons: tuple[type[nn.Module
     def accept(part: nn.Module, given: Any) -> Any:
         return tuple(each.to(dtype) if isinstance(each, Tensor) else each for each in given)
 
-    parts = [part for part in module.modules() if isinstance(part, neurons)]
+    parts = [part for part in module.modules() if isinstance(part, neuron_classes)]
     inside = [
         part for neuron in parts for part in neuron.modules() if isinstance(part, (nn.Linear, nn.Conv2d))
     ]
@@ -210,9 +214,9 @@ def rehearse(player: Player, trained: TrainedNetwork) -> None:
 def _changes_thresholds(player: Player, steps: Tensor) -> bool:
     """Whether a run of the module leaves other thresholds in its neurons."""
     module = copy_to_run(player.module)
-    neurons = [part for part in module.modules() if isinstance(part, player.neurons)]
+    neurons = [part for part in module.modules() if isinstance(part, player.neuron_classes)]
     before = copy.deepcopy([_threshold(part) for part in neurons])
-    with torch.no_grad(), sending(module, player.dtype, player.neurons), _Ears(player, {}):
+    with torch.no_grad(), sending(module, player.dtype, player.neuron_classes), _Ears(player, {}):
         list(player.outputs(module, steps.to(player.dtype, copy=True)))
     return any(not torch.equal(*pair) for pair in zip(before, map(_threshold, neurons), strict=True))
 

@@ -36,7 +36,8 @@ def trace(
 
     A SpikingNetwork has its own input shape and time steps. Any other module is treated as the body of one:
     it maps [timesteps * batch, *input_shape], raw values 0..255, to outputs. Modules with neurons of
-    snnTorch, SpikingJelly or norse may be written in any of the styles of `recording`.
+    snnTorch, SpikingJelly or norse, or with handwritten ones, may be written in any of the styles of
+    `recording`.
     """
     if isinstance(module, SpikingNetwork):
         given, body = module.input_format, module.body
@@ -52,12 +53,13 @@ def trace(
     known = known_converters(converters)
     if is_foreign(body):
         return _followed(body, given, timesteps, known)[1]
-    handwritten = not any(isinstance(part, LIF) for part in body.modules())  # if there are neurons at all
-    traced = copy_to_run(body) if handwritten else body  # forward may keep states, which would become proxies
+    # Then its neurons, if it has any, are computed by forward itself.
+    without_lif = not any(isinstance(part, LIF) for part in body.modules())
+    traced = copy_to_run(body) if without_lif else body  # forward may keep states, which would become proxies
     try:
         operations = operations_of(fx_graph(traced, known), traced, given.shape, known)
     except FrontendError as error:
-        if not handwritten:
+        if not without_lif:
             raise
         try:
             return _followed(body, given, timesteps, known)[1]
@@ -69,9 +71,10 @@ def trace(
 
 
 def foreign_spikes(network: SpikingNetwork, inputs: Array) -> dict[str, Array] | None:
-    """Run a network of another library; return its neurons' spikes [samples, timesteps, *shape] by path.
+    """Run a network without LIFs of ours; return its neurons' spikes [samples, timesteps, *shape] by path.
 
-    None if it loops over a constant input and the inputs change over time.
+    Its neurons are those of another library, or forward computes them by itself. None if it loops over a
+    constant input and the inputs change over time.
     """
     player, _ = _followed(network.body, network.input_format, network.timesteps, known_converters())
     changing = inputs.ndim > 1 + len(network.input_format.shape)
@@ -86,17 +89,17 @@ def foreign_spikes(network: SpikingNetwork, inputs: Array) -> dict[str, Array] |
 def _followed(
     body: nn.Module, given: InputFormat, timesteps: int, known: Converters
 ) -> tuple[Player, TrainedNetwork]:
-    """Trace a module with neurons of other libraries by running it; then run both and compare spikes."""
+    """Trace a module without LIFs of ours by running it; then run both and compare spikes."""
     check_supported(body, lambda part: converter_of(part, known) is not None, known)
     layers = tuple(CONVERTERS)
-    neurons = tuple(kind for kind in known if not issubclass(kind, layers))
+    neuron_classes = tuple(kind for kind in known if not issubclass(kind, layers))
     for path, part in body.named_modules():
-        if isinstance(part, neurons) and converter_of(part, known) is not None:
+        if isinstance(part, neuron_classes) and converter_of(part, known) is not None:
             converted(path, part, known)  # raises if it has no exact equivalent, before anything runs
     try:
-        return _followed_in(torch.float64, body, given, timesteps, known, neurons)
+        return _followed_in(torch.float64, body, given, timesteps, known, neuron_classes)
     except ForwardError:  # it may hold float32 numbers of its own
-        return _followed_in(torch.float32, body, given, timesteps, known, neurons)
+        return _followed_in(torch.float32, body, given, timesteps, known, neuron_classes)
 
 
 def _followed_in(
@@ -105,15 +108,20 @@ def _followed_in(
     given: InputFormat,
     timesteps: int,
     known: Converters,
-    neurons: tuple[type[nn.Module], ...],
+    neuron_classes: tuple[type[nn.Module], ...],
 ) -> tuple[Player, TrainedNetwork]:
     """Run a copy of the module in this precision, and return it with the network that fires its spikes."""
     module = ready_copy(body, dtype)
-    with sending(module, dtype, neurons):
+    with sending(module, dtype, neuron_classes):
         recorded = record_step(
-            module, given.shape, timesteps, dtype, lambda part: converter_of(part, known) is not None, neurons
+            module,
+            given.shape,
+            timesteps,
+            dtype,
+            lambda part: converter_of(part, known) is not None,
+            neuron_classes,
         )
-    if not recorded.neurons and not is_foreign(body):
+    if not recorded.handwritten and not is_foreign(body):
         raise FrontendError(f"{type(body).__name__}: no neurons were found.")
     read_out = recorded.readout
     trained = TrainedNetwork(
@@ -126,14 +134,14 @@ def _followed_in(
         module=module,
         style=recorded.style,
         output=recorded.output,
-        neurons=neurons,
+        neuron_classes=neuron_classes,
         dtype=dtype,
-        handwritten=recorded.neurons,
+        handwritten=recorded.handwritten,
     )
     try:
         rehearse(player, trained)
     except FrontendError as error:
-        if not recorded.neurons:
+        if not recorded.handwritten:
             raise
         raise HandwrittenError(str(error)) from error
     return player, trained

@@ -20,7 +20,7 @@ Style = Literal["step", "loop", "time first", "batch first"]
 
 
 @dataclass(frozen=True)
-class Membrane:
+class FollowedMembrane:
     """The membrane of a neuron, by the neuron's path; only an output may depend on it."""
 
     path: str
@@ -40,7 +40,7 @@ INPUT = Call()
 
 
 @dataclass(frozen=True)
-class Value:
+class FollowedValue:
     """What a tensor holds: the result of a call in some time steps.
 
     steps    the time steps in order; None: the same in all of them, or all of them along the axes of `form`

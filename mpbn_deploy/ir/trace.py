@@ -21,7 +21,7 @@ class Trace:
     as whole numbers. `outputs` [samples, *shape] are the voltages of the readout after the last
     step, or the spike counts of the last population if it fires. `overflows` has the shape of each layer
     whose states left their width: in how many steps of all samples each neuron's did. Only the reference and
-    the emulator count them. `updates` are kept where voltages are not.
+    the emulator count them. `updates` has the `voltage_updates` of each layer whose voltages were dropped.
     """
 
     spikes: Mapping[str, Array]
@@ -36,6 +36,14 @@ class Trace:
             return self.updates[name]
         values = self.voltages[name]
         return int(np.count_nonzero(values[:, 1:] != values[:, :-1])) + values[:, 0].size
+
+    def of_samples(self, samples: slice) -> Trace:
+        """Return the trace of some samples, without the counts that are over all of them."""
+        return Trace(
+            spikes={name: values[samples] for name, values in self.spikes.items()},
+            voltages={name: values[samples] for name, values in self.voltages.items()},
+            outputs=self.outputs[samples],
+        )
 
     def without_voltages(self) -> Trace:
         """Return the trace without voltages, which take the most memory, but with their updates counted."""

@@ -31,14 +31,14 @@ MANY_CORES = 8  # for each core that the neurons of a layer need: then splitting
 GROUPS = (2, 4, 8, 16, 32)  # of channels, in which long sums are tried
 
 
-def check_pooling(pooling: str) -> None:
+def check_pooling(pooling: PoolingChoice) -> None:
     """Raise OptionError if this form of pooling is unknown."""
     if pooling not in get_args(PoolingChoice):
         raise OptionError(f"pooling {pooling!r}. {did_you_mean(pooling, get_args(PoolingChoice))}")
 
 
 def express_pooling(
-    network: IntNetwork, profile: HardwareProfile, pooling: str, tiling: Tiling = "compiler"
+    network: IntNetwork, profile: HardwareProfile, pooling: PoolingChoice, tiling: Tiling = "compiler"
 ) -> IntNetwork:
     """Return the network with pooling in the form that was asked for."""
     if pooling == "composed":

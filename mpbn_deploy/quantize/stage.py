@@ -1,12 +1,12 @@
 """Quantize: FoldedNetwork + profile -> Quantized, the integer network and its rounding errors.
 
-thresholds  remove the weights of constant channels
-scales      choose the grid of each population: a scale per channel, an exponent per connection
-rounding    round to the nearest integers, and prove that no state can overflow
-thresholds  fix thresholds within the limits of chip and user, where there are such limits
-calibrate   with data: choose the rounding, biases and thresholds that flip the fewest spikes
-errors      compare the integers with the real numbers
-pooling     make poolings relays, where asked for
+thresholds       remove the weights of constant channels
+scales           choose the grid of each population: a scale per channel, an exponent per connection
+rounding         round to the nearest integers, and prove that no state can overflow
+thresholds       fix thresholds within the limits of chip and user, where there are such limits
+calibrate        with data: choose the rounding, biases and thresholds that flip the fewest spikes
+rounding_errors  compare the integers with the real numbers
+pooling          make poolings relays, where asked for
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from ..base import Array, OptionError, did_you_mean, record
 from ..execute.emulator import peaks
-from ..formats.options import OverflowChoice
+from ..formats.options import OverflowChoice, PoolingChoice, Thresholds
 from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network
@@ -44,9 +44,9 @@ def quantize(
     calibration: Array | None = None,
     *,
     weight_bits: int | None = None,
-    thresholds: str = "own",
-    overflow: str = "proved",
-    pooling: str = "composed",
+    thresholds: Thresholds = "own",
+    overflow: OverflowChoice = "proved",
+    pooling: PoolingChoice = "composed",
     tiling: Tiling = "compiler",
 ) -> Quantized:
     """Choose an integer for every weight, bias and threshold, in the formats of the profile.
@@ -86,7 +86,7 @@ def trained_integers(
     folded: FoldedNetwork,
     profile: HardwareProfile,
     *,
-    pooling: str = "composed",
+    pooling: PoolingChoice = "composed",
     tiling: Tiling = "compiler",
 ) -> Quantized:
     """Return the integers of quantization-aware training unchanged, with their rounding errors.
@@ -100,7 +100,7 @@ def trained_integers(
     return Quantized(network=express_pooling(network, profile, pooling, tiling), errors=errors)
 
 
-def check_overflow(overflow: str, *, calibrated: bool) -> None:
+def check_overflow(overflow: OverflowChoice, *, calibrated: bool) -> None:
     """Raise OptionError if this bound on states is unknown, or needs calibration data that was not given."""
     if overflow not in get_args(OverflowChoice):
         raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(OverflowChoice))}")
@@ -117,7 +117,7 @@ class _Job:
     inputs: Array | None
     formats: NumberFormats
     limits: ThresholdLimits
-    pooling: str
+    pooling: PoolingChoice
     tiling: Tiling
 
     def pooled(self, network: IntNetwork) -> IntNetwork:
@@ -173,7 +173,7 @@ def measured_allowances(folded: FoldedNetwork, reached: Mapping[str, Array]) -> 
     share     = largest state that was reached / interval
     allowance = max(1, 1 / (MARGIN * max(share, median share of the population)))
 
-    None for readouts. The median is for channels that happen to be quiet on the calibration inputs.
+    Readouts have no allowance. The median is for channels that happen to be quiet on the calibration inputs.
     """
     allowances = {}
     for population in firing(folded):

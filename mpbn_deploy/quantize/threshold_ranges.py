@@ -31,7 +31,7 @@ class ThresholdLimits:
     per_core: int | None
 
     @classmethod
-    def of(cls, profile: HardwareProfile, thresholds: str, formats: NumberFormats) -> ThresholdLimits:
+    def of(cls, profile: HardwareProfile, thresholds: Thresholds, formats: NumberFormats) -> ThresholdLimits:
         if thresholds not in get_args(Thresholds):
             raise OptionError(f"thresholds {thresholds!r}; allowed are {', '.join(get_args(Thresholds))}.")
         shared, per_core = thresholds == "shared", profile.limit("core.thresholds")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ..base import layer_name, record
 from ..data import RANDOM
-from ..fit import by_rule, headline
+from ..fit import by_rule, conditions, headline
 from ..ir import STATE_LIMIT
 from ..verify import VerifyReport
 from .content import ReportContent
@@ -66,8 +66,7 @@ def _fitting(content: ReportContent) -> Verdict:
     if not fit.fits:
         errors = f"{plural(len(by_rule(fit, ('error',))), 'rule')} broken"
         return Verdict(text=f"does not fit {content.profile.title} ({errors})", tone="bad")
-    warnings, conditions = len(fit.found("warning")), [group.rule for group in by_rule(fit, ("not known",))]
-    aside = f", if {' and '.join(conditions)} (not known)" if conditions else ""
+    warnings, aside = len(fit.found("warning")), conditions(fit)
     aside += f", with {plural(warnings, 'warning')}" if warnings else ""
     cores = "" if fit.cores is None else f" on {plural(fit.cores, 'core')}"
     return Verdict(text=f"fits {content.profile.title}{cores}{aside}", tone="unknown" if aside else "good")

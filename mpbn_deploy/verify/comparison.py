@@ -1,6 +1,6 @@
 """Compare the trace of an executor with the reference's, in every spike, voltage and output it holds.
 
-Samples are independent, so they can be compared in parts: `join_comparisons` merges the results of the parts
+Samples are independent, so they can be compared in parts: `join_samples` merges the results of the parts
 into the result of one comparison of all samples.
 """
 
@@ -64,7 +64,7 @@ class Comparison:
 
 
 @record
-class Compared:
+class Comparisons:
     """All executors on some samples; `failed` names those that failed during the run.
 
     `trace` is the reference's, without voltages; None if the samples were compared in parts.
@@ -127,12 +127,12 @@ def _first(mismatches: Sequence[Mismatch], populations: Sequence[str]) -> Mismat
 # ---- parts ------------------------------------------------------------------------------------
 
 
-def join_comparisons(network: IntNetwork, parts: Sequence[tuple[int, Compared]]) -> Compared:
+def join_samples(network: IntNetwork, parts: Sequence[tuple[int, Comparisons]]) -> Comparisons:
     """Merge (index of the first sample, result) of all parts into the result of one comparison."""
     alike = zip(*([(start, each) for each in part.comparisons] for start, part in parts), strict=True)
     names = [population.name for population in network.populations[1:]]
     failed = dict.fromkeys(name for _, part in parts for name in part.failed)
-    return Compared(
+    return Comparisons(
         comparisons=tuple(_joined(comparisons, names) for comparisons in alike),
         failed=tuple(failed),
         overflows=join_overflows(part.overflows for _, part in parts),

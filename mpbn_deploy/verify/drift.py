@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -179,14 +178,9 @@ def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
 def _executed(network: IntNetwork, inputs: Array, trace: Trace | None) -> Callable[[slice], Trace]:
     """Return a function from a slice of the samples to their trace: cut from `trace`, or emulated."""
     if trace is not None:
-        return partial(_part, trace)
+        return trace.of_samples
     emulator = Emulator(network)
     return lambda part: emulator.run(inputs[part])
-
-
-def _part(trace: Trace, samples: slice) -> Trace:
-    spikes = {name: values[samples] for name, values in trace.spikes.items()}
-    return replace(trace, spikes=spikes, voltages={}, outputs=trace.outputs[samples])
 
 
 def _run(

@@ -20,7 +20,7 @@ from ..execute.lava import LavaFailedError
 from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, join_overflows
-from .comparison import Compared, Comparison, compare
+from .comparison import Comparison, Comparisons, compare
 from .lava_models import SHARES, compare_within_budget
 from .outside import compare_with_witness
 
@@ -55,7 +55,7 @@ def chosen_executors(*, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
     )
 
 
-def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) -> Compared:
+def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) -> Comparisons:
     """Run the reference and all executors on some samples, and compare them.
 
     With `shown`, messages and progress bars are printed.
@@ -65,20 +65,22 @@ def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) 
     reference = simulate(given.network, inputs)
     compared = [_compare_one(executor, given, inputs, reference, shown) for executor in given.executors]
     compared += [_compare_witness(witness, given, inputs, reference, shown) for witness in given.witnesses]
-    return replace(joined(compared), overflows=reference.overflows, trace=reference.without_voltages())
+    return replace(
+        join_executors(compared), overflows=reference.overflows, trace=reference.without_voltages()
+    )
 
 
-def joined(parts: Iterable[Compared]) -> Compared:
+def join_executors(parts: Iterable[Comparisons]) -> Comparisons:
     """Return the comparisons of several executors as one result."""
     parts = list(parts)
-    return Compared(
+    return Comparisons(
         comparisons=tuple(comparison for part in parts for comparison in part.comparisons),
         failed=tuple(name for part in parts for name in part.failed),
         overflows=join_overflows(part.overflows for part in parts),
     )
 
 
-def compare_shard(given: Executions, inputs: Array) -> Compared:
+def compare_shard(given: Executions, inputs: Array) -> Comparisons:
     """Run `compare_executions` on a worker of a cluster: without output, and without returning the trace."""
     there = tuple(executor for executor in given.executors if _budget(executor, given) is None)
     return replace(
@@ -86,11 +88,11 @@ def compare_shard(given: Executions, inputs: Array) -> Compared:
     )
 
 
-def compare_here(given: Executions, inputs: Array) -> Compared:
+def compare_here(given: Executions, inputs: Array) -> Comparisons:
     """Compare what has a budget, which workers of a cluster would each take: slow executors, witnesses."""
     slow = (executor for executor in given.executors if _budget(executor, given) is not None)
     parts = [_compare_one(executor, given, inputs, None, True) for executor in slow]
-    return joined(
+    return join_executors(
         [*parts, *(_compare_witness(witness, given, inputs, None, True) for witness in given.witnesses)]
     )
 
@@ -102,7 +104,7 @@ def _budget(executor: Executor, given: Executions) -> float | None:
 
 def _compare_one(
     executor: Executor, given: Executions, inputs: Array, reference: Trace | None, shown: bool
-) -> Compared:
+) -> Comparisons:
     """Compare an executor; only those that run within a budget do without the trace of the reference."""
     if (budget := _budget(executor, given)) is not None:
         asked = (executor, given.network, inputs, reference, budget, given.options)
@@ -116,21 +118,21 @@ def _compare_one(
 
 def _compare_witness(
     witness: Witness, given: Executions, inputs: Array, reference: Trace | None, shown: bool
-) -> Compared:
+) -> Comparisons:
     return _attempt(
         witness,
         lambda: compare_with_witness(witness, given.network, inputs, reference, given.budget, shown=shown),
     )
 
 
-def _attempt(executor: Executor | Witness, compared: Callable[[], Comparison]) -> Compared:
+def _attempt(executor: Executor | Witness, compared: Callable[[], Comparison]) -> Comparisons:
     """Compare, or say why the executor did not run; the emulator runs every network."""
     try:
-        return Compared(comparisons=(compared(),))
+        return Comparisons(comparisons=(compared(),))
     except (MissingPackageError, SimulationError) as error:
         if executor is EXECUTORS[EMULATOR]:
             raise
-        return Compared(
+        return Comparisons(
             comparisons=(Comparison(execution=executor.name, not_run=str(error)),),
             failed=(executor.name,) if isinstance(error, (LavaFailedError, WitnessFailedError)) else (),
         )

@@ -45,17 +45,18 @@ def check_floating_point(
     *,
     patience: float = HANG_SECONDS,
     progress: Progress = no_progress,
-    expected: Callable[[], Trace] | None = None,
+    folded_trace: Callable[[], Trace] | None = None,
 ) -> FloatingCheck:
     """Count the spikes in which Lava's floating-point models differ from `simulate`.
 
-    `expected` returns the trace of `simulate`, to avoid computing it twice.
+    `folded_trace` returns the trace of `simulate`, to avoid computing it twice.
     """
     try:
         spikes = lava.run(folded, inputs, patience=patience, progress=progress).spikes
     except (MissingPackageError, SimulationError) as error:
         return FloatingCheck(not_run=str(error))
-    return _compare(folded, inputs, simulate(folded, inputs) if expected is None else expected(), spikes)
+    expected = simulate(folded, inputs) if folded_trace is None else folded_trace()
+    return _compare(folded, inputs, expected, spikes)
 
 
 def _compare(

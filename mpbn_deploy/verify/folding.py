@@ -24,20 +24,23 @@ class FoldCheck:
 
     spikes_compared: int
     spikes_mismatched: int
-    largest_output_difference: float | None  # None for modules of other libraries
+    largest_output_difference: float | None  # None for modules without LIFs of ours
 
 
 def check_fold(
-    model: SpikingNetwork, folded: FoldedNetwork, inputs: Array, real: Callable[[], Trace] | None = None
+    model: SpikingNetwork,
+    folded: FoldedNetwork,
+    inputs: Array,
+    folded_trace: Callable[[], Trace] | None = None,
 ) -> FoldCheck:
     """Count the spikes in which the folded network differs from the PyTorch module.
 
-    Layers are matched by their path in the module; a layer that is called twice is left out. `real` returns
-    the trace of the folded network, to avoid computing it twice. Modules of other libraries are run in their
-    own way, and their outputs are not compared.
+    Layers are matched by their path in the module; a layer that is called twice is left out. `folded_trace`
+    returns the trace of the folded network, to avoid computing it twice. Modules without LIFs of ours are run
+    in their own way, and their outputs are not compared.
     """
     announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
-    got = simulate(folded, inputs) if real is None else real()
+    got = simulate(folded, inputs) if folded_trace is None else folded_trace()
     if in_one_run(model, folded):
         spikes, logits = trained_spikes(model, inputs)
     else:

@@ -40,12 +40,13 @@ def compare_within_budget(
     """
     share = SHARES[executor](network, len(inputs), budget)
     ran = extent(network, share.samples, len(inputs), share.alone)
-    inputs = inputs[: share.samples]
+    first = slice(share.samples)
+    inputs = inputs[first]
     if shown:
         announce(f"verify: reference against {executor.name}, {ran or f'{len(inputs)} samples'}")
         counted = "populations" if share.alone else executor.parts
         options = replace(options, progress=progress_bar(f"{executor.name}, {counted}"))
-    expected = simulate(network, inputs) if reference is None else first_samples(reference, share.samples)
+    expected = simulate(network, inputs) if reference is None else reference.of_samples(first)
     if share.alone:
         answers = _run_alone(network, share.alone, values_sent(network, inputs, expected), options)
         found = compare_some(executor.name, network, expected, answers)
@@ -118,15 +119,6 @@ def compare_some(
         expected = replace(expected, outputs=expected.outputs[:0])
         outputs = expected.outputs
     return compare(execution, expected, Trace(spikes=fired, voltages=charged, outputs=outputs))
-
-
-def first_samples(trace: Trace, samples: int) -> Trace:
-    """Return the trace of the first samples."""
-    return Trace(
-        spikes={name: values[:samples] for name, values in trace.spikes.items()},
-        voltages={name: values[:samples] for name, values in trace.voltages.items()},
-        outputs=trace.outputs[:samples],
-    )
 
 
 def extent(network: IntNetwork, ran: int, samples: int, alone: Sequence[str]) -> str:

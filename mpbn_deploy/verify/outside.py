@@ -25,7 +25,7 @@ from ..execute.outside import Answer, ObstacleError, Witness, cut_pieces, share
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace
 from .comparison import Comparison
-from .lava_models import compare_some, extent, first_samples, values_sent
+from .lava_models import compare_some, extent, values_sent
 
 MOST_NAMES = 3  # of populations, before "and 4 more"
 FEW_SAMPLES = 64  # more than fit most budgets; their trace fits into memory
@@ -64,7 +64,7 @@ def compare_with_witness(
     obstacles |= found
     if not answers:
         raise SimulationError(_obstacle_text(obstacles))
-    compared = compare_some(witness.name, network, first_samples(reference, chosen.samples), answers)
+    compared = compare_some(witness.name, network, reference.of_samples(slice(chosen.samples)), answers)
     ran = extent(network, chosen.samples, len(inputs), [*answers])
     return replace(compared, extent="; ".join(filter(None, [ran, _obstacle_text(obstacles)])))
 

@@ -34,7 +34,7 @@ from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .accuracy import Accuracy, measure_accuracy
 from .certificate import LAVA_CLAIM
-from .comparison import COUNTS, Compared, Comparison, join_comparisons
+from .comparison import COUNTS, Comparison, Comparisons, join_samples
 from .drift import Drift, measure_drift
 from .executions import (
     Executions,
@@ -42,7 +42,7 @@ from .executions import (
     compare_executions,
     compare_here,
     compare_shard,
-    joined,
+    join_executors,
 )
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
 from .folding import FoldCheck, check_fold, in_one_run
@@ -216,26 +216,27 @@ def verify(
     if folded is None:
         return report
     trained = None if twin else model
+    # Accuracy calls the model once for all time steps, which bodies of another style do not take.
     whole = trained if trained is not None and in_one_run(trained, folded) else None
-    real = cache(lambda: simulate(folded, inputs))  # shared by the two checks below
+    folded_trace = cache(lambda: simulate(folded, inputs))  # shared by the last two checks
     return replace(
         report,
         drift=measure_drift(folded, network, inputs, labels, compared.trace),
         accuracy=None if test is None else measure_accuracy(folded, network, test, data_name, whole, cluster),
-        fold=None if trained is None else check_fold(trained, folded, inputs, real),
-        floating=_check_floating_point(folded, inputs, patience, cluster, real),
+        fold=None if trained is None else check_fold(trained, folded, inputs, folded_trace),
+        floating=_check_floating_point(folded, inputs, patience, cluster, folded_trace),
     )
 
 
-def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Compared:
+def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Comparisons:
     if cluster is None:
         return compare_executions(executions, inputs)
     network = executions.network
     as_steps(inputs[:1], network.input.shape, network.timesteps)  # reject wrong shapes before sending samples
     announce(f"verify: reference against all executors, {len(inputs)} samples, on {cluster}")
     parts = cluster.share_out(compare_shard, executions.portable(), inputs, "verify: comparisons, shards")
-    shared = join_comparisons(network, parts)
-    both = joined([shared, compare_here(executions, inputs)])
+    shared = join_samples(network, parts)
+    both = join_executors([shared, compare_here(executions, inputs)])
     order = [executor.name for executor in EXECUTORS.values()]
     listed = {name: place for place, name in enumerate(order)}
     return replace(
@@ -248,13 +249,13 @@ def _check_floating_point(
     inputs: Array,
     patience: float,
     cluster: Cluster | None,
-    expected: Callable[[], Trace],
+    folded_trace: Callable[[], Trace],
 ) -> FloatingCheck:
     announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
     check = partial(check_floating_point, patience=patience)
     if cluster is None:
         progress = progress_bar("Lava (floating point), blocks of steps")
-        return check(folded, inputs, progress=progress, expected=expected)
+        return check(folded, inputs, progress=progress, folded_trace=folded_trace)
     parts = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
     return join_floating_checks([part for _, part in parts])
 

@@ -1,6 +1,7 @@
 """Doors: each lists names that exist, once, and no name hides a file of its room."""
 
 import ast
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -69,6 +70,14 @@ def test_no_name_is_that_of_a_file(door):
     """Importing the file would put the file in the place of the name."""
     files = {path.stem for path in DOORS[door].parent.iterdir()}
     assert not files & set(listed_names(DOORS[door].read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_file_is_on_its_map(door):
+    """The docstring of a door says what each file of the room is for."""
+    words = set(re.findall(r"\w+", import_module(door).__doc__))
+    files = {path.stem for path in DOORS[door].parent.glob("*.py")} - {"__init__", "__main__"}
+    assert files - words == set()
 
 
 def test_another_name_is_not_there():

@@ -306,6 +306,19 @@ def test_two_inputs_are_refused():
         trace(SpikingNetwork(Doubles(), timesteps=1, input_format=input_format((4,))), converters=converters)
 
 
+def test_values_by_keyword_are_refused():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.layer(input=x)
+
+    with pytest.raises(FrontendError, match="takes values by keyword or in a list"):
+        trace(SpikingNetwork(Named(), timesteps=1, input_format=input_format((4,))))
+
+
 @pytest.mark.parametrize(("padding", "zeros"), [("same", (2, 3)), ("valid", (0, 0)), (1, (1, 1))])
 def test_padding_by_name(padding, zeros):
     module = nn.Conv2d(2, 3, (3, 7), padding=padding, dilation=(2, 1))

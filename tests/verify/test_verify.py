@@ -20,7 +20,7 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.verify import compare, verify
-from mpbn_deploy.verify.comparison import Compared, Comparison, join_comparisons
+from mpbn_deploy.verify.comparison import Comparison, Comparisons, join_samples
 from mpbn_deploy.verify.floating import FloatingCheck, join_floating_checks
 from mpbn_deploy.verify.folding import check_fold
 from mpbn_deploy.verify.text import verify_text
@@ -76,11 +76,13 @@ def test_parts_together_say_what_one_comparison_says(data, seed, flips):
     parts = [
         (
             start,
-            Compared(comparisons=(compare("other", part(reference, start, stop), part(other, start, stop)),)),
+            Comparisons(
+                comparisons=(compare("other", part(reference, start, stop), part(other, start, stop)),)
+            ),
         )
         for start, stop in pairwise([0, *cuts, samples])
     ]
-    joined = join_comparisons(network, parts)
+    joined = join_samples(network, parts)
     assert asdict(joined.comparisons[0]) == asdict(compare("other", reference, other))
     assert joined.failed == ()
 
@@ -110,11 +112,11 @@ def part(trace_, start, stop):
 def test_a_part_that_was_not_run_leaves_the_whole_not_run():
     good = Comparison(execution="Lava", spikes_compared=7)
     parts = [
-        (0, Compared(comparisons=(good,))),
-        (3, Compared(comparisons=(Comparison(execution="Lava", not_run="it hung"),), failed=("Lava",))),
-        (6, Compared(comparisons=(Comparison(execution="Lava", not_run="it died"),), failed=("Lava",))),
+        (0, Comparisons(comparisons=(good,))),
+        (3, Comparisons(comparisons=(Comparison(execution="Lava", not_run="it hung"),), failed=("Lava",))),
+        (6, Comparisons(comparisons=(Comparison(execution="Lava", not_run="it died"),), failed=("Lava",))),
     ]
-    joined = join_comparisons(int_chain(), parts)
+    joined = join_samples(int_chain(), parts)
     assert asdict(joined.comparisons[0]) == asdict(Comparison(execution="Lava", not_run="it hung"))
     assert joined.failed == ("Lava",)
     assert join_floating_checks([FloatingCheck(close_calls=2), FloatingCheck(close_calls=3)]).close_calls == 5

@@ -11,7 +11,7 @@ Network + inputs -> Trace. `run` compiles a network and runs it once, a `Session
     processes, models   our Lava processes (inputs, layers, delay lines) and models of the small ones
     fast_layers         a layer as one process model of ours, in NumPy (with neurons, products)
     stock_layers        a layer as a graph of Lava's own processes
-    stock_netx          `run_stock_netx`
+    stock_netx          `run_stock_netx`; stock_sigma_delta: the same for sigma-delta networks
     budget              how much Lava's own models can run in a given time
     execute             starts, runs and stops Lava's processes
     compat              imports Lava on Python versions it was not released for

@@ -1,4 +1,4 @@
-"""EXECUTOR: the file network.net in lava-dl's own reader; the trace has no voltages."""
+"""An executor: the file network.net in lava-dl's own reader; the trace has no voltages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXECUTOR: Lava's simulator with our process models."""
+"""An executor: Lava's simulator with our process models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXECUTOR: Lava's simulator with Lava's own process models, one sample at a time.
+"""An executor: Lava's simulator with Lava's own process models, one sample at a time.
 
 `run_alone` runs one population, fed with recorded spikes of its sources.
 """

@@ -12,9 +12,8 @@ A rule takes a Design (network, profile, placement, number of chips) and returns
 All rules run, and every violation is found. An error means that the network does not fit. "not known" means
 that no public source says whether the chip can. A warning means that the network can be placed, but the chip
 will not execute it bit for bit. A rule whose limits are missing from the profile reports "not checked" unless
-it cannot apply. Limits that only some chips have (kernels,
-fan-in, network size) are reported as missing only if the profile has a related limit. All numbers come from
-the profile.
+it cannot apply. Limits that only some chips have (kernels, fan-in, network size) are reported as missing only
+if the profile has a related limit. All numbers come from the profile.
 """
 
 from typing import TYPE_CHECKING

@@ -18,6 +18,7 @@ the reset or the readout: our files have them in the graph's metadata, for other
     kernels      kernels in the form that nir can type-check, and back
     constants    biases of single neurons, as the spikes of an extra neuron
     portable     one threshold for all neurons, for readers that support no other
+    shifts       thresholds at or below zero, made positive for the portable dialect
     write        FoldedNetwork or IntNetwork -> file (the only module that imports nir)
 """
 

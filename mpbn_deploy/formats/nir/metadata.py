@@ -70,7 +70,7 @@ class Metadata:
 
 
 def metadata_text(
-    network: FoldedNetwork, dialect: str, constants: Sequence[str], integers: IntNetwork | None
+    network: FoldedNetwork, dialect: Dialect, constants: Sequence[str], integers: IntNetwork | None
 ) -> str:
     """Return the metadata of a network as JSON; `constants` are populations that replace biases."""
     leaking = {p.name: p.neuron for p in network.layers if not is_average(p.neuron)}

@@ -42,6 +42,7 @@ from ...ir import (
     real_weight,
     window,
 )
+from ..options import Dialect
 from .constants import bias_carriers, main_first, split_bias, with_constants
 from .kernels import typeable
 from .loops import AmbiguousLoopError, closing_edges
@@ -49,19 +50,19 @@ from .metadata import DIALECTS, DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, is_average
 from .portable import portable
 
 
-def write_nir(network: FoldedNetwork | IntNetwork, path: str | Path, *, dialect: str = FAITHFUL) -> None:
+def write_nir(network: FoldedNetwork | IntNetwork, path: str | Path, *, dialect: Dialect = FAITHFUL) -> None:
     """Write a network; `read_nir` restores it up to float32, and integer networks bit by bit."""
     buffer = io.BytesIO()
     nir.write(buffer, to_nir(network, dialect=dialect))
     write_atomically(Path(path), buffer.getvalue())
 
 
-def in_dialect(network: FoldedNetwork, dialect: str) -> FoldedNetwork:
+def in_dialect(network: FoldedNetwork, dialect: Dialect) -> FoldedNetwork:
     """Return the network as a file of that dialect has it; raise where `write_nir` would."""
     return portable(network, _explicit_delays(network)) if dialect == PORTABLE else network
 
 
-def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: str = FAITHFUL) -> nir.NIRGraph:
+def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: Dialect = FAITHFUL) -> nir.NIRGraph:
     """Return the NIR graph of a network."""
     if dialect not in DIALECTS:
         raise OptionError(f"no dialect of NIR named {dialect!r}. {did_you_mean(dialect, DIALECTS)}")

@@ -47,7 +47,7 @@ def place(network: IntNetwork, profile: HardwareProfile, *, tiling: Tiling = "co
 
 
 def _check_neuron(neuron: Neuron) -> None:
-    """Accept the kinds of neurons that take one neuron of a core with one state, as all placers assume."""
+    """Accept the kinds of neurons whose number on a core placers know (`core_neurons`)."""
     match neuron:
         case Lif() | SoftLif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
             pass
