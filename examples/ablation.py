@@ -44,7 +44,7 @@ def is_finished(path, options):
     """Whether this very training was done before; another one under its name is refused."""
     if not path.exists():
         return False
-    network = load_model(path)
+    network = load_model(path, options.arch)
     found = {**network.card.arguments, **network.card.training, "timesteps": network.timesteps}
     asked = {"data": dataset_name(options.data), "mpbn": options.mpbn, **settings_of(options)}
     other = [
@@ -94,7 +94,7 @@ def table(options, histories):
 
 def final_accuracy(options, kind, seed):
     """The accuracy on the test split of a finished network, recalibrated or not."""
-    return load_model(options.out / f"{kind}-{seed}.pt").card.training["test_accuracy"]
+    return load_model(options.out / f"{kind}-{seed}.pt", options.arch).card.training["test_accuracy"]
 
 
 def spread(values):
@@ -114,7 +114,7 @@ def execute(options):
         for seed in range(options.seeds)
         for kind in options.kinds
     }
-    card = load_model(options.out / f"{options.kinds[0]}-0.pt").card
+    card = load_model(options.out / f"{options.kinds[0]}-0.pt", options.arch).card
     settings = {name: value for name, value in settings_of(options).items() if name != "seed"}
     about = (
         f"{options.label or options.data}, {card.architecture}, "

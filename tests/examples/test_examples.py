@@ -52,6 +52,13 @@ def test_the_loop_of_the_docs_runs(tmp_path, monkeypatch):
     assert load_model(tmp_path / "model.pt").card.architecture == "digits-mlp"
 
 
+def test_ablation_takes_a_network_of_ones_own_and_finds_it_again(run_here, tmp_path):
+    small = ["--arch", "own_network:build", "--kinds", "none", "--seeds", 1, "--epochs", 1, "--out", tmp_path]
+    assert "none, seed 0" in run_here("ablation.py", *small).stderr
+    again = run_here("ablation.py", *small)
+    assert again.returncode == 0 and "seed 0" not in again.stderr and "| none | 1 |" in again.stdout
+
+
 def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks(run_here, tmp_path):
     small = ["--arch", "digits-mlp", "--seeds", 2, "--epochs", 2, "--out", tmp_path / "ablation"]
     first = run_here("ablation.py", *small)
