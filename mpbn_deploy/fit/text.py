@@ -186,5 +186,5 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
             for found, left_out, unit in sample_costs(report.energy)
         )
         count = "" if report.energy.assumed else f"{report.energy.samples} "
-        details = f"estimated from {count}{sample_kind(report.energy)}; --energy shows details"
+        details = f"estimated from {count}{sample_kind(report.energy)}; fit --energy shows details"
         yield f"per sample: energy {energy}, time {time} ({details})"

@@ -36,9 +36,10 @@ def run(
     block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
     distributes the samples over its workers; the predictions are the same.
     """
-    executor = _executor(backend, stock)
+    option = "--stock" if stock else f"--backend {backend}"
+    backend = _backend(backend, stock)
+    executor = EXECUTORS[backend]
     if (obstacle := executor.obstacle(network)) is not None:
-        option = "--stock" if stock else f"--backend {backend}"
         raise OptionError(f"{option} cannot run this network: {obstacle}.")
     file = Path(netx) if netx is not None and executor.reads_file else None
     options = ExecutionOptions(keep_trace=False, netx=file, patience=patience)
@@ -57,14 +58,14 @@ def run(
     }
 
 
-def _executor(backend: str, stock: bool) -> ListedExecutor:
+def _backend(backend: str, stock: bool) -> str:
     if stock and backend not in WITH_STOCK:
         raise OptionError(
             f"--stock selects Lava's own process models; --backend {backend} has none. Use --backend lava."
         )
     if backend not in EXECUTORS:
         raise OptionError(f"no backend {backend!r}. {did_you_mean(backend, list(EXECUTORS))}")
-    return EXECUTORS[WITH_STOCK[backend] if stock else backend]
+    return WITH_STOCK[backend] if stock else backend
 
 
 def _predict(

@@ -529,11 +529,12 @@ def test_a_lava_that_cannot_run_the_folded_network_is_reported(monkeypatch):
 
 def test_commands_run_lavas_own_models_on_request(export_folder, capsys):
     common = [str(export_folder), "--samples", "2"]
-    predictions = []
+    runs = []
     for options in ([], ["--stock"]):
         assert console_script(["run", *common, "--json", *options]) == 0
-        predictions.append(json.loads(capsys.readouterr().out)["predictions"])
-    assert predictions[0] == predictions[1]
+        runs.append(json.loads(capsys.readouterr().out))
+    assert runs[0]["predictions"] == runs[1]["predictions"]
+    assert [run["backend"] for run in runs] == ["lava", "lava-stock"]
     assert console_script(["verify", *common, "--json", "--stock"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [c["execution"] for c in found["comparisons"]][:3] == [
