@@ -28,7 +28,7 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
         given = ", ".join(arguments) or "no arguments"
         raise OptionError(
             f"architecture {architecture!r}: {error}; it is called with {given} and must accept them. "
-            "Name a function that builds the network without others."
+            "Let the function take these, and no others without a default value."
         ) from error
     try:
         body = factory(**arguments)

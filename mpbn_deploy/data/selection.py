@@ -121,7 +121,8 @@ def _check_values(network: IntNetwork | FoldedNetwork, name: str, inputs: Inputs
         raise DataError(
             f"{name}: inputs{allowed.conversion} from {lowest} to {highest}; the network takes {taken}. Give "
             "raw values of that range, not normalized ones; or export it again (a bare state_dict or a NIR "
-            f"file), or read it (a .net file), with --input-range {' '.join(map(str, wider))}."
+            f"file), or read it (a .net file), with --input-range {' '.join(map(str, wider))}; where "
+            "--normalize divides inputs, its numbers change with their units."
         )
     if SMALL_PART * (highest - lowest) <= allowed.maximum - allowed.minimum:
         announce(
@@ -135,7 +136,8 @@ def _check_labels(network: IntNetwork | FoldedNetwork, name: str, labels: Array 
     outputs = network.layers[-1].size
     if labels is not None and labels.max() >= outputs:
         raise DataError(
-            f"{name}: label {labels.max()}; the network has {outputs} outputs, for labels 0..{outputs - 1}."
+            f"{name}: label {labels.max()}; the network has {outputs} outputs, for labels 0..{outputs - 1}. "
+            "Save labels that count from 0."
         )
 
 

@@ -169,7 +169,7 @@ def _samples(opened: ExportFolder | NetworkFile, options: argparse.Namespace) ->
     except DataError as error:
         if options.data is not None or options.data_dir is not None:
             raise
-        announce(f"note: energy and time are not estimated, because {known} cannot be read: {error}")
+        announce(f"note: energy and time are not estimated, because {known} is not at hand: {error}")
         return None
 
 

@@ -43,7 +43,10 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     if report.fold is not None:
         changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
-        why_not = "not compared, because it has no neurons, or takes constant inputs only"
+        why_not = (
+            "not compared, because it has no neurons, or repeats one input in all time steps, and these "
+            "samples change from step to step; give others with --data"
+        )
         counts = f"{changed} of {compared}" if compared else why_not
         lines.append(f"spikes changed by folding, against the PyTorch model: {counts}")
     if report.floating is not None:
