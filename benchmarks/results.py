@@ -19,6 +19,7 @@ tests/benchmarks/test_results.py fails if page and JSON disagree.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -29,7 +30,6 @@ import subprocess
 import sys
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
-from itertools import count
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -161,7 +161,7 @@ def adopted(page, results):
             same = before is not None and before["tables"] == shown
             origin = before if same else _transcript(plain)
             found[name] = {**origin, **_described(plain), "tables": shown}
-        numbers = count()
+        numbers = itertools.count()
 
         def marked(match, name=name, numbers=numbers):
             return f"<!-- results: {name} {next(numbers)} -->\n\n{match[0]}"
@@ -201,16 +201,20 @@ def commands(entry, places):
 
 
 def cheap(entry):
-    lines = commands(entry, {})
+    lines = [words for _, words in map(_settings, commands(entry, {}))]
     return bool(lines) and all(line[0] == "python" and " ".join(line[1:]) in CHEAP for line in lines)
+
+
+def _settings(words):
+    """Return the environment variables that a command sets, and the command without them."""
+    found = list(itertools.takewhile(re.compile(r"[A-Z_]+=").match, words))
+    return dict(word.split("=", 1) for word in found), words[len(found) :]
 
 
 def measure(name, entry, places):
     """Run the commands of a section and store their tables; return what went wrong, or None."""
     found, before = [], _seconds()
-    for words in commands(entry, places):
-        settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
-        words = [word for word in words if not re.match(r"[A-Z_]+=", word)]
+    for settings, words in map(_settings, commands(entry, places)):
         print(f"{name}: {shlex.join(words)}", file=sys.stderr, flush=True)
         if words[0] != "python":
             return f"{name}: {words[0]} is no measurement of tables; change the page, then --adopt"
@@ -228,12 +232,20 @@ def measure(name, entry, places):
                 return f"{name}: {skipped[0]} by {shlex.join(words)}; install what they need"
             found = entry["tables"]
         else:
-            found += tables(done.stdout)
+            found = joined(found, tables(done.stdout))
     if [table["columns"] for table in found] != [table["columns"] for table in entry["tables"]]:
         return f"{name}: the commands print other tables than the page has; adapt the page, then --adopt"
     spent = {"processor_seconds": round(_seconds() - before)}
     store(name, {**entry, **machine(), **spent, "how": MEASURED, "tables": found})
     return None
+
+
+def joined(before, after):
+    """Return the tables of two commands, of which the second may continue the last table of the first."""
+    if before and after and before[-1]["columns"] == after[0]["columns"]:
+        both = {**before[-1], "rows": before[-1]["rows"] + after[0]["rows"]}
+        return [*before[:-1], both, *after[1:]]
+    return before + after
 
 
 def _seconds():

@@ -120,6 +120,13 @@ def test_what_cannot_be_measured_is_said_and_keeps_its_table(small_page, tmp_pat
     assert results.stored() == before
 
 
+def test_a_command_may_continue_the_table_of_the_one_before():
+    first, second, other = ({"columns": [a], "rows": [[b]]} for a, b in (("a", "1"), ("a", "2"), ("b", "3")))
+    both = {"columns": ["a"], "rows": [["1"], ["2"]]}
+    assert results.joined([other, first], [second, other]) == [other, both, other]
+    assert results.joined([first], [other]) == [first, other] and results.joined([], [first]) == [first]
+
+
 CHECKED = """# Results
 
 ## Third
