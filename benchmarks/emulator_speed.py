@@ -166,8 +166,8 @@ def print_table(options):
     limits = {name: value for name, value in os.environ.items() if name in LIMITS}
     instructions = torch.backends.cpu.get_cpu_capability()
     print(f"torch uses {instructions}; {limits or 'no limit is set'}\n")
-    print("| instructions | network | float, samples/s | emulator, samples/s | ratio | ratio of processor time "
-          "| convolutions alone, samples/s "
+    print("| instructions | network | float, samples/s | emulator, samples/s | ratio "
+          "| ratio of processor time | convolutions alone, samples/s "
           "| share of the limit |"
           + ("" if options.no_memory else " float, GB | emulator, GB | ratio |"))  # fmt: skip
     print("|---" * (8 if options.no_memory else 11) + "|")

@@ -37,10 +37,18 @@ PAGE, FOLDER = ROOT / "docs" / "RESULTS.md", ROOT / "docs" / "results"
 PACKAGES = ("torch", "numpy", "lava-nc", "lava-dl", "snntorch", "spikingjelly", "norse", "nirtorch",
             "nengo-loihi")  # fmt: skip
 SHOWN = {"python": "Python", "torch": "torch", "numpy": "NumPy", "lava-nc": "Lava"}  # on the page
-# Commands that need no data set, no checkpoint and no clone of others, and end within minutes.
-CHEAP = ("benchmarks/demo.py", "benchmarks/digits.py --seeds 3", "benchmarks/digit_rows.py --seeds 3",
-         "benchmarks/fit_speed.py", "benchmarks/fold_zoo.py --samples 1", "benchmarks/neighbors.py",
-         "benchmarks/nir_readers.py", "benchmarks/no_burden.py", "benchmarks/sigma_delta.py")  # fmt: skip
+# Commands that need no data set, no checkpoint and no clone of others, and end within about five minutes.
+CHEAP = (
+    "benchmarks/chip_cut.py", "benchmarks/cost_growth.py --figure docs/cost_growth.png", "benchmarks/demo.py",
+    "benchmarks/digit_rows.py --seeds 3", "benchmarks/digits.py --seeds 3", "benchmarks/energy_check.py",
+    "benchmarks/energy_check.py --zoo resnet34 --samples 8", "benchmarks/export_speed.py",
+    "benchmarks/fit_speed.py", "benchmarks/fold_zoo.py --samples 1", "benchmarks/lava_speed.py",
+    "benchmarks/neighbors.py", "benchmarks/neuron_speed.py", "benchmarks/nir_readers.py",
+    "benchmarks/no_burden.py", "benchmarks/quantization.py --time --bits 8 4", "benchmarks/relays.py",
+    "benchmarks/sigma_delta.py", "benchmarks/thresholds.py",
+    "-m pytest tests/formats/test_netx.py tests/formats/test_netx_wrong.py",
+    "-m pytest tests/hardware/test_place.py tests/hardware/test_place_nengo.py",
+)  # fmt: skip
 MEASURED, TRANSCRIBED, QUOTED = "measured", "transcribed from a recorded run", "quoted from "
 TABLE = re.compile(r"^(\|.*\|)[ ]*\n\|[-:| ]+\|[ ]*\n((?:\|.*\|[ ]*(?:\n|\Z))*)", re.MULTILINE)
 MARK = re.compile(r"<!-- results: ([\w-]+) (\d+) -->\n\n?$")

@@ -120,6 +120,13 @@ def test_what_cannot_be_measured_is_said_and_keeps_its_table(small_page, tmp_pat
     assert results.stored() == before
 
 
+def test_every_cheap_command_is_that_of_a_section():
+    lines = [words for entry in STORED.values() for words in results.commands(entry, {})]
+    assert set(results.CHEAP) <= {
+        " ".join(words[words.index("python") + 1 :]) for words in lines if "python" in words
+    }
+
+
 def test_a_command_may_continue_the_table_of_the_one_before():
     first, second, other = ({"columns": [a], "rows": [[b]]} for a, b in (("a", "1"), ("a", "2"), ("b", "3")))
     both = {"columns": ["a"], "rows": [["1"], ["2"]]}
