@@ -120,8 +120,8 @@ def run_stock(options, network, inputs):
     found = compare_within_budget(stock, network, inputs, None, options.stock, ExecutionOptions())
     compared = found.spikes_compared + found.voltages_compared + found.outputs_compared
     different = found.spikes_mismatched + found.voltages_mismatched + found.outputs_mismatched
-    print(f"{found.execution} ({found.extent}): {compared:,} integers compared, {different} different, "
-          f"{time.perf_counter() - started:.0f} s")  # fmt: skip
+    print(f"{found.execution} ({found.extent or 'the whole network'}): {compared:,} integers compared, "
+          f"{different} different, {time.perf_counter() - started:.0f} s")  # fmt: skip
     return different
 
 
