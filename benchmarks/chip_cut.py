@@ -29,6 +29,7 @@ CASES = (
     ("vgg16", (3, 32, 32), "loihi2"),
     ("resnet20", (3, 32, 32), "loihi1"),
     ("resnet34", (3, 224, 224), "hala-point"),
+    ("resnet34", (3, 224, 224), "loihi1"),
 )
 COLUMNS = (
     "network | target | cores | chips | partition | messages that cross | busiest link | busiest chip "

@@ -164,14 +164,16 @@ def print_setting(options):
 def print_table(options):
     print_setting(options)
     limits = {name: value for name, value in os.environ.items() if name in LIMITS}
-    print(f"torch uses {torch.backends.cpu.get_cpu_capability()}; {limits or 'no limit is set'}\n")
-    print("| network | float, samples/s | emulator, samples/s | ratio | ratio of processor time "
-          "| convolutions alone, samples/s "
+    instructions = torch.backends.cpu.get_cpu_capability()
+    print(f"torch uses {instructions}; {limits or 'no limit is set'}\n")
+    print("| instructions | network | float, samples/s | emulator, samples/s | ratio "
+          "| ratio of processor time | convolutions alone, samples/s "
           "| share of the limit |"
           + ("" if options.no_memory else " float, GB | emulator, GB | ratio |"))  # fmt: skip
-    print("|---" * (7 if options.no_memory else 10) + "|")
+    print("|---" * (8 if options.no_memory else 11) + "|")
     for architecture in options.arch:
-        print("| " + " | ".join([architecture, *measured(architecture, options)]) + " |", flush=True)
+        cells = [instructions, architecture, *measured(architecture, options)]
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def measured(architecture, options):

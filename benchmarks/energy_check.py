@@ -1,7 +1,7 @@
 """Energy and time of Loihi 2 as estimated, against what Intel measured for PilotNet on one chip.
 
     python benchmarks/energy_check.py                      prints tables of docs/RESULTS.md
-    python benchmarks/energy_check.py --sdnn FILE          and PilotNet SDNN, from a clone of lava-dl
+    python benchmarks/energy_check.py --sdnn FILE          PilotNet SDNN instead, from a clone of lava-dl
     python benchmarks/energy_check.py --zoo resnet34       time and memory of measuring a large network
 
 Measured: the outputs of lava-dl tutorials/lava/lib/dl/netx/pilotnet_snn/benchmark.ipynb, one frame shown over
@@ -196,7 +196,7 @@ def print_sdnn(file):
     items = {item.name: item.total for item in report.energy.dynamic.items if item.total is not None}
     still = items.pop("neuron updates").times(1 / SDNN_STEPS)
     new = reduce(Range.plus, items.values(), still)
-    print("\n| PilotNet SDNN | six runs, measured | still picture | new picture | inside |\n|" + "---|" * 5)
+    print("| PilotNet SDNN | six runs, measured | still picture | new picture | inside |\n|" + "---|" * 5)
     energy, time = SDNN_RUNS.items()
     both = Range(value=new.value, low=still.low, high=new.high)
     cells = [energy[0], measured_range(energy[1]), shown(still, energy[1]), shown(new, energy[1])]
@@ -283,7 +283,7 @@ def main():
     )
     parser.add_argument("--zoo", metavar="ARCHITECTURE", help="measure this network instead")
     parser.add_argument(
-        "--sdnn", metavar="FILE", help="also PilotNet SDNN: netx/pilotnet_sdnn/network.net of lava-dl"
+        "--sdnn", metavar="FILE", help="PilotNet SDNN instead: netx/pilotnet_sdnn/network.net of lava-dl"
     )
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--timesteps", type=int, default=4)
@@ -292,10 +292,10 @@ def main():
           f"{torch.__version__}, {torch.get_num_threads()} threads\n")  # fmt: skip
     if options.zoo:
         print_zoo(options.zoo, options.samples, options.timesteps)
+    elif options.sdnn:
+        print_sdnn(options.sdnn)
     else:
         print_pilotnet()
-    if options.sdnn:
-        print_sdnn(options.sdnn)
 
 
 if __name__ == "__main__":

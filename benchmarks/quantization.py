@@ -125,11 +125,11 @@ def print_times(options):
     folded = fold(trace(lively_network(options.arch, "channel", options.timesteps)))
     generator = np.random.default_rng(0)
     samples = generator.integers(0, 256, size=(CALIBRATION_SAMPLES, *folded.input.shape))
-    print("| network | time steps | weight bits | seconds | gigabytes |\n|---|---|---|---|---|")
+    print("| network | time steps | weight bits | processor seconds | gigabytes |\n|---|---|---|---|---|")
     for bits in options.bits:
-        started = time.perf_counter()
+        started = time.process_time()
         quantize(folded, PROFILE, samples, weight_bits=bits)
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(f"| {options.arch} | {options.timesteps} | {bits} | {seconds:.0f} | {memory:.1f} |", flush=True)
 

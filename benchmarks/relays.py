@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from fold_zoo import SHAPES, lively_network
 
-from mpbn_deploy.execute import ExecutionOptions, lava
+from mpbn_deploy.execute import EXECUTORS, ExecutionOptions, lava
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fit import fit
@@ -32,7 +32,7 @@ from mpbn_deploy.ir import InputFormat, relay_names
 from mpbn_deploy.nn import SpikingNetwork
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.quantize import quantize
-from mpbn_deploy.verify.lava_models import compare_with_lava
+from mpbn_deploy.verify.lava_models import compare_within_budget
 
 # Name, pooling, and the tiling for which relays are chosen; the last is the search of `fit --search`.
 FORMS = (
@@ -116,11 +116,12 @@ def run_stock(options, network, inputs):
     if not options.stock:
         return 0
     started = time.perf_counter()
-    found = compare_with_lava(network, inputs, None, options.stock, ExecutionOptions())
+    stock = EXECUTORS["lava-stock"]
+    found = compare_within_budget(stock, network, inputs, None, options.stock, ExecutionOptions())
     compared = found.spikes_compared + found.voltages_compared + found.outputs_compared
     different = found.spikes_mismatched + found.voltages_mismatched + found.outputs_mismatched
-    print(f"{found.execution} ({found.extent}): {compared:,} integers compared, {different} different, "
-          f"{time.perf_counter() - started:.0f} s")  # fmt: skip
+    print(f"{found.execution} ({found.extent or 'the whole network'}): {compared:,} integers compared, "
+          f"{different} different, {time.perf_counter() - started:.0f} s")  # fmt: skip
     return different
 
 

@@ -13,11 +13,13 @@
 
 A file holds the tables of one section, the command, date, processor and versions. On the page, a comment
 `<!-- results: NAME N -->` stands before each table, and `<!-- source: NAME -->` before the line that says
-when and where it was measured. `make results` is the first line; tests/benchmarks/test_results.py fails if
-page and JSON disagree.
+when and where it was measured. The table of a section whose commands are tests says in words what they check:
+it is measured if all of them pass and none is skipped. `make results` is the first line;
+tests/benchmarks/test_results.py fails if page and JSON disagree.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -28,7 +30,6 @@ import subprocess
 import sys
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
-from itertools import count
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -36,10 +37,18 @@ PAGE, FOLDER = ROOT / "docs" / "RESULTS.md", ROOT / "docs" / "results"
 PACKAGES = ("torch", "numpy", "lava-nc", "lava-dl", "snntorch", "spikingjelly", "norse", "nirtorch",
             "nengo-loihi")  # fmt: skip
 SHOWN = {"python": "Python", "torch": "torch", "numpy": "NumPy", "lava-nc": "Lava"}  # on the page
-# Commands that need no data set, no checkpoint and no clone of others, and end within minutes.
-CHEAP = ("benchmarks/demo.py", "benchmarks/digits.py --seeds 3", "benchmarks/digit_rows.py --seeds 3",
-         "benchmarks/fit_speed.py", "benchmarks/fold_zoo.py --samples 1", "benchmarks/neighbors.py",
-         "benchmarks/nir_readers.py", "benchmarks/no_burden.py", "benchmarks/sigma_delta.py")  # fmt: skip
+# Commands that need no data set, no checkpoint and no clone of others, and end within about five minutes.
+CHEAP = (
+    "benchmarks/chip_cut.py", "benchmarks/cost_growth.py --figure docs/cost_growth.png", "benchmarks/demo.py",
+    "benchmarks/digit_rows.py --seeds 3", "benchmarks/digits.py --seeds 3", "benchmarks/energy_check.py",
+    "benchmarks/energy_check.py --zoo resnet34 --samples 8", "benchmarks/export_speed.py",
+    "benchmarks/fit_speed.py", "benchmarks/fold_zoo.py --samples 1", "benchmarks/lava_speed.py",
+    "benchmarks/neighbors.py", "benchmarks/neuron_speed.py", "benchmarks/nir_readers.py",
+    "benchmarks/no_burden.py", "benchmarks/quantization.py --time --bits 8 4", "benchmarks/relays.py",
+    "benchmarks/sigma_delta.py", "benchmarks/thresholds.py",
+    "-m pytest tests/formats/test_netx.py tests/formats/test_netx_wrong.py",
+    "-m pytest tests/hardware/test_place.py tests/hardware/test_place_nengo.py",
+)  # fmt: skip
 MEASURED, TRANSCRIBED, QUOTED = "measured", "transcribed from a recorded run", "quoted from "
 TABLE = re.compile(r"^(\|.*\|)[ ]*\n\|[-:| ]+\|[ ]*\n((?:\|.*\|[ ]*(?:\n|\Z))*)", re.MULTILINE)
 MARK = re.compile(r"<!-- results: ([\w-]+) (\d+) -->\n\n?$")
@@ -160,7 +169,7 @@ def adopted(page, results):
             same = before is not None and before["tables"] == shown
             origin = before if same else _transcript(plain)
             found[name] = {**origin, **_described(plain), "tables": shown}
-        numbers = count()
+        numbers = itertools.count()
 
         def marked(match, name=name, numbers=numbers):
             return f"<!-- results: {name} {next(numbers)} -->\n\n{match[0]}"
@@ -200,16 +209,20 @@ def commands(entry, places):
 
 
 def cheap(entry):
-    lines = commands(entry, {})
+    lines = [words for _, words in map(_settings, commands(entry, {}))]
     return bool(lines) and all(line[0] == "python" and " ".join(line[1:]) in CHEAP for line in lines)
+
+
+def _settings(words):
+    """Return the environment variables that a command sets, and the command without them."""
+    found = list(itertools.takewhile(re.compile(r"[A-Z_]+=").match, words))
+    return dict(word.split("=", 1) for word in found), words[len(found) :]
 
 
 def measure(name, entry, places):
     """Run the commands of a section and store their tables; return what went wrong, or None."""
     found, before = [], _seconds()
-    for words in commands(entry, places):
-        settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
-        words = [word for word in words if not re.match(r"[A-Z_]+=", word)]
+    for settings, words in map(_settings, commands(entry, places)):
         print(f"{name}: {shlex.join(words)}", file=sys.stderr, flush=True)
         if words[0] != "python":
             return f"{name}: {words[0]} is no measurement of tables; change the page, then --adopt"
@@ -222,12 +235,25 @@ def measure(name, entry, places):
         )
         if done.returncode:
             return f"{name}: {shlex.join(words)} ended with exit code {done.returncode}"
-        found += tables(done.stdout)
+        if words[1:3] == ["-m", "pytest"]:
+            if skipped := re.search(r"\d+ skipped", done.stdout):
+                return f"{name}: {skipped[0]} by {shlex.join(words)}; install what they need"
+            found = entry["tables"]
+        else:
+            found = joined(found, tables(done.stdout))
     if [table["columns"] for table in found] != [table["columns"] for table in entry["tables"]]:
         return f"{name}: the commands print other tables than the page has; adapt the page, then --adopt"
     spent = {"processor_seconds": round(_seconds() - before)}
     store(name, {**entry, **machine(), **spent, "how": MEASURED, "tables": found})
     return None
+
+
+def joined(before, after):
+    """Return the tables of two commands, of which the second may continue the last table of the first."""
+    if before and after and before[-1]["columns"] == after[0]["columns"]:
+        both = {**before[-1], "rows": before[-1]["rows"] + after[0]["rows"]}
+        return [*before[:-1], both, *after[1:]]
+    return before + after
 
 
 def _seconds():

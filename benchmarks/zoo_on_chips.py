@@ -10,10 +10,11 @@ lowest positive threshold: choosing good ones takes minutes, and changes neither
 Every network is placed twice: with pooling as part of the kernels, and with the relays that `--pooling auto`
 chooses. As many chips are allowed as the largest public system of the target has. Where the chip takes no
 pixels, the host computes the first layer. Rows are stored as they are found (--store), so that an interrupted
-run continues; each network has a process of its own.
+run of the same code and profiles continues; each network has a process of its own.
 """
 
 import argparse
+import hashlib
 import json
 import platform
 import subprocess
@@ -39,9 +40,17 @@ NUMBERS = ("formats.weight_bits", "formats.weight_exponent_minimum", "formats.we
            "formats.decay_bits", "formats.decay_current_offset", "formats.decay_voltage_offset",
            "formats.state_bits", "formats.delay_maximum", "formats.message_bits")  # fmt: skip
 MOST_RULES = 2  # named in a row
-STORE = Path(__file__).parents[1] / "build" / "zoo_on_chips"
+ROOT = Path(__file__).parents[1]
 COLUMNS = ("network", "cores", "chips", "fits", "rules not met", "energy per sample",
            "relays", "cores", "chips", "fits", "energy per sample")  # fmt: skip
+
+
+def store_of_this_code():
+    """Return the folder for rows, named after the code and profiles that they depend on."""
+    digest = hashlib.sha256()
+    for file in sorted([*(ROOT / "mpbn_deploy").rglob("*.py"), *(ROOT / "hw_profiles").glob("*.toml")]):
+        digest.update(file.read_bytes())
+    return ROOT / "build" / "zoo_on_chips" / digest.hexdigest()[:12]
 
 
 def described(architecture):
@@ -186,7 +195,7 @@ def main():
     chips = [name for name in profile_names() if load_profile(name).is_chip]
     parser.add_argument("--arch", nargs="+", default=list(ARCHITECTURES), choices=ARCHITECTURES)
     parser.add_argument("--target", nargs="+", default=chips)
-    parser.add_argument("--store", type=Path, default=STORE)
+    parser.add_argument("--store", type=Path, default=store_of_this_code())
     parser.add_argument("--stored", action="store_true", help="print only what is stored")
     parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -120,6 +120,47 @@ def test_what_cannot_be_measured_is_said_and_keeps_its_table(small_page, tmp_pat
     assert results.stored() == before
 
 
+def test_every_cheap_command_is_that_of_a_section():
+    lines = [words for entry in STORED.values() for words in results.commands(entry, {})]
+    assert set(results.CHEAP) <= {
+        " ".join(words[words.index("python") + 1 :]) for words in lines if "python" in words
+    }
+
+
+def test_a_command_may_continue_the_table_of_the_one_before():
+    first, second, other = ({"columns": [a], "rows": [[b]]} for a, b in (("a", "1"), ("a", "2"), ("b", "3")))
+    both = {"columns": ["a"], "rows": [["1"], ["2"]]}
+    assert results.joined([other, first], [second, other]) == [other, both, other]
+    assert results.joined([first], [other]) == [first, other] and results.joined([], [first]) == [first]
+
+
+CHECKED = """# Results
+
+## Third
+
+```sh
+python -m pytest -p no:nengo test_third.py
+```
+
+| a |
+|---|
+| equal |
+"""
+
+
+def test_a_table_in_words_is_measured_if_all_tests_pass_and_none_is_skipped(small_page, tmp_path):
+    results.PAGE.write_text(CHECKED)
+    _, before = small_page("--adopt")
+    for body, failure in (("assert False", "exit code 1"), ("__import__('pytest').skip()", "1 skipped")):
+        (tmp_path / "test_third.py").write_text(f"def test_it():\n    {body}\n")
+        with pytest.raises(SystemExit, match=failure):
+            small_page("--again", "third")
+    assert results.stored() == before
+    (tmp_path / "test_third.py").write_text("def test_it():\n    pass\n")
+    _, found = small_page("--again", "third")
+    assert found["third"]["how"] == "measured" and found["third"]["tables"] == before["third"]["tables"]
+
+
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 FACTS = {  # of chips and of networks, whose parameters tests/nn/test_zoo.py counts; not measurements
     "energy.md": {"150,710"},
