@@ -82,19 +82,23 @@ def recurrent_layers():
 STRUCTURES = {
     # Strides, padding and dilation differ by axis, so that a transposed kernel could not pass.
     "chain": int_chain,
-    "groups, one threshold per channel, leaking readout": lambda: int_chain(
-        1, groups=2, per_neuron=False, **LEAKING
-    ),
+    "chain, another": lambda: int_chain(1),
+    "groups": lambda: int_chain(1, groups=2),
+    "one threshold per channel": lambda: int_chain(3, per_neuron=False),
+    "leaking readout": lambda: int_chain(0, **LEAKING),
     "more layers than time steps": lambda: int_chain(timesteps=2),  # several samples in the pipeline at once
     # Also: exponents, a current that decays, signed graded inputs, a dense layer onto a picture.
     "skips": lambda: int_residual(3),
     "skips, one time step": lambda: int_residual(3, timesteps=1),
+    "a delay": lambda: int_residual(1, delay=1),
     "a delay longer than a sample": lambda: int_residual(1, delay=5),
     "windows with kernels of their own": lambda: int_windows(2),
     "a loop": lambda: int_loop(1),
+    "a loop and delays": lambda: int_loop(1, delays=(1, 3)),
     "OR pooling": or_pooling,
-    "currents, skips and a delay": lambda: charged(int_residual(3, delay=1), 4),
-    "currents, a loop and delays": lambda: charged(int_loop(1, delays=(1, 3)), 2),
+    "currents": lambda: charged(int_chain(1), 1),
+    "currents and skips": lambda: charged(int_residual(3, delay=1), 4),
+    "currents and a loop": lambda: charged(int_loop(1, delays=(1, 3)), 2),
     "a constant on a current": constant_on_a_current,
     "recurrent layers": recurrent_layers,
     # Also: a delayed skip past the relays, into which both paths lead.
