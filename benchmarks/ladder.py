@@ -3,10 +3,11 @@
     python benchmarks/ladder.py --data-dir DIR --out ladder               every rung, then the table
     python benchmarks/ladder.py --data-dir DIR --out ladder --only Dirac  one rung, beside another process
 
-Each rung changes one thing in the rung it builds on; all train at one time step for the same number of epochs
-and are judged on the same tenth of the training split. Networks have half the channels of the recipe's, so
-that a rung takes minutes. Interrupted rungs go on where they stopped, finished ones are not trained again.
-Seconds are those of the processor, whatever else runs on the machine.
+Each rung changes one thing in the rung it builds on; all are judged on the same tenth of the training split.
+They train at one time step for the same number of epochs, and those at two for about the same time. Networks
+have half the channels of the recipe's, so that a rung takes minutes. Interrupted rungs go on where they
+stopped, finished ones are not trained again. Seconds are those of the processor, whatever else runs on the
+machine.
 """
 
 import argparse
@@ -42,8 +43,10 @@ class Rung:
     on: str | None = None
     settings: dict[str, object] = field(default_factory=dict)
     neuron: dict[str, object] = field(default_factory=dict)
+    architecture: str = ARCHITECTURE
+    timesteps: int = 1
     prepare: Callable[[SpikingNetwork, DataSet, Training], None] | None = None
-    shorter: int = 0  # epochs, for what `prepare` takes
+    shorter: int = 0  # epochs, for what `prepare` or a second time step takes
     lookahead: bool = False
 
 
@@ -80,8 +83,8 @@ def low_resolution(network, dataset, training):
         test=halved(dataset.test),
         input_format=replace(dataset.input_format, shape=(3, 16, 16)),
     )
-    first = build(small, network.card.arguments, training.seed)
-    train(small, ARCHITECTURE, training=replace(training, epochs=4 * LOW_EPOCHS), init=first)
+    first = build(small, network.card, 1, training.seed)
+    train(small, network.card.architecture, training=replace(training, epochs=4 * LOW_EPOCHS), init=first)
     network.body.load_state_dict(first.body.state_dict())
 
 
@@ -124,14 +127,23 @@ RUNGS = {
         Rung(name="tanh surrogate", on="label smoothing 0.1", neuron={"surrogate": "tanh"}),
         Rung(name="wide surrogate", on="label smoothing 0.1", neuron={"surrogate": "wide"}),
         Rung(name="without MPBN", on="wide surrogate", neuron={"mpbn": "none"}),
+        Rung(name="two time steps", on="wide surrogate", timesteps=2, shorter=3),
+        Rung(
+            name="one time step first",
+            on="two time steps",
+            timesteps=2,
+            settings={"single_step": 0.8},
+            shorter=1,
+        ),
+        Rung(name="whitening", on="wide surrogate", prepare=whitening),
+        Rung(name="Dirac", on="wide surrogate", prepare=dirac),
         Rung(name="norm rate 4", on="wide surrogate", settings={"norm_rate": 4.0}),
+        Rung(name="lookahead", on="wide surrogate", lookahead=True),
+        Rung(name="low resolution first", on="wide surrogate", prepare=low_resolution, shorter=LOW_EPOCHS),
+        Rung(name="cifar-cnn", on="wide surrogate", architecture="cifar-cnn"),
         Rung(name="rate 0.1", on="wide surrogate", settings={"learning_rate": 0.1}),
         Rung(name="rate 0.4", on="wide surrogate", settings={"learning_rate": 0.4}),
         Rung(name="batch 64", on="wide surrogate", settings={"batch": 64, "learning_rate": 0.1}),
-        Rung(name="Dirac", on="wide surrogate", prepare=dirac),
-        Rung(name="whitening", on="wide surrogate", prepare=whitening),
-        Rung(name="lookahead", on="wide surrogate", lookahead=True),
-        Rung(name="low resolution first", on="wide surrogate", prepare=low_resolution, shorter=LOW_EPOCHS),
     )
 }  # fmt: skip
 
@@ -161,26 +173,28 @@ def run(rung, dataset, options):
         )
         hook = register_optimizer_step_post_hook(Lookahead()) if rung.lookahead else None
         print(f"{rung.name}: {training}", flush=True)
-        network = build(dataset, {"width": options.width, **neuron}, options.seed)
+        arguments = {"mpbn": "channel", "width": options.width, **neuron}
+        card = ModelCard(architecture=rung.architecture, arguments=arguments)
+        network = build(dataset, card, rung.timesteps, options.seed)
         if rung.prepare is not None:
             rung.prepare(network, dataset, training)
-        train(dataset, ARCHITECTURE, training=training, init=network, out=out, resume=resume)
+        train(dataset, card.architecture, training=training, init=network, out=out, resume=resume)
         if hook is not None:
             hook.remove()
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def build(dataset, neuron, seed):
+def build(dataset, card, timesteps, seed):
+    """Return the network of a card, fitted to a data set."""
     arguments = {
-        "mpbn": "channel",
-        **neuron,
+        **card.arguments,
         "input_shape": list(dataset.input_format.shape),
         "classes": len(dataset.class_names),
     }
     torch.manual_seed(seed)
-    card = ModelCard(architecture=ARCHITECTURE, arguments=arguments, class_names=dataset.class_names)
-    body = build_body(ARCHITECTURE, arguments)
-    return SpikingNetwork(body, timesteps=1, input_format=dataset.input_format, card=card)
+    card = replace(card, arguments=arguments, class_names=dataset.class_names)
+    body = build_body(card.architecture, arguments)
+    return SpikingNetwork(body, timesteps=timesteps, input_format=dataset.input_format, card=card)
 
 
 def table(logs):

@@ -4,9 +4,9 @@
     python benchmarks/model_cards.py cifar10-fast --calibrate --input-offset 128 --data-dir DIR
 
 `--model` takes a network from `train`, and the time that training took from the log beside it; its weights
-are stored in half precision, unless they are trained integers. The stored network is exported, evaluated on
-the whole test split of its data set, and compared with every executor on the first samples of it. Exit code 1
-if an export fails its verification or does not fit.
+are stored in half precision, which leaves trained integers as they are. The stored network is exported,
+evaluated on the whole test split of its data set, and compared with every executor on the first samples of
+it. Exit code 1 if an export fails its verification or does not fit.
 """
 
 import argparse
@@ -157,8 +157,7 @@ def main():
     path = FOLDER / f"{options.name}.pt"
     try:
         if options.model is not None:
-            network = load_model(options.model)
-            save_model(path, network, half="quantize" not in network.card.training)
+            save_model(path, load_model(options.model), half=True)
         card, good = measured(path, options)
     except DeployError as error:
         parser.error(str(error))

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, one_line, write_atomically
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
-from ..quantize import QUANTIZED
+from ..quantize import QUANTIZED, QuantizedSynapse
 from . import paper
 from .architectures import allowed_architecture, built_in_factory
 from .bare import InputFacts, find_state, load_bare
@@ -60,7 +60,8 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
     """Write a network to model.pt or model.safetensors; its card says how to build the body again.
 
     `half` rounds the weights of convolutions and dense layers to float16, which halves the file; norms keep
-    all their bits.
+    all their bits. Trained integers are not changed by it, but the fractions from which they were rounded are
+    lost.
     """
     if network.card is None:
         raise OptionError("save_model: the network has no ModelCard, so its body could not be built again.")
@@ -70,8 +71,6 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
             f"save_model: architecture {card.architecture!r} is not in the zoo; "
             "package.module:factory is needed."
         )
-    if half and card.architecture == QUANTIZED:
-        raise OptionError("save_model: half precision would change the integers of a quantized network.")
     _plain_arguments("save_model", card.arguments)
     content = {
         "format": FORMAT,
@@ -101,12 +100,21 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
 
 def _stored(body: nn.Module, half: bool) -> dict[str, Tensor]:
     """Return the body's tensors as the file holds them."""
-    synapses = (nn.Linear, nn.modules.conv._ConvNd)
-    rounded = {f"{path}.weight" for path, module in body.named_modules() if isinstance(module, synapses)}
-    return {
-        name: (tensor.half() if half and name in rounded else tensor).cpu().contiguous()
-        for name, tensor in body.state_dict().items()
-    }
+    rounded = _half_weights(body) if half else {}
+    return {name: rounded.get(name, tensor).cpu().contiguous() for name, tensor in body.state_dict().items()}
+
+
+def _half_weights(body: nn.Module) -> dict[str, Tensor]:
+    found = {}
+    for path, module in body.named_modules():
+        if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)):
+            found[f"{path}.weight"] = module.weight.half()
+        elif isinstance(module, QuantizedSynapse):
+            weight = module.half_weight()
+            if weight is None:
+                raise OptionError(f"save_model: half precision would change the integers of {path}.")
+            found[f"{path}.weight"] = weight
+    return found
 
 
 def _unshared(value: Any) -> Any:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         QUANTIZED as QUANTIZED,
         QuantizedBody as QuantizedBody,
         QuantizedNeurons as QuantizedNeurons,
+        QuantizedSynapse as QuantizedSynapse,
     )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

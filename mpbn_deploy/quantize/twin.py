@@ -112,6 +112,15 @@ class QuantizedSynapse(TimedLayer):
         quanta = _spread(self.quanta, self.weight.dim())
         return _rounded(self.weight, quanta, self.formats.weight, torch.round) * self.formats.step
 
+    def half_weight(self) -> Tensor | None:
+        """Return weights in half precision that mean the same integers, or None if there are none."""
+        with torch.no_grad():
+            integers = self.integer_weight()
+            quanta = _spread(self.quanta, self.weight.dim())
+            half = (integers / self.formats.step / quanta).half()
+            restored = _rounded(half.float(), quanta, self.formats.weight, torch.round) * self.formats.step
+            return half if torch.equal(restored, integers) else None
+
     def start(self, mantissa: Tensor, quanta: Tensor) -> None:
         """Set the weights to exact multiples of the quanta.
 

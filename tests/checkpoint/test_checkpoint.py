@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from networks import spiking_network, with_card
@@ -20,6 +21,7 @@ from mpbn_deploy.checkpoint import (
     PAPER_ARCHITECTURES,
     InputFacts,
     build_body,
+    example_model,
     load_model,
     read_safely,
     save_model,
@@ -79,10 +81,25 @@ def test_half_precision_rounds_weights_once(path, tmp_path, suffix):
     assert half.read_bytes() == (tmp_path / f"again.{suffix}").read_bytes()
 
 
-def test_integers_are_not_rounded_to_half_precision(tmp_path):
-    quantized = load_model(Path(__file__).parents[2] / "examples" / "models" / "digits-4bit.pt")
-    with pytest.raises(OptionError, match="half precision would change the integers"):
-        save_model(tmp_path / "half.pt", quantized, half=True)
+def test_half_precision_leaves_trained_integers_as_they_are(tmp_path):
+    trained = load_model(example_model("digits-4bit"))
+    save_model(tmp_path / "whole.pt", trained)
+    save_model(tmp_path / "half.pt", trained, half=True)
+    whole, half = (load_model(tmp_path / f"{name}.pt") for name in ("whole", "half"))
+    assert (tmp_path / "half.pt").stat().st_size < 0.6 * (tmp_path / "whole.pt").stat().st_size
+    for before, after in zip(
+        whole.body.to_integers(4).connections, half.body.to_integers(4).connections, strict=True
+    ):
+        assert np.array_equal(before.synapse.weight, after.synapse.weight)
+
+
+def test_integers_that_half_precision_would_change_are_refused(tmp_path):
+    trained = load_model(example_model("digits-4bit"))
+    trained.body.synapses[0].quanta *= 1e9
+    trained.body.synapses[0].weight.data /= 1e9
+    with pytest.raises(OptionError, match=r"half precision would change the integers of synapses\.0\."):
+        save_model(tmp_path / "half.pt", trained, half=True)
+    assert not (tmp_path / "half.pt").exists()
 
 
 def test_code_from_elsewhere_runs_only_when_the_user_names_it(path):
