@@ -25,13 +25,16 @@ ROLL = 5  # maximum shift of event frames in pixels
 
 def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
     """Augment samples [batch, ..., channels, *, *] to [batch, ..., channels, height, width]."""
-    if kind == "none":
-        return cast(Tensor, center_crop(samples, (1, *size)))
     if kind not in KINDS:
         raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, KINDS)}")
     for change in KINDS[kind]:
         samples = change(samples, draws, *size)
     return samples
+
+
+def _center(samples: Tensor, _draws: Tensor, *size: int) -> Tensor:
+    """Crop the window in the middle."""
+    return cast(Tensor, center_crop(samples, (1, *size)))
 
 
 def _crop(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
@@ -78,7 +81,8 @@ def _roll(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
 
 
 KINDS: dict[str, tuple[Callable[[Tensor, Tensor, int, int], Tensor], ...]] = {
-    "none": (),
+    "none": (_center,),
+    "flip": (_center, _flip),
     "crop-flip": (_crop, _flip),
     "crop-flip-cutout": (_crop, _flip, _cutout),
     "crop-flip-autoaugment-cutout": (_crop, _flip, _autoaugment, _cutout),

@@ -15,7 +15,14 @@ QUANTIZED_RATE = 0.005  # in batches of 32
 FULL_RATE_BITS = 4
 SCHEDULES = ("cosine", "one-cycle")
 PRECISIONS = ("float32", "bfloat16")
-AUGMENTATIONS = ("none", "crop-flip", "crop-flip-cutout", "crop-flip-autoaugment-cutout", "roll-flip")
+AUGMENTATIONS = (
+    "none",
+    "flip",
+    "crop-flip",
+    "crop-flip-cutout",
+    "crop-flip-autoaugment-cutout",
+    "roll-flip",
+)
 RECALIBRATIONS = ("auto", "on", "off")
 ELEMENT_EPSILON = 0.1
 

@@ -43,6 +43,7 @@ PARAMETERS = {
     ("vgg16-slim", 10): 926_298,
     ("dvs-cnn", 10): 590_570,
     ("cifar-cnn", 10): 437_610,
+    ("cifar-cnn-lean", 10): 280_298,
     ("cifar-cnn-steep", 10): 992_618,
 }
 

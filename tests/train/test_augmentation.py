@@ -41,6 +41,13 @@ def test_half_of_the_samples_are_flipped():
     assert torch.equal(found[0], image[0].flip(-1)) and torch.equal(found[1], image[1])
 
 
+def test_flips_alone_keep_the_middle():
+    image = images(2, (40, 36))
+    found = augment("flip", image, draws([0, 0, 0.49, 0, 0], [0, 0, 0.5, 0, 0]), 32, 32)
+    middle = image[..., 4:36, 2:34]
+    assert torch.equal(found[0], middle[0].flip(-1)) and torch.equal(found[1], middle[1])
+
+
 @pytest.mark.parametrize(("place", "side"), [(0.5, HOLE), (0.0, HOLE // 2)])
 def test_cutout_is_a_square_hole_that_may_lie_partly_outside(place, side):
     image = images(1)

@@ -38,6 +38,7 @@ ARCHITECTURES = _Architectures(
         "mnist-cnn": ("small", "mnist_cnn", {}),
         # CIFAR
         "cifar-cnn": ("vgg", "cifar_cnn", {}),
+        "cifar-cnn-lean": ("vgg", "cifar_cnn_lean", {}),
         "cifar-cnn-steep": ("vgg", "cifar_cnn_steep", {}),
         "resnet19": ("resnet", "resnet19", {}),
         "resnet20": ("resnet", "resnet20", {}),

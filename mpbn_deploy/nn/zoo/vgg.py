@@ -13,6 +13,7 @@ READOUT_DEVIATION = 0.01
 # Channels of each convolution as multiples of the width; a pool follows each group.
 VGG16_GROUPS = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))
 SMALL_GROUPS = ((1, 1), (2, 2), (4, 4, 4))
+LEAN_GROUPS = ((1,), (2, 2), (4, 4))
 STEEP_GROUPS = ((1, 1), (2, 4), (8, 8))
 VGGSNN_GROUPS = ((1, 2), (4, 4), (8, 8), (8, 8))
 
@@ -45,6 +46,12 @@ def cifar_cnn(input_shape: Shape, classes: int, *, width: int = 32, **neuron: An
     core of Loihi 2 takes.
     """
     chain = _features(input_shape, SMALL_GROUPS, width, neuron, maximum=True)
+    return initialize(chain.add_readout(classes), READOUT_DEVIATION)
+
+
+def cifar_cnn_lean(input_shape: Shape, classes: int, *, width: int = 32, **neuron: Any) -> nn.Module:
+    """Build `cifar_cnn` with five convolutions (32-64-64-128-128 channels), only one of whole pictures."""
+    chain = _features(input_shape, LEAN_GROUPS, width, neuron, maximum=True)
     return initialize(chain.add_readout(classes), READOUT_DEVIATION)
 
 
