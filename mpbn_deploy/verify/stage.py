@@ -101,7 +101,8 @@ class VerifyReport:
         if not self.executed:
             return "bit-exactness not tested"
         if self.executed < wanted:
-            return f"bit-exact in {self.executed} of {wanted} executions; {self._gaps}"
+            ran = "the one execution" if self.executed == 1 else f"all {self.executed} executions"
+            return f"bit-exact in {ran} that ran; {self._gaps}"
         if self.lavas_own is None:
             return "bit-exact to the reference; Lava's own models not run"
         return "bit-exact to Lava's own models"
