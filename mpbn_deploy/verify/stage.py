@@ -101,7 +101,8 @@ class VerifyReport:
         if not self.executed:
             return "bit-exactness not tested"
         if self.executed < wanted:
-            ran = "the one execution" if self.executed == 1 else f"all {self.executed} executions"
+            few = {1: "the one execution", 2: "both executions"}
+            ran = few.get(self.executed, f"all {self.executed} executions")
             return f"bit-exact in {ran} that ran; {self._gaps}"
         if self.lavas_own is None:
             return "bit-exact to the reference; Lava's own models not run"
