@@ -141,6 +141,12 @@ RUNGS = {
         Rung(name="lookahead", on="wide surrogate", lookahead=True),
         Rung(name="low resolution first", on="wide surrogate", prepare=low_resolution, shorter=LOW_EPOCHS),
         Rung(name="cifar-cnn", on="wide surrogate", architecture="cifar-cnn"),
+        Rung(
+            name="cifar-cnn-lean of width 32",
+            on="wide surrogate",
+            architecture="cifar-cnn-lean",
+            neuron={"width": 32},
+        ),
         Rung(name="rate 0.1", on="wide surrogate", settings={"learning_rate": 0.1}),
         Rung(name="rate 0.4", on="wide surrogate", settings={"learning_rate": 0.4}),
         Rung(name="batch 64", on="wide surrogate", settings={"batch": 64, "learning_rate": 0.1}),
