@@ -31,9 +31,9 @@ def next_command(
     A comparison of thresholds is suggested where one is possible and has not just been made.
     """
     if question.untrained is not None:
-        return (
-            question.training_command if report.fits is not False else _another_form(question, report, forms)
-        )
+        if report.fits is False:
+            return _another_form(question, report, forms)
+        return question.training_command()
     if report.fits is False:
         if advice is None:
             return question.command(None, "--advise")
@@ -65,11 +65,16 @@ def _another_form(question: Question, report: FitReport, forms: Sequence[SearchR
 
 
 def _found(forms: Sequence[SearchResult]) -> str:
-    """Return the command of the best form that a search found; nothing if none fits."""
+    """Return the command of the best form that a search found; nothing if none fits.
+
+    A rewritten network can be made only from a trained one.
+    """
     from .search import fewest  # imports torch
 
     best = fewest(list(forms))
-    return best.commands[-1] if best.report.fits and best.commands else ""
+    if best.report.fits is False:
+        return ""
+    return best.commands[-1] if best.commands else best.question.training_command("--pooling", "auto")
 
 
 def _more_room(question: Question, report: FitReport, host: bool) -> Question | None:

@@ -81,11 +81,10 @@ class Question:
         ]
         return shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target, *options])
 
-    @property
-    def training_command(self) -> str:
-        """The shell command that trains the network, or exports it once it is trained."""
+    def training_command(self, *more: str) -> str:
+        """Return the shell command that trains the network, or exports it once it is trained."""
         assert self.untrained is not None
-        return self.untrained.training_command(self.target, typed(self, *PLACEMENT_OPTIONS))
+        return self.untrained.training_command(self.target, [*typed(self, *PLACEMENT_OPTIONS), *more])
 
     @property
     def run_command(self) -> str:

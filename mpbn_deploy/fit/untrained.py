@@ -54,12 +54,17 @@ class UntrainedNetwork:
             "--input-range", *map(str, self.input_range),
         )  # fmt: skip
 
-    def training_command(self, target: str, placement: Sequence[str]) -> str:
-        """Return what to type to train it; a module of the user's own may need a loop of their own."""
+    def training_command(self, target: str, options: Sequence[str]) -> str:
+        """Return what to type to train it, and to export it with options that matter.
+
+        A module of the user's own may need a loop of their own.
+        """
+        export = "then python -m mpbn_deploy.export"
+        wanted = ["--target", target, *options]
         if ":" in self.arch:
-            described = shlex.join([*self._named, "--target", target, *placement])
-            return f"train it, then python -m mpbn_deploy.export WEIGHTS.pt {described}"
-        return f"python -m mpbn_deploy.train --data YOURS --arch {self.arch} --timesteps {self.timesteps}"
+            return f"train it, {export} WEIGHTS.pt {shlex.join([*self._named, *wanted])}"
+        train = f"python -m mpbn_deploy.train --data YOURS --arch {self.arch} --timesteps {self.timesteps}"
+        return f"{train}, {export} model.pt {shlex.join(wanted)}" if options else train
 
     @property
     def assumption(self) -> str:
