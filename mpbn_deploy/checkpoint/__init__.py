@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .architectures import build_body as build_body, build_untrained as build_untrained
+    from .architectures import (
+        accepted as accepted,
+        build_body as build_body,
+        build_untrained as build_untrained,
+    )
     from .bare import InputFacts as InputFacts
     from .examples import example_model as example_model, example_models as example_models
     from .model import load_model as load_model, save_model as save_model

@@ -53,15 +53,23 @@ def build_untrained(architecture: str, input_shape: Sequence[int], classes: int)
     return build_body(architecture, accepted(architecture, offered))
 
 
-def accepted(architecture: str, offered: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that the factory of an architecture takes."""
+def accepted(
+    architecture: str, offered: dict[str, Any], *, as_neuron_arguments: bool = False
+) -> dict[str, Any]:
+    """Return the arguments that the factory of an architecture takes.
+
+    Those of neurons may also be meant by its `**neuron`.
+    """
     factory = built_in_factory(architecture) or (
         _import_factory(architecture) if ":" in architecture else None
     )
     try:
-        taken = inspect.signature(factory).parameters if factory is not None else offered
+        taken = inspect.signature(factory).parameters if factory is not None else {}
     except (TypeError, ValueError):  # of built-in functions
         taken = {}
+    passed_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    if factory is None or (as_neuron_arguments and passed_on):
+        return offered
     return {name: value for name, value in offered.items() if name in taken}
 
 

@@ -30,9 +30,8 @@ from .settings import (
     FINE_TUNING_RATE,
     RECIPES,
     Training,
-    mpbn_epsilon,
 )
-from .stage import train
+from .stage import train, usual_epsilon
 
 BUILT_IN = ("mpbn", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
 OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "learning_rate", *BUILT_IN)
@@ -142,13 +141,13 @@ def _described(options: argparse.Namespace, training: Training, dataset: DataSet
 
 def _usual_network(options: argparse.Namespace, dataset: DataSet) -> dict[str, Any]:
     """Return the defaults of a new network."""
-    kind = options.mpbn or "channel"
+    kind, arch = options.mpbn or "channel", options.arch or DEFAULT_ARCHITECTURE
     return {
-        "arch": DEFAULT_ARCHITECTURE,
+        "arch": arch,
         "timesteps": DEFAULT_TIMESTEPS if dataset.frames is None else dataset.frames,
         "mpbn": kind,
         **NEURON_DEFAULTS,
-        "mpbn_epsilon": mpbn_epsilon(kind),
+        **usual_epsilon(arch, kind),
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..base import DeployError, OptionError, announce
-from ..checkpoint import build_body
+from ..checkpoint import accepted, build_body
 from ..data import DataSet, Split, arranged, hold_out
 from ..fold import fold
 from ..frontend import foreign_converters, trace
@@ -61,9 +61,7 @@ def train(
     dataset, validation = hold_out(dataset, training.validation)
     _check_settings(training, dataset, processes)
     if init is None:
-        # A user's factory is called only with what was asked for.
-        usual = {} if ":" in architecture else {"mpbn_epsilon": mpbn_epsilon(mpbn)}
-        arguments = {"mpbn": mpbn, **_non_default({**usual, **(neuron or {})})}
+        arguments = {"mpbn": mpbn, **_non_default({**usual_epsilon(architecture, mpbn), **(neuron or {})})}
         network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
     else:
         network = _start_from(init, dataset)
@@ -153,6 +151,11 @@ def _arranged(dataset: DataSet, network: SpikingNetwork) -> DataSet:
     wanted = dataset.input_format
     same = replace(given, minimum=wanted.minimum, maximum=wanted.maximum)
     return replace(dataset, train=train, test=test, input_format=same)
+
+
+def usual_epsilon(architecture: str, mpbn: str) -> dict[str, Any]:
+    """Return the default epsilon of a kind of MPBN; nothing for a user's factory that takes none."""
+    return accepted(architecture, {"mpbn_epsilon": mpbn_epsilon(mpbn)}, as_neuron_arguments=True)
 
 
 def _non_default(neuron: Mapping[str, Any]) -> dict[str, Any]:

@@ -517,10 +517,18 @@ def test_the_best_network_has_all_time_steps(digits, tmp_path):
     assert load_model(tmp_path / "model.best.pt").timesteps == 3
 
 
-def test_a_factory_of_ones_own_gets_what_was_asked_for(digits):
-    """networks:with_dropout takes no mpbn_epsilon."""
-    network = train(digits, "networks:with_dropout", mpbn="element", training=Training(epochs=1))
-    assert "mpbn_epsilon" not in network.card.arguments
+def factory_with_options(input_shape, classes, **neuron):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), LIF(16, **neuron), nn.Linear(16, classes))
+
+
+@pytest.mark.parametrize(
+    ("arch", "epsilon"), [("networks:with_dropout", 1e-5), ("test_recipes:factory_with_options", 0.1)]
+)
+def test_a_factory_of_ones_own_gets_the_epsilon_of_the_kind_if_it_takes_one(tmp_path, arch, epsilon, capsys):
+    words = ["--data", "digits", "--arch", arch, "--mpbn", "element", "--epochs", "1"]
+    card = run(tmp_path, *words)
+    assert f"mpbn-epsilon {epsilon}" in capsys.readouterr().err
+    assert card["mpbn_epsilon"] == epsilon
 
 
 def test_half_precision_ends_at_the_neurons():
