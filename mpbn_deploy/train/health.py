@@ -7,14 +7,27 @@ from __future__ import annotations
 
 from math import isfinite
 
-from ..base import OptionError
+from ..base import OptionError, record
 from ..nn import SpikingNetwork
 
 LARGEST = 1e6
 STATISTICS = {"running_mean": LARGEST, "running_var": LARGEST**2}
 
 
-def check_health(network: SpikingNetwork) -> None:
+@record
+class GradientNorms:
+    """The norms of the gradients of an epoch's steps."""
+
+    median: float
+    largest: float
+
+    @property
+    def usual_limit(self) -> float:
+        """A norm that would clip only the steps that are far from usual."""
+        return 10 * self.median if isfinite(self.median) else 1.0
+
+
+def check_health(network: SpikingNetwork, gradients: GradientNorms) -> None:
     """Raise an error that names the first parameter or statistic that is not finite or too large."""
     statistics = [
         (name, buffer) for name, buffer in network.body.named_buffers() if name.endswith(tuple(STATISTICS))
@@ -26,5 +39,7 @@ def check_health(network: SpikingNetwork) -> None:
             found = f"the largest magnitude is {largest:.3g}" if isfinite(largest) else "not finite"
             raise OptionError(
                 f"{name}: {found} after this epoch; above {allowed:g}, training has diverged. "
-                "Train with a lower --learning-rate, a larger --mpbn-epsilon, or --clip-gradient 1."
+                "Train with a lower --learning-rate, a larger --mpbn-epsilon, or --clip-gradient "
+                f"{gradients.usual_limit:.2g}: of this epoch's gradients, the largest has a norm of "
+                f"{gradients.largest:.3g}, and half have less than {gradients.median:.2g}."
             )

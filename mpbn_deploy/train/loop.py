@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..nn import MPBN, SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import batches, read_samples
 from .files import TrainingFiles, TrainingState
-from .health import check_health
+from .health import GradientNorms, check_health
 from .processes import SINGLE_PROCESS, ProcessGroup, distributed_model
 from .settings import Epoch, Training
 
@@ -66,10 +66,10 @@ def _run_epoch(
 ) -> Epoch:
     """Train and evaluate one epoch; with a validation split, the test split is kept for the last."""
     started, processor_started = time.perf_counter(), time.process_time()
-    loss, right = _train_batches(model, state, dataset, training, processes, number)
+    loss, right, gradients = _train_batches(model, state, dataset, training, processes, number)
     if isinstance(state.network.body, QuantizedBody):
         state.network.body.prevent_overflow(state.network.timesteps)
-    check_health(state.network)
+    check_health(state.network, gradients)
     found: dict[str, float] = {}
     if validation is None or number == training.epochs:
         found["test_loss"], found["test_accuracy"] = evaluate(state.network, dataset.test, processes)
@@ -84,6 +84,8 @@ def _run_epoch(
         train_loss=loss,
         train_accuracy=right,
         **found,
+        median_gradient=gradients.median,
+        largest_gradient=gradients.largest,
         seconds=round(time.perf_counter() - started, 3),
         processor_seconds=round(time.process_time() - processor_started, 3),
     )
@@ -129,7 +131,7 @@ def _train_batches(
     training: Training,
     processes: ProcessGroup,
     number: int,
-) -> tuple[float, float]:
+) -> tuple[float, float, GradientNorms]:
     """Train one epoch; return mean loss and accuracy over its batches, each before its update."""
     state.network.train()
     if number > training.free_epochs:
@@ -141,7 +143,8 @@ def _train_batches(
         int(np.random.SeedSequence([training.seed, number, processes.rank]).generate_state(1)[0])
     )
     count = len(dataset.train) // training.batch
-    sums = torch.zeros(2, dtype=torch.float64)
+    sums, norms = torch.zeros(2, dtype=torch.float64), []
+    most = inf if training.clip_gradient is None else training.clip_gradient
     taken = batches(
         dataset,
         training.batch,
@@ -165,13 +168,13 @@ def _train_batches(
         if not loss.isfinite():
             raise OptionError("the loss is not finite; train with a lower --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
-        if training.clip_gradient is not None:
-            nn.utils.clip_grad_norm_(state.network.parameters(), training.clip_gradient)
+        norms.append(float(nn.utils.clip_grad_norm_(state.network.parameters(), most)))
         state.optimizer.step()
         right = (logits.detach().argmax(1) == labels).double().mean()
         sums += torch.stack([loss.detach().double(), right]).cpu()
     loss_sum, right_sum = (processes.total(sums) / processes.count).tolist()
-    return loss_sum / count, right_sum / count
+    gradients = GradientNorms(median=float(np.median(norms)), largest=float(np.max(norms)))
+    return loss_sum / count, right_sum / count, gradients
 
 
 def _learning_rate(epochs_done: float, training: Training) -> float:

@@ -111,7 +111,8 @@ def mpbn_epsilon(kind: str) -> float:
 class Epoch:
     """The results of one epoch: a line of the log.
 
-    validation_* are None without a validation split; with one, test_* are None until the last epoch.
+    validation_* are None without a validation split; with one, test_* are None until the last epoch. The
+    gradient of a step has one norm, before it is clipped: here are the median over the steps and the largest.
     `processor_seconds` are those of all threads of this process, whatever else runs on the machine.
     """
 
@@ -124,6 +125,8 @@ class Epoch:
     test_accuracy: float | None = None
     validation_loss: float | None = None
     validation_accuracy: float | None = None
+    median_gradient: float | None = None  # None in logs of earlier versions
+    largest_gradient: float | None = None
     seconds: float
     processor_seconds: float
 

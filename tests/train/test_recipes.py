@@ -20,7 +20,7 @@ from mpbn_deploy.train import RECIPES, Training, train
 from mpbn_deploy.train.__main__ import COMMAND
 from mpbn_deploy.train.augmentation import KINDS as AUGMENTATIONS
 from mpbn_deploy.train.command import execute
-from mpbn_deploy.train.health import LARGEST, check_health
+from mpbn_deploy.train.health import LARGEST, GradientNorms, check_health
 from mpbn_deploy.train.loop import make_optimizer
 from mpbn_deploy.train.precision import fastest_precision
 from mpbn_deploy.train.processes import SINGLE_PROCESS
@@ -106,7 +106,7 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
         ({"precision": "half"}, "precision half; float32 or bfloat16"),
         ({"recalibration": "yes"}, "recalibration yes; one of auto, on, off"),
         ({"validation": 1.0}, "validation 1.0; a fraction of the training split"),
-        ({"augmentation": "crop"}, "augmentation crop; one of none, crop-flip"),
+        ({"augmentation": "crop"}, "augmentation crop; one of none, flip, crop-flip"),
     ],
 )
 def test_impossible_parts_are_named(digits, parts, message):
@@ -135,7 +135,7 @@ def test_one_cycle_rises_then_falls_to_zero(digits, monkeypatch):
     assert rates == pytest.approx(expected)
 
 
-def test_gradients_are_clipped_to_the_norm(digits, monkeypatch):
+def test_gradients_are_clipped_to_the_norm(digits, monkeypatch, tmp_path):
     norms = []
     step = torch.optim.SGD.step
 
@@ -147,8 +147,11 @@ def test_gradients_are_clipped_to_the_norm(digits, monkeypatch):
     monkeypatch.setattr(torch.optim.SGD, "step", watched)
     train(digits, "digits-mlp", training=Training(epochs=1, clip_gradient=0.01))
     assert max(norms) == pytest.approx(0.01, rel=1e-3)
-    train(digits, "digits-mlp", training=Training(epochs=1))
-    assert max(norms) > 0.1
+    norms.clear()
+    train(digits, "digits-mlp", training=Training(epochs=1), out=tmp_path / "model.pt")
+    (epoch,) = read_log(tmp_path / "model.pt")
+    assert max(norms) > 0.1 and epoch["largest_gradient"] == pytest.approx(max(norms))
+    assert epoch["median_gradient"] == pytest.approx(np.median(norms))
 
 
 def test_norms_and_biases_have_a_rate_of_their_own(digits, monkeypatch):
@@ -277,6 +280,9 @@ def test_element_wise_networks_stay_finite(digits):
     assert network.card.training["test_accuracy"] > 0.9
 
 
+GRADIENTS = GradientNorms(median=2.0, largest=1.8e6)
+
+
 def runaway(name, value):
     body = nn.Sequential(nn.Linear(4, 3), LIF(3), nn.Linear(3, 2))
     network = SpikingNetwork(body, timesteps=2, input_format=input_format((4,)))
@@ -291,16 +297,21 @@ def runaway(name, value):
         ("1.mpbn.bn.running_var", float("inf"), r"1\.mpbn\.bn\.running_var: not finite after this epoch"),
         ("0.bias", float("nan"), r"0\.bias: not finite"),
         ("1.mpbn.bn.weight", -2e6, r"1\.mpbn\.bn\.weight: the largest magnitude is 2e\+06"),
-        ("1.mpbn.bn.running_var", 1e13, "lower --learning-rate, a larger --mpbn-epsilon, or --clip-gradient"),
+        (
+            "1.mpbn.bn.running_var",
+            1e13,
+            r"or --clip-gradient 20: of this epoch's gradients, the largest has a norm of 1\.8e\+06, and "
+            r"half have less than 2\.",
+        ),
     ],
 )
 def test_runaway_networks_are_named(name, value, message):
     with pytest.raises(OptionError, match=message):
-        check_health(runaway(name, value))
+        check_health(runaway(name, value), GRADIENTS)
 
 
 def test_large_but_sound_networks_pass():
-    check_health(runaway("1.mpbn.bn.running_var", 0.9 * LARGEST**2))
+    check_health(runaway("1.mpbn.bn.running_var", 0.9 * LARGEST**2), GRADIENTS)
 
 
 def test_a_training_that_runs_away_stops_with_a_message(digits):
