@@ -24,7 +24,7 @@ PLACEHOLDERS = ("...", "[", "NAME", "TARGET")
 
 def typed_commands(page):
     """Yield every command of a page that is meant to be typed as it is."""
-    for name, rest in COMMAND.findall(page.read_text(encoding="utf-8")):
+    for name, rest in COMMAND.findall(page.read_text(encoding="utf-8").replace("\\\n", " ")):
         if name in commands() and rest.strip() and not any(word in rest for word in PLACEHOLDERS):
             yield name, shlex.split(rest.rstrip(" .,;:)"))
 
