@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from math import cos, inf, pi
+from math import cos, pi
 from typing import Any
 
 import numpy as np
@@ -144,7 +144,6 @@ def _train_batches(
     )
     count = len(dataset.train) // training.batch
     sums, norms = torch.zeros(2, dtype=torch.float64), []
-    most = inf if training.clip_gradient is None else training.clip_gradient
     taken = batches(
         dataset,
         training.batch,
@@ -168,13 +167,21 @@ def _train_batches(
         if not loss.isfinite():
             raise OptionError("the loss is not finite; train with a lower --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
-        norms.append(float(nn.utils.clip_grad_norm_(state.network.parameters(), most)))
+        norms.append(_clip(state.network, training.clip_gradient))
         state.optimizer.step()
         right = (logits.detach().argmax(1) == labels).double().mean()
         sums += torch.stack([loss.detach().double(), right]).cpu()
     loss_sum, right_sum = (processes.total(sums) / processes.count).tolist()
     gradients = GradientNorms(median=float(np.median(norms)), largest=float(np.max(norms)))
     return loss_sum / count, right_sum / count, gradients
+
+
+def _clip(network: SpikingNetwork, limit: float | None) -> float:
+    """Scale the gradient down to a norm, if there is a limit; return the norm that it had."""
+    if limit is not None:
+        return float(nn.utils.clip_grad_norm_(network.parameters(), limit))
+    norms = [p.grad.norm() for p in network.parameters() if p.grad is not None]
+    return float(torch.stack(norms).norm())
 
 
 def _learning_rate(epochs_done: float, training: Training) -> float:
