@@ -23,7 +23,7 @@ import torch
 from mpbn_deploy.base import Command, OptionError, Outcome, announce, main, whole_number, write_atomically
 from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import dataset_name
-from mpbn_deploy.nn import MPBN_KINDS
+from mpbn_deploy.nn import MPBN_KINDS, NEURON_DEFAULTS
 from mpbn_deploy.train import Epoch, resume_file, training_curves
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 from mpbn_deploy.train.command import execute as train, settings_of
@@ -45,12 +45,20 @@ def is_finished(path, options):
     if not path.exists():
         return False
     network = load_model(path, options.arch)
-    found = {**network.card.arguments, **network.card.training, "timesteps": network.timesteps}
+    card = network.card
+    found = {
+        "architecture": card.architecture,
+        **NEURON_DEFAULTS,
+        **card.arguments,
+        **card.training,
+        "timesteps": network.timesteps,
+    }
     asked = {"data": dataset_name(options.data), "mpbn": options.mpbn, **settings_of(options)}
+    compared = asked.keys() | {"width", "clip_gradient", "augmentation"}  # which may have no value
     other = [
-        f"{name} {found[name]} (now {value})"
-        for name, value in asked.items()
-        if name in found and found[name] != value
+        f"{name} {found.get(name)} (now {asked.get(name)})"
+        for name in sorted(compared)
+        if found.get(name) != asked.get(name)
     ]
     if other:
         raise OptionError(f"{path}: belongs to a study with {', '.join(other)}. Choose another --out.")
@@ -76,7 +84,7 @@ def table(options, histories):
     half = (count + 1) // 2 - 1
     judged = "test" if next(iter(histories.values()))[0].validation_accuracy is None else "validation"
     lines = [
-        f"| MPBN | seeds | {judged} accuracy, epoch {half + 1} | test accuracy, epoch {count} "
+        f"| MPBN | seeds | {judged} accuracy, epoch {half + 1} | final test accuracy "
         "| training loss | seconds per epoch |",
         "|---|---|---|---|---|---|",
     ]
@@ -103,6 +111,8 @@ def spread(values):
 
 
 def execute(options):
+    if len(set(options.kinds)) < len(options.kinds):
+        raise OptionError(f"--kinds {' '.join(options.kinds)}: each kind once.")
     if options.mpbn is not None or options.init is not None or options.resume:
         raise OptionError("a study has --kinds instead of --mpbn, starts new networks, and always resumes.")
     try:
@@ -115,7 +125,8 @@ def execute(options):
         for kind in options.kinds
     }
     card = load_model(options.out / f"{options.kinds[0]}-0.pt", options.arch).card
-    settings = {name: value for name, value in settings_of(options).items() if name != "seed"}
+    left_out = {"seed", "architecture", *(() if options.mpbn_epsilon else ("mpbn_epsilon",))}
+    settings = {name: value for name, value in settings_of(options).items() if name not in left_out}
     about = (
         f"{options.label or options.data}, {card.architecture}, "
         + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())

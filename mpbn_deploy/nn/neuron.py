@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite, prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -119,6 +120,17 @@ class LIF(TimedLayer):
         self.reset = reset
         sizes = (shape,) if isinstance(shape, int) else shape
         self.mpbn: MPBN | None = MPBN(sizes, mpbn, mpbn_gain, mpbn_epsilon) if mpbn != "none" else None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that it was built with, after the shape; without MPBN, none of gain and epsilon."""
+        kept = {
+            name: getattr(self, name) for name in ("leak", "current_leak", "threshold", "surrogate", "reset")
+        }
+        if self.mpbn is None:
+            return {"mpbn": "none", **kept}
+        gain = "positive" if self.mpbn.positive else "free"
+        return {"mpbn": self.mpbn.kind, "mpbn_gain": gain, "mpbn_epsilon": self.mpbn.bn.eps, **kept}
 
     @property
     def subtrahend(self) -> float | None:

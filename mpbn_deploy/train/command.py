@@ -70,7 +70,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     data = {
         "model": str(options.out),
         "architecture": network.card.architecture,
-        **NEURON_DEFAULTS,
+        **({} if isinstance(network.body, QuantizedBody) else NEURON_DEFAULTS),
         **network.card.arguments,
         "timesteps": network.timesteps,
         **network.card.training,
@@ -87,6 +87,8 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError("--mpbn-epsilon has no effect with --mpbn none; drop one of them.")
     if options.quantize is not None and options.init is None:
         raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
+    if options.init is not None and options.init.resolve() == options.out.resolve():
+        raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
     if options.weight_bits is not None and options.quantize is None:
         raise OptionError("--weight-bits has an effect only with --quantize; add --quantize TARGET.")
 
@@ -95,8 +97,15 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the options and their recipe set, as it appears on the card of the trained network."""
     options = argparse.Namespace(**vars(options))
     _apply_recipe(options, recordings=False)
+    architecture = options.arch or DEFAULT_ARCHITECTURE
     names = ("timesteps", "width", *NEURON_DEFAULTS, *asdict(Training()))
-    given = {**asdict(Training()), **_given(options, names)}
+    given = {
+        "architecture": architecture,
+        **NEURON_DEFAULTS,
+        **usual_epsilon(architecture, options.mpbn or "channel"),
+        **asdict(Training()),
+        **_given(options, names),
+    }
     return {name: value for name, value in given.items() if value is not None and value != "auto"}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import isfinite
 
 from ..base import OptionError, record
-from ..nn import SpikingNetwork
+from ..nn import MPBN, SpikingNetwork
 
 LARGEST = 1e6
 STATISTICS = {"running_mean": LARGEST, "running_var": LARGEST**2}
@@ -22,9 +22,15 @@ class GradientNorms:
     largest: float
 
     @property
-    def usual_limit(self) -> float:
-        """A norm that would clip only the steps that are far from usual."""
-        return 10 * self.median if isfinite(self.median) else 1.0
+    def remedy(self) -> str:
+        """The limit that would clip only steps far from usual, if there were any."""
+        limit = 10 * self.median
+        if not limit < self.largest:
+            return ""
+        return (
+            f", or with --clip-gradient {limit:.2g}: of this epoch's gradients, the largest has a norm of "
+            f"{self.largest:.3g}, and half have less than {self.median:.2g}"
+        )
 
 
 def check_health(network: SpikingNetwork, gradients: GradientNorms) -> None:
@@ -32,6 +38,8 @@ def check_health(network: SpikingNetwork, gradients: GradientNorms) -> None:
     statistics = [
         (name, buffer) for name, buffer in network.body.named_buffers() if name.endswith(tuple(STATISTICS))
     ]
+    has_mpbn = any(isinstance(module, MPBN) for module in network.modules())
+    norms = " or a larger --mpbn-epsilon" if has_mpbn else ""
     for name, tensor in [*network.body.named_parameters(), *statistics]:
         largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0  # nan if any is
         allowed = STATISTICS.get(name.rpartition(".")[2], LARGEST)
@@ -39,7 +47,5 @@ def check_health(network: SpikingNetwork, gradients: GradientNorms) -> None:
             found = f"the largest magnitude is {largest:.3g}" if isfinite(largest) else "not finite"
             raise OptionError(
                 f"{name}: {found} after this epoch; above {allowed:g}, training has diverged. "
-                "Train with a lower --learning-rate, a larger --mpbn-epsilon, or --clip-gradient "
-                f"{gradients.usual_limit:.2g}: of this epoch's gradients, the largest has a norm of "
-                f"{gradients.largest:.3g}, and half have less than {gradients.median:.2g}."
+                f"Train with a lower --learning-rate{norms}{gradients.remedy}."
             )

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from ..base import DeployError, OptionError, announce
+from ..base import DeployError, OptionError, announce, option_name
 from ..checkpoint import accepted, build_body
 from ..data import DataSet, Split, arranged, hold_out
 from ..fold import fold
 from ..frontend import foreign_converters, trace
-from ..nn import NEURON_DEFAULTS, ModelCard, SpikingNetwork
+from ..nn import LIF, NEURON_DEFAULTS, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import read_samples
 from .files import TrainingFiles, TrainingState
@@ -63,6 +63,8 @@ def train(
     if init is None:
         arguments = {"mpbn": mpbn, **_non_default({**usual_epsilon(architecture, mpbn), **(neuron or {})})}
         network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
+        if ":" in architecture and processes.first:
+            _check_factory(network, architecture, arguments)
     else:
         network = _start_from(init, dataset)
     if processes.first:
@@ -124,6 +126,23 @@ def _build(
     return SpikingNetwork(body, timesteps=timesteps, input_format=dataset.input_format, card=card)
 
 
+def _check_factory(network: SpikingNetwork, architecture: str, asked: Mapping[str, Any]) -> None:
+    """Reject options that a user's factory did not use; note what else its neurons have unlike others."""
+    built = [module.arguments for module in network.modules() if isinstance(module, LIF)]
+    usual = {"mpbn": "channel", **NEURON_DEFAULTS, "mpbn_epsilon": mpbn_epsilon(asked["mpbn"])}
+    for name, default in usual.items():
+        wanted = asked.get(name, default)
+        found = sorted({neuron[name] for neuron in built if name in neuron}, key=str)
+        listed = " and ".join(map(str, found)) or "none"
+        if wanted != default and wanted not in found:
+            raise OptionError(
+                f"{option_name(name)} {wanted} has no effect: {architecture} builds neurons with {listed}. "
+                "Let it take **neuron, and pass that on to LIF."
+            )
+        if found and found != [wanted]:
+            announce(f"note: {architecture} builds neurons with {option_name(name)} {listed}, not {wanted}")
+
+
 def _start_from(init: SpikingNetwork, dataset: DataSet) -> SpikingNetwork:
     """Check that the network takes the data set's samples, and put its class names on the card."""
     if init.card is None:
@@ -175,7 +194,8 @@ def _timesteps(dataset: DataSet, asked: int | None) -> int:
 def _check_settings(training: Training, dataset: DataSet, processes: ProcessGroup) -> None:
     if training.batch > len(dataset.train):
         raise OptionError(
-            f"batch {training.batch}; {dataset.name} has {len(dataset.train)} training samples."
+            f"batch {training.batch}; {dataset.name} has {len(dataset.train)} training samples"
+            f"{', without those for validation' if training.validation else ''}. Give a smaller --batch."
         )
     if training.batch < 2:
         raise OptionError(f"batch {training.batch}; batch norm needs 2 samples or more.")
@@ -187,6 +207,12 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
         found = getattr(training, name)
         if not sound(found):
             raise OptionError(f"{name.replace('_', ' ')} {found}; {allowed} is needed.")
+    augmentation, shape = training.augmentation or dataset.augmentation, dataset.input_format.shape
+    if augmentation != "none" and len(shape) != 3:
+        raise OptionError(
+            f"augmentation {augmentation}; samples of {dataset.name} have the shape {tuple(shape)}, without "
+            "height and width. Give --no-augmentation."
+        )
     if training.nesterov and not training.momentum:
         raise OptionError("nesterov with momentum 0; Nesterov's form needs a momentum above 0.")
     if dataset.frames is not None and training.single_step_epochs:

@@ -69,8 +69,11 @@ def test_ablation_goes_on_where_it_was_and_the_landscape_walks_from_its_networks
     assert "seed 0" not in again.stderr
     assert (tmp_path / "ablation" / "ablation.md").read_text() in again.stdout
 
-    other = run_here("ablation.py", *small, "--batch", 64)
-    assert other.returncode == 2 and "none-0.pt: belongs to a study with batch 32 (now 64)" in other.stderr
+    changed = {"--batch": "32 (now 64)", "--leak": "0.25 (now 0.5)", "--clip-gradient": "None (now 1.0)"}
+    for option, found in changed.items():
+        other = run_here("ablation.py", *small, option, found.partition("now ")[2].rstrip(")"))
+        name = option.lstrip("-").replace("-", "_")
+        assert other.returncode == 2 and f"none-0.pt: belongs to a study with {name} {found}" in other.stderr
 
     models = [tmp_path / "ablation" / f"{kind}-0.pt" for kind in ("none", "channel")]
     picture = tmp_path / "landscape.png"

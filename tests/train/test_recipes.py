@@ -12,7 +12,15 @@ from torch import nn
 
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.data import POLICY_DRAWS, DataSet, Split, autoaugmented, center_crop, hold_out
+from mpbn_deploy.data import (
+    POLICY_DRAWS,
+    DataSet,
+    Split,
+    autoaugmented,
+    center_crop,
+    hold_out,
+    load_dataset,
+)
 from mpbn_deploy.data.autoaugment import CHANGES, POLICY
 from mpbn_deploy.nn import LIF, MPBN, SpikingNetwork
 from mpbn_deploy.quantize import QUANTIZED
@@ -106,12 +114,25 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
         ({"precision": "half"}, "precision half; float32 or bfloat16"),
         ({"recalibration": "yes"}, "recalibration yes; one of auto, on, off"),
         ({"validation": 1.0}, "validation 1.0; a fraction of the training split"),
+        ({"validation": 1e-4}, "validation 0.0001; that is none of the 1437 training samples of digits"),
+        (
+            {"batch": 32, "validation": 0.99},
+            "batch 32; digits has 14 training samples, without those for validation. Give a smaller --batch",
+        ),
         ({"augmentation": "crop"}, "augmentation crop; one of none, flip, crop-flip"),
     ],
 )
 def test_impossible_parts_are_named(digits, parts, message):
     with pytest.raises(OptionError, match=message):
         train(digits, "digits-mlp", training=Training(**{"epochs": 1, **parts}))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in AUGMENTATIONS if kind != "none"])
+def test_only_pictures_can_be_augmented(kind):
+    rows = load_dataset("digits-rows")
+    message = rf"augmentation {kind}; samples of digits-rows have the shape \(8,\), without height and width"
+    with pytest.raises(OptionError, match=message):
+        train(rows, "digits-rnn", training=Training(epochs=1, augmentation=kind))
 
 
 # ---- schedule, gradients ------------------------------------------------------------------------
@@ -297,10 +318,11 @@ def runaway(name, value):
         ("1.mpbn.bn.running_var", float("inf"), r"1\.mpbn\.bn\.running_var: not finite after this epoch"),
         ("0.bias", float("nan"), r"0\.bias: not finite"),
         ("1.mpbn.bn.weight", -2e6, r"1\.mpbn\.bn\.weight: the largest magnitude is 2e\+06"),
+        ("0.bias", 1e7, "Train with a lower --learning-rate or a larger --mpbn-epsilon, or with --clip"),
         (
             "1.mpbn.bn.running_var",
             1e13,
-            r"or --clip-gradient 20: of this epoch's gradients, the largest has a norm of 1\.8e\+06, and "
+            r"or with --clip-gradient 20: of this epoch's gradients, the largest has a norm of 1\.8e\+06, and "
             r"half have less than 2\.",
         ),
     ],
@@ -308,6 +330,10 @@ def runaway(name, value):
 def test_runaway_networks_are_named(name, value, message):
     with pytest.raises(OptionError, match=message):
         check_health(runaway(name, value), GRADIENTS)
+
+
+def test_a_limit_that_would_not_act_is_not_advised():
+    assert GradientNorms(median=2.0, largest=3.4).remedy == ""
 
 
 def test_large_but_sound_networks_pass():
@@ -532,8 +558,38 @@ def factory_with_options(input_shape, classes, **neuron):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), LIF(16, **neuron), nn.Linear(16, classes))
 
 
+def factory_with_kind(input_shape, classes, mpbn):
+    return factory_with_options(input_shape, classes, mpbn=mpbn)
+
+
+def factory_of_its_own(input_shape, classes, **neuron):
+    first, second = LIF(16), LIF(16, leak=0.5)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 16), first, nn.Linear(16, 16), second, nn.Linear(16, classes)
+    )
+
+
+def test_options_that_a_factory_does_not_use_are_refused(digits, capsys):
+    for mpbn, neuron, message in (
+        ("none", {}, "--mpbn none has no effect: .*factory_of_its_own builds neurons with channel"),
+        ("channel", {"leak": 0.9}, r"--leak 0\.9 has no effect: .* builds neurons with 0\.25 and 0\.5"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            train(
+                digits,
+                "test_recipes:factory_of_its_own",
+                mpbn=mpbn,
+                neuron=neuron,
+                training=Training(epochs=1),
+            )
+    capsys.readouterr()
+    train(digits, "test_recipes:factory_of_its_own", training=Training(epochs=1))
+    assert "factory_of_its_own builds neurons with --leak 0.25 and 0.5, not 0.25\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
-    ("arch", "epsilon"), [("networks:with_dropout", 1e-5), ("test_recipes:factory_with_options", 0.1)]
+    ("arch", "epsilon"),
+    [("test_recipes:factory_with_kind", 1e-5), ("test_recipes:factory_with_options", 0.1)],
 )
 def test_a_factory_of_ones_own_gets_the_epsilon_of_the_kind_if_it_takes_one(tmp_path, arch, epsilon, capsys):
     words = ["--data", "digits", "--arch", arch, "--mpbn", "element", "--epochs", "1"]
@@ -555,8 +611,9 @@ def test_half_precision_ends_at_the_neurons():
     [
         (["--init", "model.pt", "--weight-bits", "4"], "--weight-bits has an effect only with --quantize"),
         (["--mpbn", "none", "--mpbn-epsilon", "0.1"], "--mpbn-epsilon has no effect with --mpbn none"),
+        (["--init", "{out}"], "model.pt would replace the network of --init; choose another --out"),
     ],
 )
-def test_options_without_effect_are_refused(tmp_path, words, message):
+def test_impossible_combinations_are_refused(tmp_path, words, message):
     with pytest.raises(OptionError, match=message):
-        run(tmp_path, *words)
+        run(tmp_path, *(word.format(out=tmp_path / "model.pt") for word in words))
