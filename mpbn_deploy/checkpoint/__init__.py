@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     )
     from .bare import InputFacts as InputFacts
     from .examples import example_model as example_model, example_models as example_models
-    from .model import load_model as load_model, save_model as save_model
+    from .model import (
+        TRAINING_FORMAT as TRAINING_FORMAT,
+        load_model as load_model,
+        save_model as save_model,
+    )
     from .paper import (
         PAPER_ARCHITECTURES as PAPER_ARCHITECTURES,
         PAPER_DATASETS as PAPER_DATASETS,

@@ -28,7 +28,7 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
         given = ", ".join(arguments) or "no arguments"
         raise OptionError(
             f"architecture {architecture!r}: {error}; it is called with {given} and must accept them. "
-            "Let the function take these, and no others without a default value."
+            "Write it as `def build(input_shape, classes, **neuron)`, and give **neuron to LIF."
         ) from error
     try:
         body = factory(**arguments)

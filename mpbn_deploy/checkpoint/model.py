@@ -39,6 +39,7 @@ from .state import build_with_state
 
 FORMAT = "mpbn_deploy.model"
 VERSION = 1
+TRAINING_FORMAT = "mpbn_deploy.training"  # of the file that an interrupted training goes on from
 KEYS = {
     "format": str,
     "version": int,
@@ -238,6 +239,11 @@ def _check_content(path: str | Path, content: dict[str, Any]) -> None:
         raise CheckpointError(
             f"{path}: looks like a checkpoint of the paper's code; name its network with --arch "
             f"{paper.either(paper.PAPER_ARCHITECTURES)}, and add --timesteps."
+        )
+    if content.get("format") == TRAINING_FORMAT:
+        raise CheckpointError(
+            f"{path}: the state of an interrupted training. The network is in the .pt beside it; `train "
+            "--resume` goes on."
         )
     if problems := _key_problems(content, KEYS):
         raise CheckpointError(f"{path}: not a checkpoint of mpbn_deploy:\n  - " + "\n  - ".join(problems))

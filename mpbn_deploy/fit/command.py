@@ -210,8 +210,10 @@ def _compare_thresholds(questions: Sequence[Question]) -> list[list[ThresholdVar
 
 
 def _search(questions: Sequence[Question]) -> list[list[SearchResult]]:
-    from .search import search
+    from .search import check_searchable, search
 
+    for question in questions:  # before the first search, which takes long
+        check_searchable(question)
     return [search(question) for question in questions]
 
 

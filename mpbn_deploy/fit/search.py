@@ -62,12 +62,17 @@ class SearchResult:
 
 def search(question: Question) -> list[SearchResult]:
     """Return the compiler's cut, the best tiling, the best rewriting, and that with parts on the host."""
+    check_searchable(question)
+    return list(_results(question))
+
+
+def check_searchable(question: Question) -> None:
+    """Raise if there is nothing to search on this chip."""
     if question.profile.placement != "words":
         raise OptionError(
             f"--search: {question.target} does not divide layers over a memory of words, as Loihi does; its "
             "placement has no alternatives. Leave --search out."
         )
-    return list(_results(question))
 
 
 def _results(question: Question) -> Iterator[SearchResult]:

@@ -21,11 +21,10 @@ import torch
 from torch.optim import Optimizer
 
 from ..base import CheckpointError, record, write_atomically
-from ..checkpoint import read_safely, save_model
+from ..checkpoint import TRAINING_FORMAT, read_safely, save_model
 from ..nn import SpikingNetwork
 from .settings import Epoch
 
-FORMAT = "mpbn_deploy.training"
 ENDINGS = ("log.jsonl", "curves.png")
 
 
@@ -69,7 +68,7 @@ class TrainingFiles:
         buffer = io.BytesIO()
         torch.save(
             {
-                "format": FORMAT,
+                "format": TRAINING_FORMAT,
                 "settings": self.settings,
                 "history": [asdict(epoch) for epoch in state.history],
                 "network": state.network.body.state_dict(),
@@ -88,7 +87,7 @@ class TrainingFiles:
                 "complete, or stopped during its first epoch. Start again without --resume."
             )
         content = read_safely(path)
-        if content.get("format") != FORMAT:
+        if content.get("format") != TRAINING_FORMAT:
             raise CheckpointError(f"{path}: not a file to resume training from.")
         try:
             self._check_settings(path, content["settings"])

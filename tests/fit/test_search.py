@@ -126,6 +126,14 @@ def test_other_kinds_of_cores_have_nothing_to_search():
         search(asked(int_pooled(), load_profile("speck")))
 
 
+def test_what_cannot_be_searched_is_said_before_the_first_search(capsys):
+    shape = ["--input-shape", "1", "8", "8", "--timesteps", "2"]
+    line = ["--arch", "digits-mlp", *shape, "--target", "loihi2", "--target", "speck", "--search"]
+    assert main(FIT, line) == 2
+    err = capsys.readouterr().err
+    assert "speck does not divide layers" in err and "search: loihi2" not in err
+
+
 def pooled_body():
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1),

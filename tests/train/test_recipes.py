@@ -322,7 +322,7 @@ def runaway(name, value):
         (
             "1.mpbn.bn.running_var",
             1e13,
-            r"or with --clip-gradient 20: of this epoch's gradients, the largest has a norm of 1\.8e\+06, and "
+            r"with --clip-gradient 20: of this epoch's gradients, the largest has a norm of 1\.8e\+06, and "
             r"half have less than 2\.",
         ),
     ],

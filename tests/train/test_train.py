@@ -301,6 +301,11 @@ def test_nothing_to_resume(digits, tmp_path):
         train_into(tmp_path / "model.pt", digits, resume=True)
 
 
+def test_the_state_of_an_interrupted_training_is_no_network(interrupted):
+    with pytest.raises(CheckpointError, match="the state of an interrupted training"):
+        load_model(interrupted.with_suffix(".resume.pt"))
+
+
 def test_damaged_states_are_refused(digits, interrupted):
     path = interrupted.with_suffix(".resume.pt")
     content = torch.load(path, weights_only=True)
