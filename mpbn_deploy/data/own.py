@@ -25,6 +25,7 @@ from ..base import (
     DataError,
     NetworkError,
     OptionError,
+    and_more,
     announce,
     array_record,
     one_line,
@@ -46,6 +47,7 @@ LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 FACTS = ("axes", "class_names", "input_range", "mean", "deviation")
 TEST_FRACTION, SPLIT_SEED = 0.2, 0
 MOST_CLASSES = 100_000
+SHOWN_CLASSES = 6  # of those without samples
 
 
 @array_record
@@ -326,12 +328,12 @@ def _class_names(own: OwnData, labels: Mapping[str, Array]) -> tuple[str, ...]:
         )
     if len(names) < 2:
         raise DataError(f"{own.name}: all labels are 0; at least two classes are needed.")
-    found = set(np.unique(np.concatenate(list(labels.values()))).tolist())
+    found = set(np.unique(labels["train"]).tolist())
     if missing := [name for number, name in enumerate(names) if number not in found]:
-        listed = shortened(", ".join(missing), 60)
+        listed = and_more([shortened(name, 60) for name in missing[:SHOWN_CLASSES]], len(missing))
         announce(
-            f"note: {own.name}: {len(missing)} of {len(names)} classes have no sample ({listed}); labels "
-            "count from 0"
+            f"note: {own.name}: {len(missing)} of {len(names)} classes have no training sample ({listed}); "
+            "labels count from 0"
         )
     return names
 

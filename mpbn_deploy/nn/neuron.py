@@ -56,7 +56,8 @@ class MPBN(nn.Module):
         counted = prod(sample) if self.kind == "element" else sample[0]
         if counted != self.bn.num_features:
             raise OptionError(
-                f"LIF: samples of shape {sample}; its {self.kind}-wise MPBN was built for {self.shape}."
+                f"LIF: samples of shape {sample}; its {self.kind}-wise MPBN was built for {self.shape}. "
+                f"Build it as LIF({sample}, ...)."
             )
         return norm_of(
             self.bn,

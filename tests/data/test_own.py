@@ -91,7 +91,10 @@ def test_parts_are_known_by_their_usual_names(tmp_path, names, capsys):
 def test_classes_without_samples_are_named(tmp_path, capsys):
     dataset = load_dataset(saved(tmp_path / "mine.npz", image=BYTES, label=LABELS + 1))
     assert len(dataset.class_names) == 5
-    assert "1 of 5 classes have no sample (0); labels count from 0" in capsys.readouterr().err
+    assert "1 of 5 classes have no training sample (0); labels count from 0" in capsys.readouterr().err
+    parts = {"x_train": BYTES, "y_train": LABELS, "x_test": BYTES[:1], "y_test": LABELS[:1] * 0 + 12}
+    load_dataset(saved(tmp_path / "mine.npz", **parts))
+    assert "9 of 13 classes have no training sample (4, 5, 6, 7, 8, 9 and 3 more);" in capsys.readouterr().err
 
 
 def test_normalization_is_that_of_the_training_samples(tmp_path):
