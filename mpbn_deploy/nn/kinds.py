@@ -8,11 +8,13 @@ MPBN_KINDS = ("channel", "element", "none")
 MPBN_GAINS = ("free", "positive")
 SURROGATE_NAMES = ("rectangle", "tanh", "wide")
 RESETS = ("zero", "subtract")
+RESET_GRADIENTS = ("whole", "detached")
 NEURON_DEFAULTS: dict[str, Any] = {
     "mpbn_gain": "free",
     "mpbn_epsilon": 1e-5,
     "surrogate": "rectangle",
     "reset": "zero",
+    "reset_gradient": "whole",
     "leak": 0.25,
     "current_leak": 0.0,
     "threshold": 0.5,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..base import OptionError, did_you_mean
 from .feedback import Feedback
-from .kinds import MPBN_GAINS, MPBN_KINDS, NEURON_DEFAULTS, RESETS, SURROGATE_NAMES
+from .kinds import MPBN_GAINS, MPBN_KINDS, NEURON_DEFAULTS, RESET_GRADIENTS, RESETS, SURROGATE_NAMES
 from .norm import Norm, Observer, norm_of
 from .scan import LIFParameters, scan
 from .surrogate import SURROGATES
@@ -85,6 +85,8 @@ class LIF(TimedLayer):
         current  <- current_leak * current + x
         membrane <- leak * membrane + current
 
+    With `reset_gradient="detached"`, backward takes the spike of the last line for a constant.
+
     `shape` is the number of channels or features or, for `mpbn="element"`, the shape of a sample. Input
     and output are [timesteps * batch, ...]; SpikingNetwork sets `timesteps`.
     """
@@ -100,6 +102,7 @@ class LIF(TimedLayer):
         threshold: float = NEURON_DEFAULTS["threshold"],
         surrogate: str = NEURON_DEFAULTS["surrogate"],
         reset: str = NEURON_DEFAULTS["reset"],
+        reset_gradient: str = NEURON_DEFAULTS["reset_gradient"],
         current_leak: float = NEURON_DEFAULTS["current_leak"],
     ) -> None:
         super().__init__()
@@ -107,6 +110,7 @@ class LIF(TimedLayer):
         _expect("MPBN gain", mpbn_gain, MPBN_GAINS)
         _expect("surrogate", surrogate, SURROGATE_NAMES)
         _expect("reset", reset, RESETS)
+        _expect("reset gradient", reset_gradient, RESET_GRADIENTS)
         for name, kept in (("leak", leak), ("current leak", current_leak)):
             if not 0 <= kept <= 1:
                 raise OptionError(f"LIF: {name} {kept}; allowed are 0 (no memory) to 1 (no decay).")
@@ -119,15 +123,14 @@ class LIF(TimedLayer):
         self.threshold = threshold
         self.surrogate = surrogate
         self.reset = reset
+        self.reset_gradient = reset_gradient
         sizes = (shape,) if isinstance(shape, int) else shape
         self.mpbn: MPBN | None = MPBN(sizes, mpbn, mpbn_gain, mpbn_epsilon) if mpbn != "none" else None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments that it was built with, after the shape; without MPBN, none of gain and epsilon."""
-        kept = {
-            name: getattr(self, name) for name in ("leak", "current_leak", "threshold", "surrogate", "reset")
-        }
+        kept = {name: getattr(self, name) for name in NEURON_DEFAULTS if not name.startswith("mpbn")}
         if self.mpbn is None:
             return {"mpbn": "none", **kept}
         gain = "positive" if self.mpbn.positive else "free"
@@ -158,6 +161,7 @@ class LIF(TimedLayer):
             current_leak=self.current_leak,
             threshold=self.threshold,
             subtrahend=self.subtrahend,
+            reset_is_constant=self.reset_gradient == "detached",
             surrogate=SURROGATES[self.surrogate],
             norm=None if self.mpbn is None else self.mpbn.norm(tuple(x.shape[1:])),
             feedback=feedback,
@@ -170,6 +174,7 @@ class LIF(TimedLayer):
 
     def extra_repr(self) -> str:
         extra = f", reset={self.reset!r}" if self.reset != "zero" else ""
+        extra += f", reset_gradient={self.reset_gradient!r}" if self.reset_gradient != "whole" else ""
         extra += f", current_leak={self.current_leak}" if self.current_leak else ""
         return f"leak={self.leak}, threshold={self.threshold}, surrogate={self.surrogate!r}{extra}"
 

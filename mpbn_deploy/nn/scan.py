@@ -16,6 +16,8 @@ network is bound by memory bandwidth, so each step makes as few passes over memo
                 grad_spike      = dL/dspike - leak * grad_next * subtrahend
                 grad_membrane   = dMPBN(grad_normalized) + leak * grad_next
 
+    detached    grad_spike      = dL/dspike              (the reset takes the spike for a constant)
+
 A synaptic current filters x before all this, and nothing of it need be kept for backward:
 
     forward     current         = current_leak * current + x
@@ -53,6 +55,7 @@ class LIFParameters:
     current_leak: float
     threshold: float
     subtrahend: float | None  # of a soft reset
+    reset_is_constant: bool  # in backward
     surrogate: Surrogate
     norm: Norm | None
     feedback: Feedback | None = None  # of a recurrent layer
@@ -157,7 +160,7 @@ class _Scan(torch.autograd.Function):
         for step in reversed(range(lif.timesteps)):
             grad_spike, membrane, spike, grad_membrane = (values[step] for values in steps)
             grad_spike = loop.by_spike(grad_spike)
-            if grad_next is None:
+            if grad_next is None or lif.reset_is_constant:
                 pass
             elif lif.subtrahend is None:
                 grad_spike = torch.addcmul(grad_spike, grad_next, membrane, value=-lif.leak)

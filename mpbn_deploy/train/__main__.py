@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..base import OWN_DATA, Command, Execute, main, whole_number
 from ..data import DATASETS
-from ..nn import MPBN_GAINS, MPBN_KINDS, NEURON_DEFAULTS, RESETS, SURROGATE_NAMES
+from ..nn import MPBN_GAINS, MPBN_KINDS, NEURON_DEFAULTS, RESET_GRADIENTS, RESETS, SURROGATE_NAMES
 from ..nn.zoo import ARCHITECTURES
 from .settings import (
     AUGMENTATIONS,
@@ -138,6 +138,12 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         choices=RESETS,
         help="what a spike does to the membrane: set it to zero, as in the paper, or subtract the threshold "
         f"({_usual('reset')})",
+    )
+    group.add_argument(
+        "--reset-gradient",
+        choices=RESET_GRADIENTS,
+        help="whether gradients pass through the reset; detached, they do not, and cannot grow there from "
+        f"step to step ({_usual('reset_gradient')})",
     )
     group.add_argument(
         "--leak",

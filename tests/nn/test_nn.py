@@ -101,8 +101,9 @@ def plain_loop(lif, x):
         normalized = plain_norm(lif.mpbn, membrane) if lif.mpbn else membrane
         soft = soft_spike(normalized, lif.surrogate)
         spike = ((normalized > lif.threshold).to(x.dtype) - soft).detach() + soft
-        membrane = membrane - spike * lif.threshold if lif.reset == "subtract" else membrane * (1 - spike)
         spikes.append(spike)
+        fired = spike.detach() if lif.reset_gradient == "detached" else spike
+        membrane = membrane - fired * lif.threshold if lif.reset == "subtract" else membrane * (1 - fired)
     return torch.cat(spikes)
 
 
@@ -152,6 +153,18 @@ def test_the_scan_is_the_plain_loop(shape, kind, reset, surrogate, layout, train
     torch.manual_seed(1)
     lif = make_lif(shape, mpbn=kind, surrogate=surrogate, reset=reset).train(training)
     assert_is_the_plain_loop(lif, shape, layout)
+
+
+@pytest.mark.parametrize("reset", ["zero", "subtract"])
+@pytest.mark.parametrize("kind", ["channel", "element", "none"])
+def test_gradients_may_leave_out_the_reset(kind, reset):
+    torch.manual_seed(1)
+    options = {"mpbn": kind, "reset": reset, "reset_gradient": "detached"}
+    for shape, layout in ((SHAPES["dense"], None), (SHAPES["image"], torch.channels_last)):
+        assert_is_the_plain_loop(make_lif(shape, **options).train(), shape, layout)
+    recurrent = prepared(RecurrentLIF(SHAPES["dense"], current_leak=0.6, **options)).train()
+    torch.nn.init.normal_(recurrent.recurrent.weight, 0, 0.4)
+    assert_is_the_plain_loop(recurrent, SHAPES["dense"], None)
 
 
 @pytest.mark.parametrize("current_leak", [0.3, 1.0])
