@@ -39,7 +39,7 @@ def check_health(network: SpikingNetwork, gradients: GradientNorms) -> None:
         (name, buffer) for name, buffer in network.body.named_buffers() if name.endswith(tuple(STATISTICS))
     ]
     has_mpbn = any(isinstance(module, MPBN) for module in network.modules())
-    norms = " or a larger --mpbn-epsilon" if has_mpbn else ""
+    norms = ", a larger --mpbn-epsilon" if has_mpbn else ""
     for name, tensor in [*network.body.named_parameters(), *statistics]:
         largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0  # nan if any is
         allowed = STATISTICS.get(name.rpartition(".")[2], LARGEST)
@@ -47,5 +47,5 @@ def check_health(network: SpikingNetwork, gradients: GradientNorms) -> None:
             found = f"the largest magnitude is {largest:.3g}" if isfinite(largest) else "not finite"
             raise OptionError(
                 f"{name}: {found} after this epoch; above {allowed:g}, training has diverged. "
-                f"Train with a lower --learning-rate{norms}{gradients.remedy}."
+                f"Train with a lower --learning-rate{norms} or --reset-gradient detached{gradients.remedy}."
             )

@@ -318,7 +318,11 @@ def runaway(name, value):
         ("1.mpbn.bn.running_var", float("inf"), r"1\.mpbn\.bn\.running_var: not finite after this epoch"),
         ("0.bias", float("nan"), r"0\.bias: not finite"),
         ("1.mpbn.bn.weight", -2e6, r"1\.mpbn\.bn\.weight: the largest magnitude is 2e\+06"),
-        ("0.bias", 1e7, "Train with a lower --learning-rate or a larger --mpbn-epsilon, or with --clip"),
+        (
+            "0.bias",
+            1e7,
+            "a lower --learning-rate, a larger --mpbn-epsilon or --reset-gradient detached, or with --clip",
+        ),
         (
             "1.mpbn.bn.running_var",
             1e13,
