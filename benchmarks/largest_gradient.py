@@ -19,7 +19,8 @@ from mpbn_deploy.base import keep_freed_memory
 from mpbn_deploy.data import hold_out
 from mpbn_deploy.nn import MPBN, NEURON_DEFAULTS
 from mpbn_deploy.train.files import TrainingFiles, TrainingState, settings_to_resume
-from mpbn_deploy.train.loop import deterministic, make_optimizer, run_epochs
+from mpbn_deploy.train.loop import deterministic, run_epochs
+from mpbn_deploy.train.optimizer import make_optimizer
 from mpbn_deploy.train.processes import SINGLE_PROCESS
 
 

@@ -36,7 +36,7 @@ from .frontend import trace
 from .hardware import HardwareProfile, load_profile, profile_names
 from .hardware.place import Placement, place
 from .ir import FoldedNetwork, InputFormat, IntNetwork, Trace, TrainedNetwork
-from .nn import LIF, MPBN, ModelCard, RecurrentLIF, SpikingNetwork
+from .nn import LIF, MPBN, ModelCard, RecurrentLIF, SpikePool, SpikingNetwork
 from .nn.zoo import ARCHITECTURES
 from .quantize import Quantized, quantize
 from .run import run
@@ -75,6 +75,7 @@ __all__ = [
     "Quantized",
     "RecurrentLIF",
     "SimulationError",
+    "SpikePool",
     "SpikingNetwork",
     "Split",
     "Trace",

@@ -19,7 +19,7 @@ from ..ir import (
     Operation,
     Spike,
 )
-from ..nn import LIF, RecurrentLIF
+from ..nn import LIF, RecurrentLIF, SpikePool
 from .synapses import array, bias, convolution, linear, pair
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
@@ -110,6 +110,7 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     nn.AvgPool2d: _average_pool,
     nn.AdaptiveAvgPool2d: _adaptive_pool,
     nn.MaxPool2d: _max_pool,
+    SpikePool: _max_pool,
     nn.Identity: _nothing,
     nn.Dropout: _nothing,
     nn.Dropout2d: _nothing,

@@ -15,7 +15,7 @@ time as in the paper, and only LIF separates the time steps.
                 a handwritten backward             surrogate   surrogate gradients
     recurrent   RecurrentLIF                       feedback    its loop, forward and backward
     kinds       the options of LIF by name         timed       base class of layers that separate time steps
-    zoo/        network architectures
+    pool        SpikePool, max pooling of spikes   zoo/        network architectures
 """
 
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
     from .neuron import LIF as LIF, MPBN as MPBN
     from .norm import synchronized_batch_norm as synchronized_batch_norm
+    from .pool import SpikePool as SpikePool
     from .recurrent import RecurrentLIF as RecurrentLIF
     from .timed import TimedLayer as TimedLayer
 else:

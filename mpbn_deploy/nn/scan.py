@@ -78,6 +78,22 @@ def scan(
     return spikes
 
 
+def scan_node(spikes: Tensor) -> Any:
+    """Return the node of `scan` in the autograd graph that these spikes come from; None if there is none."""
+    node = spikes.grad_fn
+    return node if isinstance(node, _Scan._backward_cls) else None  # type: ignore[attr-defined]
+
+
+def normalized_membranes(node: Any) -> Tensor:
+    """Return the membranes of all time steps that a node of `scan_node` compared with the threshold."""
+    membranes, _, gain, offset, _ = node.saved_tensors
+    lif: LIFParameters = node.lif
+    if lif.norm is None:
+        return membranes
+    steps = zip(_steps(membranes, lif.timesteps), node.moments, strict=True)
+    return torch.cat([normalize_with(step, gain, offset, moments, lif.norm) for step, moments in steps])
+
+
 class _Current(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, leak: float, timesteps: int) -> Tensor:

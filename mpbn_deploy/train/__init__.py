@@ -1,7 +1,8 @@
 """Train a spiking network: data set + architecture -> model.pt (`python -m mpbn_deploy.train`).
 
 stage          `train`: builds the network, checks it against the data, runs the epochs
-loop           epochs, optimizer, evaluation
+loop           epochs, evaluation
+optimizer      SGD, or Muon for the weights of hidden layers
 batching       shuffled, augmented batches            augmentation   crop, flip, AutoAugment, cutout, roll
 files          checkpoint, log and curves after each epoch; resuming
 curves         the figure of loss and accuracy

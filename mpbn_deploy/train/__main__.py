@@ -17,6 +17,7 @@ from .settings import (
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
     FULL_RATE_BITS,
+    OPTIMIZERS,
     PRECISIONS,
     QUANTIZED_RATE,
     RECALIBRATIONS,
@@ -167,6 +168,12 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--optimizer",
+        choices=OPTIMIZERS,
+        help="sgd, with momentum; or muon for the weights of hidden layers, which are followed by batch norms: it "
+        f"moves them in all directions alike and keeps their norms ({_usual('optimizer')})",
+    )
     group.add_argument(
         "--epochs",
         type=whole_number(1),

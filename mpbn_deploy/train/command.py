@@ -34,7 +34,7 @@ from .settings import (
 from .stage import train, usual_epsilon
 
 BUILT_IN = ("mpbn", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
-OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "learning_rate", *BUILT_IN)
+OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "optimizer", "learning_rate", *BUILT_IN)
 OF_STILLS = ("timesteps", "single_step")  # a recording has a time step per frame
 
 

@@ -198,34 +198,6 @@ def _learning_rate(epochs_done: float, training: Training) -> float:
     return training.learning_rate * (1 - done) / (1 - training.warmup)
 
 
-def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.SGD:
-    weights = {
-        id(module.weight)
-        for module in network.modules()
-        if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))
-    }
-    parameters = list(network.parameters())
-    norm_rate = 1.0 if isinstance(network.body, QuantizedBody) else training.norm_rate  # which has no norms
-    groups = [
-        {
-            "params": [p for p in parameters if id(p) in weights],
-            "weight_decay": training.weight_decay,
-            "relative_rate": 1.0,
-        },
-        {
-            "params": [p for p in parameters if id(p) not in weights],
-            "weight_decay": 0.0,
-            "relative_rate": norm_rate,
-        },
-    ]
-    return torch.optim.SGD(
-        [group for group in groups if group["params"]],
-        lr=training.learning_rate,
-        momentum=training.momentum,
-        nesterov=training.nesterov,
-    )
-
-
 def evaluate(
     network: SpikingNetwork, split: Split, processes: ProcessGroup = SINGLE_PROCESS
 ) -> tuple[float, float]:

@@ -13,6 +13,7 @@ DEFAULT_TIMESTEPS = 4
 FINE_TUNING_RATE = 0.0005  # of a network that is trained already, in batches of 32
 QUANTIZED_RATE = 0.005  # in batches of 32
 FULL_RATE_BITS = 4
+OPTIMIZERS = ("sgd", "muon")
 SCHEDULES = ("cosine", "one-cycle")
 PRECISIONS = ("float32", "bfloat16")
 AUGMENTATIONS = (
@@ -29,10 +30,10 @@ ELEMENT_EPSILON = 0.1
 
 @record
 class Training:
-    """SGD with momentum on the cross entropy; the rate follows a schedule and ends at zero.
+    """SGD with momentum, or Muon (`optimizer`), on the cross entropy; the rate follows a schedule to zero.
 
     `warmup` is the fraction of a one-cycle schedule in which the rate rises. Weight decay applies to the
-    weights of convolutions and dense layers, not to norms and biases, whose learning rate is `norm_rate`
+    weights that SGD moves, not to norms and biases, whose learning rate is `norm_rate`
     times that of the weights. `augmentation` None is the data set's
     own. In the first `single_step` (a fraction) of the epochs the network runs one time step per sample; in
     the last `freeze_mpbn` (a fraction) MPBN uses its running statistics, as in inference.
@@ -40,6 +41,7 @@ class Training:
     the test split is used once, at the end.
     """
 
+    optimizer: str = "sgd"
     epochs: int = 8
     batch: int = 32
     learning_rate: float = 0.1

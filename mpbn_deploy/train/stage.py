@@ -19,12 +19,14 @@ from ..nn import LIF, NEURON_DEFAULTS, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import read_samples
 from .files import TrainingFiles, TrainingState
-from .loop import deterministic, evaluate, make_optimizer, note_on_card, run_epochs
+from .loop import deterministic, evaluate, note_on_card, run_epochs
+from .optimizer import make_optimizer
 from .processes import SINGLE_PROCESS, ProcessGroup
 from .recalibration import recalibrate_as_asked
 from .settings import (
     AUGMENTATIONS,
     DEFAULT_TIMESTEPS,
+    OPTIMIZERS,
     PRECISIONS,
     RECALIBRATIONS,
     SCHEDULES,
@@ -235,6 +237,7 @@ def _below_one(value: float) -> bool:
 
 
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "optimizer": (OPTIMIZERS.__contains__, " or ".join(OPTIMIZERS)),
     "epochs": (lambda count: count >= 1, "1 or more"),
     "learning_rate": (_positive, "a positive number"),
     "norm_rate": (_not_negative, "zero or a positive number"),

@@ -7,8 +7,9 @@ from torch import nn
 from torch.nn.functional import batch_norm
 
 from mpbn_deploy.base import OptionError
-from mpbn_deploy.nn import LIF, RecurrentLIF, SpikingNetwork
+from mpbn_deploy.nn import LIF, RecurrentLIF, SpikePool, SpikingNetwork
 from mpbn_deploy.nn.neuron import LEAST_GAIN
+from mpbn_deploy.nn.scan import normalized_membranes, scan_node
 
 
 def run_lif(lif, steps):
@@ -375,3 +376,39 @@ def test_logits_are_the_mean_over_time_of_normalized_inputs():
 def test_neurons_of_impossible_numbers(options, message):
     with pytest.raises(OptionError, match=message):
         LIF(3, **options)
+
+
+# ---- max pooling of spikes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timesteps", [1, 3])
+@pytest.mark.parametrize("mpbn", ["none", "channel", "element"])
+@pytest.mark.parametrize("geometry", [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}])
+def test_gradients_of_pooled_spikes_go_to_the_highest_membranes(timesteps, mpbn, geometry):
+    torch.manual_seed(0)
+    layer = LIF((4, 6, 6), mpbn=mpbn, surrogate="wide")
+    layer.timesteps = timesteps
+    spikes = layer(torch.randn(5 * timesteps, 4, 6, 6, requires_grad=True))
+    spikes.retain_grad()
+    membranes = normalized_membranes(scan_node(spikes)).detach().requires_grad_()
+    assert torch.equal((membranes > layer.threshold).float(), spikes)
+    pooled = SpikePool(**geometry)(spikes)
+    assert torch.equal(pooled, nn.functional.max_pool2d(spikes, **geometry))
+    gradient = torch.randn_like(pooled)
+    pooled.backward(gradient)
+    nn.functional.max_pool2d(membranes, **geometry).backward(gradient)
+    assert torch.equal(spikes.grad, membranes.grad)
+    assert mpbn != "channel" or layer.mpbn.bn.weight.grad.any()
+
+
+def test_a_pool_of_anything_else_is_that_of_torch():
+    values = torch.randn(2, 3, 4, 4, requires_grad=True)
+    SpikePool(2)(values).sum().backward()
+    expected = values.detach().clone().requires_grad_()
+    nn.MaxPool2d(2)(expected).sum().backward()
+    assert torch.equal(values.grad, expected.grad)
+    layer = LIF(3)
+    layer.timesteps = 1
+    with torch.no_grad():
+        spikes = layer(values)
+        assert torch.equal(SpikePool(2)(spikes), nn.MaxPool2d(2)(spikes))

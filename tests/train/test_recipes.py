@@ -29,7 +29,7 @@ from mpbn_deploy.train.__main__ import COMMAND
 from mpbn_deploy.train.augmentation import KINDS as AUGMENTATIONS
 from mpbn_deploy.train.command import execute
 from mpbn_deploy.train.health import LARGEST, GradientNorms, check_health
-from mpbn_deploy.train.loop import make_optimizer
+from mpbn_deploy.train.optimizer import make_optimizer
 from mpbn_deploy.train.precision import fastest_precision
 from mpbn_deploy.train.processes import SINGLE_PROCESS
 from mpbn_deploy.train.recalibration import recalibrate, recalibrate_as_asked

@@ -26,7 +26,7 @@ from mpbn_deploy.train import Epoch, Training, accuracy, evaluate, train
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 from mpbn_deploy.train.batching import batches
 from mpbn_deploy.train.files import TrainingFiles, TrainingState
-from mpbn_deploy.train.loop import make_optimizer
+from mpbn_deploy.train.optimizer import make_optimizer
 from mpbn_deploy.train.processes import ProcessGroup, distributed_model, select_device
 
 

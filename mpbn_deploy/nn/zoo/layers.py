@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ...base import OptionError
-from .. import LIF
+from .. import LIF, SpikePool
 
 Shape = tuple[int, ...]
 NeuronArguments = dict[str, Any]  # keyword arguments of LIF
@@ -67,7 +67,7 @@ class ChainBuilder:
                 f"input_shape {self.input_shape} is too small: only {height} x {width} reaches {name}, "
                 "which needs 2 x 2."
             )
-        self.add(name, nn.MaxPool2d(2) if maximum else nn.AvgPool2d(2), (channels, height // 2, width // 2))
+        self.add(name, SpikePool(2) if maximum else nn.AvgPool2d(2), (channels, height // 2, width // 2))
 
     def add_readout(self, classes: int, *, average: bool = True) -> nn.Sequential:
         """Add global average pooling (optional) and a dense layer; return the finished network."""

@@ -1,0 +1,46 @@
+"""Max pooling of spikes, with a gradient that follows the membranes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import max_pool2d
+
+from .scan import normalized_membranes, scan_node
+
+
+class SpikePool(nn.MaxPool2d):
+    """nn.MaxPool2d of spikes: in each window, the gradient goes to the neuron with the highest membrane.
+
+    That neuron alone decides whether the window has a spike. nn.MaxPool2d cannot know it: the spikes of a
+    window are often equal, and it takes the first of them. Behind anything but neurons of this package, this
+    is nn.MaxPool2d.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the largest spike of each window."""
+        node = scan_node(input)
+        pooled: Tensor = super().forward(input) if node is None else _Pooled.apply(input, node, self)
+        return pooled
+
+
+class _Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, spikes: Tensor, node: Any, pool: SpikePool) -> Tensor:
+        ctx.node = node
+        ctx.geometry = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
+        return max_pool2d(spikes, *ctx.geometry)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        membranes = normalized_membranes(ctx.node)
+        _, highest = max_pool2d(membranes, *ctx.geometry, return_indices=True)
+        sizes = [[size] * 2 if isinstance(size, int) else list(size) for size in ctx.geometry[:4]]
+        by_spike = torch.ops.aten.max_pool2d_with_indices_backward(
+            gradients[0], membranes, *sizes, ctx.geometry[4], highest
+        )
+        return by_spike, None, None
