@@ -27,6 +27,7 @@ from mpbn_deploy.api import ModelCard, SpikingNetwork, Training, load_dataset, t
 from mpbn_deploy.base import keep_freed_memory
 from mpbn_deploy.checkpoint import build_body
 from mpbn_deploy.data import DataSet, Split
+from mpbn_deploy.nn import SpikePool
 
 ARCHITECTURE = "cifar-cnn-steep"
 BASE = Training(batch=128, augmentation="crop-flip", validation=0.1, recalibration="off")
@@ -46,6 +47,7 @@ class Rung:
     architecture: str = ARCHITECTURE
     timesteps: int = 1
     prepare: Callable[[SpikingNetwork, DataSet, Training], None] | None = None
+    spike_pools: bool = False  # whose gradients go to the highest membranes; else those of torch
     shorter: int = 0  # epochs, for what `prepare` or a second time step takes
     lookahead: bool = False
 
@@ -147,6 +149,19 @@ RUNGS = {
             architecture="cifar-cnn-lean",
             neuron={"width": 32},
         ),
+        Rung(
+            name="gradients of pools by membranes",
+            on="cifar-cnn-lean of width 32",
+            architecture="cifar-cnn-lean",
+            spike_pools=True,
+        ),
+        Rung(
+            name="Muon",
+            on="gradients of pools by membranes",
+            settings={"optimizer": "muon"},
+            architecture="cifar-cnn-lean",
+            spike_pools=True,
+        ),
         Rung(name="rate 0.1", on="wide surrogate", settings={"learning_rate": 0.1}),
         Rung(name="rate 0.4", on="wide surrogate", settings={"learning_rate": 0.4}),
         Rung(name="batch 64", on="wide surrogate", settings={"batch": 64, "learning_rate": 0.1}),
@@ -182,12 +197,21 @@ def run(rung, dataset, options):
         arguments = {"mpbn": "channel", "width": options.width, **neuron}
         card = ModelCard(architecture=rung.architecture, arguments=arguments)
         network = build(dataset, card, rung.timesteps, options.seed)
+        if not rung.spike_pools:
+            with_torch_pools(network.body)
         if rung.prepare is not None:
             rung.prepare(network, dataset, training)
         train(dataset, card.architecture, training=training, init=network, out=out, resume=resume)
         if hook is not None:
             hook.remove()
     return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def with_torch_pools(body):
+    """Replace each SpikePool, which is a direct child of a chain, by the max pool of torch."""
+    for name, layer in list(body.named_children()):
+        if isinstance(layer, SpikePool):
+            setattr(body, name, nn.MaxPool2d(layer.kernel_size))
 
 
 def build(dataset, card, timesteps, seed):

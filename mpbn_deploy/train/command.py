@@ -16,7 +16,7 @@ import torch
 from ..base import OptionError, Outcome, announce, check_writable, keep_freed_memory, option_name
 from ..checkpoint import load_model
 from ..data import DataSet, load_dataset
-from ..hardware import load_profile
+from ..hardware import HardwareProfile, load_profile
 from ..nn import NEURON_DEFAULTS, SpikingNetwork
 from ..quantize import QuantizedBody
 from .files import files_beside, resume_file, settings_to_resume
@@ -85,12 +85,22 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError("--mpbn-gain positive has no effect with --mpbn none; drop one of them.")
     if options.mpbn == "none" and options.mpbn_epsilon is not None:
         raise OptionError("--mpbn-epsilon has no effect with --mpbn none; drop one of them.")
+    if options.mpbn == "none" and options.freeze_mpbn is not None:
+        raise OptionError("--freeze-mpbn has no effect with --mpbn none; drop one of them.")
+    if options.warmup is not None and _of_recipe(options, "schedule") == "cosine":
+        raise OptionError("--warmup has no effect with --schedule cosine; drop it, or choose one-cycle.")
     if options.quantize is not None and options.init is None:
         raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
     if options.weight_bits is not None and options.quantize is None:
         raise OptionError("--weight-bits has an effect only with --quantize; add --quantize TARGET.")
+
+
+def _of_recipe(options: argparse.Namespace, name: str) -> Any:
+    """Return a hyperparameter: as given, else as in the recipe, else the default."""
+    given = getattr(options, name)
+    return given if given is not None else RECIPES[options.recipe].get(name, getattr(Training(), name))
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -173,7 +183,12 @@ def _default_learning_rate(options: argparse.Namespace) -> float:
     if options.quantize is None:
         return FINE_TUNING_RATE * scale
     profile = load_profile(options.quantize)
-    return scale * quantized_rate(options.weight_bits or profile.value("formats.weight_bits"))
+    return scale * quantized_rate(_weight_bits(options, profile))
+
+
+def _weight_bits(options: argparse.Namespace, profile: HardwareProfile) -> int:
+    """Return the bits per weight: as given, else the most that the target supports."""
+    return int(options.weight_bits or profile.value("formats.weight_bits"))
 
 
 def _initial_network(
@@ -198,7 +213,7 @@ def _initial_network(
     if options.quantize is not None:
         profile = load_profile(options.quantize)
         model = quantized_twin(model, profile, options.weight_bits, dataset)
-        notes |= {"quantize": profile.name, "weight_bits": options.weight_bits}
+        notes |= {"quantize": profile.name, "weight_bits": _weight_bits(options, profile)}
     if isinstance(model.body, QuantizedBody) and training.precision != "float32":
         raise OptionError(
             f"--precision {training.precision}: {options.init} is trained as integers, which are exact in "
@@ -215,5 +230,5 @@ def _advice_when_interrupted(out: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         if is_first_process() and resume_file(out).exists():
-            announce("interrupted: the same command with --resume continues after the last complete epoch.")
+            announce("The same command with --resume continues after the last complete epoch.")
         raise

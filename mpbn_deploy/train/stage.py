@@ -208,7 +208,7 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
     for name, (sound, allowed) in ALLOWED.items():
         found = getattr(training, name)
         if not sound(found):
-            raise OptionError(f"{name.replace('_', ' ')} {found}; {allowed} is needed.")
+            raise OptionError(f"{option_name(name)} {found}; {allowed} is needed.")
     augmentation, shape = training.augmentation or dataset.augmentation, dataset.input_format.shape
     if augmentation != "none" and len(shape) != 3:
         raise OptionError(

@@ -60,7 +60,7 @@ def test_a_recipe_sets_options_that_exist_and_were_not_given(recipe):
 
 @pytest.mark.parametrize("wrong", [("--arch", "digits-cmn"), ("--learning-rate", "nan")])
 def test_a_recipe_that_is_rejected_is_not_printed(tmp_path, capfd, wrong):
-    with pytest.raises(OptionError, match=r"no architecture named 'digits-cmn'|learning rate nan"):
+    with pytest.raises(OptionError, match=r"no architecture named 'digits-cmn'|--learning-rate nan"):
         run(tmp_path, *wrong)
     assert "recipe" not in capfd.readouterr().err
 
@@ -100,17 +100,18 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
+        ({"optimizer": "adam"}, "--optimizer adam; sgd or muon is needed"),
         ({"schedule": "linear"}, "schedule linear; cosine or one-cycle is needed"),
         ({"warmup": 1.0}, "warmup 1.0; a fraction between 0 and 1"),
         ({"momentum": 1.0}, "momentum 1.0; a number from 0 to below 1"),
         ({"nesterov": True, "momentum": 0.0}, "needs a momentum above 0"),
-        ({"label_smoothing": 1.0}, "label smoothing 1.0; a fraction from 0 to below 1"),
-        ({"norm_rate": -1.0}, "norm rate -1.0; zero or a positive number"),
+        ({"label_smoothing": 1.0}, "--label-smoothing 1.0; a fraction from 0 to below 1"),
+        ({"norm_rate": -1.0}, "--norm-rate -1.0; zero or a positive number"),
         ({"epochs": 0}, "epochs 0; 1 or more"),
-        ({"single_step": float("nan")}, "single step nan"),
-        ({"clip_gradient": 0.0}, "clip gradient 0.0; a positive number"),
-        ({"single_step": 1.0}, "single step 1.0; a fraction from 0 to below 1"),
-        ({"freeze_mpbn": 1.0}, "freeze mpbn 1.0; a fraction from 0 to below 1"),
+        ({"single_step": float("nan")}, "--single-step nan"),
+        ({"clip_gradient": 0.0}, "--clip-gradient 0.0; a positive number"),
+        ({"single_step": 1.0}, "--single-step 1.0; a fraction from 0 to below 1"),
+        ({"freeze_mpbn": 1.0}, "--freeze-mpbn 1.0; a fraction from 0 to below 1"),
         ({"precision": "half"}, "precision half; float32 or bfloat16"),
         ({"recalibration": "yes"}, "recalibration yes; one of auto, on, off"),
         ({"validation": 1.0}, "validation 1.0; a fraction of the training split"),
@@ -615,6 +616,9 @@ def test_half_precision_ends_at_the_neurons():
     [
         (["--init", "model.pt", "--weight-bits", "4"], "--weight-bits has an effect only with --quantize"),
         (["--mpbn", "none", "--mpbn-epsilon", "0.1"], "--mpbn-epsilon has no effect with --mpbn none"),
+        (["--mpbn", "none", "--freeze-mpbn", "0.5"], "--freeze-mpbn has no effect with --mpbn none"),
+        (["--warmup", "0.1"], "--warmup has no effect with --schedule cosine"),
+        (["--recipe", "fast", "--schedule", "cosine", "--warmup", "0.1"], "--warmup has no effect"),
         (["--init", "{out}"], "model.pt would replace the network of --init; choose another --out"),
     ],
 )

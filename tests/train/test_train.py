@@ -83,8 +83,8 @@ def test_raw_integers_are_inputs_too():
         (lambda: load_dataset("digit"), "Did you mean 'digits'"),
         (lambda: tiny_network()(torch.zeros(2, 5, 4)), "the network takes"),
         (lambda: train_digits(batch=2000), "batch 2000; digits has 1437 training samples"),
-        (lambda: train_digits(learning_rate=float("nan")), "learning rate nan"),
-        (lambda: train_digits(learning_rate=-1.0), "learning rate -1.0"),
+        (lambda: train_digits(learning_rate=float("nan")), "--learning-rate nan"),
+        (lambda: train_digits(learning_rate=-1.0), "--learning-rate -1.0"),
         (lambda: train_digits(learning_rate=1e30), "the loss is not finite"),
         (lambda: train_arch("networks:no_parameters"), "no parameters to train"),
         (
@@ -345,7 +345,8 @@ def test_ctrl_c_loses_at_most_an_epoch_and_says_how_to_go_on(tmp_path):
         process.send_signal(signal.SIGINT)
         _, message = end_of(process)
     assert process.returncode == 130
-    assert "the same command with --resume continues" in message and "Traceback" not in message
+    assert "The same command with --resume continues" in message and "Traceback" not in message
+    assert message.count("interrupted") == 1
     assert load_model(model).card.training["epoch"] >= 1
 
 
