@@ -134,8 +134,10 @@ class _Scan(torch.autograd.Function):
         x = _dense(x)
         keep = any(ctx.needs_input_grad)
         spikes = torch.empty_like(x)
-        # Without a backward pass, every step can overwrite the membranes of the last.
-        membranes = torch.empty_like(x if keep else x[: len(x) // lif.timesteps])
+        # Without a backward pass, every step can overwrite the membranes of the last. Those of the first
+        # step are its inputs, which need no copy if there is no other step.
+        single = lif.timesteps == 1
+        membranes = x if single else torch.empty_like(x if keep else x[: len(x) // lif.timesteps])
         moments: list[Moments | None] = []
         membrane_steps = _steps(membranes, lif.timesteps if keep else 1)
         reset: Tensor | None = None
@@ -145,10 +147,10 @@ class _Scan(torch.autograd.Function):
         ):
             membrane = membrane_steps[step if keep else 0]
             current = loop.current(arriving)
-            if reset is None:
-                membrane.copy_(current)
-            else:
+            if reset is not None:
                 torch.add(current, reset, alpha=lif.leak, out=membrane)
+            elif not single:
+                membrane.copy_(current)
             normalized, moment = _normalize(membrane, gain, offset, lif.norm)
             moments.append(moment)
             torch.gt(normalized, lif.threshold, out=spike)

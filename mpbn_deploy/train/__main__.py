@@ -171,7 +171,7 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimizer",
         choices=OPTIMIZERS,
-        help="sgd, with momentum; or muon, for networks with batch norms: it moves the weights of hidden layers "
+        help="sgd, with momentum; or muon, for networks with batch norms: it moves weights of hidden layers "
         f"in all directions alike and keeps their norms, and sgd moves the rest ({_usual('optimizer')})",
     )
     group.add_argument(
