@@ -23,7 +23,9 @@ class SpikePool(nn.MaxPool2d):
     def forward(self, input: Tensor) -> Tensor:
         """Return the largest spike of each window."""
         node = scan_node(input)
-        pooled: Tensor = super().forward(input) if node is None else _Pooled.apply(input, node, self)
+        if node is None:
+            return super().forward(input)
+        pooled: Tensor = _Pooled.apply(input, node, self)  # type: ignore[no-untyped-call]
         return pooled
 
 
@@ -32,7 +34,8 @@ class _Pooled(torch.autograd.Function):
     def forward(ctx: Any, spikes: Tensor, node: Any, pool: SpikePool) -> Tensor:
         ctx.node = node
         ctx.geometry = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
-        return max_pool2d(spikes, *ctx.geometry)
+        pooled: Tensor = max_pool2d(spikes, *ctx.geometry)
+        return pooled
 
     @staticmethod
     @once_differentiable

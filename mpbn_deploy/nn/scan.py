@@ -86,7 +86,8 @@ def scan_node(spikes: Tensor) -> Any:
 
 def normalized_membranes(node: Any) -> Tensor:
     """Return the membranes of all time steps that a node of `scan_node` compared with the threshold."""
-    membranes, _, gain, offset, _ = node.saved_tensors
+    gain, offset = node.saved_tensors[2:4]
+    membranes: Tensor = node.saved_tensors[0]
     lif: LIFParameters = node.lif
     if lif.norm is None:
         return membranes

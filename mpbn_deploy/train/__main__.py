@@ -31,7 +31,7 @@ USUAL = {**asdict(Training()), **NEURON_DEFAULTS}
 
 
 def _usual(name: str) -> str:
-    """Return the defaults of an option, for its help text: "default 8; paper 400; fast 40"."""
+    """Return the defaults of an option, for its help text: "default 8; paper 400; fast 28"."""
     others = [f"{recipe} {parts[name]}" for recipe, parts in RECIPES.items() if name in parts]
     return "; ".join([f"default {USUAL[name]}", *others])
 
@@ -99,7 +99,8 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         "--width",
         type=whole_number(1),
         metavar="N",
-        help="channels of the first layer, in networks that can be scaled (default: the network's own)",
+        help="channels of the first layer, in networks that can be scaled (default: the network's own; "
+        f"fast {RECIPES['fast']['width']})",
     )
     group.add_argument(
         "--timesteps",

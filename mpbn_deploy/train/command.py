@@ -120,8 +120,17 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _apply_recipe(options: argparse.Namespace, *, recordings: bool) -> None:
-    """Set options that were not given as the recipe does, unless --init or the data decide them."""
-    decided = {*(OF_NEW_NETWORKS if options.init is not None else ()), *(OF_STILLS if recordings else ())}
+    """Set options that were not given as the recipe does, unless --init, the data or --arch decide them.
+
+    A recipe's width is that of its own network, and neurons of a user's factory are as the user wrote them.
+    """
+    arch = options.arch or ""
+    decided = {
+        *(OF_NEW_NETWORKS if options.init is not None else ()),
+        *(OF_STILLS if recordings else ()),
+        *(("width",) if arch else ()),
+        *(NEURON_DEFAULTS if ":" in arch else ()),
+    }
     for name, value in RECIPES[options.recipe].items():
         if getattr(options, name) is None and name not in decided:
             setattr(options, name, value)

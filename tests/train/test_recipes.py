@@ -71,6 +71,7 @@ def test_a_recipe_is_printed_in_full_and_given_options_go_before_it(tmp_path, ca
     printed = capfd.readouterr().err
     assert (found["schedule"], found["label_smoothing"], found["timesteps"]) == ("one-cycle", 0.1, 2)
     assert (found["batch"], found["epochs"], found["architecture"]) == (64, 1, "digits-mlp")
+    assert (found["optimizer"], found["reset_gradient"]) == ("muon", "detached") and "width" not in found
     for part in ("recipe fast", "batch 64", "label-smoothing 0.1", "nesterov True", "learning-rate 0.2"):
         assert part in printed
 
@@ -572,6 +573,13 @@ def factory_of_its_own(input_shape, classes, **neuron):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(64, 16), first, nn.Linear(16, 16), second, nn.Linear(16, classes)
     )
+
+
+def test_a_recipe_leaves_the_neurons_of_a_factory_of_ones_own_as_they_are(tmp_path):
+    words = ("--recipe", "fast", "--arch", "test_recipes:factory_with_kind", "--epochs", "1")
+    found = run(tmp_path, *words, "--augmentation", "none", "--batch", "64", "--precision", "float32")
+    assert (found["surrogate"], found["reset_gradient"]) == ("rectangle", "whole")
+    assert (found["optimizer"], found["timesteps"]) == ("muon", 2)
 
 
 def test_options_that_a_factory_does_not_use_are_refused(digits, capsys):
