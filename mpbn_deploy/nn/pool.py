@@ -23,9 +23,9 @@ class SpikePool(nn.MaxPool2d):
     def forward(self, input: Tensor) -> Tensor:
         """Return the largest spike of each window."""
         node = scan_node(input)
-        if node is None:
-            return super().forward(input)
-        pooled: Tensor = _Pooled.apply(input, node, self)  # type: ignore[no-untyped-call]
+        pooled: Tensor = (
+            super().forward(input) if node is None else _Pooled.apply(input, node, self)  # type: ignore[no-untyped-call]
+        )
         return pooled
 
 

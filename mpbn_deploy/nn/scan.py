@@ -81,7 +81,7 @@ def scan(
 def scan_node(spikes: Tensor) -> Any:
     """Return the node of `scan` in the autograd graph that these spikes come from; None if there is none."""
     node = spikes.grad_fn
-    return node if isinstance(node, _Scan._backward_cls) else None  # type: ignore[attr-defined]
+    return node if isinstance(node, _Scan._backward_cls) else None
 
 
 def normalized_membranes(node: Any) -> Tensor:

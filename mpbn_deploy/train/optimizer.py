@@ -12,6 +12,7 @@ The norm of a weight stays as it is: the batch norm behind a layer makes it irre
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -55,14 +56,14 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
 
 
 def _group(
-    parameters: list[Tensor],
+    parameters: Sequence[Tensor],
     *,
     weight_decay: float = 0.0,
     relative_rate: float = 1.0,
     orthogonal: bool = False,
 ) -> dict[str, Any]:
     return {
-        "params": parameters,
+        "params": list(parameters),
         "weight_decay": weight_decay,
         "relative_rate": relative_rate,
         "orthogonal": orthogonal,
@@ -78,14 +79,14 @@ class Muon(torch.optim.SGD):
         for group in self.param_groups:
             for weight in group["params"] if group["orthogonal"] else ():
                 if weight.grad is not None:
-                    self._turn(weight, group)
+                    self._turn(weight, weight.grad, group)
                     weight.grad = None  # SGD passes over what has no gradient
         return super().step(closure)
 
-    def _turn(self, weight: Tensor, group: dict[str, Any]) -> None:
+    def _turn(self, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         momentum = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
-        momentum.mul_(group["momentum"]).add_(weight.grad)
-        wanted = weight.grad.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
+        momentum.mul_(group["momentum"]).add_(gradient)
+        wanted = gradient.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
         direction = orthogonalized(wanted.flatten(1)).view_as(weight)
         norm, length = weight.norm(), direction.norm()
         if length > 0:
