@@ -5,7 +5,7 @@
 
 Each rung changes one thing in the rung it builds on; all are judged on the same tenth of the training split.
 They train at one time step for the same number of epochs, and those at two for about the same time. Networks
-have half the channels of the recipe's, so that a rung takes minutes. Interrupted rungs go on where they
+are small, so that a rung takes minutes. Interrupted rungs go on where they
 stopped, finished ones are not trained again. Seconds are those of the processor, whatever else runs on the
 machine.
 """
@@ -196,9 +196,7 @@ def run(rung, dataset, options):
         print(f"{rung.name}: {training}", flush=True)
         arguments = {"mpbn": "channel", "width": options.width, **neuron}
         card = ModelCard(architecture=rung.architecture, arguments=arguments)
-        network = build(dataset, card, rung.timesteps, options.seed)
-        if not rung.spike_pools:
-            with_torch_pools(network.body)
+        network = build(dataset, card, rung.timesteps, options.seed, spike_pools=rung.spike_pools)
         if rung.prepare is not None:
             rung.prepare(network, dataset, training)
         train(dataset, card.architecture, training=training, init=network, out=out, resume=resume)
@@ -214,7 +212,7 @@ def with_torch_pools(body):
             setattr(body, name, nn.MaxPool2d(layer.kernel_size))
 
 
-def build(dataset, card, timesteps, seed):
+def build(dataset, card, timesteps, seed, *, spike_pools=False):
     """Return the network of a card, fitted to a data set."""
     arguments = {
         **card.arguments,
@@ -224,6 +222,8 @@ def build(dataset, card, timesteps, seed):
     torch.manual_seed(seed)
     card = replace(card, arguments=arguments, class_names=dataset.class_names)
     body = build_body(card.architecture, arguments)
+    if not spike_pools:
+        with_torch_pools(body)
     return SpikingNetwork(body, timesteps=timesteps, input_format=dataset.input_format, card=card)
 
 

@@ -7,7 +7,7 @@ one, from the state beside the network. Channel-wise MPBN only.
 """
 
 import argparse
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +75,7 @@ def main():
     parser.add_argument("--data-dir", type=Path)
     options = parser.parse_args()
     keep_freed_memory()
-    settings = {**NEURON_DEFAULTS, **settings_to_resume(options.model)}
+    settings = {**NEURON_DEFAULTS, **asdict(Training()), **settings_to_resume(options.model)}
     training = Training(**{each.name: settings[each.name] for each in fields(Training)})
     dataset, validation = hold_out(load_dataset(settings["data"], options.data_dir), training.validation)
     network = load_model(options.model, options.arch).to(memory_format=torch.channels_last)

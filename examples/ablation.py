@@ -24,7 +24,7 @@ from mpbn_deploy.base import Command, OptionError, Outcome, announce, main, whol
 from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import dataset_name
 from mpbn_deploy.nn import MPBN_KINDS, NEURON_DEFAULTS
-from mpbn_deploy.train import Epoch, resume_file, training_curves
+from mpbn_deploy.train import Epoch, Training, resume_file, training_curves
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 from mpbn_deploy.train.command import execute as train, settings_of
 
@@ -49,6 +49,7 @@ def is_finished(path, options):
     found = {
         "architecture": card.architecture,
         **NEURON_DEFAULTS,
+        **asdict(Training()),
         **card.arguments,
         **card.training,
         "timesteps": network.timesteps,
@@ -71,6 +72,8 @@ def train_one(options, kind, seed):
     one = argparse.Namespace(
         **{**vars(options), "mpbn": kind, "seed": seed, "out": path, "resume": resume_file(path).exists()}
     )
+    if kind == "none":
+        one.freeze_mpbn = one.mpbn_epsilon = None  # which it does not have
     if not is_finished(path, one):
         announce(f"{kind}, seed {seed}")
         train(one)

@@ -16,16 +16,17 @@ class SpikePool(nn.MaxPool2d):
     """nn.MaxPool2d of spikes: in each window, the gradient goes to the neuron with the highest membrane.
 
     That neuron alone decides whether the window has a spike. nn.MaxPool2d cannot know it: the spikes of a
-    window are often equal, and it takes the first of them. Behind anything but neurons of this package, this
-    is nn.MaxPool2d.
+    window are often equal, and it takes the first of them. Unless it is directly behind a LIF, this is
+    nn.MaxPool2d.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the largest spike of each window."""
         node = scan_node(input)
-        pooled: Tensor = (
-            super().forward(input) if node is None else _Pooled.apply(input, node, self)  # type: ignore[no-untyped-call]
-        )
+        if node is None or self.return_indices:
+            pooled: Tensor = super().forward(input)
+        else:
+            pooled = _Pooled.apply(input, node, self)  # type: ignore[no-untyped-call]
         return pooled
 
 

@@ -159,7 +159,7 @@ class _Scan(torch.autograd.Function):
             if step + 1 < lif.timesteps:
                 reset = _reset(membrane, spike, lif.subtrahend)
         if keep:
-            ctx.save_for_backward(membranes, spikes, gain, offset, weight)
+            ctx.save_for_backward(membranes, spikes, gain, offset, weight)  # also for normalized_membranes
             ctx.moments, ctx.lif = moments, lif
         return spikes
 

@@ -2,7 +2,7 @@
 
 stage          `train`: builds the network, checks it against the data, runs the epochs
 loop           epochs, evaluation
-optimizer      SGD, or Muon for the weights of hidden layers
+optimizer      SGD, or Muon for weights with a norm behind them
 batching       shuffled, augmented batches            augmentation   crop, flip, AutoAugment, cutout, roll
 files          checkpoint, log and curves after each epoch; resuming
 curves         the figure of loss and accuracy

@@ -172,8 +172,8 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimizer",
         choices=OPTIMIZERS,
-        help="sgd, with momentum; or muon, for networks with batch norms: it moves weights of hidden layers "
-        f"in all directions alike and keeps their norms, and sgd moves the rest ({_usual('optimizer')})",
+        help="sgd, with momentum; or muon, which keeps the norms of weights, for layers with a batch norm "
+        f"behind them, and sgd for the rest; with --init, sgd unless you set it ({_usual('optimizer')})",
     )
     group.add_argument(
         "--epochs",
@@ -196,7 +196,7 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         f"inference; for inputs that change over time ({_usual('freeze_mpbn')})",
     )
     group.add_argument(
-        "--batch", type=whole_number(2), metavar="N", help=f"samples per step of SGD ({_usual('batch')})"
+        "--batch", type=whole_number(2), metavar="N", help=f"samples per step ({_usual('batch')})"
     )
     group.add_argument(
         "--learning-rate",
@@ -224,7 +224,7 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         help=f"fraction of a one-cycle schedule in which the rate rises ({_usual('warmup')})",
     )
     group.add_argument(
-        "--momentum", type=float, metavar="FACTOR", help=f"momentum of SGD ({_usual('momentum')})"
+        "--momentum", type=float, metavar="FACTOR", help=f"momentum of the optimizer ({_usual('momentum')})"
     )
     group.add_argument(
         "--nesterov",
@@ -236,7 +236,7 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
         "--weight-decay",
         type=float,
         metavar="RATE",
-        help=f"weight decay of SGD, for weights only, not for norms and biases ({_usual('weight_decay')})",
+        help=f"decay of the weights that sgd moves; norms and biases have none ({_usual('weight_decay')})",
     )
     group.add_argument(
         "--label-smoothing",

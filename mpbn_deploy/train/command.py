@@ -91,6 +91,8 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError("--warmup has no effect with --schedule cosine; drop it, or choose one-cycle.")
     if options.quantize is not None and options.init is None:
         raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
+    if options.quantize is not None and options.optimizer == "muon":
+        raise OptionError("--optimizer muon keeps the norms of weights; integers are trained with sgd.")
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
     if options.weight_bits is not None and options.quantize is None:
@@ -128,7 +130,7 @@ def _apply_recipe(options: argparse.Namespace, *, recordings: bool) -> None:
     decided = {
         *(OF_NEW_NETWORKS if options.init is not None else ()),
         *(OF_STILLS if recordings else ()),
-        *(("width",) if arch else ()),
+        *(("width",) if arch not in ("", RECIPES[options.recipe].get("arch")) else ()),
         *(NEURON_DEFAULTS if ":" in arch else ()),
     }
     for name, value in RECIPES[options.recipe].items():

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from ..base import CheckpointError, record, write_atomically
 from ..checkpoint import TRAINING_FORMAT, read_safely, save_model
 from ..nn import NEURON_DEFAULTS, SpikingNetwork
-from .settings import Epoch
+from .settings import Epoch, Training
 
 ENDINGS = ("log.jsonl", "curves.png")
 
@@ -90,7 +90,7 @@ class TrainingFiles:
         if content.get("format") != TRAINING_FORMAT:
             raise CheckpointError(f"{path}: not a file to resume training from.")
         try:
-            self._check_settings(path, {**NEURON_DEFAULTS, **content["settings"]})
+            self._check_settings(path, {**NEURON_DEFAULTS, **asdict(Training()), **content["settings"]})
             history = [Epoch(**epoch) for epoch in content["history"]]
             state.network.body.load_state_dict(content["network"])
             _restore_momentum(state.optimizer, content["optimizer"]["state"])

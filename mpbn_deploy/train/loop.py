@@ -1,8 +1,8 @@
 """The epochs of a training: each is one pass over the training split, then evaluated and saved.
 
-One step augments a batch of raw samples, runs the network on all time steps at once, and applies SGD to
-the cross entropy of the logits, which are averaged over time. In an epoch with one time step, the network
-is trained, evaluated and saved as a network of one time step.
+One step augments a batch of raw samples, runs the network on all time steps at once, and applies the
+optimizer to the cross entropy of the logits, which are averaged over time. In an epoch with one time step,
+the network is trained, evaluated and saved as a network of one time step.
 """
 
 from __future__ import annotations

@@ -1,51 +1,46 @@
-"""The optimizer: SGD for all parameters, or Muon for the weights of hidden layers.
+"""The optimizer: SGD for all parameters, or Muon for the weights with a norm behind them.
 
-Muon (Jordan et al., 2024) moves a weight, seen as a matrix with one row per output, in all directions by
-the same distance, also in those in which the gradient is small:
+Muon (the variant of Jordan's CIFAR-10 speedrun, 2024, which keeps the norms of weights) takes a weight as a
+matrix with one row per output. It gives the directions in which gradients are small more of each step:
 
     momentum  <- mu * momentum + gradient
-    direction  = orthogonalized(momentum), or of gradient + mu * momentum (Nesterov), of norm 1
+    direction  = orthogonalized(momentum), or of gradient + mu * momentum (Nesterov), scaled to norm 1
     weight    <- |weight| * unit(weight / |weight| - rate * direction)
 
-The norm of a weight stays as it is: the batch norm behind a layer makes it irrelevant.
+The norm of such a weight stays as it is, because the norm behind its layer makes it irrelevant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..base import OptionError
-from ..nn import SpikingNetwork
+from ..nn import LIF, SpikingNetwork
 from ..quantize import QuantizedBody
 from .settings import Training
 
 MUON_RATE = 0.15  # of the learning rate
-# Each step maps a singular value s to a*s + b*s^3 + c*s^5, which brings those in 0..1 close to 1 (Jordan).
+# Each step maps a singular value s to a*s + b*s^3 + c*s^5, which brings those in 0..1 closer to 1 (Jordan).
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 3
 
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+
 
 def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.SGD:
-    """Return the optimizer; each group has a `relative_rate`, that of its parameters to the learning rate."""
-    weights = [
-        module.weight
-        for module in network.modules()
-        if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))
-    ]
-    known = {id(weight) for weight in weights}
-    others = [p for p in network.parameters() if id(p) not in known]
-    integers = isinstance(network.body, QuantizedBody)
-    if integers and training.optimizer == "muon":
-        raise OptionError("--optimizer muon keeps the norms of weights; integers are trained with sgd.")
-    hidden = weights[:-1] if training.optimizer == "muon" else []  # the last one is the readout's
+    """Return the optimizer; the loop sets a group's rate to `relative_rate` times the learning rate."""
+    weights = {id(module.weight) for module in network.modules() if isinstance(module, LAYERS)}
+    turned = _normalized_weights(network) if training.optimizer == "muon" else set()
+    norm_rate = 1.0 if isinstance(network.body, QuantizedBody) else training.norm_rate  # which has no norms
     groups = (
-        _group(hidden, relative_rate=MUON_RATE, orthogonal=True),
-        _group(weights[len(hidden) :], weight_decay=training.weight_decay),
-        _group(others, relative_rate=1.0 if integers else training.norm_rate),  # integers have no norms
+        _group(network, turned, relative_rate=MUON_RATE, orthogonal=True),
+        _group(network, weights - turned, weight_decay=training.weight_decay),
+        _group(network, {id(p) for p in network.parameters()} - weights, relative_rate=norm_rate),
     )
     return Muon(
         [group for group in groups if group["params"]],
@@ -56,48 +51,87 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
 
 
 def _group(
-    parameters: Sequence[Tensor],
+    network: SpikingNetwork,
+    chosen: Iterable[int],
     *,
     weight_decay: float = 0.0,
     relative_rate: float = 1.0,
     orthogonal: bool = False,
 ) -> dict[str, Any]:
     return {
-        "params": list(parameters),
+        "params": [parameter for parameter in network.parameters() if id(parameter) in chosen],
         "weight_decay": weight_decay,
         "relative_rate": relative_rate,
         "orthogonal": orthogonal,
     }
 
 
+def _normalized_weights(network: SpikingNetwork) -> set[int]:
+    """Return the ids of weights whose layers have a batch norm or MPBN right behind them in a run."""
+    called: list[nn.Module] = []
+    kinds = (*LAYERS, LIF, nn.modules.batchnorm._BatchNorm)
+    hooks = [
+        module.register_forward_pre_hook(lambda module, _: called.append(module))
+        for module in network.modules()
+        if isinstance(module, kinds)
+    ]
+    was_training, like = network.training, next(network.parameters())
+    with torch.no_grad():
+        network.eval()(torch.zeros(1, *network.input_format.shape, dtype=like.dtype, device=like.device))
+    network.train(was_training)
+    for hook in hooks:
+        hook.remove()
+    # A weight of zeros has no direction to turn from.
+    found = {
+        id(layer.weight)
+        for layer, behind in pairwise(called)
+        if isinstance(layer, LAYERS) and _normalizes(behind) and bool(layer.weight.any())
+    }
+    if not found:
+        raise OptionError(
+            "--optimizer muon: no layer of this network has a batch norm or MPBN right behind it, and Muon "
+            "keeps the norms of weights. Train with --optimizer sgd."
+        )
+    return found
+
+
+def _normalizes(module: nn.Module) -> bool:
+    return module.mpbn is not None if isinstance(module, LIF) else not isinstance(module, LAYERS)
+
+
 class Muon(torch.optim.SGD):
-    """SGD, which moves the weights of groups with `orthogonal` as this file says."""
+    """SGD, except that the weights of groups with `orthogonal` are moved as this file says."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Move all parameters."""
+        """Move all parameters; return what the closure returns, which computes gradients, if there is one."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
-            for weight in group["params"] if group["orthogonal"] else ():
+            for weight in group["params"] if group.get("orthogonal") else ():
                 if weight.grad is not None:
                     self._turn(weight, weight.grad, group)
                     weight.grad = None  # SGD passes over what has no gradient
-        return super().step(closure)
+        super().step()
+        return loss
 
     def _turn(self, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        momentum = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
-        momentum.mul_(group["momentum"]).add_(gradient)
+        state = self.state[weight]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(weight)
+        momentum = state["momentum_buffer"].mul_(group["momentum"]).add_(gradient)
         wanted = gradient.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
         direction = orthogonalized(wanted.flatten(1)).view_as(weight)
         norm, length = weight.norm(), direction.norm()
-        if length > 0:
-            weight.sub_(direction, alpha=float(group["lr"] * norm / length))
-            weight.mul_(norm / weight.norm())
+        if length == 0:
+            return
+        weight.sub_(direction, alpha=float(group["lr"] * norm / length))
+        weight.mul_(norm / weight.norm())
 
 
 def orthogonalized(matrix: Tensor) -> Tensor:
-    """Return u * p(s) * v for a matrix u * s * v: its singular values, as far as they are not tiny, near one.
+    """Return u * p(s / |s|) * v for a matrix u * s * v: large singular values come near 1, small ones grow.
 
-    p is a polynomial, so p(s) needs no decomposition; it is computed on the smaller Gram matrix.
+    p is an odd polynomial, so it needs no decomposition; it is computed on the smaller Gram matrix.
     """
     if len(matrix) > matrix.shape[1]:
         return orthogonalized(matrix.T).T

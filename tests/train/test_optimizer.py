@@ -6,18 +6,16 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from networks import input_format
 from properties import examples
 from torch import nn
 
 import mpbn_deploy.train.loop
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.nn import LIF, RecurrentLIF, SpikingNetwork
 from mpbn_deploy.train import Training, quantized_twin, train
-from mpbn_deploy.train.optimizer import MUON_RATE, Muon, make_optimizer, orthogonalized
-
-
-def layers_of(network):
-    return [module for module in network.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+from mpbn_deploy.train.optimizer import Muon, make_optimizer, orthogonalized
 
 
 @examples(40)
@@ -77,15 +75,80 @@ def test_a_gradient_of_zero_moves_nothing():
     assert torch.equal(weight, torch.ones(2, 3))
 
 
-def test_muon_moves_hidden_weights_and_sgd_the_rest(digits):
-    network = train(digits, "digits-cnn", training=Training(epochs=1, batch=512))
-    hidden, readout, others = make_optimizer(network, Training(optimizer="muon")).param_groups
-    *first, last = (layer.weight for layer in layers_of(network))
-    assert [id(weight) for weight in hidden["params"]] == [id(weight) for weight in first]
-    assert (hidden["relative_rate"], hidden["weight_decay"]) == (MUON_RATE, 0.0)
-    assert len(readout["params"]) == 1 and readout["params"][0] is last
-    assert readout["weight_decay"] == Training().weight_decay
-    assert not (readout["orthogonal"] or others["orthogonal"])
+def groups_of(body, optimizer="muon"):
+    """The names of parameters that Muon moves, and of those that decay, in a body for inputs of 4 numbers."""
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((4,)))
+    made = make_optimizer(network, Training(optimizer=optimizer)).param_groups
+    names = {id(parameter): name for name, parameter in body.named_parameters()}
+
+    def listed(chosen):
+        return {names[id(p)] for group in made if chosen(group) for p in group["params"]}
+
+    assert sum(len(group["params"]) for group in made) == len(names)
+    return listed(lambda group: group["orthogonal"]), listed(lambda group: group["weight_decay"])
+
+
+def two_layers(first=None, **neuron):
+    """Registers its readout first, as a class with `self.readout = ...` on top does."""
+
+    class Body(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.readout = nn.Linear(4, 4)
+            self.dense = nn.Linear(4, 4, bias=False) if first is None else first
+            self.lif = LIF(4, **neuron)
+
+        def forward(self, x):
+            return self.readout(self.lif(self.dense(x)))
+
+    return Body()
+
+
+def test_muon_moves_weights_with_a_norm_behind_them_and_sgd_the_rest():
+    assert groups_of(two_layers()) == ({"dense.weight"}, {"readout.weight"})
+    assert groups_of(two_layers(), "sgd") == (set(), {"dense.weight", "readout.weight"})
+    with_norm = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), LIF(4, mpbn="none"), nn.Linear(4, 2))
+    assert groups_of(with_norm) == ({"0.weight"}, {"3.weight"})
+
+
+def test_a_recurrent_weight_is_left_to_sgd():
+    body = nn.Sequential(nn.Linear(4, 4), RecurrentLIF(4), nn.Linear(4, 2))
+    assert groups_of(body) == ({"0.weight"}, {"1.recurrent.weight", "2.weight"})
+
+
+def test_shared_weights_are_moved_once():
+    body = nn.Sequential(nn.Linear(4, 4), LIF(4), nn.Linear(4, 4), LIF(4), nn.Linear(4, 2))
+    body[2].weight = body[0].weight
+    assert groups_of(body)[0] == {"0.weight"}
+    assert groups_of(body, "sgd")[1] == {"0.weight", "4.weight"}
+
+
+def test_muon_needs_norms_and_a_direction():
+    with pytest.raises(OptionError, match=r"--optimizer muon: no layer .* Train with --optimizer sgd"):
+        groups_of(two_layers(mpbn="none"))
+    zeros = nn.Linear(4, 4, bias=False)
+    nn.init.zeros_(zeros.weight)
+    body = nn.Sequential(zeros, LIF(4), nn.Linear(4, 4), LIF(4), nn.Linear(4, 2))
+    assert groups_of(body) == ({"2.weight"}, {"0.weight", "4.weight"})
+
+
+def test_a_gradient_that_is_not_finite_shows_in_the_weight():
+    weight = nn.Parameter(torch.ones(2, 3))
+    weight.grad = torch.full_like(weight, float("nan"))
+    Muon([{"params": [weight], "orthogonal": True}], lr=0.1).step()
+    assert weight.isnan().all()
+
+
+def test_a_closure_computes_the_gradients_of_the_step():
+    weight = nn.Parameter(torch.eye(2))
+    optimizer = Muon([{"params": [weight], "orthogonal": True}], lr=0.1)
+
+    def closure():
+        loss = weight[0, 1] * 3
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure) == 0 and weight[0, 1] < 0
 
 
 def test_training_with_muon_learns_and_resumes_bit_exactly(digits, tmp_path, monkeypatch):
@@ -110,5 +173,5 @@ def test_training_with_muon_learns_and_resumes_bit_exactly(digits, tmp_path, mon
 def test_integers_are_not_trained_with_muon(digits):
     network = train(digits, "digits-mlp", training=Training(epochs=1))
     twin = quantized_twin(network, load_profile("loihi2"), None, digits)
-    with pytest.raises(OptionError, match="integers are trained with sgd"):
+    with pytest.raises(OptionError, match="--optimizer muon: no layer"):
         make_optimizer(twin, Training(optimizer="muon"))

@@ -625,6 +625,7 @@ def test_half_precision_ends_at_the_neurons():
         (["--init", "model.pt", "--weight-bits", "4"], "--weight-bits has an effect only with --quantize"),
         (["--mpbn", "none", "--mpbn-epsilon", "0.1"], "--mpbn-epsilon has no effect with --mpbn none"),
         (["--mpbn", "none", "--freeze-mpbn", "0.5"], "--freeze-mpbn has no effect with --mpbn none"),
+        (["--init", "a.pt", "--quantize", "loihi2", "--optimizer", "muon"], "integers are trained with sgd"),
         (["--warmup", "0.1"], "--warmup has no effect with --schedule cosine"),
         (["--recipe", "fast", "--schedule", "cosine", "--warmup", "0.1"], "--warmup has no effect"),
         (["--init", "{out}"], "model.pt would replace the network of --init; choose another --out"),
