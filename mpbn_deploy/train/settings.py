@@ -36,8 +36,8 @@ class Training:
     weights that SGD moves, not to norms and biases, whose learning rate is `norm_rate` times that of these
     weights. `augmentation` None is the data set's own. In the first `single_step` (a fraction) of the epochs
     the network runs one time step per sample; in the last `freeze_mpbn` (a fraction) MPBN uses its running
-    statistics, as in inference. `validation` is the fraction of the training split that is held out: epochs are then judged on it, and
-    the test split is used once, at the end.
+    statistics, as in inference. `validation` is the fraction of the training split that is held out: epochs
+    are then judged on it, and the test split is used once, at the end.
     """
 
     optimizer: str = "sgd"
