@@ -97,13 +97,15 @@ HOLD_OUT_SEED = 0  # the same samples are held out whatever the seed of a traini
 def hold_out(dataset: DataSet, fraction: float) -> tuple[DataSet, Split | None]:
     """Return the data set with a fraction of its training split held out, and that fraction."""
     if not 0 <= fraction < 1:
-        raise OptionError(f"validation {fraction}; a fraction of the training split is needed, 0 to below 1.")
+        raise OptionError(
+            f"--validation {fraction}; a fraction of the training split is needed, 0 to below 1."
+        )
     if not fraction:
         return dataset, None
     count = round(fraction * len(dataset.train))
     if not count:
         raise OptionError(
-            f"validation {fraction}; that is none of the {len(dataset.train)} training samples of "
+            f"--validation {fraction}; that is none of the {len(dataset.train)} training samples of "
             f"{dataset.name}. A larger fraction is needed."
         )
     order = np.random.default_rng(HOLD_OUT_SEED).permutation(len(dataset.train))

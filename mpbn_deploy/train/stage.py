@@ -196,14 +196,14 @@ def _timesteps(dataset: DataSet, asked: int | None) -> int:
 def _check_settings(training: Training, dataset: DataSet, processes: ProcessGroup) -> None:
     if training.batch > len(dataset.train):
         raise OptionError(
-            f"batch {training.batch}; {dataset.name} has {len(dataset.train)} training samples"
+            f"--batch {training.batch}; {dataset.name} has {len(dataset.train)} training samples"
             f"{', without those for validation' if training.validation else ''}. Give a smaller --batch."
         )
     if training.batch < 2:
-        raise OptionError(f"batch {training.batch}; batch norm needs 2 samples or more.")
+        raise OptionError(f"--batch {training.batch}; batch norm needs 2 samples or more.")
     if training.batch % processes.count or training.batch < 2 * processes.count:
         raise OptionError(
-            f"batch {training.batch} over {processes.count} processes; each needs an equal share, at least 2."
+            f"--batch {training.batch} over {processes.count} processes; each needs an equal share, at least 2."
         )
     for name, (sound, allowed) in ALLOWED.items():
         found = getattr(training, name)
@@ -212,14 +212,14 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
     augmentation, shape = training.augmentation or dataset.augmentation, dataset.input_format.shape
     if augmentation != "none" and len(shape) != 3:
         raise OptionError(
-            f"augmentation {augmentation}; samples of {dataset.name} have the shape {tuple(shape)}, without "
+            f"--augmentation {augmentation}; samples of {dataset.name} have the shape {tuple(shape)}, without "
             "height and width. Give --no-augmentation."
         )
     if training.nesterov and not training.momentum:
-        raise OptionError("nesterov with momentum 0; Nesterov's form needs a momentum above 0.")
+        raise OptionError("--nesterov with --momentum 0; Nesterov's form needs a momentum above 0.")
     if dataset.frames is not None and training.single_step_epochs:
         raise OptionError(
-            f"single step {training.single_step}; a sample of {dataset.name} has {dataset.frames} frames, so "
+            f"--single-step {training.single_step}; a sample of {dataset.name} has {dataset.frames} frames, so "
             "every epoch needs all time steps. Give --single-step 0."
         )
 
