@@ -203,7 +203,7 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
         raise OptionError(f"--batch {training.batch}; batch norm needs 2 samples or more.")
     if training.batch % processes.count or training.batch < 2 * processes.count:
         raise OptionError(
-            f"--batch {training.batch} over {processes.count} processes; each needs an equal share, at least 2."
+            f"--batch {training.batch} over {processes.count} processes; each needs an equal share, 2 or more."
         )
     for name, (sound, allowed) in ALLOWED.items():
         found = getattr(training, name)
@@ -212,15 +212,15 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
     augmentation, shape = training.augmentation or dataset.augmentation, dataset.input_format.shape
     if augmentation != "none" and len(shape) != 3:
         raise OptionError(
-            f"--augmentation {augmentation}; samples of {dataset.name} have the shape {tuple(shape)}, without "
-            "height and width. Give --no-augmentation."
+            f"--augmentation {augmentation}; samples of {dataset.name} have the shape {tuple(shape)}, "
+            "without height and width. Give --no-augmentation."
         )
     if training.nesterov and not training.momentum:
         raise OptionError("--nesterov with --momentum 0; Nesterov's form needs a momentum above 0.")
     if dataset.frames is not None and training.single_step_epochs:
         raise OptionError(
-            f"--single-step {training.single_step}; a sample of {dataset.name} has {dataset.frames} frames, so "
-            "every epoch needs all time steps. Give --single-step 0."
+            f"--single-step {training.single_step}; a sample of {dataset.name} has {dataset.frames} frames, "
+            "so every epoch needs all time steps. Give --single-step 0."
         )
 
 
