@@ -203,7 +203,8 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
         raise OptionError(f"--batch {training.batch}; batch norm needs 2 samples or more.")
     if training.batch % processes.count or training.batch < 2 * processes.count:
         raise OptionError(
-            f"--batch {training.batch} over {processes.count} processes; each needs an equal share, 2 or more."
+            f"--batch {training.batch} over {processes.count} processes; each needs an equal share, "
+            "at least 2."
         )
     for name, (sound, allowed) in ALLOWED.items():
         found = getattr(training, name)
