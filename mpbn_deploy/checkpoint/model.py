@@ -9,7 +9,8 @@ The file holds a dictionary, written by torch.save and read without running code
     input               shape, minimum, maximum, mean, deviation
     class_names         one per output
     training            a record of how it was trained
-    state_dict          the parameters and buffers of the body; weights may be in half precision
+    state_dict          the parameters and buffers of the body; weights may be in half precision,
+                        and those of trained integers their mantissas
 
 model.safetensors holds the same: the state_dict as its tensors, the rest as JSON in its metadata.
 Bare state_dicts of other tools (bare.py) and checkpoints of the paper's own code, which hold only tensors
@@ -61,8 +62,8 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
     """Write a network to model.pt or model.safetensors; its card says how to build the body again.
 
     `half` rounds the weights of convolutions and dense layers to float16, which halves the file; norms keep
-    all their bits. Trained integers are not changed by it, but the fractions from which they were rounded are
-    lost.
+    all their bits. Of trained integers it stores the integers, in a byte each, and not the fractions that
+    they were rounded from.
     """
     if network.card is None:
         raise OptionError("save_model: the network has no ModelCard, so its body could not be built again.")
@@ -101,20 +102,20 @@ def save_model(path: str | Path, network: SpikingNetwork, *, half: bool = False)
 
 def _stored(body: nn.Module, half: bool) -> dict[str, Tensor]:
     """Return the body's tensors as the file holds them."""
-    rounded = _half_weights(body) if half else {}
-    return {name: rounded.get(name, tensor).cpu().contiguous() for name, tensor in body.state_dict().items()}
+    short = _short_weights(body) if half else {}
+    return {name: short.get(name, tensor).cpu().contiguous() for name, tensor in body.state_dict().items()}
 
 
-def _half_weights(body: nn.Module) -> dict[str, Tensor]:
+def _short_weights(body: nn.Module) -> dict[str, Tensor]:
+    """Return weights in half precision, and those of trained integers as these integers."""
     found = {}
     for path, module in body.named_modules():
         if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)):
             found[f"{path}.weight"] = module.weight.half()
         elif isinstance(module, QuantizedSynapse):
-            weight = module.half_weight()
-            if weight is None:
-                raise OptionError(f"save_model: half precision would change the integers of {path}.")
-            found[f"{path}.weight"] = weight
+            mantissa = module.mantissa().detach()
+            bytes_do = bool((mantissa == mantissa.to(torch.int8)).all())
+            found[f"{path}.weight"] = mantissa.to(torch.int8 if bytes_do else torch.int16)
     return found
 
 

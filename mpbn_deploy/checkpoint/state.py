@@ -38,7 +38,7 @@ def build_with_state(
     body = _build_on_meta_device(path, card)
     in_file = names(body)
     expected = {in_file[name]: value for name, value in body.state_dict().items()}
-    state = converted(state, expected, _is_exact)
+    state = converted({**state, **_from_mantissas(state)}, expected, _is_exact)
     check_state(path, card.architecture, expected, state)
     named = {name: state[found] for name, found in in_file.items()}
     check_resets(path, body, named, card.arguments)
@@ -49,6 +49,17 @@ def build_with_state(
 def _is_exact(value: Tensor, wanted: Tensor) -> bool:
     """Whether the network's type holds every number of the file's type."""
     return value.dtype in HALF_PRECISION and wanted.dtype in (torch.float32, torch.float64)
+
+
+def _from_mantissas(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weight = mantissa / quanta for the weights of trained integers that are stored as integers."""
+    return {
+        name: (value / quanta.double().view(-1, *[1] * (value.dim() - 1))).float()
+        for name, value in state.items()
+        if value.dtype in (torch.int8, torch.int16)
+        and (quanta := state.get(name.removesuffix("weight") + "quanta")) is not None
+        and quanta.shape == value.shape[:1]
+    }
 
 
 def converted(

@@ -107,19 +107,15 @@ class QuantizedSynapse(TimedLayer):
         self.weight = nn.Parameter(torch.zeros(shape))
         self.register_buffer("quanta", torch.ones(shape[0]))  # mantissa / weight
 
-    def integer_weight(self) -> Tensor:
-        """step * round(quanta * weight), within the format"""
-        quanta = _spread(self.quanta, self.weight.dim())
-        return _rounded(self.weight, quanta, self.formats.weight, torch.round) * self.formats.step
+    def mantissa(self) -> Tensor:
+        """round(quanta * weight), within the format"""
+        return _rounded(
+            self.weight, _spread(self.quanta, self.weight.dim()), self.formats.weight, torch.round
+        )
 
-    def half_weight(self) -> Tensor | None:
-        """Return weights in half precision that mean the same integers, or None if there are none."""
-        with torch.no_grad():
-            integers = self.integer_weight()
-            quanta = _spread(self.quanta, self.weight.dim())
-            half = (integers / self.formats.step / quanta).half()
-            restored = _rounded(half.float(), quanta, self.formats.weight, torch.round) * self.formats.step
-            return half if torch.equal(restored, integers) else None
+    def integer_weight(self) -> Tensor:
+        """step * mantissa"""
+        return self.mantissa() * self.formats.step
 
     def start(self, mantissa: Tensor, quanta: Tensor) -> None:
         """Set the weights to exact multiples of the quanta.

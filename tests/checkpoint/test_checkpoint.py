@@ -81,25 +81,34 @@ def test_half_precision_rounds_weights_once(path, tmp_path, suffix):
     assert half.read_bytes() == (tmp_path / f"again.{suffix}").read_bytes()
 
 
-def test_half_precision_leaves_trained_integers_as_they_are(tmp_path):
+@pytest.mark.parametrize("factor", [1.0, 1e9])
+def test_half_precision_stores_trained_integers_as_they_are(tmp_path, factor):
     trained = load_model(example_model("digits-4bit"))
+    trained.body.synapses[0].quanta *= factor
+    trained.body.synapses[0].weight.data /= factor
     save_model(tmp_path / "whole.pt", trained)
     save_model(tmp_path / "half.pt", trained, half=True)
     whole, half = (load_model(tmp_path / f"{name}.pt") for name in ("whole", "half"))
-    assert (tmp_path / "half.pt").stat().st_size < 0.6 * (tmp_path / "whole.pt").stat().st_size
+    assert (tmp_path / "half.pt").stat().st_size < 0.4 * (tmp_path / "whole.pt").stat().st_size
     for before, after in zip(
         whole.body.to_integers(4).connections, half.body.to_integers(4).connections, strict=True
     ):
         assert np.array_equal(before.synapse.weight, after.synapse.weight)
+    save_model(tmp_path / "again.pt", half, half=True)
+    assert (tmp_path / "again.pt").read_bytes() == (tmp_path / "half.pt").read_bytes()
 
 
-def test_integers_that_half_precision_would_change_are_refused(tmp_path):
+@pytest.mark.parametrize("quanta", [torch.zeros(16), torch.ones(3), None])
+def test_stored_integers_need_their_quanta(tmp_path, quanta):
     trained = load_model(example_model("digits-4bit"))
-    trained.body.synapses[0].quanta *= 1e9
-    trained.body.synapses[0].weight.data /= 1e9
-    with pytest.raises(OptionError, match=r"half precision would change the integers of synapses\.0\."):
-        save_model(tmp_path / "half.pt", trained, half=True)
-    assert not (tmp_path / "half.pt").exists()
+    save_model(tmp_path / "model.pt", trained, half=True)
+    content = torch.load(tmp_path / "model.pt", weights_only=True)
+    content["state_dict"]["synapses.0.quanta"] = quanta
+    if quanta is None:
+        del content["state_dict"]["synapses.0.quanta"]
+    torch.save(content, tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match=r"synapses\.0\.(weight|quanta)"):
+        load_model(tmp_path / "model.pt")
 
 
 def test_code_from_elsewhere_runs_only_when_the_user_names_it(path):
