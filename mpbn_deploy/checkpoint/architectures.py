@@ -21,7 +21,10 @@ from . import paper
 
 def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     """Build the body of a network from its architecture's name and keyword arguments."""
-    factory = built_in_factory(architecture) or _import_factory(architecture)
+    built_in = built_in_factory(architecture)
+    if built_in is not None and "width" in arguments and not accepted(architecture, {"width": None}):
+        raise OptionError(f"architecture {architecture!r} has no width to choose; drop --width.")
+    factory = built_in or _import_factory(architecture)
     try:
         inspect.signature(factory).bind(**arguments)
     except (TypeError, ValueError) as error:

@@ -28,6 +28,7 @@ from .settings import (
     DEFAULT_ARCHITECTURE,
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
+    NO_MUON_FOR_INTEGERS,
     RECIPES,
     Training,
 )
@@ -89,10 +90,12 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError("--freeze-mpbn has no effect with --mpbn none; drop one of them.")
     if options.warmup is not None and _of_recipe(options, "schedule") == "cosine":
         raise OptionError("--warmup has no effect with --schedule cosine; drop it, or choose one-cycle.")
+    if options.single_step and options.timesteps == 1:
+        raise OptionError("--single-step has no effect with --timesteps 1; drop one of them.")
     if options.quantize is not None and options.init is None:
         raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
     if options.quantize is not None and options.optimizer == "muon":
-        raise OptionError("--optimizer muon keeps the norms of weights; integers are trained with sgd.")
+        raise OptionError(NO_MUON_FOR_INTEGERS)
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
     if options.weight_bits is not None and options.quantize is None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..base import OptionError
 from ..nn import LIF, SpikingNetwork
 from ..quantize import QuantizedBody
-from .settings import Training
+from .settings import NO_MUON_FOR_INTEGERS, Training
 
 MUON_RATE = 0.15  # of the learning rate
 # Each step maps a singular value s to a*s + b*s^3 + c*s^5, which brings those in 0..1 closer to 1 (Jordan).
@@ -35,8 +35,11 @@ LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.SGD:
     """Return the optimizer; the loop sets a group's rate to `relative_rate` times the learning rate."""
     weights = {id(module.weight) for module in network.modules() if isinstance(module, LAYERS)}
+    integers = isinstance(network.body, QuantizedBody)
+    if integers and training.optimizer == "muon":
+        raise OptionError(NO_MUON_FOR_INTEGERS)
     turned = _normalized_weights(network) if training.optimizer == "muon" else set()
-    norm_rate = 1.0 if isinstance(network.body, QuantizedBody) else training.norm_rate  # which has no norms
+    norm_rate = 1.0 if integers else training.norm_rate  # integers have no norms
     groups = (
         _group(network, turned, relative_rate=MUON_RATE, orthogonal=True),
         _group(network, weights - turned, weight_decay=training.weight_decay),

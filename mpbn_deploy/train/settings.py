@@ -26,6 +26,7 @@ AUGMENTATIONS = (
 )
 RECALIBRATIONS = ("auto", "on", "off")
 ELEMENT_EPSILON = 0.1
+NO_MUON_FOR_INTEGERS = "--optimizer muon keeps the norms of weights; integers are trained with sgd."
 
 
 @record
