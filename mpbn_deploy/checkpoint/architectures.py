@@ -22,8 +22,6 @@ from . import paper
 def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
     """Build the body of a network from its architecture's name and keyword arguments."""
     built_in = built_in_factory(architecture)
-    if built_in is not None and "width" in arguments and not accepted(architecture, {"width": None}):
-        raise OptionError(f"architecture {architecture!r} has no width to choose; drop --width.")
     factory = built_in or _import_factory(architecture)
     try:
         inspect.signature(factory).bind(**arguments)
@@ -33,6 +31,8 @@ def build_body(architecture: str, arguments: dict[str, Any]) -> nn.Module:
             f"architecture {architecture!r}: {error}; it is called with {given} and must accept them. "
             "Write it as `def build(input_shape, classes, **neuron)`, and give **neuron to LIF."
         ) from error
+    if built_in is not None and "width" in arguments and not accepted(architecture, {"width": None}):
+        raise OptionError(f"architecture {architecture!r} has no width to choose; drop --width.")
     try:
         body = factory(**arguments)
     except OptionError as error:

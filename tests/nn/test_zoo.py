@@ -9,7 +9,7 @@ from torch import fx, nn
 
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.checkpoint import build_body
-from mpbn_deploy.nn import LIF, MPBN_KINDS, SpikingNetwork
+from mpbn_deploy.nn import LIF, MPBN_KINDS, SpikePool, SpikingNetwork
 from mpbn_deploy.nn.zoo import ARCHITECTURES, ResidualBlock
 
 SHAPES = {
@@ -107,12 +107,13 @@ def test_images_of_other_sizes(name, shape):
 def test_torch_fx_traces_every_network(name):
     class Tracer(fx.Tracer):
         def is_leaf_module(self, module, path):
-            return isinstance(module, LIF) or super().is_leaf_module(module, path)
+            return isinstance(module, (LIF, SpikePool)) or super().is_leaf_module(module, path)
 
     body = meta_body(name)
     nodes = list(Tracer().trace(body).nodes)
     called = [node.target for node in nodes if node.op == "call_module"]
     leaves = [path for path, module in body.named_modules() if type(module).__module__.startswith("torch.nn")]
+    leaves += [path for path, module in body.named_modules() if isinstance(module, SpikePool)]
     layers = {p for p in leaves if not isinstance(body.get_submodule(p), nn.Sequential)}
     layers = {p for p in layers if ".mpbn" not in p and not p.endswith(".recurrent")}
     assert set(called) == layers | set(neurons(body)) and len(called) == len(set(called))

@@ -93,7 +93,7 @@ def test_raw_integers_are_inputs_too():
         ),
         (lambda: train_arch("networks:wrong_size"), "cannot take samples of digits"),
         (lambda: load_dataset("digits", Path("folder")), "drop --data-dir"),
-        (lambda: train_digits(weight_decay=-1.0), "weight decay -1.0"),
+        (lambda: train_digits(weight_decay=-1.0), "--weight-decay -1.0"),
         (lambda: train_frames(timesteps=3), "3 time steps; a sample of frames has 2 frames"),
         (lambda: select_device("cuda:77"), "device 'cuda:77' cannot be used"),
         (lambda: select_device("abacus"), "device 'abacus' cannot be used"),
