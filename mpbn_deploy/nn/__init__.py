@@ -16,6 +16,8 @@ time as in the paper, and only LIF separates the time steps.
     recurrent   RecurrentLIF                       feedback    its loop, forward and backward
     kinds       the options of LIF by name         timed       base class of layers that separate time steps
     pool        SpikePool, max pooling of spikes   zoo/        network architectures
+    compiled    all of these in training, by       kernels     loops over memory, compiled by Numba
+                compiled loops                     parameters  the constants of neurons, for scan
 """
 
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .compiled import compiled_norms as compiled_norms
     from .feedback import Feedback as Feedback, Loop as Loop
     from .kinds import (
         MPBN_GAINS as MPBN_GAINS,

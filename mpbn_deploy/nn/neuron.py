@@ -12,7 +12,8 @@ from ..base import OptionError, did_you_mean
 from .feedback import Feedback
 from .kinds import MPBN_GAINS, MPBN_KINDS, NEURON_DEFAULTS, RESET_GRADIENTS, RESETS, SURROGATE_NAMES
 from .norm import Norm, Observer, norm_of
-from .scan import LIFParameters, scan
+from .parameters import LIFParameters
+from .scan import scan
 from .surrogate import SURROGATES
 from .timed import TimedLayer
 

@@ -55,10 +55,15 @@ class Moments:
     inverse_deviation: Tensor
 
 
-def normalize(x: Tensor, gain: Tensor, offset: Tensor, norm: Norm) -> tuple[Tensor, Moments]:
-    """Return y and the moments that backward needs; in training mode, update the running statistics."""
+def check_batch(x: Tensor, norm: Norm) -> None:
+    """Reject a batch that has no variance."""
     if norm.training and x.numel() // norm.running_mean.numel() < 2 and not norm.synchronized:
         raise OptionError("batch norm cannot train on a single value per channel; use a larger batch.")
+
+
+def normalize(x: Tensor, gain: Tensor, offset: Tensor, norm: Norm) -> tuple[Tensor, Moments]:
+    """Return y and the moments that backward needs; in training mode, update the running statistics."""
+    check_batch(x, norm)
     if norm.observe is not None:
         norm.observe(x)
     if norm.uses_torch_kernel:

@@ -9,7 +9,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import max_pool2d
 
-from .scan import normalized_membranes, scan_node
+from . import compiled
+from .scan import is_compiled, normalized_membranes, scan_node
+
+# Kernel, stride, padding, dilation and ceil_mode of pools of 2 x 2 pixels that do not overlap
+HALVES = (2, 2, 0, 1, False), ((2, 2), (2, 2), (0, 0), (1, 1), False), ((2, 2), (2, 2), 0, 1, False)
 
 
 class SpikePool(nn.MaxPool2d):
@@ -35,12 +39,15 @@ class _Pooled(torch.autograd.Function):
     def forward(ctx: Any, spikes: Tensor, node: Any, pool: SpikePool) -> Tensor:
         ctx.node = node
         ctx.geometry = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
-        pooled: Tensor = max_pool2d(spikes, *ctx.geometry)
+        ctx.compiled = is_compiled(node) and ctx.geometry in HALVES
+        pooled: Tensor = compiled.pool(spikes) if ctx.compiled else max_pool2d(spikes, *ctx.geometry)
         return pooled
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.compiled:
+            return compiled.pool_gradient(gradients[0], ctx.node), None, None
         membranes = normalized_membranes(ctx.node)
         _, highest = max_pool2d(membranes, *ctx.geometry, return_indices=True)
         sizes = [[size] * 2 if isinstance(size, int) else list(size) for size in ctx.geometry[:4]]

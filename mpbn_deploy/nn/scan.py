@@ -40,25 +40,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..base import record
-from .feedback import Feedback, Loop
+from . import compiled
+from .feedback import Loop
 from .norm import Moments, Norm, normalize, normalize_backward, normalize_with
-from .surrogate import Surrogate
-
-
-@record
-class LIFParameters:
-    """The constants of LIF neurons over all time steps."""
-
-    timesteps: int
-    leak: float
-    current_leak: float
-    threshold: float
-    subtrahend: float | None  # of a soft reset
-    reset_is_constant: bool  # in backward
-    surrogate: Surrogate
-    norm: Norm | None
-    feedback: Feedback | None = None  # of a recurrent layer
+from .parameters import LIFParameters
 
 
 def scan(
@@ -69,6 +54,9 @@ def scan(
     weight: Tensor | None = None,
 ) -> Tensor:
     """Return spikes of the inputs' shape, [timesteps * batch, ...]; `weight` is that of the feedback."""
+    if not lif.current_leak and lif.feedback is None and compiled.serves(x, lif.norm):
+        fired: Tensor = compiled.CompiledScan.apply(x, gain, offset, lif)  # type: ignore[no-untyped-call]
+        return fired
     # Under autocast, convolutions return half precision; membranes have at least single precision.
     x = x.to(torch.promote_types(x.dtype, torch.float32) if gain is None else gain.dtype)
     if lif.current_leak and lif.feedback is None:
@@ -81,11 +69,18 @@ def scan(
 def scan_node(spikes: Tensor) -> Any:
     """Return the node of `scan` in the autograd graph that these spikes come from; None if there is none."""
     node = spikes.grad_fn
-    return node if isinstance(node, _Scan._backward_cls) else None
+    return node if isinstance(node, _Scan._backward_cls) or is_compiled(node) else None
+
+
+def is_compiled(node: Any) -> bool:
+    """Return whether compiled loops computed the spikes of a node."""
+    return isinstance(node, compiled.CompiledScan._backward_cls)
 
 
 def normalized_membranes(node: Any) -> Tensor:
     """Return the membranes of all time steps that a node of `scan_node` compared with the threshold."""
+    if is_compiled(node):
+        return compiled.normalized_membranes(node)
     gain, offset = node.saved_tensors[2:4]
     membranes: Tensor = node.saved_tensors[0]
     lif: LIFParameters = node.lif

@@ -21,7 +21,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..base import OptionError, record
-from ..nn import MPBN, SpikingNetwork, synchronized_batch_norm
+from ..nn import MPBN, SpikingNetwork, compiled_norms, synchronized_batch_norm
 from .norms import norms_outside_neurons
 
 
@@ -98,7 +98,8 @@ def select_device(name: str) -> torch.device:
 def distributed_model(network: SpikingNetwork, processes: ProcessGroup) -> Iterator[nn.Module]:
     """Yield the model to train in this process; it shares the network's parameters and buffers."""
     if processes.count == 1:
-        yield network
+        with compiled_norms(network):
+            yield network
         return
     norms = _batch_norms(network)
     membrane_norms = [module for module in network.modules() if isinstance(module, MPBN)]
