@@ -1,4 +1,4 @@
-"""The neurons of training as a plain loop, differentiated by autograd; helpers that compare others with it."""
+"""The neurons of training as a plain loop, differentiated by autograd, and comparisons with it."""
 
 import torch
 from torch.nn.functional import batch_norm

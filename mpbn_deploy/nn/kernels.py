@@ -6,7 +6,7 @@ statement of equations that scan.py, norm.py and pool.py state first, and tests 
 
 Arrays have the shape [rows, channels], with a row per sample, or per pixel of a sample. They hold float64 (in
 tests), float32, or bfloat16 as 16 bits, because NumPy has no such type. Sums over rows are taken in blocks,
-and added up in float64. Each thread has a fixed share of the rows: only the number of threads changes results.
+and added up in float64. Each thread has a fixed share of the rows; results change only with their number.
 
     scale, shift      y   = x * scale + shift       a norm with its gain and offset
     inverse, center   hat = x * inverse + center    the same without them
