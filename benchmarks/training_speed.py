@@ -6,18 +6,21 @@ Everyone trains the paper's ResNet20 (its code's res20m): the same batch, time s
 Each step is timed in a process of its own, in turns, so that all see the same machine; the fastest
 round counts. Memory is the highest resident size of that process, less what it had before its first
 step. SpikingJelly (pip install spikingjelly) has our layers with its neurons between them. What is
-not installed or not given is left out. Ours keeps freed memory, as `train` does (train/precision.py).
+not installed or not given is left out. Ours keeps freed memory and has compiled loops, as `train` does;
+"ours-torch" has torch's operations instead, as without Numba.
 The last column is the share of convolutions in a step, by torch's profiler: the rest is what a
 spiking network adds (norms, neurons, optimizer), and the limit of any further speedup of it.
 """
 
 import argparse
 import json
+import os
 import platform
 import resource
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from datetime import date
 
 import torch
@@ -27,11 +30,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from mpbn_deploy.base import keep_freed_memory
 from mpbn_deploy.ir import InputFormat
-from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.nn import LIF, SpikingNetwork, compiled_norms
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 
 CONTESTANTS = {
     "ours": "with MPBN",
+    "ours-torch": "with MPBN",
     "ours-bfloat16": "with MPBN",
     "paper": "with MPBN",
     "spikingjelly-mpbn": "with MPBN",
@@ -105,7 +109,7 @@ class UsualLayout(nn.Module):
 
 def build(options):
     match options.worker:
-        case "ours" | "ours-bfloat16":
+        case "ours" | "ours-torch" | "ours-bfloat16":
             return ours(options)
         case "ours-without":
             return ours(options, mpbn="none")
@@ -140,14 +144,16 @@ def measure(options):
         nn.functional.cross_entropy(logits.float(), labels).backward()
         optimizer.step()
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seconds = []
-    for _ in range(options.steps + 1):
-        started = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - started)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = {"seconds": min(seconds[1:]), "megabytes": (peak - before) / 1024, "share": share(step)}
+    ours = options.worker.startswith("ours")
+    with compiled_norms(network) if ours else nullcontext():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        seconds = []
+        for _ in range(options.steps + 1):
+            started = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - started)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found = {"seconds": min(seconds[1:]), "megabytes": (peak - before) / 1024, "share": share(step)}
     print(json.dumps(found))
 
 
@@ -177,7 +183,9 @@ def in_turns(options):
     for turn in range(options.rounds):
         for name in available(options):
             command = [sys.executable, __file__, *sys.argv[1:], "--worker", name]
-            found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+            environment = {**os.environ, "NUMBA_DISABLE_JIT": str(int(name == "ours-torch"))}
+            done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
+            found = json.loads(done.stdout)
             print(f"round {turn + 1}: {name} {found['seconds']:.3f} s", file=sys.stderr, flush=True)
             known = best.setdefault(name, found)
             best[name] = {key: min(known[key], found[key]) for key in found}

@@ -33,7 +33,7 @@ class Component:
     needed: bool  # if it fails, no command but `doctor` works
     test: Callable[[], str]  # returns a version or a result, or raises
     fix: str
-    witness: bool = False  # only `verify --witness` uses it, so that its absence is no failure
+    adds: str | None = None  # what it is for, if its absence is no failure
 
 
 @record
@@ -45,7 +45,7 @@ class Diagnosis:
     needed: bool
     found: str
     fix: str | None
-    absent: bool = False  # a witness that is not installed
+    absent: str | None = None  # what would be added by installing it, if it is no failure that it is not
 
     def to_json(self) -> dict[str, Any]:
         whole = asdict(self)
@@ -63,7 +63,7 @@ def _diagnose(component: Component) -> Diagnosis:
     try:
         found = component.test()
     except Exception as error:  # a broken installation may raise anything
-        absent = component.witness and isinstance(error, MissingPackageError)
+        absent = component.adds if isinstance(error, MissingPackageError) else None
         reason = f"{type(error).__name__}: {error}".splitlines()[0].split("; ")[0]
         return Diagnosis(
             name=name,
@@ -113,6 +113,12 @@ def _nir() -> str:
     return f"{metadata.version('nir')}, a graph of {len(graph.nodes)} nodes"
 
 
+def _numba() -> str:
+    from .nn import check_compiled
+
+    return f"{check_compiled()}, compiled a norm"
+
+
 def _hdf5() -> str:
     from .execute import one_neuron
     from .formats.netx import read_netx, write_netx
@@ -132,6 +138,9 @@ COMPONENTS = (
     Component(name="h5py", needed=True, test=_hdf5, fix=INSTALL),
     Component(name="data", needed=True, test=_data, fix=INSTALL),
     Component(name="report", needed=True, test=_report, fix=INSTALL),
+    Component(
+        name="Numba", needed=False, test=_numba, fix="pip install 'numba>=0.60'", adds="faster training"
+    ),
 )
 
 
@@ -147,7 +156,13 @@ def _executors() -> list[Component]:
 def _witnesses() -> list[Component]:
     """Return the simulators of others, which `verify --witness` compares."""
     return [
-        Component(name=witness.name, needed=False, test=witness.check, fix=witness.install, witness=True)
+        Component(
+            name=witness.name,
+            needed=False,
+            test=witness.check,
+            fix=witness.install,
+            adds="verify --witness",
+        )
         for witness in WITNESSES.values()
     ]
 
@@ -159,7 +174,7 @@ def _text(diagnoses: list[Diagnosis]) -> RenderableType:
     for diagnosis in diagnoses:
         table.add_row(diagnosis.name, _answer(diagnosis), diagnosis.found)
     lines = [f"to fix {each.name}: {each.fix}" for each in diagnoses if each.fix and not each.absent]
-    added = [f"to add {each.name} (verify --witness): {each.fix}" for each in diagnoses if each.absent]
+    added = [f"to add {each.name} ({each.absent}): {each.fix}" for each in diagnoses if each.absent]
     return Group(table, *(lines or ["everything needed works"]), *added)
 
 
@@ -187,7 +202,7 @@ COMMAND = Command(
     summary="Check this machine's installation, and say how to fix what fails.",
     details=(
         "Runs a neuron in Lava and in each witness. Exit code 0: everything works. 1: something, needed or\n"
-        "optional, fails; a witness that is not installed is no failure."
+        "optional, fails; a witness, or Numba, that is not installed is no failure."
     ),
     add_arguments=lambda parser: None,
     load=lambda: _execute,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .compiled import compiled_norms as compiled_norms
+    from .compiled import check_compiled as check_compiled, compiled_norms as compiled_norms
     from .feedback import Feedback as Feedback, Loop as Loop
     from .kinds import (
         MPBN_GAINS as MPBN_GAINS,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..base import record
+from ..base import MissingPackageError, OptionError, record
 from .norm import Norm, check_batch, norm_of
 from .surrogate import Surrogate, rectangle, scaled_tanh, wide_rectangle
 
@@ -48,6 +50,22 @@ def kernels() -> Any:
     except ImportError:  # it is not installed, or too old for this NumPy; `doctor` says which
         return None
     return kernels if kernels.MAY_COMPILE else None
+
+
+def check_compiled() -> str:
+    """Compile a loop and try it; return Numba's version."""
+    if find_spec("numba") is None:
+        raise MissingPackageError("Numba is not installed")
+    from . import kernels
+
+    if not kernels.MAY_COMPILE:
+        raise OptionError("NUMBA_DISABLE_JIT is set: Numba does not compile")
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    two, y = np.full(2, 2, np.float32), np.empty_like(x)
+    kernels.normalize(x, kernels.Affine(two, two, two, two), y, 1)
+    if not np.array_equal(y, 2 * x + 2):
+        raise RuntimeError("a compiled norm is not the norm")
+    return version("numba")
 
 
 def serves(x: Tensor, norm: Norm | None) -> bool:
