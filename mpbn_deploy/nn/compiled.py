@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .parameters import LIFParameters
 
 Array = NDArray[Any]
+WIDEST = 512  # numbers in a row of several pixels
 SMALLEST = 1 << 18  # numbers in a tensor; for fewer, calling a loop may take longer than it saves
 PRECISIONS = (torch.float32, torch.bfloat16, torch.float64)
 ZERO = np.float32(0)
@@ -100,9 +102,11 @@ def _pixels(x: Tensor) -> Array:
 
 
 def _rows(x: Tensor, timesteps: int = 1) -> Array:
-    """Return [timesteps, rows, channels], a row per sample or per pixel, in the same memory."""
-    pixels = _pixels(x)
-    return pixels.reshape(timesteps, -1, pixels.shape[-1])
+    """Return [timesteps, rows, width] in the same memory; a row has the channels of a few pixels."""
+    channels = x.shape[1]
+    pixels = x.numel() // channels // timesteps
+    together = gcd(pixels, 1 << max(0, (WIDEST // channels).bit_length() - 1))
+    return _pixels(x).reshape(timesteps, pixels // together, together * channels)
 
 
 def _alike(values: Tensor, model: Tensor) -> Tensor:
@@ -126,20 +130,20 @@ def _threads() -> int:
 
 
 class _Room:
-    """Room for sums per thread and channel, of a block of rows and of all."""
+    """Room for sums per thread and place in a row, of a block of rows and of all."""
 
-    def __init__(self, channels: int, kind: type[np.floating[Any]]) -> None:
+    def __init__(self, width: int, kind: type[np.floating[Any]]) -> None:
         self.threads = _threads()
-        self.block = np.empty((self.threads, 2, channels), kind)
-        self.sums = np.empty((self.threads, 2, channels))
+        self.width = width
+        self.block = np.empty((self.threads, 2, width), kind)
+        self.sums = np.empty((self.threads, 2, width))
 
 
 def _norm(norm: Norm | None, gain: Tensor | None, offset: Tensor | None, room: _Room, rows: int) -> Affine:
     """Return the norm of one step; in training mode, that of the moments in the room."""
     found: Affine
     if norm is None or gain is None or offset is None:
-        channels, kind = room.block.shape[-1], room.block.dtype
-        ones, zeros = np.ones(channels, kind), np.zeros(channels, kind)
+        ones, zeros = (np.full(room.width, number, room.block.dtype) for number in (1, 0))
         found = kernels().Affine(ones, zeros, ones, zeros)
         return found
     mean, variance = norm.running_mean.numpy(), norm.running_var.numpy()
@@ -147,7 +151,7 @@ def _norm(norm: Norm | None, gain: Tensor | None, offset: Tensor | None, room: _
     if norm.training:
         found = kernels().norm_of_batch(room.sums, rows, *parameters, norm.momentum, mean, variance)
     else:
-        found = kernels().known_norm(mean, variance, *parameters)
+        found = kernels().known_norm(mean, variance, *parameters, room.width)
     return found
 
 
@@ -203,7 +207,7 @@ class _BatchNorm(torch.autograd.Function):
         x, gain = ctx.saved_tensors
         grad_x = torch.empty_like(x)
         (given,), (rows,), (by_x,) = (_rows(each) for each in (_alike(gradients[0], x), x, grad_x))
-        totals = np.zeros((2, rows.shape[1]))
+        totals = np.zeros((2, len(gain)))
         _backward_step(given, rows, None, by_x, totals, ctx.affine, None, average=True)
         grad_offset, grad_gain = torch.from_numpy(totals).to(gain.dtype)
         return grad_x, grad_gain, grad_offset, None
@@ -305,7 +309,7 @@ class CompiledScan(torch.autograd.Function):
         )
         neuron = _constants(lif, _working_type(membranes))
         average = None if lif.norm is None else lif.norm.training
-        totals = np.zeros((2, v.shape[2]))
+        totals = np.zeros((2, membranes.shape[1]))
         after = None
         for step in reversed(range(lif.timesteps)):
             _backward_step(
@@ -322,13 +326,12 @@ def normalized_membranes(node: Any) -> Tensor:
     """Return the membranes of all time steps that a node of CompiledScan compared with the threshold."""
     membranes, _ = node.saved_tensors
     steps = membranes.view(len(node.norms), -1, *membranes.shape[1:])
-    ones = [1] * (membranes.dim() - 2)
-    return torch.cat(
-        [
-            step * torch.from_numpy(norm.scale).view(-1, *ones) + torch.from_numpy(norm.shift).view(-1, *ones)
-            for step, norm in zip(steps, node.norms, strict=True)
-        ]
-    )
+    shape = membranes.shape[1], *[1] * (membranes.dim() - 2)
+    normalized = []
+    for step, norm in zip(steps, node.norms, strict=True):
+        scale, shift = (torch.from_numpy(each[: shape[0]]).view(shape) for each in (norm.scale, norm.shift))
+        normalized.append(step * scale + shift)
+    return torch.cat(normalized)
 
 
 # ---- pools --------------------------------------------------------------------------------------

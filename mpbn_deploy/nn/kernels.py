@@ -4,7 +4,8 @@ Wherever training is not a convolution, memory bandwidth limits it. torch makes 
 operation; a kernel makes one for all operations between two sums over the batch. Each kernel is a second
 statement of equations that scan.py, norm.py and pool.py state first, and tests hold it to them.
 
-Arrays have the shape [rows, channels], with a row per sample, or per pixel of a sample. They hold float64 (in
+Arrays have the shape [rows, width]. A row has the channels of one or more neighboring pixels, or samples, one
+after another, so that even a few channels make rows that are long enough to be fast. Numbers are float64 (in
 tests), float32, or bfloat16 as 16 bits, because NumPy has no such type. Sums over rows are taken in blocks,
 and added up in float64. Each thread has a fixed share of the rows; results change only with their number.
 
@@ -38,7 +39,7 @@ kernel: Decorator = njit(parallel=True, fastmath={"contract"}, cache=True)
 
 
 class Affine(NamedTuple):
-    """A norm with known moments, one number per channel."""
+    """A norm with known moments, one number per place in a row."""
 
     scale: Array
     shift: Array
@@ -137,9 +138,9 @@ def _times_slope(gradient: Any, y: Any, inside: Any, curve: Any) -> Any:
 
 @kernel
 def moments(x: Array, block: Array, found: Array) -> None:
-    """The mean of each channel, and the sum of squares of the distances from it.
+    """The mean of each place in a row, and the sum of squares of the distances from it.
 
-    `found` has them for the rows of each thread, [threads, 2, channels]; `block` is room of the same shape.
+    `found` has them for the rows of each thread, [threads, 2, width]; `block` is room of the same shape.
     """
     threads = len(found)
     for thread in prange(threads):
@@ -244,36 +245,39 @@ def norm_of_batch(
     running_var: Array,
 ) -> Any:
     """Return the norm with the moments that `moments` found, and move the running statistics toward them."""
-    threads, _, channels = found.shape
+    threads, _, width = found.shape
+    channels = len(gain)
     mean, variance = np.zeros(channels), np.zeros(channels)
     known = 0
     for thread in range(threads):
         new = rows * (thread + 1) // threads - rows * thread // threads
-        for c in range(channels):
-            away = found[thread, 0, c] - mean[c]
-            mean[c] += away * (new / (known + new))
-            variance[c] += found[thread, 1, c] + away * away * (known * new / (known + new))
-        known += new
-    variance /= rows
+        for start in range(0, width if new else 0, channels):
+            for c in range(channels):
+                away = found[thread, 0, start + c] - mean[c]
+                mean[c] += away * (new / (known + new))
+                variance[c] += found[thread, 1, start + c] + away * away * (known * new / (known + new))
+            known += new
+    variance /= known
     for c in range(channels):
         running_mean[c] += momentum * (mean[c] - running_mean[c])
-        running_var[c] += momentum * (variance[c] * (rows / max(rows - 1, 1)) - running_var[c])
-    return known_norm(mean, variance, gain, offset, epsilon)
+        running_var[c] += momentum * (variance[c] * (known / max(known - 1, 1)) - running_var[c])
+    return known_norm(mean, variance, gain, offset, epsilon, width)
 
 
 @part_of_kernel
-def known_norm(mean: Array, variance: Array, gain: Array, offset: Array, epsilon: float) -> Affine:
-    """Return the norm with a mean and a variance, in the precision of its gain."""
-    scale, shift, inverse, center = (
-        np.empty_like(gain), np.empty_like(gain), np.empty_like(gain), np.empty_like(gain)
-    )  # fmt: skip
-    for c in range(len(gain)):
-        by_deviation = 1 / np.sqrt(variance[c] + epsilon)
-        inverse[c] = by_deviation
-        center[c] = -mean[c] * by_deviation
-        scale[c] = gain[c] * by_deviation
-        shift[c] = offset[c] - mean[c] * gain[c] * by_deviation
-    return Affine(scale, shift, inverse, center)
+def known_norm(
+    mean: Array, variance: Array, gain: Array, offset: Array, epsilon: float, width: int
+) -> Affine:
+    """Return the norm with a mean and a variance, in the precision of its gain, for rows of a width."""
+    numbers = np.empty((4, width), gain.dtype)
+    for i in range(width):
+        c = i % len(gain)
+        inverse = 1 / np.sqrt(variance[c] + epsilon)
+        numbers[0, i] = gain[c] * inverse
+        numbers[1, i] = offset[c] - mean[c] * gain[c] * inverse
+        numbers[2, i] = inverse
+        numbers[3, i] = -mean[c] * inverse
+    return Affine(numbers[0], numbers[1], numbers[2], numbers[3])
 
 
 @kernel
@@ -349,7 +353,8 @@ def gradient_sums(
 ) -> None:
     """totals += dL/doffset and dL/dgain, the sums of dL/dy and dL/dy * hat; averages are those of this step
 
-    `block` and `sums` are room for [threads, 2, channels].
+    Totals are [2, channels], and averages [2, width], equal for all pixels of a row. `block` and `sums` are
+    room for [threads, 2, width].
     """
     threads = len(sums)
     for thread in prange(threads):
@@ -374,14 +379,17 @@ def gradient_sums(
 
 @part_of_kernel
 def _add_up(sums: Array, rows: int, totals: Array, averages: Array) -> None:
-    threads, kinds, channels = sums.shape
+    threads, kinds, width = sums.shape
+    channels = totals.shape[1]
     for kind in range(kinds):
         for c in range(channels):
             total = 0.0
             for thread in range(threads):
-                total += sums[thread, kind, c]
+                for i in range(c, width, channels):
+                    total += sums[thread, kind, i]
             totals[kind, c] += total
-            averages[kind, c] = total / rows
+            for i in range(c, width, channels):
+                averages[kind, i] = total / (rows * (width // channels))
 
 
 @kernel
