@@ -197,6 +197,7 @@ def test_doctor(result):
         "h5py",
         "data",
         "report",
+        "Numba",
         "Lava (our models)",
         "lava-dl netx",
         *(witness.name for witness in WITNESSES.values()),

@@ -28,8 +28,9 @@ NEURONS = {
 
 @pytest.fixture(autouse=True)
 def small_tensors(monkeypatch):
-    """Let compiled loops take the small tensors of tests."""
+    """Let compiled loops take the small tensors of tests, in double precision."""
     monkeypatch.setattr(compiled, "SMALLEST", 1)
+    monkeypatch.setattr(compiled, "PRECISIONS", (*compiled.PRECISIONS, torch.float64))
 
 
 def by_torch(monkeypatch, function):
@@ -198,14 +199,22 @@ def test_training_by_compiled_loops_repeats_itself_and_learns(monkeypatch):
     assert not torch.equal(first.body.conv1.weight, torchs.body.conv1.weight), "nothing was compiled"
 
 
-@pytest.mark.parametrize("kind", ["missing", "broken", "told not to compile"])
-def test_without_numba_training_is_left_to_torch(kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("missing", "MissingPackageError: Numba is not installed"),
+        ("broken", "ImportError: Numba needs NumPy 2.5 or less"),
+        ("told not to compile", "OptionError: NUMBA_DISABLE_JIT is set: Numba does not compile"),
+    ],
+)
+def test_without_numba_training_is_left_to_torch(kind, reason, tmp_path):
     """`broken` is what Numba does beside a NumPy that is newer than it knows."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": str(int(kind == "told not to compile"))}
-    code = "from mpbn_deploy.nn import compiled; assert compiled.kernels() is None"
+    code = "from mpbn_deploy.nn import compiled; assert compiled.kernels() is None; compiled.check_compiled()"
     if kind == "missing":
         code = f"import sys; sys.modules['numba'] = None; {code}"
     elif kind == "broken":
         (tmp_path / "numba.py").write_text("raise ImportError('Numba needs NumPy 2.5 or less')")
         environment["PYTHONPATH"] = str(tmp_path)
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith(reason)
