@@ -17,7 +17,8 @@ time as in the paper, and only LIF separates the time steps.
     kinds       the options of LIF by name         timed       base class of layers that separate time steps
     pool        SpikePool, max pooling of spikes   zoo/        network architectures
     compiled    all of these in training, by       kernels     loops over memory, compiled by Numba
-                compiled loops                     parameters  the constants of neurons, for scan
+                compiled loops                     layout      memory layouts of activations
+    parameters  the constants of neurons
 """
 
 from typing import TYPE_CHECKING

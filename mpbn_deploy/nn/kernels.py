@@ -4,13 +4,10 @@ Wherever training is not a convolution, memory bandwidth limits it. torch makes 
 operation; a kernel makes one for all operations between two sums over the batch. Each kernel is a second
 statement of equations that scan.py, norm.py and pool.py state first, and tests hold it to them.
 
-Arrays have the shape [rows, width]. A row has the channels of one or more neighboring pixels, or samples, one
-after another, so that even a few channels make rows that are long enough to be fast. Numbers are float64 (in
-tests), float32, or bfloat16 as 16 bits, because NumPy has no such type. Sums over rows are taken in blocks,
-and added up in float64. Each thread has a fixed share of the rows; results change only with their number.
-
-    scale, shift      y   = x * scale + shift       a norm with its gain and offset
-    inverse, center   hat = x * inverse + center    the same without them
+Arrays are float32, bfloat16 stored as uint16 because NumPy has no such type, or (in tests) float64. Their
+shape is [rows, width]: a row has the channels of one or more neighboring pixels, or samples, in turn,
+so that even a few channels make rows that are long enough to be fast. Sums over rows are taken in blocks and
+added up in float64. Each thread has a fixed share of the rows, so results change only with their number.
 """
 
 from __future__ import annotations
@@ -30,26 +27,48 @@ from .surrogate import TEMPERATURE
 MAY_COMPILE = not config.DISABLE_JIT
 Array = NDArray[Any]
 ROWS = 32  # of a block; they stay in the cache from one loop over them to the next
-DEGREE = 15  # of the tanh surrogate's slope in (y - 1/2)^2, for eleven digits
+DEGREE = 15  # of the tanh surrogate's slope in (y - 1/2)^2, for eleven digits in float64
+ZERO = np.float32(0)  # takes the precision of what it is combined with
+
+
+def _can_cache() -> bool:
+    """Return whether compiled code can be stored, beside the package or in the user's cache folder."""
+    try:
+        njit(cache=True)(_can_cache)
+    except RuntimeError:  # no folder of either kind can be written to
+        return False
+    return True
+
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-# Products and sums may be fused; nothing else is changed that a not-a-number depends on.
-part_of_kernel: Decorator = njit(fastmath={"contract"}, cache=True)
-kernel: Decorator = njit(parallel=True, fastmath={"contract"}, cache=True)
+CACHE = _can_cache()
+# Allow fused multiply-add only; other fast-math flags would break the handling of NaN.
+part_of_kernel: Decorator = njit(fastmath={"contract"}, cache=CACHE)
+kernel: Decorator = njit(parallel=True, fastmath={"contract"}, cache=CACHE)
 
 
 class Affine(NamedTuple):
-    """A norm with known moments, one number per place in a row."""
+    """A norm with known moments, one number per column of a row.
+
+    y = x * scale + shift = gain * hat + offset         hat = x * hat_scale + hat_shift
+    """
 
     scale: Array
     shift: Array
-    inverse: Array
-    center: Array
+    hat_scale: Array
+    hat_shift: Array
 
 
-class Interval(NamedTuple):
-    """Where a surrogate has a slope, ends included."""
+class Neuron(NamedTuple):
+    """The numbers of a neuron. Its surrogate has a slope where low <= y <= high.
 
+    `reset_leak` is the leak that a spike's gradient sees: 0 if the reset takes the spike for a constant.
+    """
+
+    leak: Any
+    reset_leak: Any
+    subtrahend: Any  # of a soft reset, or None
+    threshold: Any
     low: Any
     high: Any
 
@@ -111,6 +130,18 @@ def _narrow(value: Any, array: Any) -> Callable[[Any, Any], Any]:
     return bfloat16 if isinstance(array.dtype, types.Integer) else as_it_is
 
 
+# ---- rows and sums --------------------------------------------------------------------------------
+
+
+@part_of_kernel
+def _share(rows: int, thread: int, threads: int) -> tuple[int, int]:
+    """Return the first row of a thread, and the one behind its last."""
+    return rows * thread // threads, rows * (thread + 1) // threads
+
+
+# In a kernel itself, Numba would make a parallel loop of each of these assignments.
+
+
 @part_of_kernel
 def _clear(sums: Array) -> None:
     sums[:] = 0
@@ -121,30 +152,18 @@ def _add(new: Array, sums: Array) -> None:
     sums += new
 
 
-@part_of_kernel
-def _times_slope(gradient: Any, y: Any, inside: Any, curve: Any) -> Any:
-    """Return gradient * slope(y), inside the interval: the curve or, without one, 1."""
-    if curve is not None:
-        z = (y - np.float32(0.5)) * (y - np.float32(0.5))
-        slope = ((curve[0] * z + curve[1]) * z + curve[2]) * z + curve[3]
-        slope = (((slope * z + curve[4]) * z + curve[5]) * z + curve[6]) * z + curve[7]
-        slope = (((slope * z + curve[8]) * z + curve[9]) * z + curve[10]) * z + curve[11]
-        gradient = gradient * ((((slope * z + curve[12]) * z + curve[13]) * z + curve[14]) * z + curve[15])
-    return gradient if (y >= inside.low) & (y <= inside.high) else gradient * np.float32(0)
-
-
 # ---- forward ------------------------------------------------------------------------------------
 
 
 @kernel
 def moments(x: Array, block: Array, found: Array) -> None:
-    """The mean of each place in a row, and the sum of squares of the distances from it.
+    """Write, per thread and column, the mean and the sum of squared deviations from it.
 
-    `found` has them for the rows of each thread, [threads, 2, width]; `block` is room of the same shape.
+    `found` has the shape [threads, 2, width]; `block` is room of the same shape.
     """
     threads = len(found)
     for thread in prange(threads):
-        first, last = len(x) * thread // threads, len(x) * (thread + 1) // threads
+        first, last = _share(len(x), thread, threads)
         _clear(found[thread])
         for start in range(first, last, ROWS):
             stop = min(start + ROWS, last)
@@ -157,30 +176,29 @@ def integrate(
     x: Array,
     before: Array,
     norm: Affine,
-    threshold: Any,
-    leak: Any,
-    subtrahend: Any,
+    neuron: Neuron,
     spike: tuple[Any, Any],
     spikes: Array,
     membrane: Array,
     block: Array,
     found: Array,
 ) -> None:
-    """membrane = leak * (before, reset where it fired) + x, its moments, and the spikes of the step before.
+    """Go one time step on, from the membrane `before` and its norm. Write
 
-    `before` is the membrane of the step before and `norm` its norm; `spike` has the numbers that stand for
-    no spike and for one.
+        spikes      of the step before:     norm(before) > threshold
+        membrane    of this step:           leak * (before, reset where it fired) + x
+        found       the moments of this membrane, as `moments` does
+
+    `spike` has the numbers that stand for no spike and for one.
     """
     threads = len(found)
     for thread in prange(threads):
-        first, last = len(x) * thread // threads, len(x) * (thread + 1) // threads
+        first, last = _share(len(x), thread, threads)
         _clear(found[thread])
         for start in range(first, last, ROWS):
             stop = min(start + ROWS, last)
             for row in range(start, stop):
-                _integrate_row(
-                    x[row], before[row], norm, threshold, leak, subtrahend, spike, spikes[row], membrane[row]
-                )
+                _integrate_row(x[row], before[row], norm, neuron, spike, spikes[row], membrane[row])
             _block_moments(membrane, start, stop, block[thread])
             _merge(found[thread], start - first, block[thread], stop - start)
 
@@ -190,22 +208,23 @@ def _integrate_row(
     x: Array,
     before: Array,
     norm: Affine,
-    threshold: Any,
-    leak: Any,
-    subtrahend: Any,
+    neuron: Neuron,
     spike: tuple[Any, Any],
     spikes: Array,
     membrane: Array,
 ) -> None:
     scale, shift = norm.scale, norm.shift
     for c in range(len(x)):
-        v = before[c]
-        fired = v * scale[c] + shift[c] > threshold
+        fired = before[c] * scale[c] + shift[c] > neuron.threshold
         spikes[c] = spike[1] if fired else spike[0]
-        if subtrahend is None:
-            membrane[c] = widen(x[c]) + (leak * np.float32(0) if fired else leak * v)
-        else:
-            membrane[c] = widen(x[c]) + leak * (v - subtrahend if fired else v)
+        membrane[c] = widen(x[c]) + neuron.leak * _after_reset(before[c], fired, neuron.subtrahend)
+
+
+@part_of_kernel
+def _after_reset(v: Any, fired: bool, subtrahend: Any) -> Any:
+    if subtrahend is None:
+        return ZERO if fired else v
+    return v - subtrahend if fired else v
 
 
 @part_of_kernel
@@ -226,15 +245,15 @@ def _block_moments(x: Array, start: int, stop: int, block: Array) -> None:
 
 @part_of_kernel
 def _merge(found: Array, known: int, block: Array, new: int) -> None:
-    """Add the moments of a block of `new` rows to those of `known` rows (Chan, Golub and LeVeque, 1983)."""
-    for c in range(block.shape[1]):
+    """Add the moments of `new` rows to those of `known` rows (Chan, Golub and LeVeque, 1983)."""
+    for c in range(found.shape[1]):
         away = block[0, c] - found[0, c]
         found[0, c] += away * (new / (known + new))
         found[1, c] += block[1, c] + away * away * (known * new / (known + new))
 
 
 @part_of_kernel
-def norm_of_batch(
+def affine_of_batch(
     found: Array,
     rows: int,
     gain: Array,
@@ -247,27 +266,24 @@ def norm_of_batch(
     """Return the norm with the moments that `moments` found, and move the running statistics toward them."""
     threads, _, width = found.shape
     channels = len(gain)
-    mean, variance = np.zeros(channels), np.zeros(channels)
-    known = 0
+    total, known = np.zeros((2, channels)), 0
     for thread in range(threads):
-        new = rows * (thread + 1) // threads - rows * thread // threads
-        for start in range(0, width if new else 0, channels):
-            for c in range(channels):
-                away = found[thread, 0, start + c] - mean[c]
-                mean[c] += away * (new / (known + new))
-                variance[c] += found[thread, 1, start + c] + away * away * (known * new / (known + new))
-            known += new
-    variance /= known
+        first, last = _share(rows, thread, threads)
+        for start in range(0, width if last > first else 0, channels):
+            _merge(total, known, found[thread, :, start : start + channels], last - first)
+            known += last - first
+    mean, variance = total[0], total[1] / known
     for c in range(channels):
         running_mean[c] += momentum * (mean[c] - running_mean[c])
+        # As in torch: normalize with the biased variance, accumulate the unbiased one.
         running_var[c] += momentum * (variance[c] * (known / max(known - 1, 1)) - running_var[c])
-    return known_norm(mean, variance, gain, offset, epsilon, width)
+    return affine_of_moments(mean, variance, gain, offset, epsilon, width)
 
 
 @part_of_kernel
-def known_norm(
+def affine_of_moments(
     mean: Array, variance: Array, gain: Array, offset: Array, epsilon: float, width: int
-) -> Affine:
+) -> Any:
     """Return the norm with a mean and a variance, in the precision of its gain, for rows of a width."""
     numbers = np.empty((4, width), gain.dtype)
     for i in range(width):
@@ -282,22 +298,24 @@ def known_norm(
 
 @kernel
 def fire(
-    membrane: Array, norm: Affine, threshold: Any, spike: tuple[Any, Any], spikes: Array, threads: int
+    membrane: Array, norm: Affine, neuron: Neuron, spike: tuple[Any, Any], spikes: Array, threads: int
 ) -> None:
     """spikes = norm(membrane) > threshold"""
     for thread in prange(threads):
-        for row in range(len(membrane) * thread // threads, len(membrane) * (thread + 1) // threads):
+        first, last = _share(len(membrane), thread, threads)
+        for row in range(first, last):
             now, fired = membrane[row], spikes[row]
             for c in range(len(now)):
                 y = widen(now[c]) * norm.scale[c] + norm.shift[c]
-                fired[c] = spike[1] if y > threshold else spike[0]
+                fired[c] = spike[1] if y > neuron.threshold else spike[0]
 
 
 @kernel
 def normalize(x: Array, norm: Affine, y: Array, threads: int) -> None:
     """y = norm(x)"""
     for thread in prange(threads):
-        for row in range(len(x) * thread // threads, len(x) * (thread + 1) // threads):
+        first, last = _share(len(x), thread, threads)
+        for row in range(first, last):
             given, result = x[row], y[row]
             for c in range(len(given)):
                 result[c] = narrow(widen(given[c]) * norm.scale[c] + norm.shift[c], result)
@@ -305,35 +323,57 @@ def normalize(x: Array, norm: Affine, y: Array, threads: int) -> None:
 
 # ---- backward -----------------------------------------------------------------------------------
 #
-# Here `gradient` is that by the spikes, or by the outputs of a norm without neurons, which has no interval
-# `inside`. `after` is the gradient by the membrane of the next step, None in the last one. `by_reset` is the
-# leak, or 0 if the reset takes the spike for a constant. scan.py has the equations.
+# `gradient` is dL/dspike, or dL/dy of a norm without neurons, whose `neuron` is None. `after` is dL/dmembrane
+# of the next time step, None in the last one. `curve` is the slope of the surrogate, None where it is 1. A
+# membrane is v, and y the normalized one. scan.py has the equations.
 
 
 @part_of_kernel
-def _by_normalized(
-    gradient: Any, v: Any, y: Any, after: Any, by_reset: Any, subtrahend: Any, inside: Any, curve: Any
-) -> Any:
-    """Return the gradient by y, the normalized membrane."""
-    if inside is None:
+def _by_normalized(gradient: Any, v: Any, y: Any, after: Any, neuron: Any, curve: Any) -> Any:
+    """Return dL/dy."""
+    if neuron is None:
         return gradient
     if after is not None:
-        gradient = gradient - by_reset * after * (v if subtrahend is None else subtrahend)
-    return _times_slope(gradient, y, inside, curve)
+        gradient = gradient - neuron.reset_leak * after * _reset_by_spike(v, neuron.subtrahend)
+    if curve is not None:
+        z = (y - np.float32(0.5)) * (y - np.float32(0.5))
+        slope = curve[0]
+        for coefficient in curve[1:]:
+            slope = slope * z + coefficient
+        gradient = gradient * slope
+    return gradient if (y >= neuron.low) & (y <= neuron.high) else ZERO
 
 
 @part_of_kernel
-def _at(after: Array | None, c: int) -> Any:
+def _reset_by_spike(v: Any, subtrahend: Any) -> Any:
+    """Return by how much a spike lowers the membrane."""
+    return v if subtrahend is None else subtrahend
+
+
+@part_of_kernel
+def _with_next_step(by_v: Any, after: Any, y: Any, neuron: Any) -> Any:
+    """Return dL/dv with the part that comes through the next time step."""
     if after is None:
-        return None
-    return widen(after[c])
+        return by_v
+    if neuron.subtrahend is None:
+        return by_v + (ZERO if y > neuron.threshold else neuron.leak * after)
+    return by_v + neuron.leak * after
 
 
 @part_of_kernel
-def _row(array: Array | None, row: int) -> Any:
+def _row(array: Any, row: int) -> Any:
+    """Return a row of an array; None of None."""
     if array is None:
         return None
     return array[row]
+
+
+@part_of_kernel
+def _at(row: Any, c: int) -> Any:
+    """Return the number in a column of a row; None of None."""
+    if row is None:
+        return None
+    return widen(row[c])
 
 
 @kernel
@@ -342,9 +382,7 @@ def gradient_sums(
     membrane: Array,
     after: Array | None,
     norm: Affine,
-    by_reset: Any,
-    subtrahend: Any,
-    inside: Interval | None,
+    neuron: Neuron | None,
     curve: tuple[Any, ...] | None,
     block: Array,
     sums: Array,
@@ -358,7 +396,7 @@ def gradient_sums(
     """
     threads = len(sums)
     for thread in prange(threads):
-        first, last = len(membrane) * thread // threads, len(membrane) * (thread + 1) // threads
+        first, last = _share(len(membrane), thread, threads)
         _clear(sums[thread])
         for start in range(first, last, ROWS):
             _clear(block[thread])
@@ -368,11 +406,9 @@ def gradient_sums(
                 for c in range(len(now)):
                     v = widen(now[c])
                     y = v * norm.scale[c] + norm.shift[c]
-                    by_y = _by_normalized(
-                        widen(given[c]), v, y, _at(later, c), by_reset, subtrahend, inside, curve
-                    )
+                    by_y = _by_normalized(widen(given[c]), v, y, _at(later, c), neuron, curve)
                     total[c] += by_y
-                    product[c] += by_y * (v * norm.inverse[c] + norm.center[c])
+                    product[c] += by_y * (v * norm.hat_scale[c] + norm.hat_shift[c])
             _add(block[thread], sums[thread])
     _add_up(sums, len(membrane), totals, averages)
 
@@ -398,11 +434,7 @@ def gradient_inputs(
     membrane: Array,
     after: Array | None,
     norm: Affine,
-    leak: Any,
-    by_reset: Any,
-    subtrahend: Any,
-    threshold: Any,
-    inside: Interval | None,
+    neuron: Neuron | None,
     curve: tuple[Any, ...] | None,
     averages: Array,
     by_input: Array,
@@ -410,40 +442,39 @@ def gradient_inputs(
 ) -> None:
     """by_input = scale * (dL/dy - averages[0] - hat * averages[1]) + leak * after * (1 - spike)"""
     for thread in prange(threads):
-        for row in range(len(membrane) * thread // threads, len(membrane) * (thread + 1) // threads):
+        first, last = _share(len(membrane), thread, threads)
+        for row in range(first, last):
             now, given, later, result = membrane[row], gradient[row], _row(after, row), by_input[row]
             for c in range(len(now)):
                 v = widen(now[c])
                 y = v * norm.scale[c] + norm.shift[c]
-                by_y = _by_normalized(
-                    widen(given[c]), v, y, _at(later, c), by_reset, subtrahend, inside, curve
-                )
-                hat = v * norm.inverse[c] + norm.center[c]
+                by_y = _by_normalized(widen(given[c]), v, y, _at(later, c), neuron, curve)
+                hat = v * norm.hat_scale[c] + norm.hat_shift[c]
                 by_v = norm.scale[c] * (by_y - averages[0, c] - hat * averages[1, c])
-                if after is not None:
-                    kept = leak * widen(later[c])
-                    by_v += kept * np.float32(0) if subtrahend is None and y > threshold else kept
-                result[c] = narrow(by_v, result)
+                result[c] = narrow(_with_next_step(by_v, _at(later, c), y, neuron), result)
 
 
-# ---- pools of 2 x 2 pixels; arrays are [samples, height, width, channels] -------------------------------
+# ---- pools of 2 x 2 pixels; arrays are [samples, height, width, channels] -----------------------------
 
 
 @kernel
 def pool(spikes: Array, pooled: Array, threads: int) -> None:
-    """Whether a window has a spike. Of bfloat16, the bits of 0 and 1 are compared, in the same order."""
+    """Write whether each window has a spike; the bits of bfloat16 have the order of the numbers 0 and 1."""
     samples, height, width, channels = pooled.shape
     for thread in prange(threads):
-        for sample in range(samples * thread // threads, samples * (thread + 1) // threads):
+        first, last = _share(samples, thread, threads)
+        for sample in range(first, last):
             for i in range(height):
                 for j in range(width):
-                    result, window = (
-                        pooled[sample, i, j],
-                        spikes[sample, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2],
-                    )
+                    result, window = pooled[sample, i, j], _window(spikes[sample], i, j)
                     a, b, d, e = window[0, 0], window[0, 1], window[1, 0], window[1, 1]
                     for c in range(channels):
                         result[c] = max(max(a[c], b[c]), max(d[c], e[c]))
+
+
+@part_of_kernel
+def _window(picture: Array, i: int, j: int) -> Any:
+    return picture[2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
 
 
 @kernel
@@ -451,19 +482,20 @@ def pool_gradient(gradient: Array, membrane: Array, norm: Affine, by_spike: Arra
     """Pass the gradient of a window to the highest norm(membrane) in it, the first of equal ones."""
     samples, height, width, channels = gradient.shape
     for thread in prange(threads):
-        highest = np.empty(channels, np.float32)
-        for sample in range(samples * thread // threads, samples * (thread + 1) // threads):
+        first, last = _share(samples, thread, threads)
+        highest = np.empty(channels, np.float32)  # a corner, as a number of the width of those it is found by
+        for sample in range(first, last):
             for i in range(height):
                 for j in range(width):
-                    _find_highest(membrane[sample, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2], norm.scale, highest)
-                    for place in range(4):
-                        result = by_spike[sample, 2 * i + place // 2, 2 * j + place % 2]
-                        _pass_to(np.float32(place), highest, gradient[sample, i, j], result)
+                    _find_highest(_window(membrane[sample], i, j), norm.scale, highest)
+                    for corner in range(4):
+                        result = by_spike[sample, 2 * i + corner // 2, 2 * j + corner % 2]
+                        _pass_to(np.float32(corner), highest, gradient[sample, i, j], result)
 
 
 @part_of_kernel
 def _find_highest(window: Array, scale: Array, highest: Array) -> None:
-    """Find which of four pixels has the highest norm(membrane), in each channel; shifts change nothing."""
+    """Find the corner with the highest norm(membrane), in each channel; shifts change nothing."""
     a, b, d, e = window[0, 0], window[0, 1], window[1, 0], window[1, 1]
     for c in range(len(highest)):
         one, two = widen(a[c]) * scale[c], widen(b[c]) * scale[c]
@@ -476,6 +508,6 @@ def _find_highest(window: Array, scale: Array, highest: Array) -> None:
 
 
 @part_of_kernel
-def _pass_to(place: Any, highest: Array, gradient: Array, by_spike: Array) -> None:
+def _pass_to(corner: Any, highest: Array, gradient: Array, by_spike: Array) -> None:
     for c in range(len(highest)):
-        by_spike[c] = gradient[c] if highest[c] == place else narrow(np.float32(0), by_spike)
+        by_spike[c] = gradient[c] if highest[c] == corner else narrow(ZERO, by_spike)

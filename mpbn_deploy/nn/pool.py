@@ -12,8 +12,7 @@ from torch.nn.functional import max_pool2d
 from . import compiled
 from .scan import is_compiled, normalized_membranes, scan_node
 
-# Kernel, stride, padding, dilation and ceil_mode of pools of 2 x 2 pixels that do not overlap
-HALVES = (2, 2, 0, 1, False), ((2, 2), (2, 2), (0, 0), (1, 1), False), ((2, 2), (2, 2), 0, 1, False)
+HALVES = ([2, 2], [2, 2], [0, 0], [1, 1], False)  # windows of 2 x 2 pixels that do not overlap
 
 
 class SpikePool(nn.MaxPool2d):
@@ -38,8 +37,10 @@ class _Pooled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, spikes: Tensor, node: Any, pool: SpikePool) -> Tensor:
         ctx.node = node
-        ctx.geometry = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
-        ctx.compiled = is_compiled(node) and ctx.geometry in HALVES
+        sizes = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
+        pairs = ([size] * 2 if isinstance(size, int) else list(size) for size in sizes)
+        ctx.geometry = (*pairs, pool.ceil_mode)
+        ctx.compiled = is_compiled(node) and ctx.geometry == HALVES and min(spikes.shape[2:]) > 1
         pooled: Tensor = compiled.pool(spikes) if ctx.compiled else max_pool2d(spikes, *ctx.geometry)
         return pooled
 
@@ -50,8 +51,7 @@ class _Pooled(torch.autograd.Function):
             return compiled.pool_gradient(gradients[0], ctx.node), None, None
         membranes = normalized_membranes(ctx.node)
         _, highest = max_pool2d(membranes, *ctx.geometry, return_indices=True)
-        sizes = [[size] * 2 if isinstance(size, int) else list(size) for size in ctx.geometry[:4]]
         by_spike = torch.ops.aten.max_pool2d_with_indices_backward(
-            gradients[0], membranes, *sizes, ctx.geometry[4], highest
+            gradients[0].to(membranes.dtype), membranes, *ctx.geometry, highest
         )
-        return by_spike, None, None
+        return by_spike.to(gradients[0].dtype), None, None

@@ -42,6 +42,7 @@ from torch.autograd.function import once_differentiable
 
 from . import compiled
 from .feedback import Loop
+from .layout import dense, in_layout_of, steps_of
 from .norm import Moments, Norm, normalize, normalize_backward, normalize_with
 from .parameters import LIFParameters
 
@@ -54,13 +55,15 @@ def scan(
     weight: Tensor | None = None,
 ) -> Tensor:
     """Return spikes of the inputs' shape, [timesteps * batch, ...]; `weight` is that of the feedback."""
-    if not lif.current_leak and lif.feedback is None and compiled.serves(x, lif.norm):
-        fired: Tensor = compiled.CompiledScan.apply(x, gain, offset, lif)  # type: ignore[no-untyped-call]
-        return fired
     # Under autocast, convolutions return half precision; membranes have at least single precision.
-    x = x.to(torch.promote_types(x.dtype, torch.float32) if gain is None else gain.dtype)
-    if lif.current_leak and lif.feedback is None:
-        x = _Current.apply(x, lif.current_leak, lif.timesteps)  # type: ignore[no-untyped-call]
+    precision = torch.promote_types(x.dtype, torch.float32) if gain is None else gain.dtype
+    if lif.feedback is None:
+        if lif.current_leak:
+            x = _Current.apply(x.to(precision), lif.current_leak, lif.timesteps)  # type: ignore[no-untyped-call]
+        if compiled.serves(x, gain, lif.norm):
+            fired: Tensor = compiled.CompiledScan.apply(x, gain, offset, lif)  # type: ignore[no-untyped-call]
+            return fired
+    x = x.to(precision)
     weight = None if weight is None else weight.to(x.dtype)
     spikes: Tensor = _Scan.apply(x, gain, offset, weight, lif)  # type: ignore[no-untyped-call]
     return spikes
@@ -86,7 +89,7 @@ def normalized_membranes(node: Any) -> Tensor:
     lif: LIFParameters = node.lif
     if lif.norm is None:
         return membranes
-    steps = zip(_steps(membranes, lif.timesteps), node.moments, strict=True)
+    steps = zip(steps_of(membranes, lif.timesteps), node.moments, strict=True)
     return torch.cat([normalize_with(step, gain, offset, moments, lif.norm) for step, moments in steps])
 
 
@@ -104,9 +107,9 @@ class _Current(torch.autograd.Function):
 
 def _filtered(x: Tensor, leak: float, timesteps: int, backward: bool = False) -> Tensor:
     """Return current = leak * current + x in every time step, from the first to the last or backward."""
-    x = _dense(x)
+    x = dense(x)
     currents = torch.empty_like(x)
-    steps = list(zip(_steps(x, timesteps), _steps(currents, timesteps), strict=True))
+    steps = list(zip(steps_of(x, timesteps), steps_of(currents, timesteps), strict=True))
     before: Tensor | None = None
     for now, current in reversed(steps) if backward else steps:
         if before is None:
@@ -127,7 +130,7 @@ class _Scan(torch.autograd.Function):
         weight: Tensor | None,
         lif: LIFParameters,
     ) -> Tensor:
-        x = _dense(x)
+        x = dense(x)
         keep = any(ctx.needs_input_grad)
         spikes = torch.empty_like(x)
         # Without a backward pass, every step can overwrite the membranes of the last. Those of the first
@@ -135,11 +138,11 @@ class _Scan(torch.autograd.Function):
         single = lif.timesteps == 1
         membranes = x if single else torch.empty_like(x if keep else x[: len(x) // lif.timesteps])
         moments: list[Moments | None] = []
-        membrane_steps = _steps(membranes, lif.timesteps if keep else 1)
+        membrane_steps = steps_of(membranes, lif.timesteps if keep else 1)
         reset: Tensor | None = None
         loop = Loop(weight, lif.feedback, lif.current_leak)
         for step, (arriving, spike) in enumerate(
-            zip(_steps(x, lif.timesteps), _steps(spikes, lif.timesteps), strict=True)
+            zip(steps_of(x, lif.timesteps), steps_of(spikes, lif.timesteps), strict=True)
         ):
             membrane = membrane_steps[step if keep else 0]
             current = loop.current(arriving)
@@ -165,8 +168,8 @@ class _Scan(torch.autograd.Function):
         lif: LIFParameters = ctx.lif
         grad_x = torch.empty_like(membranes)
         steps = [
-            _steps(values, lif.timesteps)
-            for values in (_in_layout_of(membranes, gradients[0]), membranes, spikes, grad_x)
+            steps_of(values, lif.timesteps)
+            for values in (in_layout_of(membranes, gradients[0]), membranes, spikes, grad_x)
         ]
         grad_parameters = [torch.zeros_like(each) for each in (gain, offset) if each is not None]
         grad_next: Tensor | None = None
@@ -212,22 +215,3 @@ def _normalize(
     if norm is None or gain is None or offset is None:
         return membrane, None
     return normalize(membrane, gain, offset, norm)
-
-
-def _steps(values: Tensor, timesteps: int) -> Tensor:
-    """Reshape [timesteps * batch, ...] to [timesteps, batch, ...]."""
-    return values.view(timesteps, -1, *values.shape[1:])
-
-
-def _dense(x: Tensor) -> Tensor:
-    """Return x contiguous, in whichever of torch's two memory formats it has."""
-    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
-        return x
-    return x.contiguous()
-
-
-def _in_layout_of(model: Tensor, values: Tensor) -> Tensor:
-    """Copy values to the memory layout of `model`; the next layer may return gradients in another."""
-    if values.stride() == model.stride():
-        return values
-    return torch.empty_like(model).copy_(values)

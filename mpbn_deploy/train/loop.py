@@ -26,7 +26,7 @@ from ..quantize import QuantizedBody
 from .batching import batches, read_samples
 from .files import TrainingFiles, TrainingState
 from .health import GradientNorms, check_health
-from .processes import SINGLE_PROCESS, ProcessGroup, distributed_model
+from .processes import SINGLE_PROCESS, ProcessGroup, model_to_train
 from .settings import Epoch, Training
 
 EVALUATION_BATCH = 256
@@ -43,7 +43,7 @@ def run_epochs(
     files: TrainingFiles | None,
 ) -> None:
     """Run the remaining epochs; after each, save everything to disk."""
-    with distributed_model(state.network, processes) as model:
+    with model_to_train(state.network, processes) as model:
         for number in range(len(state.history) + 1, training.epochs + 1):
             with _timesteps_of_epoch(state.network, number, training):
                 epoch = _run_epoch(model, state, dataset, validation, training, processes, number)

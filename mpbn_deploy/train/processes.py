@@ -95,8 +95,11 @@ def select_device(name: str) -> torch.device:
 
 
 @contextmanager
-def distributed_model(network: SpikingNetwork, processes: ProcessGroup) -> Iterator[nn.Module]:
-    """Yield the model to train in this process; it shares the network's parameters and buffers."""
+def model_to_train(network: SpikingNetwork, processes: ProcessGroup) -> Iterator[nn.Module]:
+    """Yield the model to train in this process; it shares the network's parameters and buffers.
+
+    Norms are compiled in one process, and synchronized in several.
+    """
     if processes.count == 1:
         with compiled_norms(network):
             yield network

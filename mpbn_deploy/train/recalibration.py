@@ -7,6 +7,8 @@ differently, the next layer sees other inputs than its running statistics were c
     for every norm, first to last:
         mean, variance <- over samples, time steps (and the image), of what the norm is given
                           when all norms before it use their new statistics
+
+Samples are augmented as in training: whole pictures have other statistics than crops with black borders.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import torch
 from torch import Tensor
 
 from ..base import Array, Progress, announce, no_progress, progress_bar
-from ..data import DataSet, Split, center_crop, subset
+from ..data import DataSet, Split, subset
 from ..nn import LIF, SpikingNetwork
+from .augmentation import DRAWS, augment
 from .batching import read_samples
 from .loop import evaluate
 from .norms import BatchNorm, norms_outside_neurons
@@ -94,8 +97,9 @@ def recalibrate_as_asked(
     """
     if training.recalibration == "off" or not _norm_sites(network):
         return False
-    chosen, others = _drawn(len(dataset.train), training.seed)
-    samples = center_crop(read_samples(dataset.train, chosen)[0], dataset.input_format.shape)
+    chosen, others = drawn_samples(len(dataset.train), training.seed)
+    kind = dataset.augmentation if training.augmentation is None else training.augmentation
+    samples = augmented_samples(dataset, chosen, kind, training.seed)
     samples = samples.to(next(network.parameters()).device)
     progress = progress_bar("recalibration") if processes.first else no_progress
     if training.recalibration == "on":
@@ -117,12 +121,19 @@ def recalibrate_as_asked(
     return better
 
 
+def augmented_samples(dataset: DataSet, chosen: Array, kind: str, seed: int) -> Tensor:
+    """Return training samples as the network was trained on them."""
+    draws = np.random.default_rng([seed, len(chosen)]).random((len(chosen), DRAWS), dtype=np.float32)
+    samples, _ = read_samples(dataset.train, chosen)
+    return augment(kind, samples, torch.from_numpy(draws), *dataset.input_format.shape[1:])
+
+
 def _standard_error(accuracy: float, samples: int) -> float:
     """Return sqrt(p (1 - p) / n): how far chance alone moves an accuracy p that is measured on n samples."""
     return sqrt(accuracy * (1 - accuracy) / samples)
 
 
-def _drawn(available: int, seed: int) -> tuple[Array, Array]:
+def drawn_samples(available: int, seed: int) -> tuple[Array, Array]:
     """Return the indices of two random sets of samples, of the same size and without common members.
 
     Random, because many data sets are sorted by class. The first gives the statistics, the second judges.

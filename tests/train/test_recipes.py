@@ -455,6 +455,25 @@ def test_statistics_of_data_sorted_by_class_are_those_of_all_classes():
     assert judged == pytest.approx([0.5] * 2, abs=0.05)
 
 
+def test_statistics_are_those_of_augmented_samples():
+    """Bright pictures have one mean; crops of them, with black borders, a lower one."""
+    bright = np.full((200, 1, 8, 8), 8, np.uint8)
+    split = Split(inputs=bright, labels=np.zeros(200, np.int64))
+    dataset = DataSet(
+        name="bright", train=split, test=split, input_format=input_format((1, 8, 8)), class_names=("bright",)
+    )
+    seen = {}
+    for kind in ("none", "crop-flip"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                "mpbn_deploy.train.recalibration.recalibrate",
+                lambda _network, samples, _progress, kind=kind: seen.update({kind: samples.double().mean()}),
+            )
+            training = Training(augmentation=kind, recalibration="on")
+            assert recalibrate_as_asked(normalized_network(1), dataset, None, training, SINGLE_PROCESS)
+    assert seen["none"] == 8 and 4 < seen["crop-flip"] < 6  # of 8 x 8 pixels, 6 x 6 are not black on average
+
+
 def test_recalibration_on_changes_the_network_and_its_card(digits):
     settings = {"epochs": 1, "seed": 2}
     off, on = (

@@ -27,7 +27,7 @@ from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 from mpbn_deploy.train.batching import batches
 from mpbn_deploy.train.files import TrainingFiles, TrainingState
 from mpbn_deploy.train.optimizer import make_optimizer
-from mpbn_deploy.train.processes import ProcessGroup, distributed_model, select_device
+from mpbn_deploy.train.processes import ProcessGroup, model_to_train, select_device
 
 
 def tiny_network():
@@ -411,7 +411,7 @@ def test_a_norm_that_cannot_be_shared_out_is_named():
     network = SpikingNetwork(body, timesteps=1, input_format=input_format((4,)))
     with (
         pytest.raises(OptionError, match=r"body\.1: training on several processes supports only batch norms"),
-        distributed_model(network, ProcessGroup(rank=0, count=2)),
+        model_to_train(network, ProcessGroup(rank=0, count=2)),
     ):
         pass
 
