@@ -3,7 +3,7 @@
     python benchmarks/recalibration.py model.pt --data-dir DIR
 
 The running statistics of a trained network are replaced by those of 2,048 training samples in inference mode,
-as `train --recalibration on` does: once of whole samples, once of samples that are augmented as in its training.
+as `train --recalibration on` does: once of whole samples, once of samples augmented as in its training.
 The validation split that it was trained without judges.
 """
 
