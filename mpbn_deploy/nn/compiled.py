@@ -7,6 +7,7 @@ memory (channels_last). Everything else, and evaluation, is left to torch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -46,14 +47,29 @@ INTERVALS: dict[Surrogate, tuple[float, float]] = {
 OPEN = (wide_rectangle,)
 
 
-@cache
 def load_kernels() -> Any:
-    """Return the module of the loops, or None where Numba does not work, or is told not to compile."""
+    """Return the module of the loops, or None where they cannot be used.
+
+    That is where Numba is not installed, or told not to compile, and in forks of a process that used it: they
+    have none of its threads, and Numba would end them.
+    """
+    kernels, process = _start_kernels()
+    return kernels if process == os.getpid() else None
+
+
+@cache
+def _start_kernels() -> tuple[Any, int]:
+    """Import the loops and start their threads; return them, and the process that they are for."""
     try:
         from . import kernels
     except ImportError:  # it is not installed, or too old for this NumPy; `doctor` says which
-        return None
-    return kernels if kernels.MAY_COMPILE else None
+        return None, os.getpid()
+    if not kernels.MAY_COMPILE:
+        return None, os.getpid()
+    threads = torch.get_num_threads()
+    kernels.use_threads(threads)
+    torch.set_num_threads(threads)  # starting Numba's threads sets it to the number of processors
+    return kernels, os.getpid()
 
 
 def check_compiled() -> str:

@@ -326,6 +326,46 @@ def test_without_numba_training_is_left_to_torch(kind, reason, tmp_path):
     assert done.stderr.splitlines()[-1].endswith(reason)
 
 
+USE = """
+import os, torch
+from mpbn_deploy.nn import LIF, compiled
+compiled.MIN_NUMBERS = 1
+
+def use():
+    lif = LIF(4, mpbn="none")
+    lif.timesteps = 1
+    spikes = lif(torch.randn(6, 4, requires_grad=True))
+    spikes.sum().backward()
+    return "Compiled" in str(spikes.grad_fn), torch.get_num_threads()
+
+"""
+
+
+def output_of(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", USE + code], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout.split()
+
+
+def test_numba_leaves_the_number_of_threads_to_torch():
+    assert output_of("print(*use(), *use())", OMP_NUM_THREADS="1") == ["True", "1"] * 2
+    assert output_of("torch.set_num_threads(1); print(*use())", OMP_NUM_THREADS="2") == ["True", "1"]
+
+
+def test_forks_are_left_to_torch():
+    """The threads of a process are not those of its fork, and Numba would end it."""
+    code = """
+print(*use(), flush=True)
+if not os.fork():
+    print(*use(), flush=True)
+    os._exit(0)
+raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    assert output_of(code, OMP_NUM_THREADS="1") == ["True", "1", "False", "1"]
+
+
 def test_compiled_code_that_cannot_be_stored(tmp_path):
     """Neither beside the package nor in the user's folder: compiling works, each time anew."""
     code = "from mpbn_deploy.nn import compiled as c; c.check_compiled(); print(c.load_kernels().CACHE)"
