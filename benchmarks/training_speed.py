@@ -203,7 +203,7 @@ def print_table(options, best):
         yardstick = best[YARDSTICK[CONTESTANTS[name]]]
         speed, memory = found["seconds"] / yardstick["seconds"], found["megabytes"] / yardstick["megabytes"]
         print(
-            f"| {CONTESTANTS[name]} | {name} | {options.batch / found['seconds']:.1f} | {speed:.2f} x "
+            f"| {options.arch}, {CONTESTANTS[name]} | {name} | {options.batch / found['seconds']:.1f} | {speed:.2f} x "
             f"| {found['megabytes']:.0f} | {memory:.2f} x "
             f"| {found['share']:.0%} |"
         )
