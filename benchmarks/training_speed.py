@@ -7,7 +7,7 @@ Each step is timed in a process of its own, in turns, so that all see the same m
 round counts. Memory is the highest resident size of that process, less what it had before its first
 step. SpikingJelly (pip install spikingjelly) has our layers with its neurons between them. What is
 not installed or not given is left out. Ours keeps freed memory and has compiled loops, as `train` does;
-"ours-torch" has torch's operations instead, as without Numba.
+those with "torch" in their name have torch's operations instead, as without Numba.
 The last column is the share of convolutions in a step, by torch's profiler: the rest is what a
 spiking network adds (norms, neurons, optimizer), and the limit of any further speedup of it.
 """
@@ -37,6 +37,7 @@ CONTESTANTS = {
     "ours": "with MPBN",
     "ours-torch": "with MPBN",
     "ours-bfloat16": "with MPBN",
+    "ours-torch-bfloat16": "with MPBN",
     "paper": "with MPBN",
     "spikingjelly-mpbn": "with MPBN",
     "ours-without": "without MPBN",
@@ -49,7 +50,8 @@ YARDSTICK = {"with MPBN": "ours", "without MPBN": "ours-without"}
 
 
 def ours(options, **neuron):
-    body = ARCHITECTURES[options.arch]((3, 32, 32), 10, surrogate="tanh", **neuron)
+    width = {} if options.width is None else {"width": options.width}
+    body = ARCHITECTURES[options.arch]((3, 32, 32), 10, surrogate="tanh", **width, **neuron)
     given = InputFormat(shape=(3, 32, 32), minimum=0, maximum=255, mean=[127.0] * 3, deviation=[64.0] * 3)
     network = SpikingNetwork(body, timesteps=options.timesteps, input_format=given)
     return network.to(memory_format=torch.channels_last)
@@ -109,8 +111,6 @@ class UsualLayout(nn.Module):
 
 def build(options):
     match options.worker:
-        case "ours" | "ours-torch" | "ours-bfloat16":
-            return ours(options)
         case "ours-without":
             return ours(options, mpbn="none")
         case "paper":
@@ -119,6 +119,8 @@ def build(options):
             return spikingjelly(options, with_mpbn=False)
         case "spikingjelly-mpbn":
             return spikingjelly(options, with_mpbn=True)
+        case _:
+            return ours(options)
 
 
 # ---- one process ------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def in_turns(options):
     for turn in range(options.rounds):
         for name in available(options):
             command = [sys.executable, __file__, *sys.argv[1:], "--worker", name]
-            environment = {**os.environ, "NUMBA_DISABLE_JIT": str(int(name == "ours-torch"))}
+            environment = {**os.environ, "NUMBA_DISABLE_JIT": str(int("torch" in name))}
             done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
             found = json.loads(done.stdout)
             print(f"round {turn + 1}: {name} {found['seconds']:.3f} s", file=sys.stderr, flush=True)
@@ -199,11 +201,12 @@ def print_table(options, best):
     )
     print("| network | who | pictures per second | ours is faster by | megabytes | of ours | convolutions |")
     print("|---|---|---|---|---|---|---|")
+    network = options.arch if options.width is None else f"{options.arch} of width {options.width}"
     for name, found in best.items():
         yardstick = best[YARDSTICK[CONTESTANTS[name]]]
         speed, memory = found["seconds"] / yardstick["seconds"], found["megabytes"] / yardstick["megabytes"]
         print(
-            f"| {options.arch}, {CONTESTANTS[name]} | {name} | {options.batch / found['seconds']:.1f} | {speed:.2f} x "
+            f"| {network}, {CONTESTANTS[name]} | {name} | {options.batch / found['seconds']:.1f} | {speed:.2f} x "
             f"| {found['megabytes']:.0f} | {memory:.2f} x "
             f"| {found['share']:.0%} |"
         )
@@ -215,6 +218,7 @@ def main():
     )
     parser.add_argument("--paper-code", type=paper_folder, help="folder of the paper's code")
     parser.add_argument("--arch", default="resnet20", choices=tuple(ARCHITECTURES))
+    parser.add_argument("--width", type=int, help="channels of the first layer")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--timesteps", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
