@@ -206,9 +206,8 @@ def print_table(options, best):
         yardstick = best[YARDSTICK[CONTESTANTS[name]]]
         speed, memory = found["seconds"] / yardstick["seconds"], found["megabytes"] / yardstick["megabytes"]
         print(
-            f"| {network}, {CONTESTANTS[name]} | {name} | {options.batch / found['seconds']:.1f} | {speed:.2f} x "
-            f"| {found['megabytes']:.0f} | {memory:.2f} x "
-            f"| {found['share']:.0%} |"
+            f"| {network}, {CONTESTANTS[name]} | {name} | {options.batch / found['seconds']:.1f} "
+            f"| {speed:.2f} x | {found['megabytes']:.0f} | {memory:.2f} x | {found['share']:.0%} |"
         )
 
 
