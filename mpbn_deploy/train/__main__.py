@@ -71,13 +71,14 @@ def _add_data_arguments(group: argparse._ArgumentGroup) -> None:
         help="fraction of the training samples to hold out: epochs are judged on them, and the test samples "
         f"are used once, at the end ({_usual('validation')})",
     )
-    group.add_argument(
+    augmentation = group.add_mutually_exclusive_group()
+    augmentation.add_argument(
         "--augmentation",
         choices=AUGMENTATIONS,
         help="random changes of the training samples (default: the data set's own; paper "
         f"{RECIPES['paper']['augmentation']}; fast {RECIPES['fast']['augmentation']})",
     )
-    group.add_argument(
+    augmentation.add_argument(
         "--no-augmentation",
         action="store_const",
         const="none",

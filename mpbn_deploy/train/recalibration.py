@@ -95,7 +95,7 @@ def recalibrate_as_asked(
     `auto` keeps them if the accuracy rises clearly, by `CLEAR_RISE` standard errors: on the validation split,
     or else on training samples that the statistics do not see.
     """
-    if training.recalibration == "off" or not _norm_sites(network):
+    if training.recalibration == "off" or not norm_sites(network):
         return False
     chosen, others = drawn_samples(len(dataset.train), training.seed)
     kind = dataset.augmentation if training.augmentation is None else training.augmentation
@@ -143,7 +143,8 @@ def drawn_samples(available: int, seed: int) -> tuple[Array, Array]:
     return np.sort(order[:count]), np.sort(order[count : 2 * count])
 
 
-def _norm_sites(network: SpikingNetwork) -> list[NormSite]:
+def norm_sites(network: SpikingNetwork) -> list[NormSite]:
+    """Return the modules that have running statistics to estimate, neurons first."""
     neurons = [layer for layer in network.modules() if isinstance(layer, LIF) and layer.mpbn is not None]
     norms = norms_outside_neurons(network).values()
     return [*neurons, *(norm for norm in norms if isinstance(norm, BatchNorm) and norm.track_running_stats)]
@@ -156,7 +157,7 @@ def _batch_norm(site: NormSite) -> BatchNorm:
 def _in_order(network: SpikingNetwork, sample: Tensor) -> list[NormSite]:
     """Return the modules that normalize, in the order in which they run."""
     order: list[NormSite] = []
-    handles = [site.register_forward_pre_hook(lambda m, _: order.append(m)) for site in _norm_sites(network)]
+    handles = [site.register_forward_pre_hook(lambda m, _: order.append(m)) for site in norm_sites(network)]
     try:
         network(sample)
     finally:

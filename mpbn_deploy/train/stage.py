@@ -22,7 +22,7 @@ from .files import TrainingFiles, TrainingState
 from .loop import deterministic, evaluate, note_on_card, run_epochs
 from .optimizer import make_optimizer
 from .processes import SINGLE_PROCESS, ProcessGroup
-from .recalibration import recalibrate_as_asked
+from .recalibration import norm_sites, recalibrate_as_asked
 from .settings import (
     AUGMENTATIONS,
     DEFAULT_TIMESTEPS,
@@ -71,6 +71,10 @@ def train(
         network = _start_from(init, dataset)
     if processes.first:
         _check_network(network, dataset)
+        if training.recalibration == "on" and not norm_sites(network):
+            raise OptionError(
+                "--recalibration on: the network has no norms with running statistics; drop it."
+            )
     network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     state = TrainingState(network=network, optimizer=make_optimizer(network, training), history=[])
     files = (

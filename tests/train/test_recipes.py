@@ -22,7 +22,7 @@ from mpbn_deploy.data import (
     load_dataset,
 )
 from mpbn_deploy.data.autoaugment import CHANGES, POLICY
-from mpbn_deploy.nn import LIF, MPBN, SpikingNetwork
+from mpbn_deploy.nn import LIF, MPBN, ModelCard, SpikingNetwork
 from mpbn_deploy.quantize import QUANTIZED
 from mpbn_deploy.train import RECIPES, Training, train
 from mpbn_deploy.train.__main__ import COMMAND
@@ -453,6 +453,21 @@ def test_statistics_of_data_sorted_by_class_are_those_of_all_classes():
     balanced = (norm.running_mean - dark[:, 0, 0]) / (bright - dark)[:, 0, 0]
     assert balanced.tolist() == pytest.approx([0.5] * 3, abs=0.05)  # 0 for the first samples
     assert judged == pytest.approx([0.5] * 2, abs=0.05)
+
+
+def test_augmentation_is_chosen_once(capsys):
+    with pytest.raises(SystemExit):
+        parse("--augmentation", "flip", "--no-augmentation")
+    assert "--no-augmentation: not allowed with argument --augmentation" in capsys.readouterr().err
+
+
+def test_recalibration_needs_norms(digits):
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), LIF(8, mpbn="none"), nn.Linear(8, 10))
+    network = SpikingNetwork(
+        plain, timesteps=1, input_format=digits.input_format, card=ModelCard(architecture="x")
+    )
+    with pytest.raises(OptionError, match="--recalibration on: the network has no norms"):
+        train(digits, "x", init=network, training=Training(recalibration="on"))
 
 
 def test_statistics_are_those_of_augmented_samples():
