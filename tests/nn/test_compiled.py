@@ -17,6 +17,7 @@ from mpbn_deploy.nn.scan import is_compiled, normalized_membranes
 from mpbn_deploy.nn.surrogate import SURROGATES
 
 pytest.importorskip("numba")
+pytestmark = pytest.mark.slow  # compiles
 
 LAST = torch.channels_last
 NEURONS = {
