@@ -14,7 +14,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -159,17 +159,17 @@ def _affine_of_step(
 
     In training mode its moments are those in the workspace, and the running statistics move toward them.
     """
-    kernels, found = load_kernels(), None
+    kernels = load_kernels()
     if norm is None or gain is None or offset is None:
         ones, zeros = (np.full(space.width, number, space.block.dtype) for number in (1, 0))
-        return kernels.Affine(ones, zeros, ones, zeros)  # type: ignore[no-any-return]
+        return cast("Affine", kernels.Affine(ones, zeros, ones, zeros))
     mean, variance = norm.running_mean.numpy(), norm.running_var.numpy()
     parameters = gain.detach().numpy(), offset.detach().numpy(), norm.epsilon
     if norm.training:
         found = kernels.affine_of_batch(space.sums, rows, *parameters, norm.momentum, mean, variance)
     else:
         found = kernels.affine_of_moments(mean, variance, *parameters, space.width)
-    return found  # type: ignore[no-any-return]
+    return cast("Affine", found)
 
 
 def _backward_step(

@@ -167,8 +167,7 @@ def moments(x: Array, block: Array, found: Array) -> None:
         _clear(found[thread])
         for start in range(first, last, ROWS):
             stop = min(start + ROWS, last)
-            _block_moments(x, start, stop, block[thread])
-            _merge(found[thread], start - first, block[thread], stop - start)
+            _add_moments(x, first, start, stop, block[thread], found[thread])
 
 
 @kernel
@@ -199,8 +198,7 @@ def integrate(
             stop = min(start + ROWS, last)
             for row in range(start, stop):
                 _integrate_row(x[row], before[row], norm, neuron, spike, spikes[row], membrane[row])
-            _block_moments(membrane, start, stop, block[thread])
-            _merge(found[thread], start - first, block[thread], stop - start)
+            _add_moments(membrane, first, start, stop, block[thread], found[thread])
 
 
 @part_of_kernel
@@ -228,7 +226,8 @@ def _after_reset(v: Any, fired: bool, subtrahend: Any) -> Any:
 
 
 @part_of_kernel
-def _block_moments(x: Array, start: int, stop: int, block: Array) -> None:
+def _add_moments(x: Array, first: int, start: int, stop: int, block: Array, found: Array) -> None:
+    """Add the moments of the rows from start to stop to those of the rows from first to start."""
     _clear(block)
     mean, squares = block[0], block[1]
     for row in range(start, stop):
@@ -241,6 +240,7 @@ def _block_moments(x: Array, start: int, stop: int, block: Array) -> None:
         for c in range(len(now)):
             away = widen(now[c]) - mean[c]
             squares[c] += away * away
+    _merge(found, start - first, block, stop - start)
 
 
 @part_of_kernel
