@@ -14,7 +14,7 @@ from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
 from ..frontend import trace
-from ..ir import FoldedNetwork, IntNetwork, real_network
+from ..ir import FoldedNetwork, Input, InputFormat, IntNetwork, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 
@@ -126,12 +126,15 @@ def _with_inputs(model: FoldedModel, options: ExportOptions) -> FoldedModel:
             mean=(trained.mean - options.input_offset) / taken.divisor,
             deviation=trained.deviation / taken.divisor,
         )
-    note = (
+    return replace(model, folded=folded, notes=(*model.notes, _conversion_note(given, taken)))
+
+
+def _conversion_note(given: Input | InputFormat, taken: Input) -> str:
+    return (
         f"the network takes {taken.minimum}..{taken.maximum}: inputs {given.minimum}..{given.maximum}"
         f"{taken.conversion} ({conversion_options(taken)}); our commands convert data themselves"
         + ("; all figures, those of PyTorch too, are for rounded inputs." if taken.divisor > 1 else ".")
     )
-    return replace(model, folded=folded, notes=(*model.notes, note))
 
 
 # ---- integers chosen by training ----------------------------------------------------------------
@@ -149,7 +152,14 @@ def _load_integers(
             f"{path}: --nir-dialect portable adds neurons for thresholds at or below zero, but its integers "
             "were chosen by training and are exported unchanged. Use --nir-dialect faithful."
         )
-    return FoldedModel(path=path, folded=folded, module=module, integers=integers)
+    given, taken = module.input_format, integers.input_range
+    if (given.mean != taken.offset).any() or (given.deviation != 1).any():
+        raise OptionError(
+            f"{path}: its module takes (x - {given.mean[0]:g}) / {given.deviation[0]:g} for an input x, "
+            f"but its integers take x - {taken.offset}; the file contradicts itself. Repeat train --quantize."
+        )
+    notes = () if taken.takes_raw_values else (_conversion_note(given, taken),)
+    return FoldedModel(path=path, folded=folded, module=module, integers=integers, notes=notes)
 
 
 def _reject_quantization(path: Path, options: ExportOptions) -> None:

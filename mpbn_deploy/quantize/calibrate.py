@@ -289,7 +289,7 @@ def _with_fit(
     new = {}
     for old, weight, exponent in zip(network.entering(name), fit.weights, grid.exponents, strict=True):
         mantissa = np.rint(weight * fit.scales[:, None] / (formats.step * 2.0**exponent)).astype(np.int32)
-        integers = (formats.step * mantissa).reshape(old.synapse.weight.shape)
+        integers = (formats.weight_step(exponent) * mantissa).reshape(old.synapse.weight.shape)
         new[old] = replace(old, synapse=replace(old.synapse, weight=integers))
     neuron, threshold = population.neuron, neuron_threshold(population.neuron)
     shifted = with_values(

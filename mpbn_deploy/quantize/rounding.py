@@ -113,8 +113,9 @@ def round_connection(
     """integer = step * round(scale * weight / (step * 2**exponent)), within the format"""
     quantum = formats.step * 2.0**exponent
     mantissa = np.rint(scaled(connection.synapse, scales).weight / quantum)
-    weight = formats.step * np.clip(mantissa, -formats.weight, formats.weight).astype(np.int32)
-    return replace(connection, synapse=replace(connection.synapse, weight=weight, exponent=exponent))
+    weight = formats.weight_step(exponent) * np.clip(mantissa, -formats.weight, formats.weight)
+    synapse = replace(connection.synapse, weight=weight.astype(np.int32), exponent=max(exponent, 0))
+    return replace(connection, synapse=synapse)
 
 
 def round_population(

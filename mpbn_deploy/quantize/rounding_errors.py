@@ -30,7 +30,7 @@ from ..ir import (
     spiking,
     sum_of_weights,
 )
-from .scales import NumberFormats, bias_limits, constant_neurons, scale_limits, weight_limits
+from .scales import NumberFormats, bias_limits, constant_neurons, grid_exponent, scale_limits, weight_limits
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
@@ -187,7 +187,7 @@ def _limits(
     folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: NumberFormats
 ) -> dict[str, Array]:
     """Return the largest scales per channel that each format allows, with the exponents of the network."""
-    exponents = [c.synapse.exponent for c in network.entering(population.name)]
+    exponents = [grid_exponent(c.synapse, formats) for c in network.entering(population.name)]
     weight = weight_limits(folded, population, exponents, formats)
     return {"weight": weight, **scale_limits(folded, population, formats)}
 
@@ -226,7 +226,7 @@ def _fewer_input_bits(
     largest = max(abs(taken.minimum), abs(taken.maximum))
     if not weights or largest < 2 or not max(weights) > 0:
         return None
-    needed = formats.step * min(COARSE_WEIGHT, formats.weight)
+    needed = min(COARSE_WEIGHT, formats.weight)  # in steps of one, the finest
     bits = max(1, int(floor(log2(1 + largest * max(weights) / needed)) + (taken.minimum < 0)))
     return bits if taken.coarser(bits).divisor > 1 else None
 

@@ -4,12 +4,13 @@ Each channel has a free scale, because a neuron fires the same spikes when its w
 what its reset subtracts are multiplied by the same factor (`ir.scale_channels`). Each connection has an
 exponent. All connections into a population share its scales:
 
-    scale[channel] * weight  ~  integer * step * 2**exponent[connection]
+    scale[channel] * weight  ~  mantissa * step * 2**exponent[connection]
 
-The exponents keep one large weight of a shortcut from coarsening a kernel of many small weights. They are
-chosen to minimize the rounding noise in the current. The scales are the largest for which weights,
-thresholds, biases and states fit their formats. The channels of a readout share one scale, because their
-voltages are compared with each other.
+Weights of fewer bits than a target supports have a step above one, and exponents below zero divide it: a
+layer whose biases or states allow only small scales can still use all mantissas. The exponents also keep one
+large weight of a shortcut from coarsening a kernel of many small weights. They are chosen to minimize the
+rounding noise in the current. The scales are the largest for which weights, thresholds, biases and states fit
+their formats. The channels of a readout share one scale, because their voltages are compared with each other.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from ..base import Array, OptionError, QuantizeError, layer_name, record
 from ..hardware import HardwareProfile
+from ..hardware.place import trailing_zeros
 from ..ir import (
     STATE_EXPONENT,
     STATE_LIMIT,
@@ -31,6 +33,7 @@ from ..ir import (
     FloatPopulation,
     FoldedNetwork,
     Population,
+    Synapse,
     fires,
     has_current,
     largest_per_channel,
@@ -52,8 +55,8 @@ LARGEST_SNAP = 1.1  # the largest factor by which a scale is lowered to make a s
 class NumberFormats:
     """The number formats of a target, as the largest magnitudes of its integers.
 
-    Weights of fewer bits than the target supports are multiples of `step`; thresholds and biases keep
-    their full resolution. `allowances` are those of `measured_allowances`, by population.
+    Weights of fewer bits than the target supports are multiples of `step`, a power of two; thresholds and
+    biases keep their full resolution. `allowances` are those of `measured_allowances`, by population.
     """
 
     weight: int
@@ -69,6 +72,15 @@ class NumberFormats:
     def allowance(self, name: str) -> Array:
         """Return, per channel, the factor by which proved intervals may overestimate reachable states."""
         return self.allowances.get(name, np.ones(1))
+
+    @property
+    def exponents(self) -> range:
+        """The exponents of a grid: down to that at which a weight's step is one."""
+        return range(1 - self.step.bit_length(), self.exponent + 1)
+
+    def weight_step(self, exponent: int) -> int:
+        """Return the step of the integer weights on a grid; a negative exponent divides it."""
+        return self.step >> max(-exponent, 0)
 
     @classmethod
     def of(cls, profile: HardwareProfile, weight_bits: int | None) -> NumberFormats:
@@ -95,6 +107,14 @@ class NumberFormats:
             state=min(STATE_LIMIT, (highest - 1) << STATE_EXPONENT),
             lowest_threshold=-highest if lowest is None else max(lowest.value, -highest),
         )
+
+
+def grid_exponent(synapse: Synapse, formats: NumberFormats) -> int:
+    """Return the exponent of the coarsest grid that holds the weights of a rounded synapse."""
+    if not synapse.weight.any():
+        return synapse.exponent
+    finer = formats.step.bit_length() - 1 - trailing_zeros(synapse.weight)
+    return synapse.exponent - max(finer, 0)
 
 
 @record
@@ -134,9 +154,11 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Num
         return _noise(grid(exponents), powers)
 
     best = [0] * len(entering)
-    for _ in entering if len(entering) > 1 else ():
+    # The first of equal ones is taken. To a single connection, positive exponents are the same as 0.
+    tried = sorted(formats.exponents, key=lambda e: (e < 0, abs(e)))
+    for _ in entering:
         for index in range(len(entering)):
-            trials = [[*best[:index], e, *best[index + 1 :]] for e in range(formats.exponent + 1)]
+            trials = [[*best[:index], e, *best[index + 1 :]] for e in tried if e <= 0 or len(entering) > 1]
             best = min(trials, key=noise)
     return snap_scales(grid(best), common_magnitudes(entering, population), formats)
 

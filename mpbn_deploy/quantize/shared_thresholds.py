@@ -245,8 +245,8 @@ def choose_values(cost: Array, few: int) -> Array:
 def _exponents(choices: ScaleChoices, scales: Array) -> tuple[int, ...]:
     """Return the smallest weight exponents for these scales, none larger than those of the grid."""
     largest = largest_weights(choices.entering, choices.population)
-    limit = choices.formats.weight * choices.formats.step
-    needed = [max(float((values * scales).max()) / limit, 1.0) for values in largest]
+    limit, finest = choices.formats.weight * choices.formats.step, choices.formats.exponents.start
+    needed = [max(float((values * scales).max()) / limit, 2.0**finest) for values in largest]
     return tuple(
         min(old, int(np.ceil(np.log2(need) - 1e-9)))
         for old, need in zip(choices.grid.exponents, needed, strict=True)

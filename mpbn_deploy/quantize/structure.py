@@ -37,7 +37,7 @@ from ..ir import (
     neuron_subtrahend,
     neuron_threshold,
 )
-from .scales import NumberFormats
+from .scales import NumberFormats, grid_exponent
 
 MOST_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
 
@@ -54,9 +54,10 @@ def describe_structure(network: IntNetwork, formats: NumberFormats) -> str:
                 "shape": network.input.shape,
                 "minimum": source.minimum,
                 "maximum": source.maximum,
+                "offset": source.offset,
             },
             "populations": [_describe_neurons(p) for p in network.layers],
-            "connections": [_describe_connection(c) for c in network.connections],
+            "connections": [_describe_connection(c, formats) for c in network.connections],
         }
     )
 
@@ -116,10 +117,11 @@ def _describe_neurons(population: IntPopulation) -> dict[str, Any]:
     }
 
 
-def _describe_connection(connection: Connection) -> dict[str, Any]:
+def _describe_connection(connection: Connection, formats: NumberFormats) -> dict[str, Any]:
     synapse = connection.synapse
+    step = formats.weight_step(grid_exponent(synapse, formats))
     stored = {"source": connection.source, "target": connection.target, "delay": connection.delay}
-    stored |= {"weight": synapse.weight.shape, "exponent": synapse.exponent}
+    stored |= {"weight": synapse.weight.shape, "exponent": synapse.exponent, "step": step}
     if isinstance(synapse, Conv2d):
         stored |= {
             name: getattr(synapse, name) for name in ("stride", "padding", "dilation", "groups", "silent")
@@ -127,12 +129,19 @@ def _describe_connection(connection: Connection) -> dict[str, Any]:
     return stored
 
 
-def read_structure(structure: str) -> tuple[IntNetwork, NumberFormats]:
-    """Read a structure; all numbers of the network are zeros, which take no memory."""
+def read_structure(structure: str) -> tuple[IntNetwork, NumberFormats, tuple[int, ...]]:
+    """Return the network, its formats, and the step of each connection's weights.
+
+    All numbers of the network are zeros, which take no memory.
+    """
     try:
         stored = json.loads(structure)
         source = stored["input"]
-        neuron = Input(minimum=int(source["minimum"]), maximum=int(source["maximum"]))
+        neuron = Input(
+            minimum=int(source["minimum"]),
+            maximum=int(source["maximum"]),
+            offset=int(source.get("offset", 0)),  # older files do not have it
+        )
         first = Population(name=str(source["name"]), shape=_sizes(source["shape"]), neuron=neuron)
         populations = (first, *map(_read_neurons, stored["populations"]))
         network = IntNetwork(
@@ -143,12 +152,13 @@ def read_structure(structure: str) -> tuple[IntNetwork, NumberFormats]:
         )
         sizes: dict[str, Any] = {name: int(value) for name, value in stored["formats"].items()}
         formats = NumberFormats(**sizes)
+        steps = tuple(_read_step(connection, formats) for connection in stored["connections"])
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise OptionError(f"structure of a quantized network: {type(error).__name__}: {error}") from error
     except NetworkError as error:
         raise OptionError(f"structure of a quantized network: {error}") from error
     _check_trainable(network)
-    return network, formats
+    return network, formats, steps
 
 
 def _read_neurons(stored: Mapping[str, Any]) -> IntPopulation:
@@ -194,6 +204,14 @@ def _read_connection(stored: Mapping[str, Any]) -> Connection:
         synapse=synapse,
         delay=int(stored["delay"]),
     )
+
+
+def _read_step(stored: Mapping[str, Any], formats: NumberFormats) -> int:
+    step = int(stored.get("step", formats.step))  # older files do not have it
+    allowed = [formats.weight_step(exponent) for exponent in formats.exponents if exponent <= 0]
+    if step not in allowed:
+        raise ValueError(f"a step of {step}; steps of weights are {allowed}")
+    return step
 
 
 def _pair(stored: Any) -> Pair:

@@ -101,7 +101,7 @@ class QuantizedSynapse(TimedLayer):
     def __init__(self, connection: Connection, formats: NumberFormats) -> None:
         super().__init__()
         self.connection = connection
-        self.formats = formats
+        self.formats = formats  # with the step of this connection
         self.timesteps = 1
         shape = connection.synapse.weight.shape
         self.weight = nn.Parameter(torch.zeros(shape))
@@ -406,10 +406,13 @@ class QuantizedBody(nn.Module):
     def __init__(self, structure: str) -> None:
         super().__init__()
         self.structure = structure
-        template, formats = read_structure(structure)
+        template, formats, steps = read_structure(structure)
         self.source, self.formats = template.input, formats
         self.neurons = nn.ModuleList(QuantizedNeurons(p, formats) for p in template.layers)
-        self.synapses = nn.ModuleList(QuantizedSynapse(c, formats) for c in template.connections)
+        self.synapses = nn.ModuleList(
+            QuantizedSynapse(connection, replace(formats, step=step))
+            for connection, step in zip(template.connections, steps, strict=True)
+        )
 
     @property
     def all_neurons(self) -> list[QuantizedNeurons]:
@@ -438,14 +441,12 @@ class QuantizedBody(nn.Module):
         for neurons, population in zip(self.all_neurons, network.layers, strict=True):
             neurons.start(population, network.scales[population.name], units[population.name])
         for synapse, connection in zip(self.all_synapses, network.connections, strict=True):
-            weight = connection.synapse.weight
-            unit = units[connection.target] / (
-                STATE_UNIT * self.formats.step * 2.0**connection.synapse.exponent
-            )
+            weight, step = connection.synapse.weight, synapse.formats.step
+            unit = units[connection.target] / (STATE_UNIT * step * 2.0**connection.synapse.exponent)
             if connection.source == self.source.name:
                 unit = unit / power
             synapse.start(
-                torch.tensor(weight // self.formats.step).double(),
+                torch.tensor(weight // step).double(),
                 unit.repeat_interleave(len(weight) // len(unit)),
             )
 

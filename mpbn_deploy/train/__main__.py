@@ -292,6 +292,12 @@ def _add_start_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="with --quantize: bits per weight, including the sign (default: the most the target supports)",
     )
+    group.add_argument(
+        "--input-offset",
+        type=int,
+        metavar="N",
+        help="with --quantize: let the network take inputs minus N, as in `export` (default 0)",
+    )
 
 
 def _add_output_arguments(group: argparse._ArgumentGroup) -> None:

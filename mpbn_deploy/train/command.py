@@ -98,8 +98,10 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError(NO_MUON_FOR_INTEGERS)
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
-    if options.weight_bits is not None and options.quantize is None:
-        raise OptionError("--weight-bits has an effect only with --quantize; add --quantize TARGET.")
+    for name in ("weight_bits", "input_offset"):
+        if getattr(options, name) is not None and options.quantize is None:
+            option = option_name(name)
+            raise OptionError(f"{option} has an effect only with --quantize; add --quantize TARGET.")
 
 
 def _of_recipe(options: argparse.Namespace, name: str) -> Any:
@@ -226,8 +228,10 @@ def _initial_network(
     }
     if options.quantize is not None:
         profile = load_profile(options.quantize)
-        model = quantized_twin(model, profile, options.weight_bits, dataset)
+        offset = options.input_offset or 0
+        model = quantized_twin(model, profile, options.weight_bits, dataset, offset)
         notes |= {"quantize": profile.name, "weight_bits": _weight_bits(options, profile)}
+        notes |= {"input_offset": offset} if offset else {}
     if isinstance(model.body, QuantizedBody) and training.precision != "float32":
         raise OptionError(
             f"--precision {training.precision}: {options.init} is trained as integers, which are exact in "

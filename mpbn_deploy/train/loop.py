@@ -30,7 +30,8 @@ from .processes import SINGLE_PROCESS, ProcessGroup, model_to_train
 from .settings import Epoch, Training
 
 EVALUATION_BATCH = 256
-KEPT_NOTES = ("quantize", "weight_bits", "init")  # entries of the card that describe the initial network
+# Entries of the card that describe the initial network.
+KEPT_NOTES = ("quantize", "weight_bits", "input_offset", "init")
 QUIET_EPOCH_SECONDS = 30.0  # an epoch shorter than this prints no progress in a pipe
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base import OptionError, announce
 from ..data import DataSet
-from ..fold import fold
+from ..fold import fold, offset_inputs
 from ..frontend import trace
 from ..hardware import HardwareProfile
 from ..ir import InputFormat
@@ -25,13 +25,20 @@ def quantized_rate(weight_bits: int) -> float:
 
 
 def quantized_twin(
-    model: SpikingNetwork, profile: HardwareProfile, weight_bits: int | None, dataset: DataSet
+    model: SpikingNetwork,
+    profile: HardwareProfile,
+    weight_bits: int | None,
+    dataset: DataSet,
+    input_offset: int = 0,
 ) -> SpikingNetwork:
-    """Return a trainable integer network, quantized with calibration on the first training samples."""
+    """Return a trainable integer network, quantized with calibration on the first training samples.
+
+    Its body takes inputs minus the offset.
+    """
     if isinstance(model.body, QuantizedBody):
         raise OptionError("the network to start from is quantized already; start from the one before.")
-    folded = fold(trace(model))
-    inputs = calibration_data(folded, dataset).inputs
+    folded = offset_inputs(fold(trace(model)), input_offset)
+    inputs = folded.input_range.presented(calibration_data(folded, dataset).inputs)
     announce(f"quantize: to the formats of {profile.name}")
     formats = NumberFormats.of(profile, weight_bits)
     network = quantize(folded, profile, inputs, weight_bits=weight_bits).network
@@ -42,12 +49,12 @@ def quantized_twin(
     return SpikingNetwork(
         body,
         timesteps=model.timesteps,
-        # Raw values go in: their normalization is in the weights.
+        # Raw values go in, less the offset: the rest of their normalization is in the weights.
         input_format=InputFormat(
             shape=given.shape,
             minimum=given.minimum,
             maximum=given.maximum,
-            mean=np.zeros(1),
+            mean=np.full(1, input_offset),
             deviation=np.ones(1),
         ),
         card=ModelCard(

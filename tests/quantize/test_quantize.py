@@ -44,7 +44,8 @@ from mpbn_deploy.ir import (
     soft_reset,
 )
 from mpbn_deploy.ir.intervals import synapse_interval
-from mpbn_deploy.quantize import quantize
+from mpbn_deploy.quantize import NumberFormats, quantize
+from mpbn_deploy.quantize.scales import grid_exponent
 
 LOIHI2 = load_profile("loihi2")
 
@@ -575,19 +576,33 @@ def test_weights_that_the_proof_leaves_no_bits_for_are_reported_with_a_remedy():
     assert not remedied.lost and remedied.errors[0].overflow_proved_absent and np.abs(weights).max() >= 6
 
 
-def test_weights_of_two_bits_need_still_smaller_inputs():
-    """Such weights are multiples of 64: inputs of 4 bits must become spikes."""
+@pytest.mark.parametrize("bits", [2, 4])
+def test_states_that_allow_only_small_scales_leave_few_bits_their_mantissas(bits):
+    """Weights in steps of 64 or 16 would be too large for the states; in smaller steps they fit."""
     weights = np.random.default_rng(0).normal(size=(8, 784))
-    folded = layer(weights, np.full(8, 255.0), maximum=15, timesteps=25, leak=0.95)
+    folded = layer(weights, np.full(8, 255.0), maximum=7, timesteps=25, leak=0.95)
+    quantized, formats = quantize(folded, LOIHI2, weight_bits=bits), NumberFormats.of(LOIHI2, bits)
+    (connection,) = quantized.network.entering("layer")
+    step = formats.weight_step(grid_exponent(connection.synapse, formats))
+    assert step < formats.step and connection.synapse.exponent == 0
+    assert not quantized.lost and quantized.errors[0].overflow_proved_absent
+    largest = np.abs(connection.synapse.weight).reshape(8, -1).max(axis=1)
+    assert (largest % step == 0).all() and (largest // step == formats.weight).all()
+    assert quantized.errors[0].channels_limited_by["weight"] == 8
+
+
+def test_weights_of_two_bits_need_smaller_inputs_where_states_leave_none():
+    weights = np.random.default_rng(0).normal(size=(8, 784))
+    folded = layer(weights, np.full(8, 255.0), maximum=255, timesteps=25, leak=0.95)
     (cost,) = quantize(folded, LOIHI2, weight_bits=2).lost
-    assert cost.input_bits == 1
-    assert not quantize(coarsen_inputs(folded, 1), LOIHI2, weight_bits=2).lost
+    assert cost.input_bits is not None
+    assert not quantize(coarsen_inputs(folded, cost.input_bits), LOIHI2, weight_bits=2).lost
 
 
 def test_no_more_bits_of_inputs_are_suggested_than_there_are():
     """One channel has large weights, so the others are lost whatever the bits of the inputs."""
-    weights = np.vstack([np.full((1, 8), 40.0), np.full((3, 8), 0.2)])
-    folded = layer(weights, np.full(4, 10.0), maximum=255, timesteps=25, leak=0.95)
+    weights = np.vstack([np.full((1, 100), 40.0), np.full((3, 100), 0.2)])
+    folded = layer(weights, np.full(4, 6e4), maximum=255, timesteps=25, leak=0.95)
     (cost,) = quantize(folded, LOIHI2, weight_bits=2).lost
     assert cost.input_bits is None
     assert "rounded to zero" in cost.notes[0] and "--input-bits" not in cost.notes[0]

@@ -260,7 +260,11 @@ def test_structures_without_soft_resets_and_currents_are_read_as_before():
     for population in stored["populations"]:
         assert population.pop("subtrahend") is None
         assert population.pop("decay_current") == 4096
-    read, _ = read_structure(json.dumps(stored))
+    for connection in stored["connections"]:
+        assert connection.pop("step") == 16
+    assert stored["input"].pop("offset") == 0
+    read, _, steps = read_structure(json.dumps(stored))
+    assert set(steps) == {16}
     assert all(isinstance(population.neuron, Lif) for population in read.layers[:-1])
     assert all(population.neuron.decay_current == 4096 for population in read.layers)
 
@@ -269,8 +273,9 @@ def test_structures_without_soft_resets_and_currents_are_read_as_before():
 def test_structures_are_read_as_they_were_written(resets):
     network, _, _ = twin_of(fold(trace(spiking_network(0, resets=resets))), 4)
     formats = NumberFormats.of(LOIHI2, 4)
-    read, found = read_structure(describe_structure(network, formats))
+    read, found, steps = read_structure(describe_structure(network, formats))
     assert same_records(found, formats)
+    assert steps == (16,) * len(network.connections)
     assert describe_structure(replace(read, timesteps=2), formats) == describe_structure(network, formats)
 
 
@@ -283,6 +288,8 @@ def test_structures_are_read_as_they_were_written(resets):
         (lambda told: told["connections"][0].update(stride=["x", 1]), "ValueError"),
         (lambda told: told["connections"][0].update(source="nobody"), "nobody"),
         (lambda told: told["formats"].update(unknown=3), "TypeError"),
+        (lambda told: told["connections"][0].update(step=3), "steps of weights are"),
+        (lambda told: told["input"].update(offset="x"), "ValueError"),
     ],
 )
 def test_hostile_structures_are_refused(change, message):
@@ -375,14 +382,17 @@ def test_the_twin_of_a_twin_is_refused():
 
 
 @needs_lava
-def test_train_and_export_quantization_aware(tmp_path, capsys):
+@pytest.mark.parametrize("offset", [0, 8])
+def test_train_and_export_quantization_aware(tmp_path, capsys, offset):
     """The whole way: real numbers, integers, and every execution of them equal to PyTorch's own."""
     model, twin, folder = tmp_path / "model.pt", tmp_path / "twin.pt", tmp_path / "out"
     assert run_command(TRAIN, ["--epochs", "1", "--timesteps", "2", "--out", str(model)]) == 0
     quantized = ["--quantize", "loihi2", "--weight-bits", "4", "--init", str(model), "--epochs", "1"]
+    quantized += ["--input-offset", str(offset)] if offset else []
     assert run_command(TRAIN, [*quantized, "--out", str(twin)]) == 0
     capsys.readouterr()
     assert run_command(EXPORT, [str(twin), "--target", "loihi2", "--out", str(folder)]) == 0
+    assert ("takes -8..8: inputs 0..16 minus 8 (--input-offset)" in capsys.readouterr().out) == bool(offset)
     report = json.loads((folder / "verify.json").read_text())
     executions = {each["execution"]: each for each in report["comparisons"]}
     assert report["bit_exact"] and executions["PyTorch, as trained"]["spikes_compared"] > 0
@@ -396,11 +406,22 @@ def test_train_and_export_quantization_aware(tmp_path, capsys):
     assert max(weight_bits(c.synapse.weight) for c in network.connections) <= 4
 
 
+def test_files_whose_inputs_contradict_each_other_are_refused(tmp_path, capsys):
+    _, model, _ = twin_of(fold(trace(spiking_network(0))), 4)
+    model.input_format = replace(model.input_format, mean=np.full(1, 128.0))
+    save_model(tmp_path / "model.pt", model)
+    words = [str(tmp_path / "model.pt"), "--target", "loihi2", "--out", str(tmp_path / "out")]
+    assert run_command(EXPORT, words) == 2
+    assert "takes (x - 128) / 1 for an input x, but its integers take x - 0" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--quantize", "loihi2"], "--init"),
         (["--weight-bits", "4"], "--quantize"),
+        (["--input-offset", "8"], "--quantize"),
         (["--init", "model.pt", "--arch", "digits-mlp"], "--arch with --init"),
         (["--init", "model.pt", "--leak", "0.5"], "--leak with --init"),
         (["--init", "nothing.pt"], "no such file"),
