@@ -70,7 +70,7 @@ def measured(path, options):
         "float_accuracy": accuracy.float_network,
         "integer_accuracy": accuracy.integer_network,
         "calibrated": options.calibrate,
-        "input_offset": options.input_offset,
+        "input_offset": options.input_offset or training.get("input_offset", 0),
         "weight_bits": training.get("weight_bits") or 8,
         "target": TARGET,
         "fits": result.fitted.fits,

@@ -41,8 +41,10 @@ def quantized_twin(
     inputs = folded.input_range.presented(calibration_data(folded, dataset).inputs)
     announce(f"quantize: to the formats of {profile.name}")
     formats = NumberFormats.of(profile, weight_bits)
-    network = quantize(folded, profile, inputs, weight_bits=weight_bits).network
-    body = QuantizedBody.of(network, formats, inputs)
+    quantized = quantize(folded, profile, inputs, weight_bits=weight_bits)
+    for note in quantized.notes:
+        announce(f"note: {note}")
+    body = QuantizedBody.of(quantized.network, formats, inputs)
     if ThresholdLimits.of(profile, "own", formats).bind:
         body.freeze_thresholds()  # few per core, or none below one: what quantization chose must stay
     given, card = model.input_format, model.card
