@@ -16,8 +16,16 @@ def _import_hint(module_name: str, attribute: str) -> str:
         dotted = module_name.removesuffix(".py").replace("/", ".").strip(".")
         return f"Name the module, not its file: {dotted}:{attribute}."
     if (module := sys.modules.get(module_name)) is not None:
-        return did_you_mean(attribute, [name for name in vars(module) if not name.startswith("_")])
+        package = module_name.partition(".")[0]
+        return did_you_mean(
+            attribute, [name for name, value in vars(module).items() if _is_of(value, package)]
+        )
     return "Run the command in the folder that holds the module, or set PYTHONPATH."
+
+
+def _is_of(value: Any, package: str) -> bool:
+    """Whether a function or class was written in a package, and not imported from another one."""
+    return callable(value) and (getattr(value, "__module__", None) or "").partition(".")[0] == package
 
 
 def import_function(name: str, kind: str) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 """The loops of training over memory, compiled by Numba: neurons, norms and pools.
 
-Wherever training is not a convolution, memory bandwidth limits it. torch makes one pass over memory for each
+Besides convolutions, training is a few operations per number. torch makes one pass over memory for each
 operation; a kernel makes one for all operations between two sums over the batch. Each kernel is a second
 statement of equations that scan.py, norm.py and pool.py state first, and tests hold it to them.
 

@@ -1,7 +1,7 @@
 """LIF neurons over all time steps, as one autograd function with a handwritten backward.
 
-Backward keeps only the membranes before reset (the next layer keeps the spikes anyway). Training a spiking
-network is bound by memory bandwidth, so each step makes as few passes over memory as possible.
+Backward keeps only the membranes before reset (the next layer keeps the spikes anyway). A neuron is a few
+operations per number, so each step makes as few passes over memory as possible.
 
     forward     membrane        = leak * reset + x
                 spike           = MPBN(membrane) > threshold

@@ -255,7 +255,9 @@ def test_absurd_sizes_take_no_memory(path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
 
 
-def test_wrong_architectures_are_named(path):
+def test_wrong_architectures_are_named(path, tmp_path, monkeypatch):
+    (tmp_path / "own_code.py").write_text("from torch import nn\nfrom math import floor\ndef body(): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(CheckpointError, match=r"no architecture named 'digits-cn'.*Did you mean"):
         load_model(change(path, architecture="digits-cn"))
     with pytest.raises(OptionError, match="no architecture named 'digits'"):
@@ -264,6 +266,9 @@ def test_wrong_architectures_are_named(path):
         load_model(path, arch="no_such_package:factory")
     with pytest.raises(OptionError, match=r"cannot be imported .* Did you mean 'conv_body'"):
         load_model(path, arch="networks:conv_bod")
+    with pytest.raises(OptionError) as found:
+        load_model(path, arch="own_code:nothing")
+    assert str(found.value).endswith("Known: body.")  # and nothing that it imports
     with pytest.raises(OptionError, match=r"Name the module, not its file: tests\.networks:conv_body"):
         load_model(path, arch="./tests/networks.py:conv_body")
     with pytest.raises(
