@@ -33,8 +33,6 @@ from mpbn_deploy.base import keep_freed_memory
 from mpbn_deploy.ir import InputFormat
 from mpbn_deploy.nn import LIF, SpikingNetwork, compiled_norms
 from mpbn_deploy.nn.zoo import ARCHITECTURES
-from mpbn_deploy.train import Training
-from mpbn_deploy.train.optimizer import make_optimizer
 
 CONTESTANTS = {
     "ours": "with MPBN",
@@ -156,11 +154,7 @@ def measure(options):
     if options.worker == "paper":
         inputs = (inputs.float() - 127) / 64
     labels = torch.randint(0, 10, (options.batch,))
-    optimizer = (
-        make_optimizer(network, Training(weight_decay=1e-4))
-        if options.worker.startswith("ours")
-        else torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    )
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 
     def step():
         optimizer.zero_grad()

@@ -50,7 +50,6 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
         lr=training.learning_rate,
         momentum=training.momentum,
         nesterov=training.nesterov,
-        fused=True,  # one pass over each weight, its gradient and its momentum
     )
 
 
@@ -111,29 +110,12 @@ class Muon(torch.optim.SGD):
         """Move all parameters; return what the closure returns, which computes gradients, if there is one."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                if group.get("orthogonal"):
-                    self._turn(parameter, parameter.grad, group)
-                    parameter.grad = None  # SGD passes over what has no gradient
-                else:
-                    self._align(parameter, parameter.grad, group)
+            for weight in group["params"] if group.get("orthogonal") else ():
+                if weight.grad is not None:
+                    self._turn(weight, weight.grad, group)
+                    weight.grad = None  # SGD passes over what has no gradient
         super().step()
         return loss
-
-    def _align(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        """Give gradient and momentum the memory layout of a parameter.
-
-        The fused step takes it for granted, and also that all parameters have a momentum, or none.
-        """
-        parameter.grad = _laid_out(gradient, parameter)
-        if group["momentum"]:
-            state = self.state[parameter]
-            momentum = state.get("momentum_buffer")
-            state["momentum_buffer"] = (
-                torch.zeros_like(parameter) if momentum is None else _laid_out(momentum, parameter)
-            )
 
     def _turn(self, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[weight]
@@ -147,10 +129,6 @@ class Muon(torch.optim.SGD):
             return
         weight.sub_(direction, alpha=float(group["lr"] * norm / length))
         weight.mul_(norm / weight.norm())
-
-
-def _laid_out(values: Tensor, like: Tensor) -> Tensor:
-    return values if values.stride() == like.stride() else torch.empty_like(like).copy_(values)
 
 
 def orthogonalized(matrix: Tensor) -> Tensor:

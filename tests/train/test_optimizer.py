@@ -139,34 +139,6 @@ def test_a_gradient_that_is_not_finite_shows_in_the_weight():
     assert weight.isnan().all()
 
 
-LAYOUTS = (torch.channels_last, torch.contiguous_format)
-
-
-@pytest.mark.parametrize("layouts", list(itertools.product(LAYOUTS, repeat=3)))
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_fused_step_is_that_of_sgd_in_every_memory_layout(layouts, momentum):
-    """torch's own fused step silently mixes up the numbers of tensors in different layouts."""
-    random, options = torch.Generator().manual_seed(0), {"lr": 0.1, "momentum": momentum, "weight_decay": 0.1}
-    first, gradient, known = (torch.randn(4, 3, 2, 2, generator=random) for _ in range(3))
-    found = []
-    for optimizer, fused in ((torch.optim.SGD, False), (Muon, True)):
-        own, given, kept = (
-            values.clone(memory_format=layout)
-            for values, layout in zip((first, gradient, known), layouts, strict=True)
-        )
-        weight, late = nn.Parameter(own), nn.Parameter(torch.ones(2))
-        made = optimizer([weight, late], fused=fused, **options)
-        weight.grad = given
-        if momentum:
-            made.state[weight]["momentum_buffer"] = kept
-        made.step()
-        late.grad = torch.ones(2)  # a parameter without momentum, beside one with it
-        made.step()
-        found.append((weight.detach(), late.detach()))
-    for plain, ours in zip(*found, strict=True):
-        torch.testing.assert_close(ours, plain)
-
-
 def test_a_closure_computes_the_gradients_of_the_step():
     weight = nn.Parameter(torch.eye(2))
     optimizer = Muon([{"params": [weight], "orthogonal": True}], lr=0.1)
