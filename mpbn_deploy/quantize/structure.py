@@ -208,9 +208,8 @@ def _read_connection(stored: Mapping[str, Any]) -> Connection:
 
 def _read_step(stored: Mapping[str, Any], formats: NumberFormats) -> int:
     step = int(stored.get("step", formats.step))  # older files do not have it
-    allowed = [formats.weight_step(exponent) for exponent in formats.exponents if exponent <= 0]
-    if step not in allowed:
-        raise ValueError(f"a step of {step}; steps of weights are {allowed}")
+    if not 1 <= step <= formats.step or step & (step - 1):
+        raise ValueError(f"a step of {step}; a power of two up to {formats.step} is needed")
     return step
 
 

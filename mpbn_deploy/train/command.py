@@ -36,6 +36,7 @@ from .stage import train, usual_epsilon
 
 BUILT_IN = ("mpbn", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
 OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "optimizer", "learning_rate", *BUILT_IN)
+NOT_OF_INTEGERS = ("weight_decay", "norm_rate")  # options of real weights, and of norms
 OF_STILLS = ("timesteps", "single_step")  # a recording has a time step per frame
 
 
@@ -96,6 +97,9 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
     if options.quantize is not None and options.optimizer == "muon":
         raise OptionError(NO_MUON_FOR_INTEGERS)
+    for name in NOT_OF_INTEGERS if options.quantize is not None else ():
+        if getattr(options, name) is not None:
+            raise OptionError(f"{option_name(name)} has no effect on integers (--quantize); drop it.")
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
     for name in ("weight_bits", "input_offset"):
@@ -134,6 +138,7 @@ def _apply_recipe(options: argparse.Namespace, *, recordings: bool) -> None:
     arch = options.arch or ""
     decided = {
         *(OF_NEW_NETWORKS if options.init is not None else ()),
+        *(NOT_OF_INTEGERS if options.quantize is not None else ()),
         *(OF_STILLS if recordings else ()),
         *(("width",) if arch not in ("", RECIPES[options.recipe].get("arch")) else ()),
         *(NEURON_DEFAULTS if ":" in arch else ()),
@@ -147,6 +152,8 @@ def _training(options: argparse.Namespace, device: torch.device) -> Training:
     """Return the hyperparameters: what was given, else the recipe's, else the defaults."""
     parts = _given(options, tuple(asdict(Training())))
     parts.setdefault("learning_rate", _default_learning_rate(options))
+    if options.quantize is not None:
+        parts["weight_decay"] = 0.0
     if parts.get("precision") == "auto":
         parts["precision"] = _automatic_precision(options, device)
     return Training(**parts)

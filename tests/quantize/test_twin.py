@@ -288,7 +288,8 @@ def test_structures_are_read_as_they_were_written(resets):
         (lambda told: told["connections"][0].update(stride=["x", 1]), "ValueError"),
         (lambda told: told["connections"][0].update(source="nobody"), "nobody"),
         (lambda told: told["formats"].update(unknown=3), "TypeError"),
-        (lambda told: told["connections"][0].update(step=3), "steps of weights are"),
+        (lambda told: told["connections"][0].update(step=3), "a power of two up to 16"),
+        (lambda told: told["connections"][0].update(step=32), "a power of two up to 16"),
         (lambda told: told["input"].update(offset="x"), "ValueError"),
     ],
 )

@@ -660,6 +660,8 @@ def test_half_precision_ends_at_the_neurons():
         (["--mpbn", "none", "--mpbn-epsilon", "0.1"], "--mpbn-epsilon has no effect with --mpbn none"),
         (["--mpbn", "none", "--freeze-mpbn", "0.5"], "--freeze-mpbn has no effect with --mpbn none"),
         (["--init", "a.pt", "--quantize", "loihi2", "--optimizer", "muon"], "integers are trained with sgd"),
+        (["--init", "a.pt", "--quantize", "loihi2", "--weight-decay", "0.1"], "--weight-decay has no effect"),
+        (["--init", "a.pt", "--quantize", "loihi2", "--norm-rate", "2"], "--norm-rate has no effect"),
         (["--single-step", "0.5", "--timesteps", "1"], "--single-step has no effect with --timesteps 1"),
         (["--warmup", "0.1"], "--warmup has no effect with --schedule cosine"),
         (["--recipe", "fast", "--schedule", "cosine", "--warmup", "0.1"], "--warmup has no effect"),
