@@ -21,7 +21,6 @@ from mpbn_deploy.quantize import CALIBRATION_SAMPLES, NumberFormats
 from mpbn_deploy.quantize.scales import grid_exponent
 
 PROFILE = load_profile("loihi2")
-WHOLE_STEPS = property(lambda formats: range(formats.exponent + 1))
 
 
 def main():
@@ -40,17 +39,18 @@ def main():
     print("| bits | inputs | calibrated | step | largest weight | accuracy | as float |")
     print("|---|---|---|---|---|---|---|")
     print(f"| float network | | | | | {np.mean(floats == labels):.2%} | |", flush=True)
-    for bits, calibrated, exponents in (
-        (8, False, NumberFormats.exponents),
-        (8, True, NumberFormats.exponents),
-        (4, True, WHOLE_STEPS),
-        (4, True, NumberFormats.exponents),
+    by_layer = NumberFormats.finest
+    for bits, calibrated, finest in (
+        (8, False, by_layer),
+        (8, True, by_layer),
+        (4, True, 0),
+        (4, True, by_layer),
     ):
         for offset in (0, middle(folded)):
             shifted = offset_inputs(folded, offset)
             taken = shifted.input_range
             calibration = taken.presented(samples) if calibrated else None
-            with patch.object(NumberFormats, "exponents", exponents):
+            with patch.object(NumberFormats, "finest", finest):
                 network = quantize(shifted, PROFILE, calibration, weight_bits=bits).network
             found = emulate(network, taken.presented(inputs), keep_trace=False).predictions
             step, largest = first_weights(network, bits)

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor, nn
 
 from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, one_line, write_atomically
-from ..ir import InputFormat
+from ..ir import Input, InputFormat
 from ..nn import ModelCard, SpikingNetwork
-from ..quantize import QUANTIZED, QuantizedSynapse
+from ..quantize import QUANTIZED, QuantizedBody, QuantizedSynapse
 from . import paper
 from .architectures import allowed_architecture, built_in_factory
 from .bare import InputFacts, find_state, load_bare
@@ -180,7 +180,21 @@ def load_model(
         input_format=_input_format(path, content["input"]),
         card=card,
     )
+    if isinstance(network.body, QuantizedBody):
+        _check_inputs(path, network.input_format, network.body.source.neuron)
     return network.eval()
+
+
+def _check_inputs(path: str | Path, given: InputFormat, taken: Input) -> None:
+    """Raise if the integers of a network take other inputs than its module gives them."""
+    found = *given.mean, *given.deviation, given.minimum - taken.offset, given.maximum - taken.offset
+    channels = len(given.mean)
+    if found != (*[taken.offset] * channels, *[1.0] * channels, taken.minimum, taken.maximum):
+        raise CheckpointError(
+            f"{path}: its module takes (x - {given.mean[0]:g}) / {given.deviation[0]:g} for inputs x of "
+            f"{given.minimum}..{given.maximum}, but its integers take x - {taken.offset} of {taken.minimum}.."
+            f"{taken.maximum}; the file contradicts itself. Repeat train --quantize."
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

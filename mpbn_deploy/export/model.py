@@ -153,11 +153,6 @@ def _load_integers(
             "were chosen by training and are exported unchanged. Use --nir-dialect faithful."
         )
     given, taken = module.input_format, integers.input_range
-    if (given.mean != taken.offset).any() or (given.deviation != 1).any():
-        raise OptionError(
-            f"{path}: its module takes (x - {given.mean[0]:g}) / {given.deviation[0]:g} for an input x, "
-            f"but its integers take x - {taken.offset}; the file contradicts itself. Repeat train --quantize."
-        )
     notes = () if taken.takes_raw_values else (_conversion_note(given, taken),)
     return FoldedModel(path=path, folded=folded, module=module, integers=integers, notes=notes)
 

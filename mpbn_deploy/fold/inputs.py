@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..base import Array, FoldError, layer_name
+from ..base import Array, FoldError, OptionError, layer_name
 from ..ir import (
     Connection,
     FloatPopulation,
@@ -71,9 +71,16 @@ def _shifted(
 
 def offset_inputs(folded: FoldedNetwork, offset: int) -> FoldedNetwork:
     """Return the network that takes x - offset in place of x; what the offset adds becomes a bias."""
+    taken = folded.input_range
+    largest = max(abs(taken.minimum), abs(taken.maximum))
+    if abs(offset) > largest:
+        raise OptionError(
+            f"--input-offset {offset}; inputs are {taken.minimum}..{taken.maximum}, so an offset from "
+            f"{-largest} to {largest} is needed. Their middle leaves the most bits to weights."
+        )
     added = normalize_inputs(folded, -offset, 1.0)
     first, *layers = added.populations
-    return replace(added, populations=(first.with_neuron(folded.input_range.shifted(offset)), *layers))
+    return replace(added, populations=(first.with_neuron(taken.shifted(offset)), *layers))
 
 
 def coarsen_inputs(folded: FoldedNetwork, bits: int) -> FoldedNetwork:

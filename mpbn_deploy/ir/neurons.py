@@ -67,7 +67,7 @@ class Input:
         if self.takes_raw_values:
             return values
         wide: Array = _rounded_quotient(values.astype(np.int64) - self.offset, self.divisor)
-        return wide.astype(np.promote_types(values.dtype, np.int16) if self.offset else values.dtype)
+        return wide.astype(np.promote_types(values.dtype, np.int32) if self.offset else values.dtype)
 
 
 def _rounded_quotient(value: Any, divisor: int) -> Any:

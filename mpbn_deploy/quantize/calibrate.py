@@ -239,7 +239,7 @@ def _fit_weights(
     left = torch.zeros(len(scales), *wanted.shape, dtype=wanted.dtype)
     rounded = list(exact)
     for index in sorted(range(len(entering)), key=lambda k: exact[k].shape[1]):
-        quanta = formats.step * 2.0 ** grid.exponents[index] / scales
+        quanta = formats.quantum(grid.exponents[index]) / scales
         # Weights do not compensate flips upstream: regression on noisy spikes would shrink them all.
         rounded[index] = round_jointly(exact[index], taken[index], left, quanta, formats.weight)
         left = left - current(rounded[index] - exact[index], taken[index])
@@ -288,7 +288,7 @@ def _with_fit(
     name, shape = population.name, population.shape
     new = {}
     for old, weight, exponent in zip(network.entering(name), fit.weights, grid.exponents, strict=True):
-        mantissa = np.rint(weight * fit.scales[:, None] / (formats.step * 2.0**exponent)).astype(np.int32)
+        mantissa = np.rint(weight * fit.scales[:, None] / formats.quantum(exponent)).astype(np.int32)
         integers = (formats.weight_step(exponent) * mantissa).reshape(old.synapse.weight.shape)
         new[old] = replace(old, synapse=replace(old.synapse, weight=integers))
     neuron, threshold = population.neuron, neuron_threshold(population.neuron)

@@ -110,9 +110,8 @@ def round_network(folded: FoldedNetwork, grids: Mapping[str, Grid], formats: Num
 def round_connection(
     connection: Connection, scales: Array, exponent: int, formats: NumberFormats
 ) -> Connection:
-    """integer = step * round(scale * weight / (step * 2**exponent)), within the format"""
-    quantum = formats.step * 2.0**exponent
-    mantissa = np.rint(scaled(connection.synapse, scales).weight / quantum)
+    """integer * 2**max(exponent, 0) = quantum * round(scale * weight / quantum), within the format"""
+    mantissa = np.rint(scaled(connection.synapse, scales).weight / formats.quantum(exponent))
     weight = formats.weight_step(exponent) * np.clip(mantissa, -formats.weight, formats.weight)
     synapse = replace(connection.synapse, weight=weight.astype(np.int32), exponent=max(exponent, 0))
     return replace(connection, synapse=synapse)

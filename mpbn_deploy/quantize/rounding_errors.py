@@ -234,13 +234,13 @@ def _fewer_input_bits(
 def _offset_gain(
     folded: FoldedNetwork, network: IntNetwork, population: FloatPopulation, formats: NumberFormats
 ) -> OffsetGain | None:
-    """Return the middle of the input range, if presenting inputs less that allows clearly larger scales.
+    """Return the middle of the range of the data, if inputs less that allow clearly larger scales.
 
     The mean of the inputs is in the bias of the first layer, and its format is narrow. With the offset,
     bias + offset * sum of weights is what remains of it. States may become smaller, too.
     """
-    source, entering = folded.input, folded.entering(population.name)
-    middle = (folded.input_range.minimum + folded.input_range.maximum + 1) // 2
+    source, entering, taken = folded.input, folded.entering(population.name), folded.input_range
+    middle = (taken.minimum + taken.maximum + 1) // 2
     if not middle or has_current(population.neuron) or any(c.source != source.name for c in entering):
         return None
     sums = sum(sum_of_weights(c.synapse, source.shape).reshape(population.shape) for c in entering)
@@ -249,7 +249,8 @@ def _offset_gain(
     scales, larger = (np.min([*each.values()], axis=0) for each in (limits, {**limits, "bias": remaining}))
     limited = np.isfinite(scales)
     times = float(np.median(np.where(limited, larger, 1.0) / np.where(limited, scales, 1.0)))
-    return OffsetGain(offset=middle, times_larger=times) if times >= CLEAR_GAIN else None
+    offset = taken.offset + middle * taken.divisor
+    return OffsetGain(offset=offset, times_larger=times) if times >= CLEAR_GAIN else None
 
 
 def _beyond_reach(folded: FoldedNetwork, population: Population[FloatFiringNeuron]) -> int:

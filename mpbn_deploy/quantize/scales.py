@@ -74,9 +74,18 @@ class NumberFormats:
         return self.allowances.get(name, np.ones(1))
 
     @property
-    def exponents(self) -> range:
-        """The exponents of a grid: down to that at which a weight's step is one."""
-        return range(1 - self.step.bit_length(), self.exponent + 1)
+    def weight_bits(self) -> int:
+        """The bits of a weight, sign included."""
+        return self.weight.bit_length() + 1
+
+    @property
+    def finest(self) -> int:
+        """The lowest exponent of a grid, -log2(step), at which the step of integer weights is one."""
+        return 1 - self.step.bit_length()
+
+    def quantum(self, exponent: int) -> float:
+        """Return what a mantissa of one adds to the current per input, on a grid."""
+        return self.step * 2.0**exponent
 
     def weight_step(self, exponent: int) -> int:
         """Return the step of the integer weights on a grid; a negative exponent divides it."""
@@ -113,8 +122,7 @@ def grid_exponent(synapse: Synapse, formats: NumberFormats) -> int:
     """Return the exponent of the coarsest grid that holds the weights of a rounded synapse."""
     if not synapse.weight.any():
         return synapse.exponent
-    finer = formats.step.bit_length() - 1 - trailing_zeros(synapse.weight)
-    return synapse.exponent - max(finer, 0)
+    return synapse.exponent + min(formats.finest + trailing_zeros(synapse.weight), 0)
 
 
 @record
@@ -139,7 +147,10 @@ class Grid:
 
 
 def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: NumberFormats) -> Grid:
-    """Choose exponents by coordinate descent on the noise, each with the largest scales it allows."""
+    """Choose exponents by coordinate descent on the noise, each with the largest scales it allows.
+
+    Then all are lowered together, where other limits than that of weights keep the scales small.
+    """
     entering = folded.entering(population.name)
     limits = scale_limits(folded, population, formats)
     largest = largest_weights(entering, population)
@@ -153,13 +164,16 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Num
     def noise(exponents: Sequence[int]) -> float:
         return _noise(grid(exponents), powers)
 
+    def noise_with_biases(exponents: Sequence[int]) -> float:
+        return _noise(grid(exponents), powers, bias=1 / formats.step)
+
     best = [0] * len(entering)
-    # The first of equal ones is taken. To a single connection, positive exponents are the same as 0.
-    tried = sorted(formats.exponents, key=lambda e: (e < 0, abs(e)))
-    for _ in entering:
+    for _ in entering if len(entering) > 1 else ():
         for index in range(len(entering)):
-            trials = [[*best[:index], e, *best[index + 1 :]] for e in tried if e <= 0 or len(entering) > 1]
+            trials = [[*best[:index], e, *best[index + 1 :]] for e in range(formats.exponent + 1)]
             best = min(trials, key=noise)
+    lower = [[exponent + shift for exponent in best] for shift in range(0, formats.finest - 1, -1)]
+    best = min(lower, key=noise_with_biases)
     return snap_scales(grid(best), common_magnitudes(entering, population), formats)
 
 
@@ -249,7 +263,7 @@ def _scales(
 
 
 def _weight_ratios(largest: list[Array], exponents: Sequence[int], formats: NumberFormats) -> list[Array]:
-    limits = [formats.weight * formats.step * 2.0**exponent for exponent in exponents]
+    limits = [formats.weight * formats.quantum(exponent) for exponent in exponents]
     return [_ratio(limit, values) for limit, values in zip(limits, largest, strict=True)]
 
 
@@ -273,10 +287,14 @@ def mean_square(folded: FoldedNetwork, connection: Connection) -> float:
     return max(map(abs, value_range(folded.input_range))) ** 2 / 3
 
 
-def _noise(grid: Grid, powers: list[Array]) -> float:
-    """mean over channels of log(sum over connections of power * (2**exponent / scale)**2)"""
+def _noise(grid: Grid, powers: list[Array], bias: float = 0.0) -> float:
+    """mean over channels of log((bias / scale)**2 + sum over connections of power * (2**exponent / scale)**2)
+
+    `bias` is the step of biases in steps of weights.
+    """
     steps = [2.0**exponent / grid.scales for exponent in grid.exponents]
     noise = np.sum([power * step**2 for power, step in zip(powers, steps, strict=True)], axis=0)
+    noise = noise + (bias / grid.scales) ** 2
     noisy = noise > 0
     return float(np.log(noise[noisy]).mean()) if noisy.any() else 0.0
 
@@ -306,7 +324,7 @@ def snap_scales(grid: Grid, magnitudes: list[Array], formats: NumberFormats) -> 
     free = np.ones(len(scales), bool)
     for common, exponent in zip(magnitudes, grid.exponents):  # noqa: B905 - or there are no magnitudes
         single = (common > 0) & free
-        quantum = formats.step * 2.0**exponent / np.where(single, common, 1.0)
+        quantum = formats.quantum(exponent) / np.where(single, common, 1.0)
         lower = np.floor(scales / quantum * (1 + 1e-12)) * quantum
         taken = single & (lower * LARGEST_SNAP >= scales)
         scales, free = np.where(taken, lower, scales), free & ~taken

@@ -56,7 +56,7 @@ class ScaleChoices:
         for c, weight, power, exponent in zip(
             self.entering, weights, self.powers, self.grid.exponents, strict=True
         ):
-            quanta = (self.formats.step * 2.0**exponent / scales)[:, None]
+            quanta = (self.formats.quantum(exponent) / scales)[:, None]
             error = weight / quanta
             np.rint(error, out=error)
             np.clip(error, -most, most, out=error)
@@ -245,7 +245,7 @@ def choose_values(cost: Array, few: int) -> Array:
 def _exponents(choices: ScaleChoices, scales: Array) -> tuple[int, ...]:
     """Return the smallest weight exponents for these scales, none larger than those of the grid."""
     largest = largest_weights(choices.entering, choices.population)
-    limit, finest = choices.formats.weight * choices.formats.step, choices.formats.exponents.start
+    limit, finest = choices.formats.weight * choices.formats.step, choices.formats.finest
     needed = [max(float((values * scales).max()) / limit, 2.0**finest) for values in largest]
     return tuple(
         min(old, int(np.ceil(np.log2(need) - 1e-9)))

@@ -49,9 +49,10 @@ def execute(options: argparse.Namespace) -> Outcome:
     keep_freed_memory()
     device = select_device(options.device)
     dataset = load_dataset(options.data, options.data_dir)
-    _apply_recipe(options, recordings=dataset.frames is not None)
-    training = _training(options, device)
-    init = _initial_network(options, dataset, training)
+    init = _initial_network(options, dataset)
+    integers = init is not None and isinstance(init.body, QuantizedBody)
+    _apply_recipe(options, recordings=dataset.frames is not None, integers=integers)
+    training = _training(options, device, init)
     with join_process_group(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
@@ -97,9 +98,6 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
     if options.quantize is not None and options.optimizer == "muon":
         raise OptionError(NO_MUON_FOR_INTEGERS)
-    for name in NOT_OF_INTEGERS if options.quantize is not None else ():
-        if getattr(options, name) is not None:
-            raise OptionError(f"{option_name(name)} has no effect on integers (--quantize); drop it.")
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
     for name in ("weight_bits", "input_offset"):
@@ -130,7 +128,7 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None and value != "auto"}
 
 
-def _apply_recipe(options: argparse.Namespace, *, recordings: bool) -> None:
+def _apply_recipe(options: argparse.Namespace, *, recordings: bool, integers: bool = False) -> None:
     """Set options that were not given as the recipe does, unless --init, the data or --arch decide them.
 
     A recipe's width is that of its own network, and neurons of a user's factory are as the user wrote them.
@@ -138,7 +136,7 @@ def _apply_recipe(options: argparse.Namespace, *, recordings: bool) -> None:
     arch = options.arch or ""
     decided = {
         *(OF_NEW_NETWORKS if options.init is not None else ()),
-        *(NOT_OF_INTEGERS if options.quantize is not None else ()),
+        *(NOT_OF_INTEGERS if integers else ()),
         *(OF_STILLS if recordings else ()),
         *(("width",) if arch not in ("", RECIPES[options.recipe].get("arch")) else ()),
         *(NEURON_DEFAULTS if ":" in arch else ()),
@@ -148,14 +146,14 @@ def _apply_recipe(options: argparse.Namespace, *, recordings: bool) -> None:
             setattr(options, name, value)
 
 
-def _training(options: argparse.Namespace, device: torch.device) -> Training:
+def _training(options: argparse.Namespace, device: torch.device, init: SpikingNetwork | None) -> Training:
     """Return the hyperparameters: what was given, else the recipe's, else the defaults."""
     parts = _given(options, tuple(asdict(Training())))
-    parts.setdefault("learning_rate", _default_learning_rate(options))
-    if options.quantize is not None:
-        parts["weight_decay"] = 0.0
+    parts.setdefault("learning_rate", _default_learning_rate(options, init))
     if parts.get("precision") == "auto":
         parts["precision"] = _automatic_precision(options, device)
+    if init is not None and isinstance(init.body, QuantizedBody):
+        parts["weight_decay"] = 0.0
     return Training(**parts)
 
 
@@ -198,15 +196,14 @@ def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
-def _default_learning_rate(options: argparse.Namespace) -> float:
+def _default_learning_rate(options: argparse.Namespace, init: SpikingNetwork | None) -> float:
     """Return the default rate; that of trained networks grows with the batch."""
-    if options.init is None and options.quantize is None:
+    if init is None:
         return Training().learning_rate
     scale = (options.batch or Training().batch) / Training().batch
-    if options.quantize is None:
+    if not isinstance(init.body, QuantizedBody):
         return FINE_TUNING_RATE * scale
-    profile = load_profile(options.quantize)
-    return scale * quantized_rate(_weight_bits(options, profile))
+    return scale * quantized_rate(init.body.formats.weight_bits)
 
 
 def _weight_bits(options: argparse.Namespace, profile: HardwareProfile) -> int:
@@ -214,9 +211,7 @@ def _weight_bits(options: argparse.Namespace, profile: HardwareProfile) -> int:
     return int(options.weight_bits or profile.value("formats.weight_bits"))
 
 
-def _initial_network(
-    options: argparse.Namespace, dataset: DataSet, training: Training
-) -> SpikingNetwork | None:
+def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNetwork | None:
     """Load the network of --init and, with --quantize, convert it to its integer twin."""
     if options.init is None:
         return None
@@ -233,20 +228,31 @@ def _initial_network(
         **{name: model.card.training[name] for name in KEPT_NOTES if name in model.card.training},
         "init": options.init.name,
     }
+    if options.quantize is not None or isinstance(model.body, QuantizedBody):
+        _check_options_of_integers(options)
     if options.quantize is not None:
         profile = load_profile(options.quantize)
         offset = options.input_offset or 0
         model = quantized_twin(model, profile, options.weight_bits, dataset, offset)
         notes |= {"quantize": profile.name, "weight_bits": _weight_bits(options, profile)}
         notes |= {"input_offset": offset} if offset else {}
-    if isinstance(model.body, QuantizedBody) and training.precision != "float32":
-        raise OptionError(
-            f"--precision {training.precision}: {options.init} is trained as integers, which are exact in "
-            "float32 only; drop --precision."
-        )
     assert model.card is not None
     model.card = replace(model.card, training=notes)
     return model
+
+
+def _check_options_of_integers(options: argparse.Namespace) -> None:
+    if options.precision not in (None, "auto", "float32"):
+        raise OptionError(
+            f"--precision {options.precision}: {options.init} is trained as integers, which are exact in "
+            "float32 only; drop --precision."
+        )
+    for name in NOT_OF_INTEGERS:
+        if getattr(options, name) is not None:
+            option = option_name(name)
+            raise OptionError(
+                f"{option} has no effect on {options.init}, trained as integers; drop {option}."
+            )
 
 
 @contextmanager

@@ -104,7 +104,12 @@ class TrainingFiles:
         names = sorted(found.keys() | self.settings.keys())
         other = [n for n in names if found.get(n) != self.settings.get(n)]
         if other:
-            listed = ", ".join(f"{n} {found.get(n)} (now {self.settings.get(n)})" for n in other)
+            listed = ", ".join(
+                "other formats or inputs of integers"
+                if name == "structure"
+                else f"{name} {found.get(name)} (now {self.settings.get(name)})"
+                for name in other
+            )
             raise CheckpointError(
                 f"{path}: belongs to a training with {listed}. Resume with the same options."
             )

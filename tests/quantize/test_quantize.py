@@ -45,7 +45,7 @@ from mpbn_deploy.ir import (
 )
 from mpbn_deploy.ir.intervals import synapse_interval
 from mpbn_deploy.quantize import NumberFormats, quantize
-from mpbn_deploy.quantize.scales import grid_exponent
+from mpbn_deploy.quantize.scales import choose_grid, grid_exponent
 
 LOIHI2 = load_profile("loihi2")
 
@@ -591,6 +591,17 @@ def test_states_that_allow_only_small_scales_leave_few_bits_their_mantissas(bits
     assert quantized.errors[0].channels_limited_by["weight"] == 8
 
 
+def test_connections_of_few_bits_keep_the_exponents_between_them():
+    """A kernel beside a shortcut with larger weights: the shortcut gets an exponent."""
+    torch.manual_seed(0)
+    body = Residual((2, 7, 8), pool=nn.Identity(), shortcut="strided convolution", stride=1, mpbn="channel")
+    nn.init.constant_(body.shortcut[1].weight, 20.0)
+    folded = fold(trace(enlivened(body, shape=(2, 7, 8))))
+    (population,) = (p for p in folded.layers if p.name == "lif3")
+    kernel, shortcut = choose_grid(folded, population, NumberFormats.of(LOIHI2, 4)).exponents
+    assert kernel == 0 and shortcut > 0
+
+
 def test_weights_of_two_bits_need_smaller_inputs_where_states_leave_none():
     weights = np.random.default_rng(0).normal(size=(8, 784))
     folded = layer(weights, np.full(8, 255.0), maximum=255, timesteps=25, leak=0.95)
@@ -608,6 +619,15 @@ def test_no_more_bits_of_inputs_are_suggested_than_there_are():
     assert "rounded to zero" in cost.notes[0] and "--input-bits" not in cost.notes[0]
 
 
+@pytest.mark.parametrize("offset", [256, -256, 10**30])
+def test_offsets_beyond_the_inputs_are_refused(offset):
+    folded = layer(np.ones((2, 3)), np.ones(2), maximum=255)
+    with pytest.raises(
+        OptionError, match=rf"--input-offset {offset}; inputs are 0\.\.255, so .* -255 to 255"
+    ):
+        offset_inputs(folded, offset)
+
+
 def test_biases_that_limit_weights_are_reported_with_a_remedy():
     """Pixels with a mean in the middle: folded, it makes biases as large as a sum of weights times 128."""
     weights = np.abs(np.random.default_rng(0).normal(size=(8, 27)))
@@ -616,6 +636,8 @@ def test_biases_that_limit_weights_are_reported_with_a_remedy():
     gain = quantized.errors[0].input_offset
     assert gain is not None and gain.offset == 128 and gain.times_larger > 4
     assert any("--input-offset 128" in note for note in quantized.errors[0].notes)
+    worse = quantize(offset_inputs(folded, -100), LOIHI2).errors[0].input_offset
+    assert worse is not None and worse.offset == 128  # from the values of the data, not from the shifted ones
     remedied = quantize(offset_inputs(folded, 128), LOIHI2)
     assert remedied.errors[0].input_offset is None
     before, after = (q.network.entering("layer")[0].synapse.weight.max() for q in (quantized, remedied))

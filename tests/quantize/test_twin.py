@@ -407,13 +407,21 @@ def test_train_and_export_quantization_aware(tmp_path, capsys, offset):
     assert max(weight_bits(c.synapse.weight) for c in network.connections) <= 4
 
 
-def test_files_whose_inputs_contradict_each_other_are_refused(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mean": np.full(1, 128.0)}, "takes (x - 128) / 1 for inputs x of"),
+        ({"deviation": np.full(1, 2.0)}, "takes (x - 0) / 2 for inputs x of"),
+        ({"maximum": 1000}, "..1000, but its integers take x - 0 of"),
+    ],
+)
+def test_files_whose_inputs_contradict_each_other_are_refused(change, message, tmp_path, capsys):
     _, model, _ = twin_of(fold(trace(spiking_network(0))), 4)
-    model.input_format = replace(model.input_format, mean=np.full(1, 128.0))
+    model.input_format = replace(model.input_format, **change)
     save_model(tmp_path / "model.pt", model)
     words = [str(tmp_path / "model.pt"), "--target", "loihi2", "--out", str(tmp_path / "out")]
     assert run_command(EXPORT, words) == 2
-    assert "takes (x - 128) / 1 for an input x, but its integers take x - 0" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -286,8 +286,22 @@ def test_integers_are_trained_in_single_precision(tmp_path):
     (tmp_path / "q").mkdir()
     with pytest.raises(OptionError, match=r"--precision bfloat16: .* is trained as integers"):
         run(tmp_path / "q", *words, "--precision", "bfloat16")
-    found = run(tmp_path / "q", *words, "--recipe", "fast", "--augmentation", "none", "--single-step", "0")
-    assert found["architecture"] == QUANTIZED and found["precision"] == "float32"
+    for option in ("--weight-decay", "--norm-rate"):
+        with pytest.raises(OptionError, match=f"{option} has no effect on .*; drop {option}"):
+            run(tmp_path / "q", *words, option, "0.1")
+    for recipe in ("fast", "paper"):
+        plain = ("--recipe", recipe, "--augmentation", "none", "--single-step", "0")
+        found = run(tmp_path / "q", *words, *plain)
+        assert found["architecture"] == QUANTIZED and found["precision"] == "float32"
+        assert (found["learning_rate"], found["weight_decay"]) == (0.02, 0.0)  # in batches of 128
+
+
+def test_integers_are_trained_further_at_their_own_rate(tmp_path):
+    run(tmp_path, "--arch", "digits-mlp", "--epochs", "1")
+    for folder, init, target in (("q", "model.pt", ["--quantize", "loihi2"]), ("r", "q/model.pt", [])):
+        (tmp_path / folder).mkdir()
+        found = run(tmp_path / folder, "--init", str(tmp_path / init), *target, "--epochs", "1")
+        assert (found["learning_rate"], found["weight_decay"]) == (0.005, 0.0)
 
 
 # ---- soundness ----------------------------------------------------------------------------------
@@ -660,8 +674,6 @@ def test_half_precision_ends_at_the_neurons():
         (["--mpbn", "none", "--mpbn-epsilon", "0.1"], "--mpbn-epsilon has no effect with --mpbn none"),
         (["--mpbn", "none", "--freeze-mpbn", "0.5"], "--freeze-mpbn has no effect with --mpbn none"),
         (["--init", "a.pt", "--quantize", "loihi2", "--optimizer", "muon"], "integers are trained with sgd"),
-        (["--init", "a.pt", "--quantize", "loihi2", "--weight-decay", "0.1"], "--weight-decay has no effect"),
-        (["--init", "a.pt", "--quantize", "loihi2", "--norm-rate", "2"], "--norm-rate has no effect"),
         (["--single-step", "0.5", "--timesteps", "1"], "--single-step has no effect with --timesteps 1"),
         (["--warmup", "0.1"], "--warmup has no effect with --schedule cosine"),
         (["--recipe", "fast", "--schedule", "cosine", "--warmup", "0.1"], "--warmup has no effect"),

@@ -423,3 +423,10 @@ def test_options_without_effect_and_networks_without_a_card_are_refused(digits, 
         body = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
         bare = SpikingNetwork(body, timesteps=2, input_format=digits.input_format)
         train(digits, "digits-mlp", training=Training(epochs=1), init=bare)
+
+
+def test_integers_of_another_kind_are_named_shortly_when_training_resumes(tmp_path):
+    files = TrainingFiles(model=tmp_path / "model.pt", settings={"structure": "{long}", "seed": 1})
+    with pytest.raises(CheckpointError) as found:
+        files._check_settings(tmp_path / "model.resume.pt", {"structure": "{longer}", "seed": 0})
+    assert "with seed 0 (now 1), other formats or inputs of integers. Resume" in str(found.value)
