@@ -31,10 +31,10 @@ Trained checkpoints to export at once, without training and without data:
     python -m mpbn_deploy.export examples/models/cifar10-fast.pt --target loihi2
 
 Accuracies are those of the whole test split. Integers that are "calibrated" or take "inputs minus 128" are
-exported with `--calibration NAME` and `--input-offset 128`; trained ones need neither. "CIFAR-10 (JPEG)" says that the pictures, to train and to test
-with, went through JPEG. Each `.json` beside a network is its card: settings, seed, time, accuracies,
-cores, energy, and how much each executor compared. This page and the cards are written by
-`benchmarks/model_cards.py`.
+exported with `--calibration NAME` and `--input-offset 128`; trained ones need neither. "CIFAR-10 (JPEG)" says
+that the pictures, to train and to test with, went through JPEG. Each `.json` beside a network is its card:
+settings, seed, time, accuracies, cores, energy, and how much each executor compared. This page and the cards
+are written by `benchmarks/model_cards.py`.
 
 """
 COLUMNS = ("network", "data", "steps", "parameters", "float", "integer", "bits", "cores", "energy per sample",
