@@ -622,9 +622,7 @@ def test_no_more_bits_of_inputs_are_suggested_than_there_are():
 @pytest.mark.parametrize("offset", [256, -256, 10**30])
 def test_offsets_beyond_the_inputs_are_refused(offset):
     folded = layer(np.ones((2, 3)), np.ones(2), maximum=255)
-    with pytest.raises(
-        OptionError, match=rf"--input-offset {offset}; inputs are 0\.\.255"
-    ):
+    with pytest.raises(OptionError, match=rf"--input-offset {offset}; inputs are 0\.\.255"):
         offset_inputs(folded, offset)
 
 
