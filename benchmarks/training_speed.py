@@ -45,7 +45,7 @@ CONTESTANTS = {
     "spikingjelly": "without MPBN",
     "bare": "without norms and neurons",
 }
-CONVOLUTIONS = ("aten::conv2d", "aten::convolution_backward")
+CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 YARDSTICK = {"with MPBN": "ours", "without MPBN": "ours-without", "without norms and neurons": "ours"}
 
 
