@@ -187,9 +187,9 @@ def load_model(
 
 def _check_inputs(path: str | Path, given: InputFormat, taken: Input) -> None:
     """Raise if the integers of a network take other inputs than its module gives them."""
-    found = *given.mean, *given.deviation, given.minimum - taken.offset, given.maximum - taken.offset
-    channels = len(given.mean)
-    if found != (*[taken.offset] * channels, *[1.0] * channels, taken.minimum, taken.maximum):
+    values = given.minimum - taken.offset, given.maximum - taken.offset
+    normalized = (given.mean != taken.offset).any() or (given.deviation != 1).any()
+    if normalized or values != (taken.minimum, taken.maximum):
         raise CheckpointError(
             f"{path}: its module takes (x - {given.mean[0]:g}) / {given.deviation[0]:g} for inputs x of "
             f"{given.minimum}..{given.maximum}, but its integers take x - {taken.offset} of {taken.minimum}.."

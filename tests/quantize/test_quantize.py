@@ -606,8 +606,8 @@ def test_weights_of_two_bits_need_smaller_inputs_where_states_leave_none():
     weights = np.random.default_rng(0).normal(size=(8, 784))
     folded = layer(weights, np.full(8, 255.0), maximum=255, timesteps=25, leak=0.95)
     (cost,) = quantize(folded, LOIHI2, weight_bits=2).lost
-    assert cost.input_bits is not None
-    assert not quantize(coarsen_inputs(folded, cost.input_bits), LOIHI2, weight_bits=2).lost
+    assert cost.input_bits == 6
+    assert not quantize(coarsen_inputs(folded, 6), LOIHI2, weight_bits=2).lost
 
 
 def test_no_more_bits_of_inputs_are_suggested_than_there_are():
