@@ -43,9 +43,17 @@ class FoldedModel:
     @property
     def trained_thresholds(self) -> dict[str, float]:
         """The threshold of each LIF before folding, by the layer's path in the module."""
+        return {name: lif.threshold for name, lif in self._lifs().items()}
+
+    @property
+    def normalized(self) -> tuple[str, ...]:
+        """The paths of the LIFs with membrane-potential batch norm."""
+        return tuple(name for name, lif in self._lifs().items() if lif.mpbn is not None)
+
+    def _lifs(self) -> dict[str, LIF]:
         if self.module is None:
             return {}
-        return {name: lif.threshold for name, lif in self.module.body.named_modules() if isinstance(lif, LIF)}
+        return {name: lif for name, lif in self.module.body.named_modules() if isinstance(lif, LIF)}
 
 
 def load_and_fold(path: Path, options: ExportOptions) -> FoldedModel:

@@ -302,6 +302,7 @@ def _content(
         facts=as_lines(facts),
         folded=model.folded,
         trained_thresholds=model.trained_thresholds,
+        normalized=model.normalized,
         files={name: (staging / name).stat().st_size for name in (NIR_FILE, NETX_FILE)},
     )
 

@@ -35,13 +35,18 @@ if TYPE_CHECKING:
         load_calibration as load_calibration,
         read_calibration as read_calibration,
     )
-    from .scales import NumberFormats as NumberFormats, choose_grid as choose_grid
+    from .scales import (
+        NumberFormats as NumberFormats,
+        choose_grid as choose_grid,
+        constant_neurons as constant_neurons,
+    )
     from .stage import (
         check_overflow as check_overflow,
         quantize as quantize,
         trained_integers as trained_integers,
     )
     from .threshold_ranges import ThresholdLimits as ThresholdLimits
+    from .thresholds import constant_channels as constant_channels
     from .twin import (
         QUANTIZED as QUANTIZED,
         QuantizedBody as QuantizedBody,

@@ -19,9 +19,10 @@ class ReportContent:
     """The results of one deployment.
 
     `trace` is the integer network's execution of the verified samples. `folded` is the network before
-    quantization, and `trained_thresholds` are the thresholds before folding, by population. `files` maps the
-    files that store the network to their sizes in bytes; reading network.net back gave the same integers. The
-    page omits sections whose optional content is missing.
+    quantization, and `trained_thresholds` are the thresholds before folding, by population; `normalized`
+    names the populations whose membrane-potential batch norm was folded. `files` maps the files that store
+    the network to their sizes in bytes; reading network.net back gave the same integers. The page omits
+    sections whose optional content is missing.
     """
 
     title: str
@@ -34,6 +35,7 @@ class ReportContent:
     facts: Mapping[str, str]
     folded: FoldedNetwork | None = None
     trained_thresholds: Mapping[str, float] = field(default_factory=dict)
+    normalized: tuple[str, ...] = ()
     files: Mapping[str, int] = field(default_factory=dict)
 
     @property

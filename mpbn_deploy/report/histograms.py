@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import numpy as np
 from markupsafe import Markup
 
 from ..base import Array
-from ..ir import Connection, FiringNeuron, FoldedNetwork, IntNetwork, Population, firing, per_channel
+from ..ir import Connection, FiringNeuron, FoldedNetwork, IntNetwork, Population, Shape, firing, per_channel
+from ..quantize import constant_channels, constant_neurons
 from .content import ReportContent
 from .diagram import bundles, connection_text
 from .formatting import integer, number, percent, plural
@@ -34,19 +36,39 @@ def thresholds(content: ReportContent) -> list[Panel]:
     return [_threshold_panel(content, population) for population in content.spiking()]
 
 
+def threshold_lead(content: ReportContent) -> str:
+    """Say what folding did to thresholds, if this network has such a norm, and what negative ones mean."""
+    spiking, sentences = content.spiking(), []
+    if count := sum(population.name.removesuffix("@2") in content.normalized for population in spiking):
+        where = "" if count == len(spiking) else f" of {count} of {len(spiking)} populations"
+        sentences.append(
+            f"The membrane-potential batch norm (MPBN){where} costs nothing on the chip: it is folded into "
+            "the thresholds. The single threshold of a layer, which applied to the normalized membrane "
+            "potential, becomes one threshold per channel or neuron for the potential itself."
+        )
+    if any((population.neuron.threshold < 0).any() for population in spiking):
+        sentences.append("A neuron with a negative threshold fires unless it is inhibited.")
+    return " ".join(sentences)
+
+
 def _threshold_panel(content: ReportContent, population: Population[FiringNeuron]) -> Panel:
     after = real_thresholds(content.network, population)
     before = None if content.folded is None else folded_thresholds(content.folded, population.name)
+    constant: tuple[str, ...] = ()
     if before is not None:
         # Thresholds per channel may have been one per neuron before quantization.
         before, after = np.broadcast_arrays(before, after)
+        never, always = _constant(content, population.name, after.shape)
+        constant = tuple(_constant_notes(population, never, always))
+        # Any threshold beyond reach is as good as any other, so its distance from the folded one is no error.
+        before, after = (values[~(never | always)] for values in (before, after))
     known = after if before is None else np.stack([before, after])
     ends = histogram_range(known[np.isfinite(known)])
     beyond = int(((after < ends[0]) | (after > ends[1])).sum())
     aside = [f"{integer(beyond)} outside the range, in the edge bars"] if beyond else []
     return Panel(
         name=population.name,
-        notes=(*_threshold_notes(content, population, before, after), *aside),
+        notes=(*_threshold_notes(content, population, before, after), *constant, *aside),
         picture=histogram(
             after.ravel(),
             ends,
@@ -61,15 +83,37 @@ def _threshold_panel(content: ReportContent, population: Population[FiringNeuron
 def _threshold_notes(
     content: ReportContent, population: Population[FiringNeuron], before: Array | None, after: Array
 ) -> Iterator[str]:
-    per = "neuron" if after.size == population.size else "channel"
-    distinct = len(np.unique(population.neuron.threshold))
-    yield f"{plural(after.size, per)}, {plural(distinct, 'distinct integer')}"
+    integers = population.neuron.threshold
+    distinct = plural(len(np.unique(integers)), "distinct integer")
+    yield f"{plural(integers.size, _unit(population, integers.size))}, {distinct}"
     if (trained := content.trained_thresholds.get(population.name)) is not None:
         yield f"{number(trained)} for all before folding"
-    if before is not None:
+    if before is not None and before.size:
         distance = np.abs(after - before)
         farthest = distance[np.isfinite(distance)].max(initial=0.0)
         yield f"rounding error at most {farthest:.2g}"
+
+
+def _unit(population: Population[FiringNeuron], count: int) -> str:
+    return "neuron" if count == population.size else "channel"
+
+
+def _constant(content: ReportContent, name: str, shape: Shape) -> tuple[Array, Array]:
+    """Return masks of the thresholds that are never reached, and of those that are always exceeded."""
+    assert content.folded is not None, "thresholds before quantization are known"
+    population = next(p for p in firing(content.folded) if p.name == name)
+    if prod(shape) == population.size:
+        never, always = constant_neurons(content.folded, population)
+    else:
+        never, always = constant_channels(content.folded, population)
+    return never.reshape(shape), always.reshape(shape)
+
+
+def _constant_notes(population: Population[FiringNeuron], never: Array, always: Array) -> Iterator[str]:
+    for verb, mask in (("never fire", never), ("always fire", always)):
+        if count := int(mask.sum()):
+            unit = _unit(population, mask.size)
+            yield f"{integer(count)} of {plural(mask.size, unit)} {verb}, for any input: left out here"
 
 
 def real_thresholds(network: IntNetwork, population: Population[FiringNeuron]) -> Array:

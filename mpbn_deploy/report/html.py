@@ -25,7 +25,7 @@ from .costs import costs
 from .diagram import diagram_rows, network_diagram
 from .findings import shown_findings
 from .formatting import NONE, UNKNOWN, dimensions, integer, number, percent, percentage, plural
-from .histograms import thresholds, weights
+from .histograms import threshold_lead, thresholds, weights
 from .lava_lines import lava_lines, reader_obstacle
 from .panels import arrange
 from .spikes import agreement, raster, rates
@@ -88,6 +88,7 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         "reader_obstacle": obstacle,
         "lava_lines": None if obstacle is not None else lava_lines(content.network),
         "thresholds": arrange(thresholds(content)),
+        "threshold_lead": threshold_lead(content),
         "weights": arrange(weights(content.network)),
         "raster": arrange(raster(content)),
         "rates": rates(content) if fires else None,

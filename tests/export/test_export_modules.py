@@ -3,11 +3,18 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from mpbn_deploy.base import main
 from mpbn_deploy.export.__main__ import COMMAND
+from mpbn_deploy.export.model import FoldedModel
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.ir import InputFormat
+from mpbn_deploy.nn import LIF, SpikingNetwork
 
 pytestmark = pytest.mark.interop
 
@@ -124,3 +131,15 @@ def test_one_message_and_nothing_written(given, capfd, tmp_path, neurons, forwar
     assert sorted(file.name for file in tmp_path.iterdir() if file.name != "__pycache__") == [
         name for name in before if name != "__pycache__"
     ]
+
+
+def test_the_model_knows_which_membranes_are_normalized(tmp_path):
+    """The report says nothing about MPBN of a network that has none."""
+    values = InputFormat(shape=(4,), minimum=0, maximum=1, mean=np.zeros(1), deviation=np.ones(1))
+    body = nn.Sequential(
+        nn.Linear(4, 3), LIF(3, mpbn="channel"), nn.Linear(3, 3), LIF(3, mpbn="none"), nn.Linear(3, 2)
+    )
+    module = SpikingNetwork(body, timesteps=2, input_format=values)
+    model = FoldedModel(path=tmp_path, folded=fold(trace(module)), module=module)
+    assert model.normalized == ("1",) and set(model.trained_thresholds) == {"1", "3"}
+    assert FoldedModel(path=tmp_path, folded=model.folded).normalized == ()

@@ -120,6 +120,7 @@ def content(folded):
         facts={"model sha256": "abc123", "python": "3.x"},
         folded=folded,
         trained_thresholds={"first": 0.5, "second": 0.5},
+        normalized=("first", "second"),
         files={"network.nir": 1200, "network.net": 800},
     )
 
@@ -852,6 +853,50 @@ def test_thresholds_that_no_voltage_reaches_are_left_out(content, folded):
     network = replace(folded, populations=(folded.populations[0], never, *folded.populations[2:]))
     (panel, _) = thresholds(replace(content, folded=network))
     assert "inf" not in panel.picture and not any("inf" in note for note in panel.notes)
+
+
+def test_thresholds_beyond_reach_have_no_rounding_error(content, folded):
+    """Their integer is the largest of the format, whatever the folded threshold is."""
+    first = folded.populations[1]
+    beyond = np.array(first.neuron.threshold)
+    beyond[0], beyond[1] = 1e3, -1e3
+    constant = replace(first, neuron=replace(first.neuron, threshold=beyond))
+    network = replace(folded, populations=(folded.populations[0], constant, *folded.populations[2:]))
+    quantized = quantize(network, LOIHI2)
+    shown = replace(content, folded=network, network=quantized.network, quantization=quantized.errors)
+    after = real_thresholds(quantized.network, quantized.network.layers[0])
+    assert np.abs(after[0] - beyond[0]).item() > 10  # what was shown as the rounding error
+    (panel, _) = thresholds(shown)
+    error = np.abs(after[2:] - beyond[2:]).max()
+    assert f"rounding error at most {error:.2g}" in panel.notes and error < 0.1
+    count = len(beyond)
+    assert f"1 of {count} channels never fire, for any input: left out here" in panel.notes
+    assert f"1 of {count} channels always fire, for any input: left out here" in panel.notes
+
+
+def test_mpbn_is_mentioned_only_where_it_was_folded(content):
+    norm = "membrane-potential batch norm (MPBN)"
+    assert f"The {norm} costs nothing" in render(content)
+    assert f"The {norm} of 1 of 2 populations costs nothing" in render(
+        replace(content, normalized=("first",))
+    )
+    without = render(replace(content, normalized=()))
+    assert "MPBN" not in without and "normalized" not in without
+    assert "<h3>Thresholds</h3>" in without
+
+
+def test_negative_thresholds_are_explained_only_where_they_are(content):
+    sentence = "A neuron with a negative threshold fires unless it is inhibited."
+    layers = [
+        replace(p, neuron=replace(p.neuron, threshold=np.abs(p.neuron.threshold)))
+        if p in content.spiking()
+        else p
+        for p in content.network.populations
+    ]
+    positive = replace(content, network=replace(content.network, populations=tuple(layers)))
+    some = replace(layers[1], neuron=replace(layers[1].neuron, threshold=-layers[1].neuron.threshold - 1))
+    negative = replace(content, network=replace(content.network, populations=(layers[0], some, *layers[2:])))
+    assert sentence not in render(positive) and sentence in render(negative)
 
 
 def test_weights_are_counted(content):

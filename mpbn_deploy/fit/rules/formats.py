@@ -322,8 +322,8 @@ def _threshold_advice(design: Design, lower: bool) -> str:
         )
     if lower:
         return (
-            f"Train with --mpbn-gain positive, or export with --target {design.export_target} "
-            "--thresholds shared, which keeps them positive."
+            f"If it has MPBN, train with --mpbn-gain positive; or export with "
+            f"--target {design.export_target} --thresholds shared, which keeps them positive."
         )
     return "Choose a target that holds them, such as loihi2."
 

@@ -121,9 +121,9 @@ def subtrahends_are_thresholds(design: Design) -> Violations:
             found = f"{int(other.sum())} of {other.size} neurons subtract another number than their threshold"
             allowed = f"{design.profile.name} subtracts the threshold ({limit.source})"
             advice = (
-                "MPBN moves the threshold only: train with --mpbn none. A reset that acts one step later, as "
-                "snnTorch's does, subtracts threshold / leak: reset in the step of the spike, or to zero "
-                "(reset_mechanism='zero'), and train again."
+                "If it has MPBN, which moves the threshold only, train with --mpbn none. A reset that acts "
+                "one step later, as snnTorch's does, subtracts threshold / leak: reset in the step of the "
+                "spike, or to zero (reset_mechanism='zero'), and train again."
             )
             yield population.name, f"{found}; {allowed}. {advice}"
 

@@ -182,7 +182,9 @@ def _unsupported_layers(network: IntNetwork) -> Iterator[Problem]:
         bias = bias.reshape(population.shape[0], -1)
         if (bias != bias[:, :1]).any():
             found = "biases differ within a channel; a core has one bias per channel"
-            advice = "Use channel-wise MPBN, and no padding if the layer reads a normalized input"
+            advice = (
+                "Use norms per channel, not per neuron, and no padding if the layer reads a normalized input"
+            )
             yield Problem(where=population.name, message=f"{found}. {advice}.")
 
 
