@@ -256,6 +256,13 @@ def _adjoint(first: Conv2d, rows: Array, source_shape: Shape) -> Array:
     """rows @ first: map rows [channels, y, x] over a convolution's result to rows over its source"""
     total = np.zeros((len(rows), *source_shape))
     down, across = axes(first, source_shape, rows.shape[1:])
+    if len(first.weight) == first.groups:  # one term per weight: all groups at once, instead of one by one
+        kernel = real_weight(first)
+        grouped = total.reshape(len(rows), *kernel.shape[:2], *source_shape[1:])
+        for a, b in np.ndindex(kernel.shape[2:]):
+            (y, row), (x, column) = down.through(a), across.through(b)
+            grouped[..., row, column] += rows[:, :, None, y, x] * kernel[:, :, a, b, None, None]
+        return total.reshape(len(rows), -1)
     for kernel, values, part in zip(
         np.split(real_weight(first), first.groups),
         np.split(rows, first.groups, axis=1),

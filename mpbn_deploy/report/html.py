@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from math import isfinite
@@ -31,6 +32,7 @@ from .panels import arrange
 from .spikes import agreement, raster, rates
 from .summary import cards, pipeline, verdicts
 
+WORST_CLASSES = 10  # and confusions: as many as are listed
 TEMPLATE, STYLE = "page.html.j2", "page.css"
 
 
@@ -97,6 +99,7 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
         | {witness.name: witness.author for witness in WITNESSES.values()},
         "differences": _differences(content.verify),
         "agreement": agreement(content, drift) if drift is not None and drift.spike_agreement else None,
+        "classes": _classes(content.verify),
         "drifts": _drifts(content.verify),
         "changes": [_change(errors, content) for errors in content.quantization],
         "state_limit": STATE_LIMIT,
@@ -118,6 +121,32 @@ def _template_values(content: ReportContent) -> dict[str, Any]:
 def _differences(report: VerifyReport) -> list[tuple[str, str]]:
     """Return the first difference of each execution that has one."""
     return [(c.execution, str(c.first_mismatch)) for c in report.comparisons if c.first_mismatch]
+
+
+def _classes(report: VerifyReport) -> dict[str, Any] | None:
+    """Return the confusion matrix with the accuracy per class, or the worst classes if there are many."""
+    found = None if report.accuracy is None else report.accuracy.per_class
+    if found is None:
+        return None
+    matrix = found.matrix
+    shown = (
+        found.classes if matrix else sorted(found.classes, key=lambda c: c.integer_network)[:WORST_CLASSES]
+    )
+    rows = [
+        {
+            **asdict(one),
+            "cells": [(n, f"{100 * n / one.samples:.0f}%") for n in matrix[one.label]] if matrix else [],
+        }
+        for one in shown
+    ]
+    frequent = [f"{c.label} → {c.predicted}: {c.samples}" for c in found.confusions[:WORST_CLASSES]]
+    return {
+        "rows": rows,
+        "columns": range(len(matrix or ())),
+        "matrix": matrix is not None,
+        "count": len(found.classes),
+        "confusions": ", ".join(frequent),
+    }
 
 
 def _drifts(report: VerifyReport) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from ..nn import SpikingNetwork
 
 SAMPLES_AT_ONCE = 1024  # read and computed together; a whole data set may not fit in memory
 COLLAPSE_SAMPLES = 20  # fewer say little about accuracy
+MATRIX_CLASSES = 20  # most classes whose confusion matrix is a readable table
+MAX_CONFUSIONS = 20
 COLLAPSE_LOSS = 0.1  # the least loss of accuracy that counts as a collapse
 
 
@@ -55,6 +58,53 @@ class Predictions:
 
 
 @record
+class ClassAccuracy:
+    """The fraction of the samples of one class that each network recognizes."""
+
+    label: int
+    samples: int
+    float_network: float
+    integer_network: float
+
+
+@record
+class Confusion:
+    """Samples of class `label` for which the integer network predicts another class."""
+
+    label: int
+    predicted: int
+    samples: int
+
+
+@record
+class PerClass:
+    """Accuracy per class, and which classes the integer network confuses.
+
+    `matrix[label][predicted]` counts samples; None beyond MATRIX_CLASSES classes. `confusions` are the most
+    frequent ones, at most MAX_CONFUSIONS.
+    """
+
+    classes: tuple[ClassAccuracy, ...]  # those with samples
+    confusions: tuple[Confusion, ...]
+    matrix: tuple[tuple[int, ...], ...] | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "classes": [
+                {
+                    "label": c.label,
+                    "samples": c.samples,
+                    "float": c.float_network,
+                    "integer": c.integer_network,
+                }
+                for c in self.classes
+            ],
+            "confusions": [asdict(confusion) for confusion in self.confusions],
+            "matrix": None if self.matrix is None else [list(row) for row in self.matrix],
+        }
+
+
+@record
 class Accuracy:
     """Accuracy on a whole labelled split, of the folded and the integer network in the emulator.
 
@@ -70,6 +120,7 @@ class Accuracy:
     predictions: Predictions | None = None
     trained_network: float | None = None
     changed_by_folding: int | None = None
+    per_class: PerClass | None = None
 
     @property
     def collapsed(self) -> bool:
@@ -88,7 +139,37 @@ class Accuracy:
             "collapsed": self.collapsed,
             "changed_by_folding": self.changed_by_folding,
             "predictions": None if self.predictions is None else self.predictions.to_json(),
+            "per_class": None if self.per_class is None else self.per_class.to_json(),
         }
+
+
+def compare_classes(real: Array, integer: Array, labels: Array, outputs: int) -> PerClass:
+    """Count, per class, the right predictions of both networks and the wrong ones of the integer network."""
+    pairs, counts = np.unique(np.stack([labels, integer], axis=1), axis=0, return_counts=True)
+    found = [
+        Confusion(label=int(label), predicted=int(predicted), samples=int(count))
+        for (label, predicted), count in zip(pairs, counts, strict=True)
+    ]
+    wrong = sorted((each for each in found if each.label != each.predicted), key=lambda each: -each.samples)
+    size = max(outputs, int(labels.max()) + 1)
+    matrix = np.zeros((size, size) if size <= MATRIX_CLASSES else (0, 0), int)
+    if matrix.size:
+        np.add.at(matrix, (labels, integer), 1)
+    chosen, samples = np.unique(labels, return_counts=True)
+    right = [np.bincount(labels[predicted == labels], minlength=size) for predicted in (real, integer)]
+    return PerClass(
+        classes=tuple(
+            ClassAccuracy(
+                label=int(label),
+                samples=int(count),
+                float_network=float(right[0][label] / count),
+                integer_network=float(right[1][label] / count),
+            )
+            for label, count in zip(chosen, samples, strict=True)
+        ),
+        confusions=tuple(wrong[:MAX_CONFUSIONS]),
+        matrix=tuple(map(tuple, matrix.tolist())) if matrix.size else None,
+    )
 
 
 def compare_predictions(real: Array, integer: Array, labels: Array | None = None) -> Predictions:
@@ -129,6 +210,7 @@ def measure_accuracy(
         predictions=compare_predictions(real, integer, test.labels),
         trained_network=None if trained is None else float(np.mean(trained == test.labels)),
         changed_by_folding=None if trained is None else int(np.count_nonzero(trained != real)),
+        per_class=compare_classes(real, integer, test.labels, network.output.size),
     )
 
 

@@ -25,7 +25,8 @@ from mpbn_deploy.ir import (
     through,
     window,
 )
-from mpbn_deploy.ir.composition import compose
+from mpbn_deploy.ir.composition import _adjoint, compose
+from mpbn_deploy.ir.receptive import axes
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
@@ -303,3 +304,53 @@ def test_matrices_that_would_be_too_large_are_refused():
     ):
         with pytest.raises(NetworkError, match="weights would be needed; allowed are"):
             refused()
+
+
+@few
+@given(
+    seed=seeds,
+    groups=st.integers(1, 5),
+    inputs=st.integers(1, 3),
+    outputs=st.sampled_from((1, 1, 2)),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    size=sizes,
+)
+def test_rows_through_depthwise_kernels_equal_those_of_each_group_alone(
+    seed, groups, inputs, outputs, kernel, stride, padding, dilation, size
+):
+    """In every bit: no sum has another order."""
+    assume(all(s + 2 * p > d * (k - 1) for s, p, d, k in zip(size, padding, dilation, kernel, strict=True)))
+    random = np.random.default_rng(seed)
+    weight = random.normal(size=(groups * outputs, inputs, *kernel))
+    synapse = Conv2d(weight=weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    source = (groups * inputs, *size)
+    target = output_shape(synapse, source)
+    rows = random.normal(size=(3, *target))
+    down, across = axes(synapse, source, target)
+    alone = np.zeros((3, *source))
+    for group in range(groups):
+        given_rows = rows[:, group * outputs : (group + 1) * outputs]
+        part = alone[:, group * inputs : (group + 1) * inputs]
+        for a, b in np.ndindex(kernel):
+            (y, row), (x, column) = down.through(a), across.through(b)
+            taps = weight[group * outputs : (group + 1) * outputs, :, a, b]
+            terms = np.tensordot(given_rows, taps, axes=((1,), (0,)))
+            part[:, :, row, column] += np.moveaxis(terms[:, y, x], 3, 1)
+    np.testing.assert_array_equal(_adjoint(synapse, rows, source), alone.reshape(3, -1))
+
+
+def test_a_wide_global_average_takes_one_product_per_pixel_not_per_channel(monkeypatch):
+    channels, side = 512, 4
+    pool = pool_synapse(channels, (side, side), (1, 1), weight=1 / side**2)
+    dense = Dense(weight=whole_numbers(0, 10, channels))
+
+    def reject(*arguments, **options):
+        raise AssertionError("a product of one channel alone")
+
+    monkeypatch.setattr(np, "tensordot", reject)
+    source = (channels, side, side)
+    (whole,) = compose(pool, dense, source, between=(channels,))
+    np.testing.assert_array_equal(whole.weight, np.repeat(dense.weight / side**2, side**2, axis=1))

@@ -69,7 +69,7 @@ from mpbn_deploy.report.spikes import agreement, bitmap, heat_map, raster, rates
 from mpbn_deploy.report.summary import cards, pipeline, verdicts
 from mpbn_deploy.report.svg import decades, element, population_colors, short, ticks
 from mpbn_deploy.verify import Drift, Mismatch, verify
-from mpbn_deploy.verify.accuracy import Accuracy, Predictions, accuracy_text
+from mpbn_deploy.verify.accuracy import Accuracy, Predictions, accuracy_text, compare_classes
 from mpbn_deploy.verify.comparison import Comparison
 from mpbn_deploy.verify.flips import Flip
 from mpbn_deploy.verify.floating import FloatingCheck
@@ -403,6 +403,27 @@ def test_a_network_that_lava_dl_cannot_load_gets_no_lines_for_it(content):
     files = words_of(page).partition("What to do with these files")[2]
     assert "with our loader and process models" in files and obstacle in files
     assert "no models for the chip" in files
+
+
+def test_classes_are_shown(content):
+    """Few as a confusion matrix, many as those that are recognized worst."""
+    labels = np.array([0, 0, 0, 1])
+
+    def shown(labels, predicted, outputs):
+        found = compare_classes(labels, predicted, labels, outputs)
+        accuracy = replace(content.verify.accuracy, per_class=found)
+        return words_of(render(replace(content, verify=replace(content.verify, accuracy=accuracy))))
+
+    words = shown(labels, np.array([0, 1, 1, 1]), 2)
+    assert "class 0 1 samples float integer 0 1 2 3 100.00% 33.33% 1 1 1 100.00% 100.00%" in words
+    assert "Most frequent confusions (class → prediction: samples): 0 → 1: 2." in words
+    many = np.arange(1000)
+    words = shown(many, np.where(many < 7, 999, many), 1000)
+    assert "The 10 classes that the integer network recognizes worst, of 1,000." in words
+    assert "class samples float integer 0 1 100.00% 0.00% 1 1 100.00% 0.00%" in words
+    assert "6 → 999: 1." in words
+    right = shown(labels, labels, 2)
+    assert "Accuracy per class" in right and "Most frequent confusions" not in right
 
 
 def test_accuracy_is_shown(content):

@@ -34,7 +34,7 @@ from mpbn_deploy.ir import (
 )
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.verify import accuracy as accuracy_module, drift as drift_module, verify
-from mpbn_deploy.verify.accuracy import accuracy_text, compare_predictions, measure_accuracy
+from mpbn_deploy.verify.accuracy import accuracy_text, compare_classes, compare_predictions, measure_accuracy
 from mpbn_deploy.verify.drift import MEASURES, measure_drift
 from mpbn_deploy.verify.flips import CAUSES, EARLIER, SEVERAL
 from mpbn_deploy.verify.text import drift_table, drift_text
@@ -400,6 +400,37 @@ def test_accuracies_on_a_whole_split_in_parts(monkeypatch):
         f"{(~right).sum()} of 11, of which 0"
     )
     assert len(text) == 2
+
+
+def test_accuracy_and_confusions_per_class():
+    labels = np.array([0, 0, 0, 1, 1, 3])
+    real, integer = np.array([0, 0, 1, 1, 1, 3]), np.array([0, 2, 2, 1, 0, 3])
+    found = compare_classes(real, integer, labels, outputs=4)
+    assert found.matrix == ((1, 0, 2, 0), (1, 1, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1))
+    assert [(c.label, c.predicted, c.samples) for c in found.confusions] == [(0, 2, 2), (1, 0, 1)]
+    assert found.to_json()["classes"] == [
+        {"label": 0, "samples": 3, "float": 2 / 3, "integer": 1 / 3},
+        {"label": 1, "samples": 2, "float": 1.0, "integer": 0.5},
+        {"label": 3, "samples": 1, "float": 1.0, "integer": 1.0},
+    ]
+
+
+def test_a_thousand_classes_have_their_most_frequent_confusions_only():
+    labels = np.arange(1000).repeat(3)
+    integer = (labels + (np.arange(3000) % 3 != 0)) % 1000  # one of three is right
+    found = compare_classes(labels, integer, labels, outputs=1000)
+    assert found.matrix is None and len(found.classes) == 1000
+    assert len(found.confusions) == accuracy_module.MAX_CONFUSIONS
+    assert {((c.predicted - c.label) % 1000, c.samples) for c in found.confusions} == {(1, 2)}
+
+
+def test_a_measured_split_is_counted_per_class():
+    _, folded, network, test = labelled()
+    found = measure_accuracy(folded, network, test, "own").per_class
+    assert sum(c.samples for c in found.classes) == 11 == np.sum(found.matrix)
+    assert len(found.matrix) == network.output.size
+    right = sum(c.integer_network * c.samples for c in found.classes)
+    assert right == pytest.approx(np.trace(np.array(found.matrix)))
 
 
 def test_a_model_that_the_folded_network_does_not_follow():
