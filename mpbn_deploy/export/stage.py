@@ -94,6 +94,8 @@ class ExportResult:
             "folder": str(self.folder),
             "files": [*FILES, MANIFEST_FILE],
             "fits": self.fitted.fits,
+            "passed": self.verified.passed,
+            "verdict": self.verified.verdict,
             "bit_exact": self.verified.bit_exact,
             "without_weights": [layer.name for layer in self.quantized.lost],
             "assumptions": [asdict(assumption) for assumption in self.verified.assumptions],

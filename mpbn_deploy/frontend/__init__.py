@@ -10,6 +10,7 @@ following    follows the values of such a run; values: what they hold
 handwritten  neurons that forward computes by itself: their membranes as polynomials, and what they are
 hints        what to do instead about what no chip does
 rehearsal    runs such a module beside what was traced from it
+rounding     bounds the rounding errors of a traced network: spikes that float64 cannot decide
 """
 
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .foreign import foreign_converters as foreign_converters, is_foreign as is_foreign
-    from .stage import foreign_spikes as foreign_spikes, trace as trace
+    from .rehearsal import Player as Player
+    from .rounding import rounding_bounds as rounding_bounds
+    from .stage import foreign_player as foreign_player, foreign_run as foreign_run, trace as trace
 else:
     __getattr__, __dir__ = door(__name__, __file__)

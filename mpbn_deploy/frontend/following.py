@@ -150,9 +150,9 @@ class Follower(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
         before = list(args)
-        if _writes(name) and isinstance(args[0], Tensor) and self._value(args[0]) is None:
+        if writes(name) and isinstance(args[0], Tensor) and self._value(args[0]) is None:
             before[0] = args[0].clone()
-        result = of_type(self.dtype, name, function(*args, **kwargs))
+        result = of_type(self.dtype, name, args, function(*args, **kwargs))
         self.comparisons += plain_name(name) in COMPARISONS
         if name in DECISIONS and not self.depth:
             self._check_decision(name, before)
@@ -458,10 +458,15 @@ def _hint(name: str, raw: bool) -> str:
     return f"{hint} " if (hint := hint_for(name)) else ""
 
 
-def of_type(dtype: torch.dtype, name: str, result: Any) -> Any:
-    """Let `float` and its like give the type in which a module is run: spikes are then sent as that type."""
+def of_type(dtype: torch.dtype, name: str, args: Sequence[Any], result: Any) -> Any:
+    """Let `float` and its like give the type in which a module is run: spikes are then sent as that type.
+
+    What has that type already keeps all its digits, as it does when the module runs in float32.
+    """
     narrow = isinstance(result, Tensor) and result.dtype == torch.float32 != dtype
-    return result.to(dtype) if narrow and name in ("float", "to", "type", "type_as") else result
+    if not narrow or name not in ("float", "to", "type", "type_as"):
+        return result
+    return args[0] if args[0].dtype == dtype else result.to(dtype)
 
 
 def tensors(values: Any) -> Iterator[Tensor]:
@@ -475,7 +480,7 @@ def tensors(values: Any) -> Iterator[Tensor]:
             yield from tensors(value)
 
 
-def _writes(name: str) -> bool:
+def writes(name: str) -> bool:
     """Whether a function writes its result into its first argument: add_, __iadd__."""
     return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -38,6 +39,7 @@ from .arithmetic import plain_name
 from .following import of_type, tensors
 from .handwritten import COMPARISONS, HandwrittenNeuron
 from .hints import ADAPTIVE_THRESHOLD
+from .membranes import MembraneWatch
 from .recording import copy_to_run, removed_after
 from .values import Form, Style
 
@@ -75,17 +77,24 @@ class Player:
     neuron_classes: tuple[type[nn.Module], ...]
     dtype: torch.dtype
     handwritten: tuple[HandwrittenNeuron, ...] = ()  # those that forward computes by itself
+    membrane: bool = False  # whether the output is a membrane, after the last step
 
-    def play(self, steps: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
+    def of_type(self, dtype: torch.dtype) -> Player:
+        """Return the same module with numbers of another type."""
+        return replace(self, module=copy.deepcopy(self.module).to(dtype), dtype=dtype)
+
+    def play(self, steps: Tensor, *, watched: bool = False) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Return the spikes [T, samples, *shape] of each neuron by path, and the outputs as returned.
 
-        Plays a copy, because modules may keep states of their own.
+        Plays a copy, because modules may keep states of their own. `watched`: raise FrontendError if forward
+        changes a membrane between two calls of its neuron.
         """
         module = copy_to_run(self.module)
         sent: dict[str, list[Tensor]] = {}
         ears = _Ears(self, sent)
         listening = self._listening(module, sent, ears)
-        with torch.no_grad(), sending(module, self.dtype, self.neuron_classes), listening, ears:
+        watch = MembraneWatch(module, self.neuron_classes).watching() if watched else nullcontext()
+        with torch.no_grad(), sending(module, self.dtype, self.neuron_classes), listening, ears, watch:
             outputs = list(self.outputs(module, steps.to(self.dtype, copy=True)))  # forward may write into it
         spikes = {path: _joined(each, steps.shape[:2]).bool() for path, each in sent.items()}
         return spikes, [list(tensors(output))[self.output[0]] for output in outputs]
@@ -133,7 +142,7 @@ class _Ears(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(function, "__name__", "")
-        result = of_type(self.dtype, name, function(*args, **(kwargs or {})))
+        result = of_type(self.dtype, name, args, function(*args, **(kwargs or {})))
         if plain_name(name) in COMPARISONS:
             if self.comparisons in self.names:
                 self.sent.setdefault(self.names[self.comparisons], []).append(result)
@@ -188,7 +197,7 @@ def rehearse(player: Player, trained: TrainedNetwork) -> None:
     steps = torch.tensor(_inputs(trained))
     if player.style == "loop":  # the input is constant
         steps = steps[:1].expand(steps.shape)
-    expected, outputs = player.play(steps)
+    expected, outputs = player.play(steps, watched=True)
     spikes, last = network_run(trained, steps)
     for name, found in spikes.items():
         different = torch.nonzero(found != expected[name])
@@ -200,7 +209,7 @@ def rehearse(player: Player, trained: TrainedNetwork) -> None:
                 f"{layer_name(name, kind)}: {len(different)} of {found.numel()} spikes of the module differ "
                 f"from those of the network traced from it, first in step {int(different[:, 0].min())}. {why}"
             )
-    theirs = _final(outputs, player.output[1], trained).double()
+    theirs = final_output(outputs, player.output[1], player.membrane, trained.timesteps).double()
     ours = last[-1] if trained.readout_leak is not None else last.mean(0)
     if not torch.allclose(
         ours.flatten(1), theirs.flatten(1), rtol=NEARLY[player.dtype], atol=NEARLY[player.dtype]
@@ -232,20 +241,20 @@ WHY = (
 NEARLY = {torch.float64: 1e-6, torch.float32: 1e-2}  # tolerance of outputs
 
 
-def _final(outputs: list[Tensor], form: Form, trained: TrainedNetwork) -> Tensor:
+def final_output(outputs: list[Tensor], form: Form, membrane: bool, timesteps: int) -> Tensor:
     """Return the output of a sample: the mean over time, or the membrane after the last step."""
     steps = torch.stack(outputs) if len(outputs) > 1 or form == "B" else outputs[0]
     if form == "sum":
-        return steps / trained.timesteps
+        return steps / timesteps
     if form == "mean":
         return steps
     if form == "TB merged":
-        steps = steps.reshape(trained.timesteps, -1, *steps.shape[1:])
+        steps = steps.reshape(timesteps, -1, *steps.shape[1:])
     elif form == "BT merged":
-        steps = steps.reshape(-1, trained.timesteps, *steps.shape[1:])
+        steps = steps.reshape(-1, timesteps, *steps.shape[1:])
     if form in ("BT", "BT merged"):
         steps = steps.transpose(0, 1)
-    return steps[-1] if trained.readout_leak is not None else steps.mean(0)
+    return steps[-1] if membrane else steps.mean(0)
 
 
 def _inputs(trained: TrainedNetwork) -> Array:
@@ -276,7 +285,7 @@ def network_run(trained: TrainedNetwork, steps: Tensor) -> tuple[dict[str, Tenso
             spikes[operation.name] = _fire(operation.kind, sources[0])
             values[operation.name] = spikes[operation.name].double()
         else:
-            result = _apply(operation.kind, [source.flatten(0, 1) for source in sources])
+            result = apply_operation(operation.kind, [source.flatten(0, 1) for source in sources])
             values[operation.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
     last = values[trained.operations[-1].name]
     return spikes, last if trained.readout_leak is None else _integrate(last, trained.readout_leak)
@@ -289,7 +298,7 @@ def _integrate(arriving: Tensor, leak: float) -> Tensor:
     return torch.stack(membranes)
 
 
-def _apply(operation: Operation, sources: list[Tensor]) -> Tensor:
+def apply_operation(operation: Operation, sources: list[Tensor]) -> Tensor:
     """Compute an operation without time as torch does, on [samples, *shape]."""
     x = sources[0]
     match operation:
@@ -331,10 +340,10 @@ def _fire(neuron: Spike, arriving: Tensor) -> Tensor:
     """Run a neuron over [T, samples, *shape]; see `Spike`."""
     current, membrane = torch.zeros_like(arriving[0]), torch.zeros_like(arriving[0])
     spike, spikes = torch.zeros_like(membrane, dtype=torch.bool), []
-    leak, current_leak = (_over_channels(each, membrane) for each in (neuron.leak, neuron.current_leak))
-    subtrahend = None if neuron.subtrahend is None else _over_channels(neuron.subtrahend, membrane)
+    leak, current_leak = (over_channels(each, membrane) for each in (neuron.leak, neuron.current_leak))
+    subtrahend = None if neuron.subtrahend is None else over_channels(neuron.subtrahend, membrane)
     for x in arriving:
-        again = 0.0 if neuron.recurrent is None else _apply(neuron.recurrent, [spike.double()])
+        again = 0.0 if neuron.recurrent is None else apply_operation(neuron.recurrent, [spike.double()])
         current = current_leak * current + x + again
         membrane = leak * membrane + current
         judged = membrane if neuron.norm is None else _normalize(neuron.norm, membrane)
@@ -345,7 +354,7 @@ def _fire(neuron: Spike, arriving: Tensor) -> Tensor:
     return torch.stack(spikes)
 
 
-def _over_channels(values: float | Array, like: Tensor) -> Tensor:
+def over_channels(values: float | Array, like: Tensor) -> Tensor:
     """Return one number, or one per channel or neuron, as it multiplies [samples, *shape]."""
     numbers = _tensor(np.asarray(values))
     if numbers.numel() in (1, like.shape[1]):

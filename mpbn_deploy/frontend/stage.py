@@ -22,7 +22,7 @@ from .handwritten import HandwrittenError
 from .layers import CONVERTERS, Converters
 from .operations import converted, converter_of, fx_graph, known_converters, operations_of
 from .recording import ForwardError, copy_to_run, record_step
-from .rehearsal import Player, ready_copy, rehearse, sending
+from .rehearsal import Player, final_output, ready_copy, rehearse, sending
 
 
 def trace(
@@ -70,20 +70,25 @@ def trace(
     return TrainedNetwork(input=given, operations=operations, timesteps=timesteps)
 
 
-def foreign_spikes(network: SpikingNetwork, inputs: Array) -> dict[str, Array] | None:
-    """Run a network without LIFs of ours; return its neurons' spikes [samples, timesteps, *shape] by path.
+def foreign_player(network: SpikingNetwork) -> Player:
+    """Return a network without LIFs of ours, ready to be played.
 
-    Its neurons are those of another library, or forward computes them by itself. None if it loops over a
-    constant input and the inputs change over time.
+    Its neurons are those of another library, or forward computes them by itself.
     """
-    player, _ = _followed(network.body, network.input_format, network.timesteps, known_converters())
-    changing = inputs.ndim > 1 + len(network.input_format.shape)
-    if player.style == "loop" and changing:
-        return None
+    return _followed(network.body, network.input_format, network.timesteps, known_converters())[0]
+
+
+def foreign_run(player: Player, network: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:
+    """Play inputs; return the neurons' spikes [samples, timesteps, *shape] by path, and the outputs.
+
+    A forward that loops over time by itself repeats one input; it then gets the first step of each sample.
+    """
     values = torch.tensor(np.asarray(inputs, np.float64))
+    changing = values.dim() > 1 + len(network.input_format.shape)
     steps = values.transpose(0, 1) if changing else values.expand(network.timesteps, *values.shape)
-    sent, _ = player.play(network.normalize(steps))
-    return {path: spikes.transpose(0, 1).numpy() for path, spikes in sent.items()}
+    sent, outputs = player.play(network.normalize(steps))
+    spikes = {path: each.transpose(0, 1).numpy() for path, each in sent.items()}
+    return spikes, final_output(outputs, player.output[1], player.membrane, network.timesteps).numpy()
 
 
 def _followed(
@@ -137,6 +142,7 @@ def _followed_in(
         neuron_classes=neuron_classes,
         dtype=dtype,
         handwritten=recorded.handwritten,
+        membrane=trained.readout_leak is not None,
     )
     try:
         rehearse(player, trained)

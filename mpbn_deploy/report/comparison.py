@@ -12,6 +12,7 @@ from markupsafe import Markup
 from ..base import Array, FormatError, read_json, record
 from ..fit import DEPENDS, JOULES, SECONDS, quantity, used_bits, verdict_word
 from ..formats.folder import FIT_FILE, VERIFY_FILE, open_folder
+from ..verify import FoldCheck
 from .formatting import NONE, UNKNOWN, integer, number, percent
 from .svg import element, line, picture, population_colors, text, ticks
 
@@ -32,6 +33,7 @@ class ComparedExport:
     fits: bool | None
     cores: int | None
     chips: int | None
+    fold_agrees: bool | None = None  # None if the export had no PyTorch model
     data: str | None = None
     float_accuracy: float | None = None
     integer_accuracy: float | None = None
@@ -39,6 +41,11 @@ class ComparedExport:
     time: float | None = None  # nanoseconds per sample
     random_inputs: bool = False
     conditions: int = 0  # findings that no public source settles
+
+    @property
+    def exact(self) -> bool:
+        """Whether the integers are bit-exact, and those of a network that folding did not change."""
+        return self.bit_exact and self.fold_agrees is not False
 
     @property
     def verdict(self) -> str:
@@ -51,6 +58,7 @@ class ComparedExport:
             "target": self.target,
             "weight_bits": self.weight_bits,
             "bit_exact": self.bit_exact,
+            "fold_agrees": self.fold_agrees,
             "fits": self.fits,
             "cores": self.cores,
             "chips": self.chips,
@@ -83,6 +91,7 @@ def read_export(path: Path) -> ComparedExport:
             target=str(fit["target"]),
             weight_bits=max(_chosen_bits(c.synapse.weight) for c in opened.network.connections),
             bit_exact=verify["bit_exact"],
+            fold_agrees=None if verify["fold"] is None else FoldCheck.from_json(verify["fold"]).agrees,
             fits=fit["fits"],
             cores=fit["cores"],
             chips=fit["chips"],
@@ -136,7 +145,7 @@ def _row(place: int, export: ComparedExport, colors: dict[str, str]) -> dict[str
         "data": export.data or NONE,
         "float_accuracy": percent(export.float_accuracy),
         "integer_accuracy": percent(export.integer_accuracy),
-        "exact": ("yes", "good") if export.bit_exact else ("no", "bad"),
+        "exact": ("yes", "good") if export.exact else ("no", "bad"),
         "fits": (export.verdict, {"yes": "good", "no": "bad"}.get(export.verdict, "unknown")),
         "cores": UNKNOWN if export.cores is None else integer(export.cores),
         "chips": UNKNOWN if export.chips is None else integer(export.chips),

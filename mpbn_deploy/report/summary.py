@@ -50,7 +50,7 @@ def _losses(content: ReportContent) -> list[Verdict]:
 
 
 def _exactness(report: VerifyReport) -> Verdict:
-    if not report.bit_exact:
+    if not report.bit_exact or (report.fold is not None and not report.fold.agrees):
         return Verdict(text=report.verdict, tone="bad")
     complete = report.lava_claim is not None and report.executed == len(report.comparisons)
     certain = complete and not report.assumptions
@@ -109,10 +109,13 @@ def _model(content: ReportContent) -> Card:
 
 def _folded(content: ReportContent) -> Card:
     check = content.verify.fold
-    if check is None or not check.spikes_compared:
-        return Card(label="folded", value=NONE, note="not compared with PyTorch")
+    if check is None or not check.compared:
+        tone: Tone = "" if check is None else "bad"
+        return Card(label="folded", value=NONE, note="not compared with PyTorch", tone=tone)
     note = f"of {integer(check.spikes_compared)} spikes changed"
-    tone: Tone = "unknown" if check.spikes_mismatched else "good"
+    if check.samples_undecided:
+        note += f"; {plural(check.samples_undecided, 'sample')} undecided by float64"
+    tone = "bad" if not check.agrees else "unknown" if check.samples_undecided else "good"
     return Card(label="folded", value=integer(check.spikes_mismatched), note=note, tone=tone)
 
 

@@ -24,7 +24,7 @@ from ..base import door
 if TYPE_CHECKING:
     from .comparison import Mismatch as Mismatch, compare as compare
     from .drift import Drift as Drift
-    from .folding import trained_spikes as trained_spikes
+    from .folding import FoldCheck as FoldCheck, trained_spikes as trained_spikes
     from .stage import VerifyReport as VerifyReport, verify as verify
     from .text import verify_text as verify_text
 else:

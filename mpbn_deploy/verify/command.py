@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Group
@@ -13,6 +14,7 @@ from ..execute.cluster import chosen_cluster
 from ..execute.outside import WITNESSES, chosen_witnesses
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from .certificate import check_certificate, read_certificate
+from .folding import FoldCheck
 from .stage import verify
 from .text import verify_text
 
@@ -37,6 +39,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             patience=options.patience,
             cluster=cluster,
         )
+    report = replace(report, fold=_recorded_fold(opened))
     data, text = report.to_json(), verify_text(report)
     if recorded is None:
         return Outcome(data=data, text=text, exit_code=0 if report.passed else 1)
@@ -46,6 +49,14 @@ def execute(options: argparse.Namespace) -> Outcome:
         text=Group(text, *checked.lines()),
         exit_code=0 if report.passed and checked.holds else 1,
     )
+
+
+def _recorded_fold(opened: ExportFolder | NetworkFile) -> FoldCheck | None:
+    """Return what the export found when it compared the PyTorch model, which is not in the folder."""
+    if isinstance(opened, NetworkFile):
+        return None
+    recorded = read_certificate(opened.path / VERIFY_FILE).get("fold")
+    return None if recorded is None else FoldCheck.from_json(recorded)
 
 
 def _recorded_witnesses(recorded: dict[str, Any] | None) -> list[str]:

@@ -1,9 +1,11 @@
-"""Compare the trained PyTorch model with the folded network, spike by spike."""
+"""The first question of a verdict: does the folded network fire every spike of the PyTorch model?"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -13,18 +15,84 @@ from torch import nn
 from ..base import Array, announce, record
 from ..execute.reference import simulate
 from ..fold import as_trained
-from ..frontend import foreign_spikes, is_foreign, trace
-from ..ir import FoldedNetwork, Trace, firing
+from ..frontend import Player, foreign_player, foreign_run, is_foreign, rounding_bounds, trace
+from ..ir import FoldedNetwork, Trace, TrainedNetwork, as_steps, firing
 from ..nn import LIF, SpikingNetwork
+
+SURELY_ROUNDING = 64 * np.finfo(np.float64).eps  # of an output: below every bound of `rounding_bounds`
 
 
 @record
 class FoldCheck:
-    """The trained PyTorch model compared with the folded network, both in float64."""
+    """The trained PyTorch model compared with the folded network, both in float64.
 
+    Spikes that differ in a sample follow from the first of them. If these are all ties, membranes so near to
+    their threshold that rounding decides, float64 cannot say which of both is right: the sample is
+    undecided. Otherwise folding changed it.
+    """
+
+    samples: int
     spikes_compared: int
-    spikes_mismatched: int
-    largest_output_difference: float | None  # None for modules without LIFs of ours
+    spikes_mismatched: int  # in all samples
+    samples_changed: int
+    samples_undecided: int
+    ties: int  # the first spikes that differ in undecided samples
+    outputs_compared: int
+    outputs_mismatched: int  # by more than rounding, in samples whose spikes agree
+    predictions_changed: int
+    largest_output_difference: float | None  # None if no outputs were compared
+    constant_inputs: bool = False  # samples change over time, and the module repeats their first step
+
+    @property
+    def compared(self) -> bool:
+        return self.spikes_compared + self.outputs_compared > 0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether something was compared, and nothing differs that float64 decides."""
+        return self.compared and not self.samples_changed and not self.outputs_mismatched
+
+    def to_json(self) -> dict[str, Any]:
+        return {"agrees": self.agrees, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, recorded: Mapping[str, Any]) -> FoldCheck:
+        """Read what an export recorded; earlier releases recorded spikes only."""
+        found = {field.name: recorded.get(field.name, 0) for field in fields(cls)}
+        if "samples_changed" not in recorded:
+            found["samples_changed"] = int(bool(found["spikes_mismatched"]))
+            found["outputs_compared"] = int(found["largest_output_difference"] is not None)
+        return cls(**{**found, "constant_inputs": bool(found["constant_inputs"])})
+
+    @property
+    def verdict(self) -> str:
+        """'folding changed the network: ...'; '' if it did not."""
+        if self.agrees:
+            return ""
+        if not self.compared:
+            return "folding not tested: nothing of the PyTorch model could be compared"
+        counts = [f"{self.spikes_mismatched} of {self.spikes_compared} spikes"] * bool(self.samples_changed)
+        counts += [f"{self.outputs_mismatched} of {self.outputs_compared} outputs"] * bool(
+            self.outputs_mismatched
+        )
+        counts += [f"{self.predictions_changed} of {self.samples} predictions"]
+        return f"folding changed the network: {', '.join(counts)} differ from the PyTorch model"
+
+    def __str__(self) -> str:
+        """Return the line of the printed report."""
+        text = (
+            f"changed by folding, against the PyTorch model: {self.spikes_mismatched} of "
+            f"{self.spikes_compared} spikes, {self.outputs_mismatched} of {self.outputs_compared} outputs, "
+            f"{self.predictions_changed} of {self.samples} predictions"
+        )
+        if self.constant_inputs:
+            text += "; the model repeats one input, and got the first time step of each sample"
+        if self.samples_undecided:
+            text += (
+                f"; {self.samples_undecided} of {self.samples} samples undecided: the first spikes that "
+                f"differ, {self.ties}, are ties, closer to their threshold than float64 resolves"
+            )
+        return text
 
 
 def check_fold(
@@ -33,27 +101,105 @@ def check_fold(
     inputs: Array,
     folded_trace: Callable[[], Trace] | None = None,
 ) -> FoldCheck:
-    """Count the spikes in which the folded network differs from the PyTorch module.
+    """Count the spikes, outputs and predictions in which the folded network differs from the PyTorch module.
 
-    Layers are matched by their path in the module; a layer that is called twice is left out. `folded_trace`
-    returns the trace of the folded network, to avoid computing it twice. Modules without LIFs of ours are run
-    in their own way, and their outputs are not compared.
+    Layers are matched by their path in the module. `folded_trace` returns the trace of the folded network, to
+    avoid computing it twice. Modules without LIFs of ours are run in their own way; one that repeats its
+    input gets the first time step of each sample.
     """
     announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
+    player = None if in_one_run(model, folded) else foreign_player(model)
+    constant = player is not None and is_repeated(player, folded, inputs)
+    if constant:
+        inputs, folded_trace = inputs[:, 0], None
     got = simulate(folded, inputs) if folded_trace is None else folded_trace()
-    if in_one_run(model, folded):
-        spikes, logits = trained_spikes(model, inputs)
+    if player is None:
+        spikes, outputs = trained_spikes(model, inputs)
     else:
-        spikes, logits = foreign_spikes(model, inputs) or {}, None
-    names = [name for name in spikes if name in got.spikes and f"{name}@2" not in got.spikes]
-    fired = got.spikes
+        spikes, outputs = foreign_run(player, model, inputs)
+    trained, fired = trace(model), got.spikes
+    names = [name for name in fired if name in spikes]
     if any(spikes[name].shape != fired[name].shape for name in names):
-        fired = as_trained(trace(model), fired)
+        fired = as_trained(trained, fired)
+    steps = as_steps(inputs, folded.input.shape, folded.timesteps)
+    epsilon = torch.finfo(torch.float64 if player is None else player.dtype).eps
+    run = _Run(trained=trained, inputs=steps, spikes=spikes, epsilon=epsilon)
+    differs = {name: spikes[name] != fired[name] for name in names}
+    return _compared(run, differs, outputs, got.outputs, constant)
+
+
+def is_repeated(player: Player, folded: FoldedNetwork, inputs: Array) -> bool:
+    """Whether a module repeats one input in all time steps, and the inputs change over time."""
+    return player.style == "loop" and np.ndim(inputs) > 1 + len(folded.input.shape)
+
+
+@record
+class _Run:
+    """A run of the module: raw inputs and spikes [samples, timesteps, *shape], and its relative precision."""
+
+    trained: TrainedNetwork
+    inputs: Array
+    spikes: Mapping[str, Array]
+    epsilon: float
+
+    def bounds(self, samples: Array) -> tuple[dict[str, Array], Array]:
+        """Return the ties [samples, timesteps, *shape] by neuron, and the bounds on errors of outputs."""
+
+        def chosen(values: Array) -> torch.Tensor:
+            return torch.tensor(values[samples]).transpose(0, 1)
+
+        spikes = {name: chosen(values) for name, values in self.spikes.items()}
+        found = rounding_bounds(self.trained, chosen(self.inputs.astype(np.float64)), spikes, self.epsilon)
+        ties = {name: each.transpose(0, 1).numpy() for name, each in found.ties.items()}
+        return ties, found.outputs.flatten(1).numpy()
+
+
+def _compared(
+    run: _Run, differs: Mapping[str, Array], theirs: Array, ours: Array, constant: bool
+) -> FoldCheck:
+    theirs, ours = (each.reshape(len(run.inputs), -1) for each in (theirs, ours))
+    apart = np.zeros(len(run.inputs), bool)
+    for each in differs.values():
+        apart |= each.reshape(len(each), -1).any(axis=1)
+    ties = _ties(run, differs, np.flatnonzero(apart)) if apart.any() else []
+    difference = np.abs(theirs - ours)[~apart]
+    wrong = ~(difference <= SURELY_ROUNDING * np.abs(ours[~apart]))  # NaN is wrong, too
+    if wrong.any():
+        _, bound = run.bounds(np.flatnonzero(~apart))
+        wrong = ~(difference <= bound)
     return FoldCheck(
-        spikes_compared=sum(spikes[name].size for name in names),
-        spikes_mismatched=sum(int(np.count_nonzero(spikes[name] != fired[name])) for name in names),
-        largest_output_difference=None if logits is None else float(np.abs(logits - got.outputs).max()),
+        samples=len(run.inputs),
+        spikes_compared=sum(each.size for each in differs.values()),
+        spikes_mismatched=sum(int(np.count_nonzero(each)) for each in differs.values()),
+        samples_changed=ties.count(0),
+        samples_undecided=len(ties) - ties.count(0),
+        ties=sum(ties),
+        outputs_compared=difference.size,
+        outputs_mismatched=int(np.count_nonzero(wrong)),
+        predictions_changed=int(np.count_nonzero(theirs.argmax(axis=1) != ours.argmax(axis=1))),
+        largest_output_difference=float(np.abs(theirs - ours).max()),
+        constant_inputs=constant,
     )
+
+
+def _ties(run: _Run, differs: Mapping[str, Array], samples: Array) -> list[int]:
+    """Return how many spikes of each sample differ first, by time and layer, if all of them are ties.
+
+    0 for a sample whose first difference is more than rounding.
+    """
+    ties, _ = run.bounds(samples)
+    counts = []
+    for place, sample in enumerate(samples):
+        first = {name: each[sample].reshape(each.shape[1], -1) for name, each in differs.items()}
+        step, name = next(
+            (step, name)
+            for step in range(run.trained.timesteps)
+            for name, each in first.items()
+            if each[step].any()
+        )
+        decided = first[name][step] & ~ties[name][place, step].reshape(-1)
+        counts.append(0 if decided.any() else int(first[name][step].sum()))
+    return counts
 
 
 def in_one_run(model: SpikingNetwork, folded: FoldedNetwork) -> bool:
@@ -63,12 +209,18 @@ def in_one_run(model: SpikingNetwork, folded: FoldedNetwork) -> bool:
 
 
 def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:
-    """Return the spikes [samples, timesteps, *shape] of every LIF, by its path, and the logits in float64."""
+    """Return the spikes [samples, timesteps, *shape] of every LIF, by its path, and the logits in float64.
+
+    The second call of a LIF is PATH@2, as in the traced network.
+    """
     model = copy.deepcopy(model).double().eval()
     spikes: dict[str, Array] = {}
+    calls: Counter[str] = Counter()
 
-    def recorder(name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
+    def recorder(path: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
         def keep(module: nn.Module, given: Any, sent: torch.Tensor) -> None:
+            calls[path] += 1
+            name = path if calls[path] == 1 else f"{path}@{calls[path]}"
             stepped = sent.view(model.timesteps, -1, *sent.shape[1:]).transpose(0, 1)
             spikes[name] = stepped.numpy().astype(bool)
 

@@ -45,7 +45,7 @@ from .executions import (
     join_executors,
 )
 from .floating import FloatingCheck, check_floating_point, join_floating_checks
-from .folding import FoldCheck, check_fold, in_one_run
+from .folding import FoldCheck, check_fold
 from .lava_models import LAVA_STOCK
 from .twin import TwinExecutor
 
@@ -75,12 +75,13 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """Whether no executor differs from the reference, none failed, and accuracy did not collapse.
+        """Whether folding kept the PyTorch model, all executors agree, and accuracy did not collapse.
 
         Executors that could not run are ignored.
         """
         collapsed = self.accuracy is not None and self.accuracy.collapsed
-        return self.bit_exact and not self.failed and not collapsed
+        folds = self.fold is None or self.fold.agrees
+        return folds and self.bit_exact and not self.failed and not collapsed
 
     @property
     def executed(self) -> int:
@@ -89,9 +90,11 @@ class VerifyReport:
 
     @property
     def verdict(self) -> str:
-        """Whether all executors agree, and under which assumptions."""
+        """Whether folding kept the PyTorch model, all executors agree, and under which assumptions."""
         assumed = " and ".join(assumption.what for assumption in self.assumptions)
-        return f"{self._agreement}, assuming {assumed}" if assumed else self._agreement
+        agreement = f"{self._agreement}, assuming {assumed}" if assumed else self._agreement
+        changed = "" if self.fold is None else self.fold.verdict
+        return f"{changed}; the integers: {agreement}" if changed else agreement
 
     @property
     def _agreement(self) -> str:
@@ -139,6 +142,8 @@ class VerifyReport:
     def to_json(self) -> dict[str, Any]:
         first = next((c.first_mismatch for c in self.comparisons if c.first_mismatch is not None), None)
         return {
+            "passed": self.passed,
+            "verdict": self.verdict,
             "bit_exact": self.bit_exact,
             "assumptions": [asdict(assumption) for assumption in self.assumptions],
             "executions_wanted": len(self.comparisons),
@@ -154,7 +159,7 @@ class VerifyReport:
             "populations": _populations_json(self),
             **_drift_json(self.drift),
             "accuracy": None if self.accuracy is None else self.accuracy.to_json(),
-            "fold": None if self.fold is None else asdict(self.fold),
+            "fold": None if self.fold is None else self.fold.to_json(),
             "lava_floating_point": None if self.floating is None else asdict(self.floating),
         }
 
@@ -218,13 +223,13 @@ def verify(
     if folded is None:
         return report
     trained = None if twin else model
-    # Accuracy calls the model once for all time steps, which bodies of another style do not take.
-    whole = trained if trained is not None and in_one_run(trained, folded) else None
     folded_trace = cache(lambda: simulate(folded, inputs))  # shared by the last two checks
     return replace(
         report,
         drift=measure_drift(folded, network, inputs, labels, compared.trace),
-        accuracy=None if test is None else measure_accuracy(folded, network, test, data_name, whole, cluster),
+        accuracy=None
+        if test is None
+        else measure_accuracy(folded, network, test, data_name, trained, cluster),
         fold=None if trained is None else check_fold(trained, folded, inputs, folded_trace),
         floating=_check_floating_point(folded, inputs, patience, cluster, folded_trace),
     )

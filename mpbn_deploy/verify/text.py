@@ -20,7 +20,8 @@ from .stage import VerifyReport
 def verify_text(report: VerifyReport) -> RenderableType:
     """Return the printed report."""
     title = f"{report.verdict}, {report.samples} {report.sample_kind}"
-    table = Table("execution", title=title, title_justify="left", box=SIMPLE_HEAD)
+    style = "table.title" if report.passed else "bold red"
+    table = Table("execution", title=title, title_style=style, title_justify="left", box=SIMPLE_HEAD)
     for heading in ("spikes", "voltages", "outputs", "different"):
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
@@ -42,13 +43,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
         f"{c.execution}: first difference: {c.first_mismatch}" for c in report.comparisons if c.first_mismatch
     ]
     if report.fold is not None:
-        changed, compared = report.fold.spikes_mismatched, report.fold.spikes_compared
-        why_not = (
-            "not compared, because it has no neurons, or repeats one input in all time steps, and these "
-            "samples change from step to step; give others with --data"
-        )
-        counts = f"{changed} of {compared}" if compared else why_not
-        lines.append(f"spikes changed by folding, against the PyTorch model: {counts}")
+        lines.append(str(report.fold))
     if report.floating is not None:
         lines.append(str(report.floating))
     if report.drift is not None:

@@ -440,7 +440,7 @@ def test_a_model_that_the_folded_network_does_not_follow():
     others = int((test.labels != 0).sum())
     assert found.changed_by_folding == others > 0
     assert found.trained_network == 1 - others / 11
-    assert f"predictions changed by folding (float32 rounding): {others}" in accuracy_text(found)
+    assert f"predictions changed by folding, against PyTorch in float32: {others}" in accuracy_text(found)
 
 
 def test_without_a_model_nothing_is_said_of_it():

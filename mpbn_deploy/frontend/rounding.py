@@ -1,0 +1,174 @@
+"""Bound the rounding errors of a traced network: which spikes can no arithmetic of this precision decide?
+
+A sum of n terms, computed in any order, differs from the exact one by at most about n * u * (the sum of their
+magnitudes), u = epsilon / 2. Layers between neurons are nested sums, so their error is bounded by
+
+    u * (number of operations on the way) * (the same layers with |weights|, |biases| and |inputs|)
+
+and two computations of one membrane, the module's and the folded network's, differ by at most twice that.
+Magnitudes are those of the trained layers: what cancels in a folded bias counts. Spikes are exact, so the
+bound starts anew at each neuron, and follows a membrane until it is reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..base import record
+from ..ir import (
+    INPUT_NAME,
+    AdaptivePool,
+    AveragePool,
+    BatchNorm,
+    Convolution,
+    Linear,
+    Operation,
+    Spike,
+    TrainedNetwork,
+)
+from .rehearsal import apply_operation, over_channels
+
+FEW = 64  # operations beside the sums: normalizing inputs, norms, and what folding did to each number
+
+
+@record
+class RoundingBounds:
+    """Where spikes [T, samples, *shape] are ties, by neuron; bounds on the errors of outputs [samples, *]."""
+
+    ties: Mapping[str, Tensor]
+    outputs: Tensor
+
+
+@record
+class _Value:
+    """A value [T, samples, *shape], the sum of the magnitudes behind it, the operations on the way to it."""
+
+    value: Tensor
+    size: Tensor
+    operations: int
+
+    def through(self, kind: Operation, sources: list[_Value]) -> _Value:
+        """Apply an operation without time."""
+        leading = self.value.shape[:2]
+        value, size = (
+            apply_operation(operation, [each.flatten(0, 1) for each in given])
+            for operation, given in (
+                (kind, [source.value for source in sources]),
+                (_absolute(kind), [source.size for source in sources]),
+            )
+        )
+        count = max(source.operations for source in sources) + _operations(kind, tuple(self.value.shape[2:]))
+        return _Value(
+            value=value.reshape(*leading, *value.shape[1:]),
+            size=size.reshape(*leading, *size.shape[1:]),
+            operations=count,
+        )
+
+
+def rounding_bounds(
+    trained: TrainedNetwork, inputs: Tensor, spikes: Mapping[str, Tensor], epsilon: float
+) -> RoundingBounds:
+    """Return the ties of a network that gets inputs [T, samples, *shape] and fires these spikes.
+
+    A spike is a tie if its membrane, after the spikes before it, is closer to the threshold than two
+    computations with a relative precision of `epsilon` may differ.
+    """
+    mean, deviation = (
+        torch.tensor(each).reshape(-1, *[1] * (inputs.dim() - 3))
+        for each in (trained.input.mean, trained.input.deviation)
+    )
+    first = _Value(
+        value=(inputs - mean) / deviation, size=(inputs.abs() + mean.abs()) / deviation, operations=FEW
+    )
+    values, ties = {INPUT_NAME: first}, {}
+    for operation in trained.operations:
+        sources = [values[source] for source in operation.sources]
+        if isinstance(operation.kind, Spike):
+            ties[operation.name], sent = _decisions(
+                operation.kind, sources[0], spikes.get(operation.name), epsilon
+            )
+            values[operation.name] = _Value(value=sent, size=sent, operations=FEW)
+        else:
+            values[operation.name] = sources[0].through(operation.kind, sources)
+    last = values[trained.operations[-1].name]
+    leak = 1.0 if trained.readout_leak is None else trained.readout_leak
+    total = torch.zeros_like(last.size[0])
+    for size in last.size:
+        total = leak * total + size
+    total = total / trained.timesteps if trained.readout_leak is None else total
+    return RoundingBounds(ties=ties, outputs=epsilon * (last.operations + trained.timesteps) * total)
+
+
+def _decisions(
+    neuron: Spike, arriving: _Value, fired: Tensor | None, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return the ties of a neuron that fires as given, or else by its own equation, and what it sends."""
+    membrane, size = torch.zeros_like(arriving.value[0]), torch.zeros_like(arriving.value[0])
+    current, current_size, spike = membrane, size, membrane
+    leak, current_leak = (over_channels(each, membrane) for each in (neuron.leak, neuron.current_leak))
+    subtrahend = None if neuron.subtrahend is None else over_channels(neuron.subtrahend, membrane)
+    operations = arriving.operations + 4 * len(arriving.value)
+    ties, sent = [], []
+    for step, x in enumerate(arriving.value):
+        current, current_size = current_leak * current + x, current_leak * current_size + arriving.size[step]
+        if neuron.recurrent is not None:
+            again = _Value(value=spike[None], size=spike[None], operations=0)
+            looped = again.through(neuron.recurrent, [again])
+            current, current_size = current + looped.value[0], current_size + looped.size[0]
+        # The membrane itself counts too: v + (x - v) / tau rounds it, however much of it is left.
+        size = leak * size + membrane.abs() + current_size
+        membrane = leak * membrane + current
+        judged, around = membrane, size
+        if neuron.norm is not None:
+            judged, around = (
+                apply_operation(norm, [each])
+                for norm, each in ((neuron.norm, membrane), (_absolute(neuron.norm), size))
+            )
+        above = judged > neuron.threshold
+        spike = (above if fired is None else fired[step]).double()
+        bound = epsilon * (operations + _loop(neuron)) * (around + abs(neuron.threshold))
+        ties.append((judged - neuron.threshold).abs() <= bound)
+        sent.append(spike)
+        after, left = torch.zeros_like(membrane), torch.zeros_like(size)
+        if subtrahend is not None:
+            after, left = membrane - subtrahend, size + subtrahend.abs()
+        membrane, size = torch.where(spike > 0, after, membrane), torch.where(spike > 0, left, size)
+    return torch.stack(ties), torch.stack(sent)
+
+
+def _loop(neuron: Spike) -> int:
+    return 0 if neuron.recurrent is None else _operations(neuron.recurrent, ())
+
+
+def _absolute(kind: Operation) -> Operation:
+    """Return an operation with the magnitudes of its parameters."""
+    match kind:
+        case Linear(weight=weight, bias=bias):
+            return replace(kind, weight=np.abs(weight), bias=np.abs(bias))
+        case Convolution(synapse=synapse, bias=bias):
+            return replace(kind, synapse=replace(synapse, weight=np.abs(synapse.weight)), bias=np.abs(bias))
+        case BatchNorm(gain=gain, offset=offset, mean=mean):  # |gain| * (x + |mean|) / deviation + |offset|
+            return replace(kind, gain=np.abs(gain), offset=np.abs(offset), mean=-np.abs(mean))
+        case _:
+            return kind
+
+
+def _operations(kind: Operation, source: tuple[int, ...]) -> int:
+    """Return how many roundings an operation adds to each of its results, at most."""
+    match kind:
+        case Linear(weight=weight):
+            return int(weight.shape[1]) + 1
+        case Convolution(synapse=synapse):
+            return prod(synapse.weight.shape[1:]) + 1
+        case AveragePool(kernel=kernel):
+            return prod(kernel) + 1
+        case AdaptivePool():
+            return prod(source[1:]) + 1
+        case _:
+            return 8
