@@ -61,7 +61,7 @@ class FoldCheck:
         found = {field.name: recorded.get(field.name, 0) for field in fields(cls)}
         if "samples_changed" not in recorded:
             found["samples_changed"] = int(bool(found["spikes_mismatched"]))
-            found["outputs_compared"] = int(found["largest_output_difference"] is not None)
+            found["outputs_compared"] = int(recorded.get("largest_output_difference") is not None)
         return cls(**{**found, "constant_inputs": bool(found["constant_inputs"])})
 
     @property

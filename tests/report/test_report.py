@@ -304,7 +304,7 @@ def test_marks_of_direction_are_shown_as_escapes(content):
 
 
 def test_what_folding_changed_is_said(content):
-    check = FoldCheck(spikes_compared=1234, spikes_mismatched=5, largest_output_difference=0.1)
+    check = FoldCheck.from_json({"samples": 8, "spikes_compared": 1234, "spikes_mismatched": 5})
     floating = FloatingCheck(spikes_compared=99, spikes_mismatched=2, close_calls=1)
     report = replace(content.verify, fold=check, floating=floating)
     words = words_of(render(replace(content, verify=report)))
@@ -661,7 +661,7 @@ def test_spikes_between_chips_are_counted(content):
 
 
 def test_each_step_says_what_it_changed(content):
-    check = FoldCheck(spikes_compared=1234, spikes_mismatched=0, largest_output_difference=0.1)
+    check = FoldCheck.from_json({"samples": 8, "spikes_compared": 1234, "spikes_mismatched": 0})
     ran = Comparison(execution="Lava's own models", spikes_compared=1000, outputs_compared=9)
     accuracy = replace(
         content.verify.accuracy, trained_network=0.75, predictions=Predictions(samples=8, changed=3)

@@ -116,6 +116,7 @@ def test_what_the_frontend_lets_through_turns_the_verdict_red(written, tmp_path,
     assert again["verdict"].startswith("folding changed the network: ")
     assert main(VERIFY, [folder, "--budget", "0", "--check"]) == 1
 
+    capsys.readouterr()
     assert main(REPORT, [folder, folder, "--out", str(tmp_path / "both.html"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["exports"][0]["fold_agrees"] is False
 
