@@ -79,7 +79,7 @@ def _chance(result: ExportResult) -> Iterator[str]:
     if accuracy.float_network > chance + 2 * sqrt(chance * (1 - chance) / accuracy.samples):
         return
     yield (
-        f"CHECK: the float network is right on {accuracy.float_network:.2%} of {accuracy.samples} test "
+        f"CHECK: the folded network is right on {accuracy.float_network:.2%} of {accuracy.samples} test "
         f"samples, which is near chance for {classes} classes. If it was better in training, check "
         "--normalize, --input-range, --data, and the order of pixels and channels"
     )

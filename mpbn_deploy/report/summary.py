@@ -75,9 +75,9 @@ def _fitting(content: ReportContent) -> Verdict:
 def _accuracy(report: VerifyReport) -> list[Verdict]:
     if report.accuracy is None:
         changed = report.drift and report.drift.predictions
-        return [Verdict(text=f"predictions that differ from float: {changed}", tone="")] if changed else []
+        return [Verdict(text=f"predictions that differ from folded: {changed}", tone="")] if changed else []
     before, after = report.accuracy.float_network, report.accuracy.integer_network
-    text = f"accuracy {percent(before)} float → {percent(after)} integer"
+    text = f"accuracy {percent(before)} folded → {percent(after)} integer"
     return [Verdict(text=text, tone="bad" if report.accuracy.collapsed else "")]
 
 
@@ -124,7 +124,7 @@ def _integers(content: ReportContent) -> Card:
     found = None if report.accuracy is None else report.accuracy.predictions
     found = found or (None if report.drift is None else report.drift.predictions)
     if found is None:
-        return Card(label="integers", value=NONE, note="not compared with the float network")
+        return Card(label="integers", value=NONE, note="not compared with the folded network")
     note = f"of {plural(found.samples, 'prediction')} changed"
     tone: Tone = "unknown" if found.changed else "good"
     return Card(label="integers", value=integer(found.changed), note=note, tone=tone)

@@ -265,16 +265,16 @@ def accuracy_text(accuracy: Accuracy) -> list[str]:
     trained = "" if accuracy.trained_network is None else f"PyTorch {accuracy.trained_network:.2%}, "
     lines = [
         f"accuracy on all {accuracy.samples} test samples of {accuracy.data}: {trained}"
-        f"float {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
+        f"folded {accuracy.float_network:.2%}, integer {accuracy.integer_network:.2%}"
     ]
     if accuracy.predictions is not None:
         lines.append(
-            "predictions changed by quantization, against the float network, on these samples: "
+            "predictions changed by quantization, against the folded network, on these samples: "
             f"{accuracy.predictions}"
         )
     if accuracy.collapsed:
         lines.append(
-            "accuracy collapsed: the integer network no longer does what the float network does. Export "
+            "accuracy collapsed: the integer network no longer does what the folded network does. Export "
             "again with --calibration NAME, fewer --input-bits, more --weight-bits or fewer --timesteps"
         )
     if accuracy.changed_by_folding:

@@ -84,7 +84,7 @@ class Flip:
         also = f" (undoing {others} restores it too)" if others else ""
         return (
             f"{layer_name(self.population)}, sample {self.sample}, step {self.time_step}, neuron "
-            f"{list(self.index)}: the float network {float_does} at "
+            f"{list(self.index)}: the folded network {float_does} at "
             f"{_against(self.float_voltage, self.float_threshold)}, the integer network {integer_does} at "
             f"{_against(self.integer_voltage, self.integer_threshold)}; cause: {self.cause}{also}"
         )

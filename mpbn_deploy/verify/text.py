@@ -63,7 +63,7 @@ def _cells(comparison: Comparison, *, failed: bool) -> Iterator[str]:
 
 def drift_table(drift: Drift) -> Table:
     """Return a table with one row per population: firing rates, equal spikes, voltage errors, flips."""
-    table = Table(title="float against integer", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="folded against integer", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("population", overflow="fold")
     for heading in ("rate", "equal", "error", "near"):
         table.add_column(heading, justify="right")
@@ -91,8 +91,8 @@ def drift_text(drift: Drift) -> list[str]:
     first = "none" if drift.first_flip is None else str(drift.first_flip)
     predictions = drift.predictions
     return [
-        "rate: firing rate, float/integer; equal: equal spikes; error: RMS voltage error, relative to the "
+        "rate: firing rate, folded/integer; equal: equal spikes; error: RMS voltage error, relative to the "
         "RMS distance from the threshold if there is one; near: voltages within one unit of weight of it",
         f"first spike that differs: {first}",
-        f"predictions equal to the float network: {predictions.agreement:.2%}; changed: {predictions}",
+        f"predictions equal to the folded network: {predictions.agreement:.2%}; changed: {predictions}",
     ]

@@ -437,7 +437,7 @@ def test_accuracy_is_shown(content):
         predictions=changed,
     )
     words = words_of(render(replace(content, verify=replace(content.verify, accuracy=accuracy))))
-    assert "accuracy 98.76% float → 97.53% integer" in words
+    assert "accuracy 98.76% folded → 97.53% integer" in words
     assert "Accuracy on all 1,234 test samples of noise: float network 98.76%, integer" in words
     assert ", PyTorch model 98.77%." in words
     assert "changed by quantization: 20 of 1234, of which 3 became right and 15 became wrong" in words
@@ -466,7 +466,7 @@ def test_drift_is_shown(content):
     assert "Both predict the same class for 87.50% of the 2 compared samples." in words
     assert "first 25.00% 50.00% 75.00% 0.0125 12.50% 0.00% weight 1,234, leak 2 second" in words
     assert (
-        "differs: first, sample 1, step 2, neuron [0, 3]: the float network fires at 0.51 against 0.5, the "
+        "differs: first, sample 1, step 2, neuron [0, 3]: the folded network fires at 0.51 against 0.5, the "
         "integer network does not at 0.48 against 0.49; cause: weight (undoing bias restores it too)."
         in words
     )
@@ -518,7 +518,7 @@ def test_the_page_works_without_drift_and_accuracy(content):
     assert "Float and integer network" not in page
     assert "Drift" not in page
     assert "accuracy" not in words_of(page).lower()
-    assert "integers – not compared with the float network" in words_of(page)  # noqa: RUF001
+    assert "integers – not compared with the folded network" in words_of(page)  # noqa: RUF001
 
 
 def test_a_network_without_spikes_in_common_has_no_table_of_agreement(content):
