@@ -582,7 +582,7 @@ def test_lost_weights_and_accuracy_are_verdicts(content):
     found = verdicts(replace(content, quantization=lost, verify=verified))[2:]
     assert [(each.text.replace('"', ""), each.tone) for each in found] == [
         (f"weights lost to rounding: {first.name}", "bad"),
-        (f"accuracy {percent(0.8)} float → {percent(0.1)} integer", "bad"),
+        (f"accuracy {percent(0.8)} folded → {percent(0.1)} integer", "bad"),
     ]
 
 
