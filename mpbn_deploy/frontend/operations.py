@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -75,7 +76,8 @@ def operations_of(
         elif (constant := _constant(node, body, constants)) is not None:
             constants[node] = constant
         else:
-            scaled = _scaled(node, constants, {each: shapes[name] for each, name in names.items()})
+            given = {each: shapes[names[each]] for each in node.all_input_nodes if each in names}
+            scaled = _scaled(node, constants, given)
             label, operation = scaled or _operation(node, modules, constants, known)
             where = layer_name(label, type(modules[label]).__name__ if label in modules else "")
             sources = tuple(names[source] for source in _inputs(where, node, operation, constants))
@@ -251,8 +253,8 @@ def _inputs(
 
 def _unique(label: str, taken: Mapping[str, Shape]) -> str:
     """Return the label, or label@2, label@3 and so on if a module is called repeatedly."""
-    names = [label, *(f"{label}@{count}" for count in range(2, len(taken) + 2))]
-    return next(name for name in names if name not in taken)
+    numbered = (f"{label}@{count}" for count in range(2, len(taken) + 2))
+    return next(name for name in chain([label], numbered) if name not in taken)
 
 
 def _check_output(
