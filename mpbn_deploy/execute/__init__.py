@@ -14,7 +14,7 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     outside/             third-party simulators, as witnesses: nengo-loihi, SANA-FE, xylosim
     cluster              distributes samples over Dask workers
     trial                a one-neuron network that tests whether an executor works on this machine
-    traces               joins traces and reads outputs from them
+    traces               joins traces, reads outputs from them, divides samples into chunks
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from ..base import door
 if TYPE_CHECKING:
     from .executors import EXECUTORS as EXECUTORS, Executor as Executor, ListedExecutor as ListedExecutor
     from .options import ExecutionOptions as ExecutionOptions
-    from .traces import outputs_of as outputs_of
+    from .traces import chunks as chunks, outputs_of as outputs_of
     from .trial import check_one_neuron as check_one_neuron, one_neuron as one_neuron
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -11,8 +11,10 @@ Convolutions must be plain sums of products, so torch's NNPACK, which transforms
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -342,3 +344,11 @@ def _by_sample(values: Tensor, samples: int) -> Array:
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     """Emulate a network."""
     return emulate(network, inputs, keep_trace=options.keep_trace, progress=options.progress)
+
+
+@contextmanager
+def opened(
+    network: IntNetwork, samples: int, options: ExecutionOptions
+) -> Iterator[Callable[[Array], Trace]]:
+    """Prepare the network once."""
+    yield partial(Emulator(network).run, keep_trace=options.keep_trace, progress=options.progress)

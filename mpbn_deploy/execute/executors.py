@@ -6,12 +6,16 @@ use every entry of the dict. The module defines
     run(network, inputs, options) -> Trace    takes the same inputs as the reference simulator
     obstacle(network) -> str | None           a feature of the network it does not support (optional)
     check() -> str                            runs a small test for doctor, returns the version (optional)
+    opened(network, samples, options)         context manager: `run`, prepared once for several parts of the
+                                              samples, of which `samples` are run at once (optional)
 
 and imports its own libraries inside these functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from ..base import Array
     from ..ir import IntNetwork, Trace
     from .options import ExecutionOptions
+
+    Run = Callable[[Array], Trace]
 
 
 class Executor(Protocol):
@@ -45,6 +51,11 @@ class Executor(Protocol):
     def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
         """Execute a network on inputs [samples, timesteps, *shape] or [samples, *shape]."""
 
+    def opened(
+        self, network: IntNetwork, samples: int, options: ExecutionOptions
+    ) -> AbstractContextManager[Run]:
+        """Prepare `run` once, to run on several parts of the samples, `samples` at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedExecutor:
@@ -65,6 +76,16 @@ class ListedExecutor:
     def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
         trace: Trace = self._imported().run(network, inputs, options)
         return trace
+
+    def opened(
+        self, network: IntNetwork, samples: int, options: ExecutionOptions
+    ) -> AbstractContextManager[Run]:
+        """Prepare `run` once, to run on several parts of the samples, `samples` at once."""
+        found = getattr(self._imported(), "opened", None)
+        if found is None:
+            return nullcontext(lambda inputs: self.run(network, inputs, options))
+        prepared: AbstractContextManager[Run] = found(network, samples, options)
+        return prepared
 
     def check(self) -> str:
         """Run a small test on this machine and return a line for doctor; raise if it fails."""

@@ -9,6 +9,15 @@ import numpy as np
 from ..base import Array
 from ..ir import AnyNetwork, Trace, join_overflows, sends
 
+VALUES_AT_ONCE = 2**23  # neurons * time steps * samples whose traces are in memory: some 30 bytes each
+
+
+def chunks(network: AnyNetwork, samples: int) -> list[slice]:
+    """Divide samples into chunks of at least one, whose traces fit in memory."""
+    neurons = sum(population.size for population in network.populations)
+    size = max(1, VALUES_AT_ONCE // (neurons * network.timesteps))
+    return [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
+
 
 def outputs_of(network: AnyNetwork, spikes: Mapping[str, Array], voltages: Mapping[str, Array]) -> Array:
     """Return the sums of what the last population sent, its spike counts; else its last voltages."""

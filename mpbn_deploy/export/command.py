@@ -60,10 +60,10 @@ def _silence(result: ExportResult) -> Iterator[str]:
     for name in silent:
         yield f"CHECK: {layer_name(name)}: no neuron can fire, for any input; {causes}"
     spiking, verified = [*firing(result.quantized.network)], result.verified
-    if silent or not spiking or verified.trace is None:
+    if silent or not spiking or verified.counted is None:
         return
     last = spiking[-1].name
-    if not verified.trace.spikes[last].any():
+    if not verified.counted.per_neuron[last].any():
         yield (
             f"CHECK: {layer_name(last)}, the last layer that spikes, did not fire on any of "
             f"{verified.samples} {verified.sample_kind}; {causes}"

@@ -138,7 +138,7 @@ def export(
         _write_networks(staging, model, quantized, options)
         verified = _verify(staging, model, quantized, samples, options)
         announce(f"fit: on {profile.title}")
-        activity = measure(network, samples.inputs, trace=verified.trace, random=samples.random)
+        activity = measure(network, samples.inputs, counted=verified.counted, random=samples.random)
         fitted = fit_on_chip(
             network,
             profile,
@@ -156,7 +156,7 @@ def export(
             notes=all_notes(model, profile, options.pooling, calibration_notes, quantized),
         )
         content = _content(staging, model, result, profile, facts)
-        metrics = neurobench_metrics(network, activity, content.trace)
+        metrics = neurobench_metrics(network, activity, content.counted)
         _write_reports(staging, result, metrics, content)
         config = config_text(model_path, str(target), options)
         (staging / CONFIG_FILE).write_text(config, encoding="utf-8")
@@ -292,7 +292,8 @@ def _content(
     profile: HardwareProfile,
     facts: dict[str, Any],
 ) -> ReportContent:
-    assert result.verified.trace is not None  # missing only if a cluster ran the comparison
+    trace, counted = result.verified.trace, result.verified.counted
+    assert trace is not None and counted is not None  # missing only if a cluster ran the comparison
     return ReportContent(
         title=f"{model.path.name} on {profile.title}",
         network=result.quantized.network,
@@ -300,7 +301,8 @@ def _content(
         verify=result.verified,
         fit=result.fitted,
         quantization=result.quantized.errors,
-        trace=result.verified.trace,
+        trace=trace,
+        counted=counted,
         facts=as_lines(facts),
         folded=model.folded,
         trained_thresholds=model.trained_thresholds,

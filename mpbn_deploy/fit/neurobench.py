@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Array, record
-from ..ir import Connection, IntNetwork, Trace, connection_fan_out, count_synapses, firing
+from ..ir import Connection, IntNetwork, SpikeCounts, connection_fan_out, count_synapses, firing, update_rule
 from .activity import Activity
 
 
@@ -45,14 +45,14 @@ class NeuroBenchMetrics:
         return asdict(self)
 
 
-def neurobench_metrics(network: IntNetwork, activity: Activity, trace: Trace) -> NeuroBenchMetrics:
-    """Return the metrics of a network; `activity` and `trace` are of the same samples."""
+def neurobench_metrics(network: IntNetwork, activity: Activity, counted: SpikeCounts) -> NeuroBenchMetrics:
+    """Return the metrics of a network; `activity` and `counted` are of the same samples."""
     weights = [connection.synapse.weight for connection in network.connections]
     arrays = [*weights, *_neuron_arrays(network)]
-    graded, binary = _operations(network, activity, trace)
+    graded, binary = _operations(network, activity)
     names = [population.name for population in firing(network)]
-    sizes = sum(trace.spikes[name].size for name in names)
-    spikes = sum(int(trace.spikes[name].sum()) for name in names)
+    sizes = counted.samples * activity.timesteps * sum(counted.per_neuron[name].size for name in names)
+    spikes = sum(int(counted.per_neuron[name].sum()) for name in names)
     return NeuroBenchMetrics(
         samples=activity.samples,
         timesteps=activity.timesteps,
@@ -65,7 +65,7 @@ def neurobench_metrics(network: IntNetwork, activity: Activity, trace: Trace) ->
         effective_acs=binary / activity.samples,
         effective_macs=graded / activity.samples,
         dense=float(activity.timesteps * sum(_dense(network, c) for c in network.connections)),
-        membrane_updates=sum(map(trace.voltage_updates, names)) / activity.samples,
+        membrane_updates=sum(counted.updates[name] for name in names) / activity.samples,
     )
 
 
@@ -86,10 +86,10 @@ def _neuron_arrays(network: IntNetwork) -> list[Array]:
     return [value for value in found if isinstance(value, np.ndarray)]
 
 
-def _operations(network: IntNetwork, activity: Activity, trace: Trace) -> tuple[float, float]:
+def _operations(network: IntNetwork, activity: Activity) -> tuple[float, float]:
     """Return the operations of graded and of binary events, over all samples."""
     first = network.input
-    graded = {name for name, sent in trace.spikes.items() if sent.dtype != bool}  # of relays
+    graded = {p.name for p in network.layers if update_rule(p.neuron, network.timesteps).graded}  # relays
     if first.neuron.minimum < -1 or first.neuron.maximum > 1:
         graded.add(first.name)
     sums = {True: 0.0, False: 0.0}

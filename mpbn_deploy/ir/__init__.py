@@ -182,10 +182,13 @@ if TYPE_CHECKING:
     )
     from .trace import (
         Overflow as Overflow,
+        SpikeCounts as SpikeCounts,
         Trace as Trace,
         as_steps as as_steps,
         check_input_values as check_input_values,
         count_overflows as count_overflows,
+        count_spikes as count_spikes,
+        join_counts as join_counts,
         join_overflows as join_overflows,
         overflow_lines as overflow_lines,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 
 import numpy as np
 
@@ -21,19 +21,16 @@ class Trace:
     as whole numbers. `outputs` [samples, *shape] are the voltages of the readout after the last
     step, or the spike counts of the last population if it fires. `overflows` has the shape of each layer
     whose states left their width: in how many steps of all samples each neuron's did. Only the reference and
-    the emulator count them. `updates` has the `voltage_updates` of each layer whose voltages were dropped.
+    the emulator count them.
     """
 
     spikes: Mapping[str, Array]
     voltages: Mapping[str, Array]
     outputs: Array
     overflows: Mapping[str, Array] = field(default_factory=dict)
-    updates: Mapping[str, int] = field(default_factory=dict)
 
     def voltage_updates(self, name: str) -> int:
         """Count voltages of a population that differ from the step before; in the first step, all count."""
-        if name not in self.voltages:
-            return self.updates[name]
         values = self.voltages[name]
         return int(np.count_nonzero(values[:, 1:] != values[:, :-1])) + values[:, 0].size
 
@@ -45,17 +42,58 @@ class Trace:
             outputs=self.outputs[samples],
         )
 
-    def without_voltages(self) -> Trace:
-        """Return the trace without voltages, which take the most memory, but with their updates counted."""
-        return replace(
-            self, voltages={}, updates={name: self.voltage_updates(name) for name in self.voltages}
-        )
-
     @property
     def predictions(self) -> Array:
         """The index of the largest output of each sample; the first one in case of ties."""
         predictions: Array = self.outputs.reshape(len(self.outputs), -1).argmax(axis=1)
         return predictions
+
+
+@array_record
+class SpikeCounts:
+    """What a trace sums up to over its samples, by population; counts of parts of the samples add up.
+
+    per_neuron   in how many steps of all samples each neuron sent a spike or a message, [*shape]
+    per_step     how many neurons of all samples did in each step, [timesteps]
+    updates      the `voltage_updates`
+    """
+
+    samples: int
+    per_neuron: Mapping[str, Array]
+    per_step: Mapping[str, Array]
+    updates: Mapping[str, int]
+
+    def rates(self, name: str) -> Array:
+        """Return the fraction of neurons that sent something, [timesteps]."""
+        rates: Array = self.per_step[name] / (self.samples * self.per_neuron[name].size)
+        return rates
+
+
+def count_spikes(trace: Trace) -> SpikeCounts:
+    """Count what the neurons of a trace sent."""
+    return SpikeCounts(
+        samples=len(trace.outputs),
+        per_neuron={name: np.count_nonzero(sent, axis=(0, 1)) for name, sent in trace.spikes.items()},
+        per_step={
+            name: np.count_nonzero(sent, axis=(0, *range(2, sent.ndim)))
+            for name, sent in trace.spikes.items()
+        },
+        updates={name: trace.voltage_updates(name) for name in trace.voltages},
+    )
+
+
+def join_counts(parts: Sequence[SpikeCounts]) -> SpikeCounts:
+    """Add the counts of several parts of the samples."""
+
+    def added(counts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        return {name: np.sum([count[name] for count in counts], axis=0) for name in counts[0]}
+
+    return SpikeCounts(
+        samples=sum(part.samples for part in parts),
+        per_neuron=added([part.per_neuron for part in parts]),
+        per_step=added([part.per_step for part in parts]),
+        updates={name: sum(part.updates[name] for part in parts) for name in parts[0].updates},
+    )
 
 
 @record

@@ -8,7 +8,7 @@ from dataclasses import field
 from ..base import record
 from ..fit import FitReport
 from ..hardware import HardwareProfile
-from ..ir import FiringNeuron, FoldedNetwork, IntNetwork, Population, Trace, firing
+from ..ir import FiringNeuron, FoldedNetwork, IntNetwork, Population, SpikeCounts, Trace, firing
 from ..quantize import RoundingErrors
 from ..verify import VerifyReport
 from .svg import population_colors
@@ -18,11 +18,11 @@ from .svg import population_colors
 class ReportContent:
     """The results of one deployment.
 
-    `trace` is the integer network's execution of the verified samples. `folded` is the network before
-    quantization, and `trained_thresholds` are the thresholds before folding, by population; `normalized`
-    names the populations whose membrane-potential batch norm was folded. `files` maps the files that store
-    the network to their sizes in bytes; reading network.net back gave the same integers. The page omits
-    sections whose optional content is missing.
+    `trace` is the integer network's execution of the first verified samples, and `counted` has its spikes on
+    all of them. `folded` is the network before quantization, and `trained_thresholds` are the thresholds
+    before folding, by population; `normalized` names the populations whose membrane-potential batch norm was
+    folded. `files` maps the files that store the network to their sizes in bytes; reading network.net back
+    gave the same integers. The page omits sections whose optional content is missing.
     """
 
     title: str
@@ -32,6 +32,7 @@ class ReportContent:
     fit: FitReport
     quantization: tuple[RoundingErrors, ...]
     trace: Trace
+    counted: SpikeCounts
     facts: Mapping[str, str]
     folded: FoldedNetwork | None = None
     trained_thresholds: Mapping[str, float] = field(default_factory=dict)
@@ -49,6 +50,6 @@ class ReportContent:
 
     def firing_rate(self) -> float | None:
         """Return the mean spikes per neuron and time step; None without spiking populations."""
-        spikes = [self.trace.spikes[population.name] for population in self.spiking()]
-        count = sum(values.size for values in spikes)
-        return sum(float(values.sum()) for values in spikes) / count if count else None
+        names = [population.name for population in self.spiking()]
+        size = self.counted.samples * self.network.timesteps * sum(p.size for p in self.spiking())
+        return sum(float(self.counted.per_step[name].sum()) for name in names) / size if size else None

@@ -213,8 +213,9 @@ def _facts(content: ReportContent, population: AnyBox) -> tuple[str, ...]:
     """Return the texts of the columns; the input has no neurons and takes no core."""
     if population is content.network.input:
         return (dimensions(population.shape), "", "", "")
-    spikes = content.trace.spikes[population.name]
-    rate = percent(float(np.mean(spikes != 0)), 1) if sends(population.neuron) else ""
+    rate = (
+        percent(float(content.counted.rates(population.name).mean()), 1) if sends(population.neuron) else ""
+    )
     layers = content.fit.layers if content.fit.cores is not None else ()
     cores = next((layer.cores for layer in layers if layer.name == population.name), None)
     return (

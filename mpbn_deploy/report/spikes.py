@@ -103,7 +103,7 @@ class HeatMap:
 
 def rates(content: ReportContent) -> HeatMap:
     """Return the share of neurons that fire, over all samples."""
-    table = {p.name: _rate_per_step(content.trace.spikes[p.name]) for p in content.spiking()}
+    table = {p.name: content.counted.rates(p.name) for p in content.spiking()}
     return heat_map(table, content.colors, digits=1)
 
 
@@ -129,12 +129,6 @@ def heat_map(table: dict[str, Array], colors: dict[str, str], *, digits: int) ->
     ]
     numbered = range(1, steps + 1) if steps <= NUMBERED_CELLS else (1, steps)
     return HeatMap(rows=tuple(rows), steps=tuple(map(str, numbered)), top=percent(top, digits))
-
-
-def _rate_per_step(spikes: Array) -> Array:
-    """Return the firing rate per step of spikes [samples, timesteps, *shape]."""
-    rate: Array = (spikes != 0).mean(axis=(0, *range(2, spikes.ndim)))
-    return rate
 
 
 def _cells(values: Array, top: float, digits: int) -> tuple[tuple[str, str], ...]:

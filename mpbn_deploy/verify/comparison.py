@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Array, layer_name, record
-from ..ir import IntNetwork, Trace, join_overflows
+from ..ir import IntNetwork, SpikeCounts, Trace, join_counts, join_overflows
 
 QUANTITIES = ("spike", "voltage", "output")
 COUNTS = tuple(f"{quantity}s_{count}" for quantity in QUANTITIES for count in ("compared", "mismatched"))
@@ -67,13 +67,15 @@ class Comparison:
 class Comparisons:
     """All executors on some samples; `failed` names those that failed during the run.
 
-    `trace` is the reference's, without voltages; None if the samples were compared in parts.
+    `trace` is the reference's of the first samples, without voltages; None if a cluster compared them.
+    `counted` are its spikes on all samples; None if the reference did not run.
     """
 
     comparisons: tuple[Comparison, ...]
     failed: tuple[str, ...] = ()
     overflows: Mapping[str, Array] = field(default_factory=dict)  # the reference's, as in a trace
     trace: Trace | None = None
+    counted: SpikeCounts | None = None
 
 
 # ---- two traces -------------------------------------------------------------------------------
@@ -130,16 +132,17 @@ def _first(mismatches: Sequence[Mismatch], populations: Sequence[str]) -> Mismat
 def join_samples(network: IntNetwork, parts: Sequence[tuple[int, Comparisons]]) -> Comparisons:
     """Merge (index of the first sample, result) of all parts into the result of one comparison."""
     alike = zip(*([(start, each) for each in part.comparisons] for start, part in parts), strict=True)
-    names = [population.name for population in network.populations[1:]]
     failed = dict.fromkeys(name for _, part in parts for name in part.failed)
     return Comparisons(
-        comparisons=tuple(_joined(comparisons, names) for comparisons in alike),
+        comparisons=tuple(join_parts(network, comparisons) for comparisons in alike),
         failed=tuple(failed),
         overflows=join_overflows(part.overflows for _, part in parts),
+        trace=parts[0][1].trace,
+        counted=join_counts([part.counted for _, part in parts if part.counted is not None]),
     )
 
 
-def _joined(parts: Sequence[tuple[int, Comparison]], populations: Sequence[str]) -> Comparison:
+def join_parts(network: IntNetwork, parts: Sequence[tuple[int, Comparison]]) -> Comparison:
     """Merge the parts of one executor; if one of them did not run, the whole counts as not run."""
     one = parts[0][1]
     if broken := [part for _, part in parts if part.not_run]:
@@ -150,4 +153,4 @@ def _joined(parts: Sequence[tuple[int, Comparison]], populations: Sequence[str])
         if part.first_mismatch is not None
     ]
     counts = {count: sum(getattr(part, count) for _, part in parts) for count in COUNTS}
-    return replace(one, **counts, first_mismatch=_first(found, populations))
+    return replace(one, **counts, first_mismatch=_first(found, [p.name for p in network.layers]))

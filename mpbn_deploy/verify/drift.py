@@ -9,13 +9,14 @@ A spike that differs is a *flip*; `flips` finds its cause.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from ..base import Array, SimulationError, announce, array_record, progress_bar, record
+from ..execute import chunks
 from ..execute.emulator import Emulator
 from ..ir import (
     FoldedNetwork,
@@ -28,8 +29,6 @@ from ..ir import (
 )
 from .accuracy import Predictions, compare_predictions
 from .flips import ALL_CAUSES, ONE_WEIGHT, Flip, PairedRun, count_causes, earliest, first_flip, json_number
-
-VALUES_AT_ONCE = 2**24  # neurons * time steps * samples whose traces are kept in memory
 
 
 @array_record
@@ -110,46 +109,57 @@ class Drift:
 
 
 def measure_drift(
-    folded: FoldedNetwork,
-    network: IntNetwork,
-    inputs: Array,
-    labels: Array | None = None,
-    trace: Trace | None = None,
+    folded: FoldedNetwork, network: IntNetwork, inputs: Array, labels: Array | None = None
 ) -> Drift:
-    """Compare both networks on all inputs, in parts whose traces fit in memory.
-
-    `trace` is the trace of the integer network, if it has been executed already. Relays have no counterpart
-    in the float network, and decide nothing: they are composed into the synapses after them.
-    """
-    network = without_relays(network)
-    check_pair(folded, network)
-    as_steps(inputs, network.input.shape, network.timesteps)
+    """Compare both networks on all inputs, in chunks whose traces fit in memory."""
+    meter = DriftMeter(folded, network)
     announce(f"verify: float against integer, {len(inputs)} samples")
-    neurons = sum(population.size for population in network.populations)
-    size = max(1, VALUES_AT_ONCE // (neurons * network.timesteps))
-    starts = range(0, len(inputs), size)
-    populations: dict[str, list[dict[str, Array]]] = {p.name: [] for p in network.layers}
-    flips = {name: Counter(dict.fromkeys(ALL_CAUSES, 0)) for name in populations}
-    firsts, predictions = [], []
-    emulator, executed = Emulator(folded), _executed(network, inputs, trace)
-    for start in progress_bar("verify: drift")(starts):
-        part = slice(start, start + size)
-        run, predicted = _run(folded, network, inputs[part], emulator.run(inputs[part]), executed(part))
-        predictions.append(predicted)
-        firsts.append(first_flip(run, start))
-        for population in network.layers:
+    as_steps(inputs, network.input.shape, network.timesteps)
+    emulator, parts = Emulator(network), chunks(network, len(inputs))
+    for index in progress_bar("verify: drift")(range(len(parts))):
+        meter.add(inputs[parts[index]], emulator.run(inputs[parts[index]]))
+    return meter.drift(labels)
+
+
+class DriftMeter:
+    """Measures drift on one part of the samples after the other.
+
+    Relays have no counterpart in the float network, and decide nothing: they are composed into the synapses
+    after them.
+    """
+
+    def __init__(self, folded: FoldedNetwork, network: IntNetwork) -> None:
+        self.folded, self.network = folded, without_relays(network)
+        check_pair(folded, self.network)
+        self.emulator, self.samples = Emulator(folded), 0
+        self.parts: dict[str, list[dict[str, Array]]] = {p.name: [] for p in self.network.layers}
+        self.flips = {name: Counter(dict.fromkeys(ALL_CAUSES, 0)) for name in self.parts}
+        self.first: Flip | None = None
+        self.predictions: list[Array] = []
+
+    def add(self, inputs: Array, trace: Trace) -> None:
+        """Add the next samples, and what the integer network did on them."""
+        real = self.emulator.run(inputs)
+        run, predicted = _run(self.folded, self.network, inputs, replace(real, voltages={}), trace)
+        self.predictions.append(predicted)
+        self.first = earliest(self.network, [self.first, first_flip(run, self.samples)])
+        for population in self.network.layers:
             measures, causes = _measure(run, population)
-            populations[population.name].append(measures)
-            flips[population.name].update(causes)
-    real, integer = np.concatenate(predictions, axis=1)
-    return Drift(
-        populations=tuple(
-            PopulationDrift(name=name, flips=dict(flips[name]), **_joined(parts))
-            for name, parts in populations.items()
-        ),
-        predictions=compare_predictions(real, integer, labels),
-        first_flip=earliest(network, firsts),
-    )
+            self.parts[population.name].append(measures)
+            self.flips[population.name].update(causes)
+        self.samples += len(inputs)
+
+    def drift(self, labels: Array | None) -> Drift:
+        """Return the drift on all samples that were added."""
+        real, integer = np.concatenate(self.predictions, axis=1)
+        return Drift(
+            populations=tuple(
+                PopulationDrift(name=name, flips=dict(self.flips[name]), **_joined(parts))
+                for name, parts in self.parts.items()
+            ),
+            predictions=compare_predictions(real, integer, labels),
+            first_flip=self.first,
+        )
 
 
 def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
@@ -173,14 +183,6 @@ def check_pair(folded: FoldedNetwork, network: IntNetwork) -> None:
             f"{', '.join(unscaled)}: no scale per channel, so integers cannot be compared with real "
             "numbers; quantize the network again."
         )
-
-
-def _executed(network: IntNetwork, inputs: Array, trace: Trace | None) -> Callable[[slice], Trace]:
-    """Return a function from a slice of the samples to their trace: cut from `trace`, or emulated."""
-    if trace is not None:
-        return trace.of_samples
-    emulator = Emulator(network)
-    return lambda part: emulator.run(inputs[part])
 
 
 def _run(

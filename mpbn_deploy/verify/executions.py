@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from ..base import (
     Array,
@@ -15,16 +18,17 @@ from ..base import (
     progress_bar,
     record,
 )
-from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor
+from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor, chunks
 from ..execute.lava import LavaFailedError
 from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
-from ..ir import IntNetwork, Trace, join_overflows
-from .comparison import Comparison, Comparisons, compare
+from ..ir import IntNetwork, Trace, check_input_values, count_spikes, join_overflows
+from .comparison import Comparison, Comparisons, compare, join_samples
 from .lava_models import SHARES, compare_within_budget
 from .outside import compare_with_witness
 
 REFERENCE, EMULATOR = "reference", "emulator"
+Seen = Callable[[Array, Trace], None]
 
 
 @record
@@ -55,19 +59,96 @@ def chosen_executors(*, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
     )
 
 
-def compare_executions(given: Executions, inputs: Array, *, shown: bool = True) -> Comparisons:
+def compare_executions(
+    given: Executions, inputs: Array, *, shown: bool = True, seen: Seen | None = None
+) -> Comparisons:
     """Run the reference and all executors on some samples, and compare them.
 
-    With `shown`, messages and progress bars are printed.
+    Samples run in chunks, so that memory does not grow with their number. With `shown`, messages and progress
+    bars are printed. `seen` is given the samples and the trace of the reference of each chunk.
     """
-    show: Callable[[str], None] = announce if shown else lambda text: None
-    show(f"verify: the reference, {len(inputs)} samples of {given.network.timesteps} steps")
-    reference = simulate(given.network, inputs)
-    compared = [_compare_one(executor, given, inputs, reference, shown) for executor in given.executors]
-    compared += [_compare_witness(witness, given, inputs, reference, shown) for witness in given.witnesses]
-    return replace(
-        join_executors(compared), overflows=reference.overflows, trace=reference.without_voltages()
-    )
+    network = given.network
+    check_input_values(network, np.asarray(inputs))
+    if not (parts := chunks(network, len(inputs))):
+        raise SimulationError("no samples: inputs are empty; give at least one sample.")
+    if shown:
+        announce(f"verify: the reference, {len(inputs)} samples of {network.timesteps} steps")
+    bar = progress_bar("verify: comparisons, chunks of samples") if shown and len(parts) > 1 else no_progress
+    whole: Comparisons | None = None
+    with ExitStack() as started:
+        wanted: list[Executor | Witness] = [*given.executors, *given.witnesses]
+        running = [started.enter_context(_Running(each, given, len(inputs), shown)) for each in wanted]
+        for index in bar(range(len(parts))):
+            part = parts[index]
+            reference = simulate(network, inputs[part])
+            if seen is not None:
+                seen(inputs[part], reference)
+            found = replace(
+                join_executors(each.compare(inputs, part, reference) for each in running),
+                overflows=reference.overflows,
+                trace=replace(reference, voltages={}),
+                counted=count_spikes(reference),
+            )
+            whole = found if whole is None else join_samples(network, [(0, whole), (part.start, found)])
+    assert whole is not None  # there is a chunk
+    return whole
+
+
+class _Running:
+    """An executor or witness, started once and compared with the reference chunk by chunk."""
+
+    def __init__(self, executor: Executor | Witness, given: Executions, samples: int, shown: bool) -> None:
+        self.executor, self.given, self.samples, self.shown = executor, given, samples, shown
+        self.started = ExitStack()
+        self.run: Callable[[Array], Trace] | None = None
+        self.ended: Comparisons | None = None  # what later chunks give: nothing more, or why it did not run
+
+    def __enter__(self) -> _Running:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.started.close()
+
+    def compare(self, inputs: Array, part: slice, reference: Trace) -> Comparisons:
+        """Compare a part of the inputs; with a budget, compare the first samples, once."""
+        if self.ended is not None:
+            return self.ended
+        budgeted = _budget(self.executor, self.given) is not None
+        found = self._compared(inputs if budgeted else inputs[part], part, reference)
+        if budgeted or any(each.not_run for each in found.comparisons):
+            self.ended = replace(found, comparisons=tuple(map(_nothing_more, found.comparisons)))
+        if self.ended is not None or part.stop == self.samples:
+            self.started.close()
+        return found
+
+    def _compared(self, inputs: Array, part: slice, reference: Trace) -> Comparisons:
+        executor, given = self.executor, self.given
+        shown = self.shown and part.start == 0
+        if isinstance(executor, Witness):
+            return _compare_witness(executor, given, inputs, reference, shown)
+        if _budget(executor, given) is not None:
+            return _compare_budgeted(executor, given, inputs, reference, shown)
+        if shown:
+            announce(f"verify: reference against {executor.name}, {self.samples} samples")
+        return _attempt(executor, lambda: self._compare(executor, inputs, reference))
+
+    def _compare(self, executor: Executor, inputs: Array, reference: Trace) -> Comparison:
+        if self.run is None:
+            self.run = self.started.enter_context(self._opened(executor, len(inputs)))
+        return compare(executor.name, reference, self.run(inputs))
+
+    def _opened(self, executor: Executor, samples: int) -> AbstractContextManager[Callable[[Array], Trace]]:
+        """Start an executor; raise SimulationError if it cannot express the network."""
+        if (obstacle := executor.obstacle(self.given.network)) is not None:
+            raise SimulationError(obstacle)
+        own_bar = self.shown and samples == self.samples  # otherwise there is one of chunks
+        progress = progress_bar(f"{executor.name}, {executor.parts}") if own_bar else no_progress
+        return executor.opened(self.given.network, samples, replace(self.given.options, progress=progress))
+
+
+def _nothing_more(comparison: Comparison) -> Comparison:
+    """Return what a comparison that is finished adds with later chunks."""
+    return Comparison(execution=comparison.execution, extent=comparison.extent, not_run=comparison.not_run)
 
 
 def join_executors(parts: Iterable[Comparisons]) -> Comparisons:
@@ -91,29 +172,25 @@ def compare_shard(given: Executions, inputs: Array) -> Comparisons:
 def compare_here(given: Executions, inputs: Array) -> Comparisons:
     """Compare what has a budget, which workers of a cluster would each take: slow executors, witnesses."""
     slow = (executor for executor in given.executors if _budget(executor, given) is not None)
-    parts = [_compare_one(executor, given, inputs, None, True) for executor in slow]
+    parts = [_compare_budgeted(executor, given, inputs, None, True) for executor in slow]
     return join_executors(
         [*parts, *(_compare_witness(witness, given, inputs, None, True) for witness in given.witnesses)]
     )
 
 
-def _budget(executor: Executor, given: Executions) -> float | None:
-    """Return the time for a slow executor; None for those that run on all samples."""
-    return given.budget if executor in SHARES else None
+def _budget(executor: Executor | Witness, given: Executions) -> float | None:
+    """Return the time for a slow executor or a witness; None for those that run on all samples."""
+    return given.budget if isinstance(executor, Witness) or executor in SHARES else None
 
 
-def _compare_one(
+def _compare_budgeted(
     executor: Executor, given: Executions, inputs: Array, reference: Trace | None, shown: bool
 ) -> Comparisons:
-    """Compare an executor; only those that run within a budget do without the trace of the reference."""
-    if (budget := _budget(executor, given)) is not None:
-        asked = (executor, given.network, inputs, reference, budget, given.options)
-        return _attempt(executor, partial(compare_within_budget, *asked, shown=shown))
-    assert reference is not None
-    expected = reference
-    if shown:
-        announce(f"verify: reference against {executor.name}, {len(inputs)} samples")
-    return _attempt(executor, lambda: compare(executor.name, expected, _run(executor, given, inputs, shown)))
+    """Compare an executor that runs within a budget; `reference` is the trace of the first samples."""
+    budget = _budget(executor, given)
+    assert budget is not None
+    asked = (executor, given.network, inputs, reference, budget, given.options)
+    return _attempt(executor, partial(compare_within_budget, *asked, shown=shown))
 
 
 def _compare_witness(
@@ -136,11 +213,3 @@ def _attempt(executor: Executor | Witness, compared: Callable[[], Comparison]) -
             comparisons=(Comparison(execution=executor.name, not_run=str(error)),),
             failed=(executor.name,) if isinstance(error, (LavaFailedError, WitnessFailedError)) else (),
         )
-
-
-def _run(executor: Executor, given: Executions, inputs: Array, shown: bool) -> Trace:
-    """Run an executor with a progress bar; raise SimulationError if it cannot express the network."""
-    if (obstacle := executor.obstacle(given.network)) is not None:
-        raise SimulationError(obstacle)
-    progress = progress_bar(f"{executor.name}, {executor.parts}") if shown else no_progress
-    return executor.run(given.network, inputs, replace(given.options, progress=progress))

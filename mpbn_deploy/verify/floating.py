@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
 from ..base import HANG_SECONDS, Array, MissingPackageError, Progress, SimulationError, no_progress, record
-from ..execute import lava
+from ..execute import ExecutionOptions, lava
 from ..execute.reference import close_calls, simulate
 from ..ir import FoldedNetwork, Trace
 
@@ -40,23 +41,43 @@ class FloatingCheck:
 
 
 def check_floating_point(
-    folded: FoldedNetwork,
-    inputs: Array,
-    *,
-    patience: float = HANG_SECONDS,
-    progress: Progress = no_progress,
-    folded_trace: Callable[[], Trace] | None = None,
+    folded: FoldedNetwork, inputs: Array, *, patience: float = HANG_SECONDS, progress: Progress = no_progress
 ) -> FloatingCheck:
-    """Count the spikes in which Lava's floating-point models differ from `simulate`.
+    """Count the spikes in which Lava's floating-point models differ from `simulate`."""
+    with FloatingRun(folded, len(inputs), patience, progress) as lava_run:
+        return lava_run.check(inputs, lambda: simulate(folded, inputs))
 
-    `folded_trace` returns the trace of `simulate`, to avoid computing it twice.
-    """
-    try:
-        spikes = lava.run(folded, inputs, patience=patience, progress=progress).spikes
-    except (MissingPackageError, SimulationError) as error:
-        return FloatingCheck(not_run=str(error))
-    expected = simulate(folded, inputs) if folded_trace is None else folded_trace()
-    return _compare(folded, inputs, expected, spikes)
+
+class FloatingRun:
+    """Lava's floating-point models, started once, to check one part of the samples after the other."""
+
+    def __init__(
+        self, folded: FoldedNetwork, samples: int, patience: float, progress: Progress = no_progress
+    ) -> None:
+        self.folded, self.samples = folded, samples
+        self.options = ExecutionOptions(patience=patience, progress=progress)
+        self.started = ExitStack()
+        self.run: Callable[[Array], Trace] | None = None
+        self.broken: FloatingCheck | None = None
+
+    def __enter__(self) -> FloatingRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.started.close()
+
+    def check(self, inputs: Array, folded_trace: Callable[[], Trace]) -> FloatingCheck:
+        """Check some samples; `folded_trace` returns the trace of `simulate`."""
+        if self.broken is not None:
+            return self.broken
+        try:
+            if self.run is None:
+                self.run = self.started.enter_context(lava.opened(self.folded, self.samples, self.options))
+            spikes = self.run(inputs).spikes
+        except (MissingPackageError, SimulationError) as error:
+            self.broken = FloatingCheck(not_run=str(error))
+            return self.broken
+        return _compare(self.folded, inputs, folded_trace(), spikes)
 
 
 def _compare(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..base import Array, announce, record
+from ..base import Array, record
 from ..execute.reference import simulate
 from ..fold import as_trained
 from ..frontend import Player, foreign_player, foreign_run, is_foreign, rounding_bounds, trace
@@ -107,7 +107,6 @@ def check_fold(
     avoid computing it twice. Modules without LIFs of ours are run in their own way; one that repeats its
     input gets the first time step of each sample.
     """
-    announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
     player = None if in_one_run(model, folded) else foreign_player(model)
     constant = player is not None and is_repeated(player, folded, inputs)
     if constant:
@@ -200,6 +199,17 @@ def _ties(run: _Run, differs: Mapping[str, Array], samples: Array) -> list[int]:
         decided = first[name][step] & ~ties[name][place, step].reshape(-1)
         counts.append(0 if decided.any() else int(first[name][step].sum()))
     return counts
+
+
+def join_fold_checks(parts: Sequence[FoldCheck]) -> FoldCheck:
+    """Join the checks of all parts of the samples."""
+    largest = [p.largest_output_difference for p in parts if p.largest_output_difference is not None]
+    kept = ("largest_output_difference", "constant_inputs")
+    return FoldCheck(
+        **{f.name: sum(getattr(p, f.name) for p in parts) for f in fields(FoldCheck) if f.name not in kept},
+        largest_output_difference=max(largest, default=None),
+        constant_inputs=parts[0].constant_inputs,
+    )
 
 
 def in_one_run(model: SpikingNetwork, folded: FoldedNetwork) -> bool:

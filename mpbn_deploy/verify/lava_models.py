@@ -9,17 +9,18 @@ the network.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from ..base import Array, SimulationError, announce, no_progress, progress_bar
-from ..execute import EXECUTORS, ExecutionOptions, Executor, outputs_of
+from ..execute import EXECUTORS, ExecutionOptions, Executor, chunks, outputs_of
 from ..execute.lava import BudgetShare, reader_samples, run_alone, stock_share
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, as_steps
-from .comparison import Comparison, compare
+from .comparison import Comparison, compare, join_parts
 
 LAVA_STOCK, READER = EXECUTORS["lava-stock"], EXECUTORS["netx"]
 
@@ -36,23 +37,34 @@ def compare_within_budget(
 ) -> Comparison:
     """Compare a slow executor with the reference on the first samples, for about `budget` seconds.
 
-    `reference` is the trace of all samples; None: the reference runs here.
+    `reference` is the trace of the first samples; if it has fewer than are compared, the reference runs here.
     """
     share = SHARES[executor](network, len(inputs), budget)
     ran = extent(network, share.samples, len(inputs), share.alone)
-    first = slice(share.samples)
-    inputs = inputs[first]
+    inputs = inputs[: share.samples]
     if shown:
         announce(f"verify: reference against {executor.name}, {ran or f'{len(inputs)} samples'}")
         counted = "populations" if share.alone else executor.parts
         options = replace(options, progress=progress_bar(f"{executor.name}, {counted}"))
-    expected = simulate(network, inputs) if reference is None else reference.of_samples(first)
-    if share.alone:
-        answers = _run_alone(network, share.alone, values_sent(network, inputs, expected), options)
-        found = compare_some(executor.name, network, expected, answers)
-    else:
-        found = compare(executor.name, expected, executor.run(network, inputs, options))
-    return replace(found, extent=ran or None)
+    parts = chunks(network, len(inputs))
+    found = []
+    with ExitStack() as started:
+        run = None
+        for part in parts:
+            if reference is not None and part.stop <= len(reference.outputs):
+                expected = reference.of_samples(part)
+            else:
+                expected = simulate(network, inputs[part])
+            if share.alone:
+                answers = _run_alone(
+                    network, share.alone, values_sent(network, inputs[part], expected), options
+                )
+                compared = compare_some(executor.name, network, expected, answers)
+            else:
+                run = run or started.enter_context(executor.opened(network, len(expected.outputs), options))
+                compared = compare(executor.name, expected, run(inputs[part]))
+            found.append((part.start, compared))
+    return replace(join_parts(network, found), extent=ran or None)
 
 
 def _stock_share(network: IntNetwork, samples: int, budget: float) -> BudgetShare:

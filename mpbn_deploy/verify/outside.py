@@ -42,15 +42,17 @@ def compare_with_witness(
 ) -> Comparison:
     """Compare a witness with the reference, for about `budget` seconds (None: on all samples).
 
-    `reference` is its trace of all samples; without it, it runs here, on a few of them if there is a budget.
+    `reference` is its trace of the first samples, to which the comparison is limited; without it, it runs
+    here, on a few samples if there is a budget.
     """
     witness.version()  # raises if it is not installed, before the reference runs
     obstacles = {p.name: why for p in network.layers if (why := witness.obstacle(p.neuron)) is not None}
     possible = [p.name for p in network.layers if p.name not in obstacles]
     if not possible:
         raise SimulationError(_obstacle_text(obstacles))
-    given = inputs if reference is not None or budget is None else inputs[:FEW_SAMPLES]
-    reference = simulate(network, given) if reference is None else reference
+    if reference is None:
+        reference = simulate(network, inputs if budget is None else inputs[:FEW_SAMPLES])
+    given = inputs[: len(reference.outputs)]
     sent = values_sent(network, given, reference)
     chosen = share(network, possible, sent, witness.costs, budget)
     if not chosen.populations:

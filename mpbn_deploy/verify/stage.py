@@ -6,15 +6,15 @@ spike and voltage that it reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..base import HANG_SECONDS, USUAL_BUDGET, Array, announce, progress_bar, record
+from ..base import HANG_SECONDS, USUAL_BUDGET, Array, announce, no_progress, progress_bar, record
 from ..data import RANDOM, Split
-from ..execute import EXECUTORS, ExecutionOptions
+from ..execute import EXECUTORS, ExecutionOptions, chunks
 from ..execute.cluster import Cluster
 from ..execute.outside import Witness
 from ..execute.reference import simulate
@@ -25,6 +25,7 @@ from ..ir import (
     FoldedNetwork,
     IntNetwork,
     Overflow,
+    SpikeCounts,
     Trace,
     as_steps,
     bounds,
@@ -35,17 +36,18 @@ from ..quantize import QuantizedBody
 from .accuracy import Accuracy, measure_accuracy
 from .certificate import LAVA_CLAIM
 from .comparison import COUNTS, Comparison, Comparisons, join_samples
-from .drift import Drift, measure_drift
+from .drift import Drift, DriftMeter, measure_drift
 from .executions import (
     Executions,
+    Seen,
     chosen_executors,
     compare_executions,
     compare_here,
     compare_shard,
     join_executors,
 )
-from .floating import FloatingCheck, check_floating_point, join_floating_checks
-from .folding import FoldCheck, check_fold
+from .floating import FloatingCheck, FloatingRun, check_floating_point, join_floating_checks
+from .folding import FoldCheck, check_fold, join_fold_checks
 from .lava_models import LAVA_STOCK
 from .twin import TwinExecutor
 
@@ -66,7 +68,8 @@ class VerifyReport:
     fold: FoldCheck | None = None
     floating: FloatingCheck | None = None
     assumptions: tuple[Assumption, ...] = ()  # under which the verdict holds
-    trace: Trace | None = None  # the reference's, without voltages; None if a cluster ran the comparison
+    trace: Trace | None = None  # the reference's of the first samples, without voltages; None on a cluster
+    counted: SpikeCounts | None = None  # the reference's spikes on all samples
 
     @property
     def bit_exact(self) -> bool:
@@ -208,7 +211,8 @@ def verify(
         budget=budget,
         witnesses=witnesses,
     )
-    compared = _compare(executions, inputs, cluster)
+    meter = DriftMeter(folded, network) if folded is not None and cluster is None else None
+    compared = _compare(executions, inputs, cluster, None if meter is None else meter.add)
     report = VerifyReport(
         samples=len(inputs),
         data=data_name,
@@ -219,25 +223,22 @@ def verify(
         stock_reader_obstacle=obstacle,
         assumptions=assumptions,
         trace=compared.trace,
+        counted=compared.counted,
     )
     if folded is None:
         return report
     trained = None if twin else model
-    folded_trace = cache(lambda: simulate(folded, inputs))  # shared by the last two checks
-    return replace(
-        report,
-        drift=measure_drift(folded, network, inputs, labels, compared.trace),
-        accuracy=None
-        if test is None
-        else measure_accuracy(folded, network, test, data_name, trained, cluster),
-        fold=None if trained is None else check_fold(trained, folded, inputs, folded_trace),
-        floating=_check_floating_point(folded, inputs, patience, cluster, folded_trace),
-    )
+    drift = measure_drift(folded, network, inputs, labels) if meter is None else meter.drift(labels)
+    accuracy = None if test is None else measure_accuracy(folded, network, test, data_name, trained, cluster)
+    fold, floating = _check_folded(trained, folded, inputs, patience, cluster)
+    return replace(report, drift=drift, accuracy=accuracy, fold=fold, floating=floating)
 
 
-def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> Comparisons:
+def _compare(
+    executions: Executions, inputs: Array, cluster: Cluster | None, seen: Seen | None
+) -> Comparisons:
     if cluster is None:
-        return compare_executions(executions, inputs)
+        return compare_executions(executions, inputs, seen=seen)
     network = executions.network
     as_steps(inputs[:1], network.input.shape, network.timesteps)  # reject wrong shapes before sending samples
     announce(f"verify: reference against all executors, {len(inputs)} samples, on {cluster}")
@@ -247,24 +248,41 @@ def _compare(executions: Executions, inputs: Array, cluster: Cluster | None) -> 
     order = [executor.name for executor in EXECUTORS.values()]
     listed = {name: place for place, name in enumerate(order)}
     return replace(
-        both, comparisons=tuple(sorted(both.comparisons, key=lambda c: listed.get(c.execution, len(order))))
+        both,
+        counted=shared.counted,
+        comparisons=tuple(sorted(both.comparisons, key=lambda c: listed.get(c.execution, len(order)))),
     )
 
 
-def _check_floating_point(
+def _check_folded(
+    trained: SpikingNetwork | None,
     folded: FoldedNetwork,
     inputs: Array,
     patience: float,
     cluster: Cluster | None,
-    folded_trace: Callable[[], Trace],
-) -> FloatingCheck:
+) -> tuple[FoldCheck | None, FloatingCheck]:
+    """Compare PyTorch, if there is a model, and Lava's floating-point models with the folded network."""
+    if trained is not None:
+        announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
     announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
-    check = partial(check_floating_point, patience=patience)
-    if cluster is None:
-        progress = progress_bar("Lava (floating point), blocks of steps")
-        return check(folded, inputs, progress=progress, folded_trace=folded_trace)
-    parts = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
-    return join_floating_checks([part for _, part in parts])
+    parts = chunks(folded, len(inputs))
+    whole = "Lava (floating point), blocks of steps" if len(parts) == 1 else None
+    bar = no_progress if whole else progress_bar("verify: the folded network, chunks of samples")
+    progress = no_progress if whole is None else progress_bar(whole)
+    folds, floats = [], []
+    with FloatingRun(folded, parts[0].stop, patience, progress) as lava:
+        for index in bar(range(len(parts))):
+            given = inputs[parts[index]]
+            folded_trace = cache(partial(simulate, folded, given))  # shared by both checks
+            if trained is not None:
+                folds.append(check_fold(trained, folded, given, folded_trace))
+            if cluster is None:
+                floats.append(lava.check(given, folded_trace))
+    if cluster is not None:
+        check = partial(check_floating_point, patience=patience)
+        shards = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
+        floats = [part for _, part in shards]
+    return join_fold_checks(folds) if folds else None, join_floating_checks(floats)
 
 
 # ---- JSON -------------------------------------------------------------------------------------

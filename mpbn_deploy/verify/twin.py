@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
 import torch
 
@@ -23,6 +26,11 @@ class TwinExecutor:
     def obstacle(self, network: IntNetwork) -> str | None:
         """Return None: the model can run the network that was taken from it."""
         return None
+
+    def opened(
+        self, network: IntNetwork, samples: int, options: ExecutionOptions
+    ) -> AbstractContextManager[Callable[[Array], Trace]]:
+        return nullcontext(lambda inputs: self.run(network, inputs, options))
 
     def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
         """Run the model on inputs [samples, ...] and return its trace, without voltages."""

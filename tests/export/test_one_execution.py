@@ -10,6 +10,7 @@ from mpbn_deploy.execute.emulator import Emulator, emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.fit import measure
+from mpbn_deploy.ir import count_spikes
 from mpbn_deploy.verify import executions, floating, folding, lava_models, stage
 
 pytestmark = pytest.mark.usefixtures("without_lava")
@@ -44,7 +45,10 @@ def test_an_export_executes_each_network_once_per_executor(model_path, executed,
 def test_activity_of_a_trace_is_that_of_a_run():
     network = int_chain()
     inputs = inputs_for(network, samples=5)
-    ran, counted = measure(network, inputs), measure(network, inputs, trace=emulate(network, inputs))
+    ran, counted = (
+        measure(network, inputs),
+        measure(network, inputs, counted=count_spikes(emulate(network, inputs))),
+    )
     assert (ran.samples, ran.timesteps) == (counted.samples, counted.timesteps)
     assert ran.spikes.keys() == counted.spikes.keys()
     for name, spikes in ran.spikes.items():

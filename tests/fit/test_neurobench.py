@@ -9,14 +9,14 @@ from torch import nn
 from mpbn_deploy.api import InputFormat, SpikingNetwork, fold, simulate, trace
 from mpbn_deploy.fit import measure, neurobench_metrics
 from mpbn_deploy.fit.neurobench import used_bits
-from mpbn_deploy.ir import IntNetwork
+from mpbn_deploy.ir import IntNetwork, count_spikes
 
 STEPS, SAMPLES = 5, 3
 
 
 def ours(network, inputs):
-    run = simulate(network, inputs)
-    return neurobench_metrics(network, measure(network, inputs, trace=run), run)
+    counted = count_spikes(simulate(network, inputs))
+    return neurobench_metrics(network, measure(network, inputs, counted=counted), counted)
 
 
 @pytest.mark.interop

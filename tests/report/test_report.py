@@ -46,6 +46,7 @@ from mpbn_deploy.ir import (
     Lif,
     Population,
     Readout,
+    count_spikes,
 )
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.quantize import quantize
@@ -102,6 +103,12 @@ def folded():
     return fold(trace(SpikingNetwork(trained_body(), timesteps=3, input_format=values)))
 
 
+def with_spikes(content, spikes):
+    """The fields of a content in which these spikes were fired."""
+    trace = replace(content.trace, spikes=spikes, voltages={})
+    return {"trace": trace, "counted": count_spikes(trace)}
+
+
 @pytest.fixture(scope="module")
 def content(folded):
     """A network of two populations that fire, through the whole pipeline."""
@@ -117,6 +124,7 @@ def content(folded):
         fit=fit(network, LOIHI2, measure(network, inputs)),
         quantization=quantized.errors,
         trace=emulate(network, inputs),
+        counted=count_spikes(emulate(network, inputs)),
         facts={"model sha256": "abc123", "python": "3.x"},
         folded=folded,
         trained_thresholds={"first": 0.5, "second": 0.5},
@@ -211,7 +219,7 @@ def renamed(content, old, new):
         verify=replace(report, bounds=swap(report.bounds), drift=drift),
         fit=fit(network, LOIHI2),
         quantization=tuple(replace(errors, name=name(errors.name)) for errors in content.quantization),
-        trace=replace(content.trace, spikes=swap(content.trace.spikes)),
+        **with_spikes(content, swap(content.trace.spikes)),
         facts={new: new},
         trained_thresholds=swap(content.trained_thresholds),
         folded=None,
@@ -727,7 +735,7 @@ def with_network(content, network):
         content,
         network=network,
         fit=fit(network, LOIHI2),
-        trace=replace(content.trace, spikes=spikes),
+        **with_spikes(content, spikes),
         verify=replace(content.verify, drift=None),
         folded=None,
     )
@@ -771,7 +779,7 @@ def test_rates_are_those_of_the_trace(content):
 
 def test_many_time_steps_are_drawn_without_numbers(content):
     spikes = {name: np.repeat(values, 100, axis=1) for name, values in content.trace.spikes.items()}
-    longer = replace(content, trace=replace(content.trace, spikes=spikes))
+    longer = replace(content, **with_spikes(content, spikes))
     assert all(row.strip is not None for row in rates(longer).rows)
     assert "the first 256 of 300 steps" in words_of(render(longer))
 

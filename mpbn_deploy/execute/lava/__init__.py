@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Replay as Replay,
         Session as Session,
         best_lanes as best_lanes,
+        opened as opened,
         run as run,
     )
     from .stock import run_alone as run_alone

@@ -10,6 +10,8 @@ from .. import lava
 from ..options import ExecutionOptions
 from ..trial import check_one_neuron
 
+opened = lava.opened
+
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     probe = None if options.keep_trace else ()

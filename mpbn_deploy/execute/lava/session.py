@@ -6,8 +6,9 @@ until the last sample has passed the deepest population, rounded up to a whole s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from math import prod, sqrt
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import numpy as np
 
 from ...base import HANG_SECONDS, Array, OptionError, Progress, SimulationError, no_progress, record
 from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
+from ..options import ExecutionOptions
 from ..traces import outputs_of
 from .compat import load_lava, load_stock, quiet
 from .plans import pipeline_depths, probed_names, stock_obstacle
@@ -53,6 +55,17 @@ def run(
         lanes = best_lanes(network, len(steps))
     with Session(network, probe=probe, lanes=lanes, stock=stock, patience=patience) as session:
         return session.run(steps, progress=progress)
+
+
+@contextmanager
+def opened(
+    network: AnyNetwork, samples: int, options: ExecutionOptions, *, stock: bool = False
+) -> Iterator[Callable[[Array], Trace]]:
+    """Start Lava once, to run on several parts of the samples, so many at once."""
+    probe = None if options.keep_trace else ()
+    lanes = None if stock else best_lanes(network, samples)
+    with Session(network, probe=probe, lanes=lanes, stock=stock, patience=options.patience) as session:
+        yield partial(session.run, progress=options.progress)
 
 
 class Session:

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from ...base import Array
 from ...ir import IntNetwork, Trace
 from .. import lava
 from ..options import ExecutionOptions
+
+opened = partial(lava.opened, stock=True)
 
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
