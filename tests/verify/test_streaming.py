@@ -122,7 +122,7 @@ from mpbn_deploy.verify import verify
 
 traces.VALUES_AT_ONCE = 2**20
 shape, names = (16, 16, 16), ("input", "lif1", "lif2", "lif3")
-lif = Lif(threshold=np.full((16, 1, 1), 64), bias=np.zeros((16, 1, 1), np.int64), decay_voltage=1024)
+lif = Lif(threshold=np.full((16, 1, 1), 8), bias=np.zeros((16, 1, 1), np.int64), decay_voltage=1024)
 weight = np.random.default_rng(0).integers(-9, 10, size=(16, 16, 1, 1))
 neurons = (Input(minimum=0, maximum=1), lif, lif, lif)
 network = IntNetwork(
