@@ -6,7 +6,9 @@ import signal
 import subprocess
 import time
 from collections import OrderedDict
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+from mpbn_deploy.execute import lava
 from mpbn_deploy.hardware import Limit
 from mpbn_deploy.ir import (
     Connection,
@@ -38,6 +41,11 @@ from mpbn_deploy.ir.composition import compose
 from mpbn_deploy.nn import LIF, ModelCard, RecurrentLIF, SpikingNetwork
 
 needs_lava = pytest.mark.lava  # skipped in conftest.py where Lava is not installed
+
+
+def replace_lava(monkeypatch, run):
+    """Call run(network, inputs) wherever Lava would be started."""
+    monkeypatch.setattr(lava, "opened", lambda network, *_, **__: nullcontext(partial(run, network)))
 
 
 def input_format(shape=(2, 5, 7), maximum=9):

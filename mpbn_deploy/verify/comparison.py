@@ -133,12 +133,13 @@ def join_samples(network: IntNetwork, parts: Sequence[tuple[int, Comparisons]]) 
     """Merge (index of the first sample, result) of all parts into the result of one comparison."""
     alike = zip(*([(start, each) for each in part.comparisons] for start, part in parts), strict=True)
     failed = dict.fromkeys(name for _, part in parts for name in part.failed)
+    counted = [part.counted for _, part in parts if part.counted is not None]
     return Comparisons(
         comparisons=tuple(join_parts(network, comparisons) for comparisons in alike),
         failed=tuple(failed),
         overflows=join_overflows(part.overflows for _, part in parts),
         trace=parts[0][1].trace,
-        counted=join_counts([part.counted for _, part in parts if part.counted is not None]),
+        counted=join_counts(counted) if counted else None,
     )
 
 

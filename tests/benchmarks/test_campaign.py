@@ -94,17 +94,17 @@ def test_two_networks_of_the_campaign(campaign, tmp_path, capsys, monkeypatch):
 
 def test_what_differs_becomes_a_test_case(campaign, tmp_path, monkeypatch, capsys):
     """The emulator drops the spikes of its first population."""
-    from mpbn_deploy.execute import emulator
+    from mpbn_deploy.execute.emulator import Emulator
 
-    sound = emulator.run
+    sound = Emulator.run
 
-    def spoiled(network, inputs, options):
-        found = sound(network, inputs, options)
+    def spoiled(emulator, inputs, **options):
+        found = sound(emulator, inputs, **options)
         name = next(iter(found.spikes))
         return replace(found, spikes={**found.spikes, name: np.zeros_like(found.spikes[name])})
 
     monkeypatch.setattr(campaign, "WITNESSES", {})
-    monkeypatch.setattr(emulator, "run", spoiled)
+    monkeypatch.setattr(Emulator, "run", spoiled)
     state = campaign.fresh()
     campaign.examine_number(0, state, tmp_path, samples=2, budget=0.0)
     (file,) = tmp_path.iterdir()

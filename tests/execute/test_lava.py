@@ -21,6 +21,7 @@ from networks import (
     int_residual,
     int_windows,
     needs_lava,
+    replace_lava,
     softened,
     spiking_network,
     widened,
@@ -480,7 +481,7 @@ def test_differences_in_floating_point_are_counted(monkeypatch):
     first = folded.populations[1]
     lower = replace(first, neuron=replace(first.neuron, threshold=first.neuron.threshold - 0.5))
     other = replace(folded, populations=(folded.input, lower, *folded.populations[2:]))
-    monkeypatch.setattr(lava_sim, "run", lambda network, given, **options: simulate(other, given))
+    replace_lava(monkeypatch, lambda network, given: simulate(other, given))
     check = check_floating_point(folded, inputs)
     assert check.spikes_mismatched > 0 and check.spikes_mismatched_in_doubt == 0
 
@@ -504,7 +505,7 @@ def test_close_calls_in_floating_point_are_told_apart(monkeypatch):
         spikes = np.array(expected.spikes["one"])
         spikes[sample] = ~spikes[sample]
         got = replace(expected, spikes={"one": spikes})
-        monkeypatch.setattr(lava_sim, "run", lambda network, given, got=got, **options: got)
+        replace_lava(monkeypatch, lambda network, given, got=got: got)
         check = check_floating_point(folded, inputs)
         assert (check.spikes_mismatched, check.spikes_mismatched_in_doubt) == counts
         assert check.close_calls == 2
@@ -518,7 +519,7 @@ def test_a_lava_that_cannot_run_the_folded_network_is_reported(monkeypatch):
     def missing(*given, **options):
         raise MissingPackageError("lava-nc is not installed")
 
-    monkeypatch.setattr(lava_sim, "run", missing)
+    replace_lava(monkeypatch, missing)
     folded = fold(trace(spiking_network()))
     check = check_floating_point(folded, inputs_for(folded))
     assert str(check).endswith("not run, lava-nc is not installed")

@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from networks import enlivened, inputs_for, residual_body, spiking_network
+from networks import enlivened, inputs_for, replace_lava, residual_body, spiking_network
 from properties import examples
 from rich.console import Console
 
 from mpbn_deploy.base import DataError, SimulationError, json_text
 from mpbn_deploy.data import Split
-from mpbn_deploy.execute import lava as lava_sim, traces
+from mpbn_deploy.execute import traces
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
@@ -458,7 +458,7 @@ def report(monkeypatch):
     def missing(*given, **options):
         raise SimulationError("not here")
 
-    monkeypatch.setattr(lava_sim, "run", missing)
+    replace_lava(monkeypatch, missing)
     model, folded, network, test = labelled(bits=3)
     return verify(
         network,

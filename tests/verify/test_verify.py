@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from networks import inputs_for, int_chain, int_loop, int_residual, needs_lava, spiking_network
+from networks import inputs_for, int_chain, int_loop, int_residual, needs_lava, replace_lava, spiking_network
 from properties import examples
 
 from mpbn_deploy.base import MissingPackageError, SimulationError
@@ -161,7 +161,7 @@ def test_a_wrong_execution_is_reported_not_raised(monkeypatch):
     first = network.populations[1]
     wrong = replace(first, neuron=replace(first.neuron, threshold=first.neuron.threshold + 40))
     others = replace(network, populations=(network.populations[0], wrong, *network.populations[2:]))
-    monkeypatch.setattr(lava_sim, "run", lambda net, given, **options: simulate(others, given))
+    replace_lava(monkeypatch, lambda net, given: simulate(others, given))
     report = verify(network, inputs)
     assert not report.bit_exact
     assert report.to_json()["first_mismatch"]["population"] == "lif1"
@@ -183,7 +183,7 @@ def test_without_lava_the_rest_is_compared_and_the_gap_is_said(monkeypatch):
     def missing(*given, **options):
         raise MissingPackageError("lava-nc is not installed; pip install ...")
 
-    monkeypatch.setattr(lava_sim, "run", missing)
+    replace_lava(monkeypatch, missing)
     _, network = small_networks()
     report = verify(network, inputs_for(network))
     assert report.bit_exact and report.comparisons[1].not_run.startswith("lava-nc is not installed")
@@ -229,7 +229,7 @@ def with_exponent(network):
     ],
 )
 def test_why_the_stock_reader_is_not_asked_is_said(monkeypatch, tmp_path, network, reason):
-    monkeypatch.setattr(lava_sim, "run", lambda net, given, **options: simulate(net, given))
+    replace_lava(monkeypatch, lambda net, given: simulate(net, given))
     write_netx(network, tmp_path / "network.net")
     report = verify(network, inputs_for(network), netx=tmp_path / "network.net")
     assert [c.execution for c in report.comparisons] == ["emulator", "Lava (our models)"]

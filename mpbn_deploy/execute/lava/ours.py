@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import metadata
 
 from ...base import Array
@@ -10,12 +12,16 @@ from .. import lava
 from ..options import ExecutionOptions
 from ..trial import check_one_neuron
 
-opened = lava.opened
-
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     probe = None if options.keep_trace else ()
     return lava.run(network, inputs, probe=probe, patience=options.patience, progress=options.progress)
+
+
+def opened(
+    network: IntNetwork, samples: int, options: ExecutionOptions
+) -> AbstractContextManager[Callable[[Array], Trace]]:
+    return lava.opened(network, samples, options)
 
 
 def check() -> str:

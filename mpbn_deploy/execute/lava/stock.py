@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 
 from ...base import Array
 from ...ir import IntNetwork, Trace
 from .. import lava
 from ..options import ExecutionOptions
-
-opened = partial(lava.opened, stock=True)
 
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
@@ -21,6 +19,12 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     return lava.run(
         network, inputs, probe=probe, stock=True, patience=options.patience, progress=options.progress
     )
+
+
+def opened(
+    network: IntNetwork, samples: int, options: ExecutionOptions
+) -> AbstractContextManager[Callable[[Array], Trace]]:
+    return lava.opened(network, samples, options, stock=True)
 
 
 def run_alone(
