@@ -1,7 +1,6 @@
 """Process models of our small processes, for Lava's CPU simulator, in fixed point and floating point.
 
-They use NumPy only: calling torch inside a Lava process hangs. The neurons inherit the arithmetic of Lava's
-own LIF, to stay independent of ours; we add thresholds per neuron, resets and tapes.
+They use NumPy only: calling torch inside a Lava process hangs.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from .plans import Plan
 from .processes import (
     DelayLine,
     TapedDelta,
-    TapedLif,
     TapedSigma,
     TapedSigmaDelta,
     TapeInput,
@@ -31,15 +29,8 @@ from lava.magma.core.model.py.ports import PyInPort, PyOutPort
 from lava.magma.core.model.py.type import LavaPyType
 from lava.magma.core.resources import CPU
 from lava.magma.core.sync.protocols.loihi_protocol import LoihiProtocol
-from lava.proc.lif.models import AbstractPyLifModelFixed, AbstractPyLifModelFloat
-from lava.proc.sdn.models import (
-    AbstractDeltaModel,
-    AbstractSigmaDeltaModel,
-    AbstractSigmaModel,
-    PyDeltaModelFixed,
-    PySigmaDeltaModelFixed,
-    PySigmaModelFixed,
-)
+from lava.proc.lif.models import PyLifResetModelBitAcc, PyLifResetModelFloat
+from lava.proc.sdn.models import PyDeltaModelFixed, PySigmaDeltaModelFixed, PySigmaModelFixed
 
 
 @implements(proc=TapeInput, protocol=LoihiProtocol)
@@ -117,60 +108,54 @@ class WindowModelFloat(AbstractWindowModel):
     a_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, float)
 
 
-class _Traced:
-    """Additions to Lava's LIF models: a reset at the start of a sample, and a trace on tapes."""
+# ---- Lava's own neurons, with types for one parameter per neuron, and with tapes -------------------
+#
+# Everything that decides a spike or a voltage is inherited from Lava's concrete models: tests change each
+# of their functions and constants, and the comparison with the reference must notice.
+
+
+class TapedPort(PyOutPort.VEC_DENSE):  # type: ignore[misc]
+    """Lava's port, which also writes what is sent to a tape."""
+
+    def send(self, data: Array) -> None:
+        model = self._process_model
+        model.proc_params["plan"].write_spikes(model.time_step, data)
+        super().send(data)
+
+
+class _Taped:
+    """Writes voltages to a tape after each step of Lava's model."""
 
     proc_params: Any
     time_step: int
-    u: Array
     v: Array
-    s_out_buff: Array
 
     def run_spk(self) -> None:
-        plan: Plan = self.proc_params["plan"]
-        if plan.resets_at(self.time_step):
-            self.u[:] = 0
-            self.v[:] = 0
         super().run_spk()  # type: ignore[misc]
-        plan.write_tapes(self.time_step, self.s_out_buff, self.v)
+        self.proc_params["plan"].write_voltages(self.time_step, self.v)
 
 
-@implements(proc=TapedLif, protocol=LoihiProtocol)
-@requires(CPU)
-@tag("fixed_pt")
-class TapedLifModelFixed(_Traced, AbstractPyLifModelFixed):  # type: ignore[misc]
+class _InUnitsOfWeights(_Taped):
+    """Adds the exponent of the weights, which Lava's Conv ignores, to Lava's shift of synaptic input."""
+
+    act_shift: int
+
+    def __init__(self, proc_params: Any) -> None:
+        super().__init__(proc_params)  # type: ignore[call-arg]
+        self.act_shift += proc_params["plan"].lowest_exponent
+
+
+class TapedLifModelFixed(_InUnitsOfWeights, PyLifResetModelBitAcc):  # type: ignore[misc]
+    # Lava's LIF declares 16 bits for inputs and biases, and would truncate wider ones silently.
     a_in: PyInPort = LavaPyType(PyInPort.VEC_DENSE, np.int32, precision=24)
-    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, np.int32, precision=24)
+    s_out: PyOutPort = LavaPyType(TapedPort, np.int32, precision=24)
     vth: np.ndarray[Any, Any] = LavaPyType(np.ndarray, np.int32, precision=18)
-    # Lava's LIF declares 16 bits, and would truncate wider biases silently.
     bias_mant: np.ndarray[Any, Any] = LavaPyType(np.ndarray, np.int32, precision=24)
 
-    def __init__(self, proc_params: dict[str, Any]) -> None:
-        super().__init__(proc_params)
-        self.act_shift = proc_params["shift"]
 
-    def scale_threshold(self) -> None:
-        self.effective_vth = np.left_shift(self.vth, self.vth_shift)
-        self.isthrscaled = True
-
-    def spiking_activation(self) -> Array:
-        fires: Array = self.v > self.effective_vth
-        return fires
-
-
-@implements(proc=TapedLif, protocol=LoihiProtocol)
-@requires(CPU)
-@tag("floating_pt")
-class TapedLifModelFloat(_Traced, AbstractPyLifModelFloat):  # type: ignore[misc]
-    s_out: PyOutPort = LavaPyType(PyOutPort.VEC_DENSE, float)
+class TapedLifModelFloat(_Taped, PyLifResetModelFloat):  # type: ignore[misc]
+    s_out: PyOutPort = LavaPyType(TapedPort, float)
     vth: np.ndarray[Any, Any] = LavaPyType(np.ndarray, float)
-
-    def spiking_activation(self) -> Array:
-        fires: Array = self.v > self.vth
-        return fires
-
-
-# ---- sigma-delta neurons: Lava's own steps, with a reset and a tape ------------------------------
 
 
 def _number() -> LavaPyType:
@@ -193,7 +178,6 @@ class _Modulated:
     cum_error: np.ndarray[Any, Any] = LavaPyType(np.ndarray, bool)
     proc_params: Any
     time_step: int
-    step: Any  # of Lava's own model, which cannot be inherited, because it already implements a process
     traced = "sigma"
 
     def run_spk(self) -> None:
@@ -201,28 +185,18 @@ class _Modulated:
         if plan.resets_at(self.time_step):
             for state in (self.sigma, self.act, self.residue, self.error):
                 state[:] = 0
-        self.step()
-        if plan.voltage_tape is not None:
-            plan.voltage_tape.write(self.time_step, getattr(self, self.traced))
+        super().run_spk()  # type: ignore[misc]
+        plan.write_voltages(self.time_step, getattr(self, self.traced))
 
 
-@implements(proc=TapedDelta, protocol=LoihiProtocol)
-@requires(CPU)
-@tag("fixed_pt")
-class TapedDeltaModel(_Modulated, AbstractDeltaModel):  # type: ignore[misc]
-    step = PyDeltaModelFixed.run_spk
+class TapedDeltaModel(_Modulated, PyDeltaModelFixed):  # type: ignore[misc]
+    implements_process = TapedDelta
     traced = "act"
 
 
-@implements(proc=TapedSigmaDelta, protocol=LoihiProtocol)
-@requires(CPU)
-@tag("fixed_pt")
-class TapedSigmaDeltaModel(_Modulated, AbstractSigmaDeltaModel):  # type: ignore[misc]
-    step = PySigmaDeltaModelFixed.run_spk
+class TapedSigmaDeltaModel(_Modulated, PySigmaDeltaModelFixed):  # type: ignore[misc]
+    implements_process = TapedSigmaDelta
 
 
-@implements(proc=TapedSigma, protocol=LoihiProtocol)
-@requires(CPU)
-@tag("fixed_pt")
-class TapedSigmaModel(_Modulated, AbstractSigmaModel):  # type: ignore[misc]
-    step = PySigmaModelFixed.run_spk
+class TapedSigmaModel(_Modulated, PySigmaModelFixed):  # type: ignore[misc]
+    implements_process = TapedSigma

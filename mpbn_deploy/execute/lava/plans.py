@@ -123,8 +123,14 @@ class Plan:
         return (time_step - self.depth - 1) % self.timesteps == 0
 
     def write_tapes(self, time_step: int, spikes: Array, voltages: Array) -> None:
+        self.write_spikes(time_step, spikes)
+        self.write_voltages(time_step, voltages)
+
+    def write_spikes(self, time_step: int, spikes: Array) -> None:
         if self.spike_tape is not None:
             self.spike_tape.write(time_step, spikes)
+
+    def write_voltages(self, time_step: int, voltages: Array) -> None:
         if self.voltage_tape is not None:
             self.voltage_tape.write(time_step, voltages)
 

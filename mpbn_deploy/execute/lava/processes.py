@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...base import Array
 from ...ir import Shape
 from .compat import load_lava
@@ -13,6 +15,7 @@ load_lava()
 from lava.magma.core.process.ports.ports import InPort, OutPort  # noqa: E402
 from lava.magma.core.process.process import AbstractProcess  # noqa: E402
 from lava.magma.core.process.variable import Var  # noqa: E402
+from lava.proc.lif.process import LIFReset  # noqa: E402
 from lava.proc.sdn.process import ActivationMode  # noqa: E402
 
 
@@ -73,35 +76,23 @@ class Window(AbstractProcess):  # type: ignore[misc]
         self.a_out = OutPort(shape=shape)
 
 
-class TapedLif(AbstractProcess):  # type: ignore[misc]
-    """LIF neurons with their own thresholds and biases, reset at the start of a sample, traced on tapes.
+class TapedLif(LIFReset):  # type: ignore[misc]
+    """Lava's LIFReset, cleared at the start of each sample, with one threshold per neuron and a plan.
 
-    Lava's own LIF has one threshold for all neurons. Variables have Lava's names; `shift` is the power of two
-    by which synaptic input is scaled in fixed point (6 in Lava's own LIF).
+    Lava's LIF declares one threshold for all neurons. Parameters have Lava's names.
     """
 
-    def __init__(
-        self,
-        *,
-        plan: Plan,
-        vth: Array,
-        bias_mant: Array,
-        bias_exp: int,
-        du: float,
-        dv: float,
-        shift: int,
-    ) -> None:
-        super().__init__(plan=plan, shift=shift, name=plan.population.name)
+    def __init__(self, *, plan: Plan, vth: Array, **parameters: Any) -> None:
         shape = lava_shape(plan.population.shape)
-        self.a_in = InPort(shape=shape)
-        self.s_out = OutPort(shape=shape)
-        self.u = Var(shape=shape, init=0)
-        self.v = Var(shape=shape, init=0)
-        self.du = Var(shape=(1,), init=du)
-        self.dv = Var(shape=(1,), init=dv)
+        super().__init__(
+            shape=shape,
+            name=plan.population.name,
+            reset_interval=plan.timesteps,
+            reset_offset=plan.depth + 1,
+            **parameters,
+        )
         self.vth = Var(shape=shape, init=vth)
-        self.bias_mant = Var(shape=shape, init=bias_mant)
-        self.bias_exp = Var(shape=shape, init=bias_exp)
+        self.proc_params["plan"] = plan
 
 
 class TapedModulator(AbstractProcess):  # type: ignore[misc]

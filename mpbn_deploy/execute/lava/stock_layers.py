@@ -16,7 +16,6 @@ from ...base import Array
 from ...formats.netx import MOST_STOCK_GROUPS
 from ...ir import (
     NO_BORDER,
-    STATE_EXPONENT,
     THRESHOLD_LIMIT,
     Conv2d,
     Delta,
@@ -158,7 +157,7 @@ class StockLayerFixed(AbstractStockLayer):
             return self._modulators(plan, plan.rule)
         if plan.membrane.graded:
             return self._relays(plan)
-        return TapedLif(plan=plan, **neuron_parameters(plan), shift=STATE_EXPONENT + plan.lowest_exponent)
+        return TapedLif(plan=plan, **neuron_parameters(plan))
 
     def _relays(self, plan: Plan) -> GradedVec:
         """Return Lava's own relays, which send every sum but zero; their voltage is always zero after it."""
@@ -214,7 +213,6 @@ class StockLayerFloat(AbstractStockLayer):
             bias_exp=0,
             du=_decay(1 - rule.decay_current.kept, shape),
             dv=_decay(1 - rule.decay_voltage.kept, shape),
-            shift=0,
         )
 
     def _dense(self, plan: Plan, arrival: Arrival, synapse: Dense) -> Iterator[LavaDense]:
