@@ -1,0 +1,300 @@
+"""Lava's own models decide: changing anything that they compute changes what they answer.
+
+Every function of Lava's neurons and synapses that a run calls is changed in one place at a time: comparisons,
+numbers, arithmetic, shifts, rounding, and the presence and order of statements. Each changed model takes part
+in a run of Lava's simulator, and must differ from the reference in spikes or voltages. The few changes that
+cannot be seen, because they do not change what is computed, are listed with the reason.
+"""
+
+import ast
+import inspect
+import re
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from difflib import ndiff
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from networks import needs_lava
+
+from mpbn_deploy.execute import lava as lava_sim
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.ir import Connection, Dense, Input, IntNetwork, Lif, Population, Readout
+from mpbn_deploy.verify import verify
+
+pytestmark = needs_lava
+COMPARISONS = {ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.LtE: ast.Lt, ast.Lt: ast.LtE, ast.Eq: ast.NotEq}
+ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Pow: ast.Mult, ast.Mod: ast.FloorDiv}
+FUNCTIONS = {"left_shift": "right_shift", "right_shift": "left_shift", "sign": "abs"}
+AT_ONCE = 24  # changed models in one run
+
+
+# ---- changing a function in one place -----------------------------------------------------------
+
+
+def changes(node):
+    """Yield (what changes, the changed copies of a node or a list of statements)."""
+    match node:
+        case ast.Compare(ops=[operator]):
+            yield replaced(node, ops=[COMPARISONS[type(operator)]()])
+        case ast.Constant(value=bool(value)):
+            yield replaced(node, value=not value)
+        case ast.Constant(value=int(value)):
+            yield replaced(node, value=value + 1)
+        case ast.BinOp(op=operator) | ast.AugAssign(op=operator):
+            yield replaced(node, op=ARITHMETIC[type(operator)]())
+        case ast.UnaryOp(operand=operand) | ast.Call(func=ast.Attribute(attr="abs"), args=[operand]):
+            yield operand
+        case ast.Call(func=ast.Attribute(attr="int32" | "int64" | "clip"), args=[first, *_]):
+            yield first
+        case ast.Call(func=ast.Attribute(attr="where"), args=[condition, yes, no]):
+            yield replaced(node, args=[condition, no, yes])
+        case ast.Call(func=ast.Attribute(attr=name) as function) if name in FUNCTIONS:
+            yield replaced(node, func=replaced(function, attr=FUNCTIONS[name]))
+
+
+def replaced(node, **fields):
+    changed = deepcopy(node)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def reordered(body):
+    """Yield the statements without one of them, and with two neighbors swapped that depend on each other."""
+    first = 1 if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) else 0
+    for i in range(first, len(body)):
+        yield [*body[:i], *body[i + 1 :]] or [ast.Pass()]
+    for i in range(first, len(body) - 1):
+        if depend(body[i], body[i + 1]):
+            yield [*body[:i], body[i + 1], body[i], *body[i + 2 :]]
+
+
+def depend(one, other):
+    """Whether the order of two statements may matter: one assigns what the other mentions, or calls."""
+    mentioned = [{ast.unparse(node) for node in ast.walk(each)} for each in (one, other)]
+    return any(calls(each) for each in (one, other)) or bool(
+        assigned(one) & mentioned[1] or assigned(other) & mentioned[0]
+    )
+
+
+def assigned(statement):
+    return {
+        ast.unparse(target)
+        for target in getattr(statement, "targets", [getattr(statement, "target", None)])
+        if target
+    }
+
+
+def calls(statement):
+    """Whether a statement calls for its effects."""
+    return any(isinstance(node, ast.Expr) for node in ast.walk(statement))
+
+
+def changed_functions(function):
+    """Yield every copy of a function that differs in one place."""
+    for parent in ast.walk(function):
+        for field, value in ast.iter_fields(parent):
+            if field == "body":
+                found = list(reordered(value))
+            elif isinstance(value, list):
+                found = [
+                    [*value[:i], other, *value[i + 1 :]]
+                    for i, each in enumerate(value)
+                    for other in changes(each)
+                ]
+            else:
+                found = list(changes(value))
+            for other in found:
+                setattr(parent, field, other)
+                yield ast.fix_missing_locations(deepcopy(function))
+            setattr(parent, field, value)
+
+
+def mutants(model, taped):
+    """Yield (the changed lines, a copy of `taped` whose base `model` is changed in one place)."""
+    module = inspect.getmodule(model)
+    tree = ast.parse(inspect.getsource(module))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    for owner in model.__mro__:
+        if inspect.getmodule(owner) is not module:
+            continue
+        body = classes[owner.__name__].body
+        for place, function in enumerate(body):
+            if not isinstance(function, ast.FunctionDef) or not called(model, owner, function.name):
+                continue
+            before = ast.unparse(function).splitlines()
+            for changed in changed_functions(function):
+                body[place] = changed
+                namespace = dict(vars(module))
+                exec(compile(tree, module.__file__, "exec"), namespace)
+                after = ast.unparse(changed).splitlines()
+                yield difference(before, after), rebuilt(taped, namespace[model.__name__])
+            body[place] = function
+
+
+def called(model, owner, name):
+    """Whether a function is called: it is the constructor, or no class before its owner overrides it."""
+    return name == "__init__" or getattr(model, name) is getattr(owner, name)
+
+
+def difference(before, after):
+    """Return the function and its changed lines."""
+    lines = [line for line in ndiff(before, after) if line[0] in "+-"]
+    return f"{before[0].split('(')[0].removeprefix('def ')}: {' '.join(' '.join(lines).split())}"
+
+
+def rebuilt(taped, base):
+    """Return the class `taped` with another base, whose errors are recorded as what no neuron does."""
+
+    from lava.magma.core.model.py.model import PyLoihiProcessModel
+
+    def construct(self, proc_params):
+        PyLoihiProcessModel.__init__(self, proc_params)  # in case that the changed one does not
+        with suppress(Exception):
+            super(made, self).__init__(proc_params)
+
+    def run_spk(self):
+        """Receive once and send once in each step, whatever changed; after an error, send ones."""
+        ports, received, sent = (self.a_in, self.s_out), self.a_in.recv(), []
+        self.a_in, self.s_out = SimpleNamespace(recv=lambda: received), SimpleNamespace(send=sent.append)
+        try:
+            super(made, self).run_spk()
+        except Exception:
+            sent = [np.ones_like(received)]
+        self.a_in, self.s_out = ports
+        self.s_out.send(sent[0] if sent else np.zeros_like(received))
+
+    *additions, _ = taped.__bases__
+    plain = type(taped.__name__, (*additions, base), dict(vars(taped)))
+    made = type(taped.__name__, (plain,), {"__init__": construct, "run_spk": run_spk})
+    return made
+
+
+# ---- networks whose populations are the same neurons ------------------------------------------------
+
+
+def one_population(seed=0):
+    """Neurons with currents, leaks, biases and thresholds of their own; some of them leave 24 bits."""
+    generator = np.random.default_rng(seed)
+    neurons = 40
+    threshold, bias = generator.integers(-300, 3000, neurons), generator.integers(-40, 40, neurons)
+    weight = generator.integers(-99, 100, (neurons, 6)) * np.where(np.arange(neurons) % 4, 1, 900)[:, None]
+    # The last ones meet their thresholds and the ends of 24 bits exactly: on an input of 1, in the first step.
+    end = 2**17  # in units of weights
+    weight[-5:], bias[-5:] = 0, (0, 0, 0, 0, -(2**19))
+    weight[-5:, 0], threshold[-5:] = (5, -5, end, -end, end), (5, -5, end, end, end)
+    neuron = Lif(
+        threshold=threshold,
+        bias=bias,
+        bias_exponent=3,
+        decay_current=701,
+        decay_voltage=903,
+    )
+    populations = (
+        Population(name="input", shape=(6,), neuron=Input(minimum=0, maximum=7)),
+        Population(name="original", shape=(neurons,), neuron=neuron),
+        Population(name="output", shape=(2,), neuron=Readout(bias=np.zeros(2, int))),
+    )
+    return IntNetwork(
+        populations=populations,
+        connections=(
+            Connection(source="input", target="original", synapse=Dense(weight=weight)),
+            Connection(
+                source="original", target="output", synapse=Dense(weight=np.eye(2, neurons, dtype=int))
+            ),
+        ),
+        timesteps=6,
+        scales={p.name: np.ones(p.shape[0]) for p in populations[1:]},
+        foreign=True,
+    )
+
+
+def with_copies(network, count):
+    """Return the network with copies of its first population, named by number."""
+    source, first, last = network.populations
+    names = [str(number) for number in range(count)]
+    copies = [replace(first, name=name) for name in names]
+    connection = network.connections[0]
+    return replace(
+        network,
+        populations=(source, first, *copies, last),
+        connections=(*network.connections, *(replace(connection, target=name) for name in names)),
+        scales={**network.scales, **dict.fromkeys(names, network.scales[first.name])},
+    )
+
+
+def survivors(monkeypatch, network, changed, taped):
+    """Run Lava's models and changed ones; return the changes that spikes and voltages do not show."""
+    from mpbn_deploy.execute.lava import graph
+
+    inputs = np.random.default_rng(1).integers(0, 8, (3, network.timesteps, 6))
+    inputs[0, :2, 0] = 1, 0
+    expected = simulate(network, inputs)
+    choose, alike = graph.ModelChoice.__getitem__, []
+    for part in (changed[i : i + AT_ONCE] for i in range(0, len(changed), AT_ONCE)):
+        models = {str(number): model for number, (_, model) in enumerate(part)}
+
+        def chosen(self, process, models=models):
+            return (
+                models[process.name]
+                if process.name in models and isinstance(process, taped)
+                else choose(self, process)
+            )
+
+        monkeypatch.setattr(graph.ModelChoice, "__getitem__", chosen)
+        got = lava_sim.run(with_copies(network, len(part)), inputs, stock=True)
+        assert same(expected, got, "original")
+        alike += [what for number, (what, _) in enumerate(part) if same(expected, got, str(number))]
+    return alike
+
+
+def same(expected, got, name):
+    return np.array_equal(expected.spikes["original"], got.spikes[name]) and np.array_equal(
+        expected.voltages["original"], got.voltages[name]
+    )
+
+
+NOT_NOTICED = {
+    r"__init__: .*effective_(vth|bias) = ": "assigned again before it is used",
+    r"__init__: [+-] (super|self.ds_offset = 1 -)": "the test calls Lava's constructor first, in any case",
+    r"(__init__|scale_bias): - self.isbiasscaled": "Lava never reads it",
+    r"scale_threshold: - self.isthrscaled": "the same threshold is computed again in every step",
+    r"scale_bias: .*(exp > 0|>= 1|, np.left.*, np.left|, self.bias_exp\)\)$)": "no exponent is negative",
+    r"run_spk: [+-] self.scale_bias\(\) [+-]": "nothing between uses the bias",
+    r"run_spk: \+ self.subthr_dynamics": "the threshold is used after it",
+    r"run_spk: \+ self.s_out.send": "the reset does not change the spikes",
+    r"subthr_dynamics: .*= np.int32\(decayed_": "the value fits 32 bits",
+    r"subthr_dynamics: \+ updated_volt": "the value fits 32 bits, before and after",
+    r"subthr_dynamics: .*np.int32\(self.max_uv_val\) .* -?self.max_uv_val [+-] 1$": "a number fits 32 bits",
+    r"subthr_dynamics: .*self.dv - self.dm_offset": "the offset is zero",
+}
+
+
+@pytest.mark.slow
+def test_every_change_of_lavas_neurons_is_noticed(monkeypatch):
+    from mpbn_deploy.execute.lava.models import PyLifResetModelBitAcc, TapedLifModelFixed
+    from mpbn_deploy.execute.lava.processes import TapedLif
+
+    changed = list(mutants(PyLifResetModelBitAcc, TapedLifModelFixed))
+    alike = survivors(monkeypatch, one_population(), changed, TapedLif)
+    assert [what for what in alike if not any(re.match(known, what) for known in NOT_NOTICED)] == []
+    assert [known for known in NOT_NOTICED if not any(re.match(known, what) for what in alike)] == []
+    assert len(changed) > 4 * len(alike)
+
+
+def test_a_changed_comparison_of_lavas_turns_its_row_red(monkeypatch):
+    """Voltages equal to their threshold must not fire."""
+    from mpbn_deploy.execute.lava.models import PyLifResetModelBitAcc
+
+    network, inputs = one_population(), np.ones((1, 6, 6), int)
+    for exact in (True, False):
+        (row,) = (
+            c for c in verify(network, inputs, budget=5.0).comparisons if c.execution == "Lava's own models"
+        )
+        assert row.exact is exact and row.spikes_compared > 0
+        monkeypatch.setattr(
+            PyLifResetModelBitAcc, "spiking_activation", lambda model: model.v >= model.effective_vth
+        )
