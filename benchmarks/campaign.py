@@ -280,7 +280,7 @@ def examine(drawn, budget=BUDGET):
             model=drawn.model,
             netx=netx,
             budget=budget,
-            witnesses=tuple(witness for witness in WITNESSES.values() if installed(witness)),
+            witness=[name for name, witness in WITNESSES.items() if installed(witness)],
         )
     counts = {c.execution: counted(c) for c in report.comparisons if not c.not_run}
     differences = {c.execution: str(c.first_mismatch) for c in report.comparisons if not c.exact}

@@ -37,7 +37,7 @@ VARIANTS = {  # label: architecture, MPBN, last epochs with frozen statistics, f
 def trained(dataset, variant, seed):
     arch, mpbn, frozen, neuron = VARIANTS[variant]
     training = Training(epochs=EPOCHS, seed=seed, freeze_mpbn=frozen, clip_gradient=1.0)
-    return train(dataset, arch, mpbn=mpbn, neuron={"leak": LEAK, **neuron}, training=training)
+    return train(dataset, arch, training, mpbn=mpbn, **{"leak": LEAK, **neuron})
 
 
 def accuracy(network, dataset):

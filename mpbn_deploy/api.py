@@ -18,10 +18,9 @@ from .base import (
     ProfileError,
     QuantizeError,
     SimulationError,
-    json_schema,
 )
 from .checkpoint import example_model, load_model, save_model
-from .data import DATASETS, DataSet, Split, load_dataset
+from .data import DATASETS, DataSet, Samples, Split, load_dataset
 from .execute.emulator import Emulator, emulate
 from .execute.lava import Session as LavaSession, run as run_in_lava
 from .execute.reference import simulate
@@ -40,6 +39,7 @@ from .nn import LIF, MPBN, ModelCard, RecurrentLIF, SpikePool, SpikingNetwork
 from .nn.zoo import ARCHITECTURES
 from .quantize import Quantized, quantize
 from .run import run
+from .schemas import json_schema
 from .train import Training, accuracy, train
 from .verify import VerifyReport, compare, verify
 
@@ -74,6 +74,7 @@ __all__ = [
     "QuantizeError",
     "Quantized",
     "RecurrentLIF",
+    "Samples",
     "SimulationError",
     "SpikePool",
     "SpikingNetwork",

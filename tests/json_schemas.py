@@ -2,7 +2,7 @@
 
 from jsonschema import Draft202012Validator
 
-from mpbn_deploy.base import json_schema
+from mpbn_deploy.schemas import json_schema
 
 
 def check_json(name, data):

@@ -10,8 +10,8 @@ from typing import Any
 
 import mpbn_deploy.api
 from mpbn_deploy.__main__ import commands
-from mpbn_deploy.base import json_schema, schema_names
 from mpbn_deploy.hardware import KEYS, HardwareProfile, load_profile, profile_names, summarize_profile
+from mpbn_deploy.schemas import json_schema, schema_names
 
 COLUMNS = "100"  # of help texts
 

@@ -11,11 +11,12 @@ pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
 terminal       prints the text of an outcome
-schemas        the JSON schemas of what commands print and write
+schemas        JSON objects that name their schema
 imports        functions that the user names as package.module:function
 memory         freed memory, kept or returned to the system
 interrupts     Ctrl-C, while a command starts and while it runs
-arguments      options that several commands share
+options        options as fields of records, from which command lines, files and schemas derive
+arguments      values of options, read from words
 completion     a script for the shell that completes commands and options
 doors          lazy `__init__.py` files: each public name is imported on first use
 """
@@ -32,19 +33,10 @@ if TYPE_CHECKING:
         USUAL_BUDGET as USUAL_BUDGET,
         USUAL_SAMPLES as USUAL_SAMPLES,
         WIDEST_INPUT as WIDEST_INPUT,
-        add_budget_argument as add_budget_argument,
-        add_chips_argument as add_chips_argument,
-        add_execution_arguments as add_execution_arguments,
-        add_network_arguments as add_network_arguments,
-        add_sample_arguments as add_sample_arguments,
-        add_side_arguments as add_side_arguments,
-        add_tiling_argument as add_tiling_argument,
-        add_witness_argument as add_witness_argument,
+        cluster_address as cluster_address,
         host_and_port as host_and_port,
-        input_value as input_value,
         local_workers as local_workers,
-        network_facts as network_facts,
-        option_name as option_name,
+        seconds as seconds,
         share as share,
         whole_number as whole_number,
     )
@@ -107,6 +99,17 @@ if TYPE_CHECKING:
         keep_freed_memory as keep_freed_memory,
         return_freed_memory as return_freed_memory,
     )
+    from .options import (
+        ALL as ALL,
+        Options as Options,
+        add_network as add_network,
+        add_options as add_options,
+        changed as changed,
+        option as option,
+        option_name as option_name,
+        options_schema as options_schema,
+        typed as typed,
+    )
     from .pickle_check import (
         ForbiddenNameError as ForbiddenNameError,
         PickleKind as PickleKind,
@@ -130,11 +133,7 @@ if TYPE_CHECKING:
         record as record,
         same_records as same_records,
     )
-    from .schemas import (
-        json_schema as json_schema,
-        marked_json as marked_json,
-        schema_names as schema_names,
-    )
+    from .schemas import marked_json as marked_json
     from .text import (
         LONGEST_NAME as LONGEST_NAME,
         one_line as one_line,

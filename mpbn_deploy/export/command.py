@@ -9,10 +9,10 @@ from math import sqrt
 
 from rich.console import Group
 
-from ..base import MANIFEST_FILE, Outcome, layer_name, signs_of_life
+from ..base import MANIFEST_FILE, Outcome, layer_name, signs_of_life, typed
 from ..fit import fit_text
 from ..formats.folder import FILES
-from ..formats.options import DATA_OPTIONS, PLACEMENT_OPTIONS, ExportOptions, typed
+from ..formats.options import DataChoice, ExportOptions, Placing
 from ..ir import firing
 from ..verify import verify_text
 from .stage import ExportResult, export
@@ -20,9 +20,7 @@ from .stage import ExportResult, export
 
 def execute(options: argparse.Namespace) -> Outcome:
     with signs_of_life():
-        result = export(
-            options.model, options.target, options.out, ExportOptions.from_arguments(vars(options))
-        )
+        result = export(options.model, options.target, options.out, ExportOptions.from_arguments(options))
     text = Group(
         verify_text(result.verified),
         fit_text(result.fitted, _next_command(result, options)),
@@ -87,8 +85,8 @@ def _chance(result: ExportResult) -> Iterator[str]:
 
 def _next_command(result: ExportResult, options: argparse.Namespace) -> str:
     """Return what to type next: the search for a change that makes the network fit, or a run."""
-    data = typed(options, *DATA_OPTIONS)
+    data = typed(options, DataChoice)
     if result.fitted.fits is not False:
         return shlex.join(["python", "-m", "mpbn_deploy.run", str(result.folder), *data])
     fit = ["python", "-m", "mpbn_deploy.fit", str(result.folder), "--target", options.target]
-    return shlex.join([*fit, *typed(options, *PLACEMENT_OPTIONS), *data, "--advise"])
+    return shlex.join([*fit, *typed(options, Placing), *data, "--advise"])

@@ -22,6 +22,7 @@ from ..base import (
     MissingDataError,
     OptionError,
     announce,
+    changed,
     marked_json,
     record,
     same_records,
@@ -116,7 +117,7 @@ def export(
     For a NIR file, give `timesteps`, `input_range`, `dt`, `nir_reset` and `nir_current` if the file does not
     state them.
     """
-    options = replace(options or ExportOptions(), **changes)
+    options = changed(options, ExportOptions, changes)
     model_path, profile = Path(model_path), load_profile(target)
     folder = Path(out) if out is not None else default_folder(model_path, profile)
     replaces = check_replaceable(folder)
@@ -125,11 +126,11 @@ def export(
     test, training = _read_data(options) if model_path.is_file() else (None, None)
     model = load_and_fold(model_path, options)
     if options.pooling == "composed":  # otherwise relays may become the first layer
-        check_sides(model.folded, options.first_layer, options.readout)
+        check_sides(model.folded, options)
     samples = _samples(model, options, test)
     quantized, calibration_notes = _quantize(model, profile, options, training)
     network = quantized.network
-    check_sides(network, options.first_layer, options.readout)
+    check_sides(network, options)
     calibration = options.calibration and dataset_name(options.calibration)
     facts = facts_of(model, profile, samples.name, replace(options, calibration=calibration))
     if replaces:
@@ -139,15 +140,7 @@ def export(
         verified = _verify(staging, model, quantized, samples, options)
         announce(f"fit: on {profile.title}")
         activity = measure(network, samples.inputs, counted=verified.counted, random=samples.random)
-        fitted = fit_on_chip(
-            network,
-            profile,
-            activity,
-            chips=options.chips,
-            first_layer=options.first_layer,
-            readout=options.readout,
-            tiling=options.tiling,
-        )
+        fitted = fit_on_chip(network, profile, activity, options)
         result = ExportResult(
             folder=folder,
             quantized=quantized,
@@ -244,17 +237,7 @@ def _quantize(
     if options.calibration is not None:
         found = load_calibration(model.folded, options.calibration, options.data_dir, training)
         inputs, notes = found.inputs, found.notes
-    quantized = quantize(
-        model.folded,
-        profile,
-        inputs,
-        weight_bits=options.weight_bits,
-        thresholds=options.thresholds,
-        overflow=options.overflow,
-        pooling=options.pooling,
-        tiling=options.tiling,
-    )
-    return quantized, notes
+    return quantize(model.folded, profile, inputs, options, tiling=options.tiling), notes
 
 
 def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, options: ExportOptions) -> None:
@@ -272,16 +255,12 @@ def _verify(
 ) -> VerifyReport:
     return verify(
         quantized.network,
-        samples.inputs,
+        samples,
+        options,
         folded=read_folded(staging / NIR_FILE),  # as `verify FOLDER` does, to get the same result
         netx=staging / NETX_FILE,
-        labels=samples.labels,
-        test=samples.test,
-        data_name=samples.name,
         model=model.module,
         assumptions=model.assumptions,
-        budget=options.budget,
-        witnesses=chosen_witnesses(options.witness),
     )
 
 

@@ -4,98 +4,82 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import get_args
 
-from ..base import (
-    Command,
-    Execute,
-    add_chips_argument,
-    add_network_arguments,
-    add_sample_arguments,
-    add_side_arguments,
-    add_tiling_argument,
-    main,
-    share,
-    whole_number,
-)
-from ..data import DATASETS, RANDOM
-from ..formats.options import Side
-from ..hardware.place import Tiling
+from ..base import Command, Execute, Options, add_network, add_options, main, option, share
+from ..formats.options import FileFacts, Placing, Sampling
 from .assumed import CLASSES, FIRING_RATE
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_network_arguments(parser, optional=True)
-    _add_untrained_arguments(
-        parser.add_argument_group(
-            "untrained networks", "Also needed: --input-shape, --timesteps and --target."
-        )
-    )
-    _add_target_arguments(parser.add_argument_group("target"))
-    activity = parser.add_argument_group(
-        "activity", "Energy and time are estimated from how often neurons fire."
-    )
-    purpose = "to count spikes on; with 0, energy and time are not estimated"
-    add_sample_arguments(activity, (*DATASETS, RANDOM), purpose, least=0)
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--energy", action="store_true", help="show how energy and time were estimated, term by term"
-    )
-    output.add_argument(
-        "--compare-thresholds",
-        action="store_true",
-        help="quantize again with one threshold per core and per population, and show accuracy and cores "
-        "beside those of thresholds per channel",
-    )
-    output.add_argument(
-        "--search",
-        action="store_true",
-        help="search for the fewest cores with equal integers: tilings, storage of weights, relays, split "
-        "sums, and layers on the host; show them beside the compiler's cut and a lower bound",
-    )
-    output.add_argument(
-        "--advise",
-        action="store_true",
-        help="if the network does not fit, try changes (fewer bits, shared thresholds, more chips, ...) and "
-        "print the commands that make it fit",
-    )
+class Untrained(Options):
+    """A network before training."""
 
-
-def _add_untrained_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--arch",
-        metavar="NAME",
-        help="check a network before training, by its shape: a network of `train --arch`, or "
+    arch: str | None = option(
+        None,
+        "check a network before training, by its shape: a network of `train --arch`, or "
         "package.module:function that returns a torch module",
-    )
-    group.add_argument(
-        "--classes", type=whole_number(1), metavar="N", help=f"its classes (default {CLASSES})"
-    )
-    group.add_argument(
-        "--firing-rate",
-        type=share,
-        metavar="SHARE",
-        help=f"the assumed share of neurons that fire in a time step (default {FIRING_RATE})",
-    )
-
-
-def _add_target_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--target",
-        action="append",
         metavar="NAME",
-        help="the chip: the name of a profile, or a .toml file; repeat it to compare chips (default: the one "
-        "the network was exported for)",
     )
-    group.add_argument("--targets", action="store_true", help="list the known targets and stop")
-    group.add_argument(
-        "--strict",
-        action="store_true",
-        help="count what is not known about the chip, or not checked, as not fitting",
+    classes: int | None = option(None, "its classes", metavar="N", least=1, otherwise=f"{CLASSES}")
+    firing_rate: float | None = option(
+        None,
+        "the assumed fraction of neurons that fire in a time step",
+        metavar="FRACTION",
+        parse=share,
+        otherwise=f"{FIRING_RATE}",
     )
-    add_chips_argument(group)
-    add_tiling_argument(group, get_args(Tiling))
-    add_side_arguments(group, get_args(Side))
+
+
+class Targets(Options):
+    """Which chips to check."""
+
+    target: tuple[str, ...] = option(
+        (),
+        "the chip: the name of a profile, or a .toml file; repeat it to compare chips",
+        metavar="NAME",
+        otherwise="the one the network was exported for",
+    )
+    targets: bool = option(False, "list the known targets and stop")
+    strict: bool = option(False, "count what is not known about the chip, or not checked, as not fitting")
+
+
+class Showing(Options):
+    """What to look for, and to show."""
+
+    energy: bool = option(False, "show how energy and time were estimated, term by term")
+    compare_thresholds: bool = option(
+        False,
+        "quantize again with one threshold per core and per population, and show accuracy and cores beside "
+        "those of thresholds per channel",
+    )
+    search: bool = option(
+        False,
+        "search for the fewest cores with equal integers: tilings, storage of weights, relays, split sums, "
+        "and layers on the host; show them beside the compiler's cut and a lower bound",
+    )
+    advise: bool = option(
+        False,
+        "if the network does not fit, try changes (fewer bits, shared thresholds, more chips, ...) and print "
+        "the commands that make it fit",
+    )
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_network(parser, FileFacts, optional=True)
+    needed = "Also needed: --input-shape, --timesteps and --target."
+    add_options(parser.add_argument_group("untrained networks", needed), Untrained)
+    chip = parser.add_argument_group("target")
+    add_options(chip, Targets)
+    add_options(chip, Placing)
+    add_options(
+        parser.add_argument_group("activity", "Energy and time are estimated from how often neurons fire."),
+        Sampling,
+        samples={
+            "help": "number of test samples, or `all`, to count spikes on; with 0, energy and time are not "
+            "estimated",
+            "least": 0,
+        },
+    )
+    add_options(parser.add_argument_group("output"), Showing)
 
 
 def _load() -> Execute:

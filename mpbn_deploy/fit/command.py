@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 
-from ..base import DataError, OptionError, Outcome, announce, network_facts, progress_bar
+from ..base import DataError, OptionError, Outcome, announce, progress_bar, typed
+from ..formats.options import DataChoice, FileFacts, Placing
 from ..hardware import load_profile, profile_names, readable_profiles, summarize_profile
 from .assumed import CLASSES, FIRING_RATE, INPUT_RANGE
 from .text import comparison_text, fit_text, targets_text
@@ -65,10 +66,9 @@ def _questions(options: argparse.Namespace) -> list[Question]:
     """One question for each target."""
     _reject(options, "--classes", "--firing-rate", why="describe untrained networks; they go with --arch")
     from ..formats.folder import open_network
-    from ..formats.options import typed
     from .question import Question
 
-    opened = open_network(options.network, **network_facts(options))
+    opened = open_network(options.network, **asdict(FileFacts.from_arguments(options)))
     targets = options.target or [_own_target(opened, options)]
     samples = _samples(opened, options)
     if samples is None and options.energy:
@@ -78,15 +78,11 @@ def _questions(options: argparse.Namespace) -> list[Question]:
             opened=opened,
             target=target,
             profile=load_profile(target),
-            chips=options.chips,
-            tiling=options.tiling,
-            first_layer=options.first_layer,
-            readout=options.readout,
             samples=samples,
             strict=options.strict,
-            data=options.data,
-            data_dir=options.data_dir,
-            file_options=typed(options, *network_facts(options)),
+            file_options=typed(options, FileFacts),
+            **asdict(DataChoice.from_arguments(options)),
+            **asdict(Placing.from_arguments(options)),
         )
         for target in targets
     ]
@@ -104,7 +100,7 @@ def _untrained_questions(options: argparse.Namespace) -> list[Question]:
         "--timesteps": options.timesteps,
         "--target": options.target,
     }
-    if missing := [name for name, value in needed.items() if value is None]:
+    if missing := [name for name, value in needed.items() if not value]:
         raise OptionError(f"--arch {options.arch}: an untrained network also needs {', '.join(missing)}.")
     if options.advise or options.compare_thresholds:
         raise OptionError("--advise and --compare-thresholds need a trained network: export one.")
@@ -123,12 +119,9 @@ def _untrained_questions(options: argparse.Namespace) -> list[Question]:
             opened=untrained.quantized_for(profile),
             target=target,
             profile=profile,
-            chips=options.chips,
-            tiling=options.tiling,
-            first_layer=options.first_layer,
-            readout=options.readout,
             strict=options.strict,
             untrained=untrained,
+            **asdict(Placing.from_arguments(options)),
         )
         for target, profile in zip(options.target, profiles, strict=True)
     ]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from ..base import OptionError, layer_name
-from ..formats.options import Side
+from ..base import OptionError, changed, layer_name
+from ..formats.options import Placing
 from ..hardware import HardwareProfile
-from ..hardware.place import Placement, Tiling
+from ..hardware.place import Placement
 from ..ir import (
     AnyNeuron,
     Input,
@@ -30,10 +31,10 @@ from .activity import Activity
 from .stage import FitReport, fit
 
 
-def check_sides(network: Network[AnyNeuron], first_layer: Side, readout: Side) -> None:
+def check_sides(network: Network[AnyNeuron], options: Placing) -> None:
     """Raise OptionError if the host cannot compute the first layer, or the readout, of this network."""
-    first = _first_layer(network) if first_layer == "host" else None
-    if readout == "host":
+    first = _first_layer(network) if options.first_layer == "host" else None
+    if options.readout == "host":
         _check_readout([population for population in network.layers if population.name != first])
 
 
@@ -106,17 +107,18 @@ def fit_on_chip(
     network: IntNetwork,
     profile: HardwareProfile,
     activity: Activity | None,
+    options: Placing | None = None,
     *,
-    chips: int = 1,
-    tiling: Tiling = "compiler",
-    first_layer: Side = "chip",
-    readout: Side = "chip",
     strict: bool = False,
     placement: Placement | None = None,
+    **changes: Any,
 ) -> FitReport:
-    """Check the part of a network that stays on the chip."""
-    network = without_first_layer(network) if first_layer == "host" else network
-    network = without_readout(network) if readout == "host" else network
+    """Check the part of a network that stays on the chip; keywords are fields of `Placing`."""
+    asked = changed(options, Placing, changes)
+    network = without_first_layer(network) if asked.first_layer == "host" else network
+    network = without_readout(network) if asked.readout == "host" else network
     activity = None if activity is None else activity_on_chip(network, activity)
-    report = fit(network, profile, activity, chips=chips, tiling=tiling, strict=strict, placement=placement)
-    return replace(report, first_layer=first_layer, readout=readout)
+    report = fit(
+        network, profile, activity, chips=asked.chips, tiling=asked.tiling, strict=strict, placement=placement
+    )
+    return replace(report, first_layer=asked.first_layer, readout=asked.readout)

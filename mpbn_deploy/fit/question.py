@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base import record
+from ..base import typed
 from ..data import Samples
 from ..formats.folder import ExportFolder, NetworkFile
-from ..formats.options import DATA_OPTIONS, PLACEMENT_OPTIONS, Side, typed
+from ..formats.options import DataChoice, Placing
 from ..hardware import HardwareProfile
-from ..hardware.place import Placement, Tiling
+from ..hardware.place import Placement
 from ..ir import IntNetwork
 from .activity import Activity
 from .host_layer import fit_on_chip
@@ -26,20 +26,13 @@ if TYPE_CHECKING:
 PREDICTIONS_REFERENCE = "given integer network"  # what `predictions_changed` of `fit` counts against
 
 
-@record
-class Question:
+class Question(Placing, DataChoice):
     """A network and a chip, as named on the command line, with the options of placement."""
 
     opened: ExportFolder | NetworkFile
     target: str
     profile: HardwareProfile
-    chips: int = 1
-    tiling: Tiling = "compiler"
-    first_layer: Side = "chip"
-    readout: Side = "chip"
     samples: Samples | None = None
-    data: str | None = None  # as typed
-    data_dir: Path | None = None
     strict: bool = False
     untrained: UntrainedNetwork | None = None
     file_options: Sequence[str] = ()  # options that describe a .net file
@@ -52,10 +45,7 @@ class Question:
             network,
             self.profile,
             activity,
-            chips=self.chips,
-            tiling=self.tiling,
-            first_layer=self.first_layer,
-            readout=self.readout,
+            Placing.from_arguments(self),
             strict=self.strict,
             placement=placement,
         )
@@ -74,9 +64,9 @@ class Question:
         strict = ["--strict"] if self.strict else []
         options = [
             *self.file_options,
-            *typed(self, *PLACEMENT_OPTIONS),
+            *typed(self, Placing),
             *strict,
-            *typed(self, *DATA_OPTIONS),
+            *typed(self, DataChoice),
             *more,
         ]
         return shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target, *options])
@@ -84,11 +74,11 @@ class Question:
     def training_command(self, *more: str) -> str:
         """Return the shell command that trains the network, or exports it once it is trained."""
         assert self.untrained is not None
-        return self.untrained.training_command(self.target, [*typed(self, *PLACEMENT_OPTIONS), *more])
+        return self.untrained.training_command(self.target, [*typed(self, Placing), *more])
 
     @property
     def run_command(self) -> str:
         """The shell command that runs the network on the data named here, or else on those of its export."""
         recorded = self.opened.data_words if isinstance(self.opened, ExportFolder) else []
-        data = typed(self, *DATA_OPTIONS) or recorded
+        data = typed(self, DataChoice) or recorded
         return shlex.join(["python", "-m", "mpbn_deploy.run", str(self.path), *self.file_options, *data])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..base import DataError
 from ..data import data_named_by_file, dataset_name
 from ..formats.folder import ExportFolder, folder_beside
-from ..formats.options import ExportOptions
+from ..formats.options import ExportOptions, Placing
 from ..hardware import UNBOUNDED, export_profile
 from ..ir import IntNetwork
 from ..quantize import QUANTIZED, load_calibration, quantize
@@ -40,14 +40,7 @@ class Requantizer:
             except DataError as error:
                 raise DataError(f"calibrated on {name}, which cannot be read: {error}") from error
         return quantize(
-            self.opened.folded,
-            self.export_profile,
-            calibration,
-            weight_bits=options.weight_bits,
-            thresholds=options.thresholds,
-            overflow=options.overflow,
-            pooling=options.pooling,
-            tiling=options.tiling,
+            self.opened.folded, self.export_profile, calibration, options, tiling=options.tiling
         ).network
 
     def commands(
@@ -66,13 +59,7 @@ class Requantizer:
         target = UNBOUNDED
         if self.export_profile is question.profile:  # then the export's own verdict is that of the request
             target = question.target
-            options = replace(
-                options,
-                chips=question.chips,
-                tiling=question.tiling,
-                first_layer=question.first_layer,
-                readout=question.readout,
-            )
+            options = replace(options, **asdict(Placing.from_arguments(question)))
         usual = folder_beside(model, self.export_profile.name)
         out = None if variant is None else usual.with_name(f"{usual.name}-{variant}")
         yield self._completed(options).command(model, target, out)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..base import FormatError, class_of, did_you_mean, option_name, read_text
+from ..base import ALL, FormatError, class_of, did_you_mean, option_name, read_text
 from .options import ExportOptions
 
 if sys.version_info >= (3, 11):
@@ -23,7 +22,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ALL = "all"  # samples = "all" is None, which TOML does not have
 MODEL, BESIDE = "model", ("target", "out")  # what is not in ExportOptions
 HEADER = """\
 # This export, to repeat from the folder in which it was run:
@@ -38,7 +36,7 @@ def read_config(path: Path) -> dict[str, Any]:
         content = tomllib.loads(read_text(path, FormatError))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: cannot be read as TOML ({error}).") from error
-    known = [MODEL, *BESIDE, *(field.name for field in fields(ExportOptions))]
+    known = [MODEL, *BESIDE, *ExportOptions.declared]
     for name, value in content.items():
         if name not in known:
             raise FormatError(f"{path}: no option {name!r}. {did_you_mean(name, known)}")
@@ -60,9 +58,9 @@ def config_words(content: dict[str, Any]) -> list[str]:
     """
     words: list[str] = []
     for name, value in content.items():
-        option = option_name(name)
-        if name == "witness":  # each has an option of its own
-            words += [f"{option}={witness}" for witness in ([value] if isinstance(value, str) else value)]
+        option, known = option_name(name), ExportOptions.declared.get(name)
+        if known is not None and known.count == "repeated":  # each has an option of its own
+            words += [f"{option}={each}" for each in ([value] if isinstance(value, str) else value)]
         elif isinstance(value, list):
             words += [option, *map(str, value)]
         elif name != MODEL:
@@ -78,8 +76,9 @@ def entry_text(name: str, value: Any) -> str:
 def config_text(model: Path, target: str, options: ExportOptions) -> str:
     """Return run.toml with every option that has a value; the folder to write is not part of it."""
     values: dict[str, Any] = {MODEL: model, "target": target}
-    values |= {field.name: getattr(options, field.name) for field in fields(options)}
-    values["samples"] = ALL if options.samples is None else options.samples
+    for name, known in ExportOptions.declared.items():
+        value = getattr(options, name)
+        values[name] = ALL if value is None and known.default is not None else value  # TOML has no None
     given = "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
     absent = ", ".join(name for name, value in values.items() if value is None)
     return f"{HEADER}\n{given}\n# not given: {absent}\n"

@@ -93,7 +93,7 @@ class ExportFolder:
     @property
     def options(self) -> ExportOptions:
         """The options of the export that the manifest records."""
-        return ExportOptions.from_manifest(self.manifest.get("options"), str(self.path / MANIFEST_FILE))
+        return ExportOptions.from_recorded(self.manifest.get("options"), str(self.path / MANIFEST_FILE))
 
     @property
     def architecture(self) -> str | None:

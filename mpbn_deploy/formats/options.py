@@ -1,24 +1,41 @@
-"""The options of an export, defined once for
+"""The options of each stage of an export, declared once (`base/options.py`) for
 
-    export model.pt --target loihi2 --weight-bits 4      the command line
+    export model.pt --target loihi2 --weight-bits 4      the command line, and that of fit, run and verify
     export("model.pt", "loihi2", weight_bits=4)          the Python API
-    "options": {"weight_bits": 4, ...}                   manifest.json
+    weight_bits = 4                                      run.toml
+    "options": {"weight_bits": 4, ...}                   manifest.json and its JSON schema
     fit --advise                                         which prints `ExportOptions.command`
 
-Imports nothing heavy, so that command lines are parsed fast.
+An option is recorded in the manifest if it determines the bytes of the network files. Imports nothing heavy,
+so that command lines are parsed fast.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import fields
-from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
-from ..base import USUAL_BUDGET, USUAL_SAMPLES, FormatError, OptionError, did_you_mean, option_name, record
+from typing_extensions import Self
+
+from ..base import (
+    HANG_SECONDS,
+    OWN_DATA,
+    USUAL_BUDGET,
+    USUAL_SAMPLES,
+    WIDEST_INPUT,
+    FormatError,
+    Options,
+    cluster_address,
+    option,
+    seconds,
+    typed,
+    whole_number,
+)
+from ..data import DATASETS, RANDOM
 from ..hardware.place import Tiling
+
+CALIBRATION_SAMPLES = 256
 
 Thresholds = Literal["own", "core", "shared"]
 OverflowChoice = Literal["proved", "measured"]
@@ -29,143 +46,239 @@ Dialect = Literal["faithful", "portable"]
 NirReset = Literal["auto", "zero", "subtract", "subtract-before-leak", "subtract-after-leak"]
 NirCurrent = Literal["auto", "new", "previous"]
 
-RECORDED = (
-    "weight_bits",
-    "calibration",
-    "timesteps",
-    "input_range",
-    "input_shape",
-    "input_offset",
-    "input_bits",
-    "normalize",
-    "dt",
-    "nir_dialect",
-    "nir_reset",
-    "nir_current",
-    "thresholds",
-    "overflow",
-    "pooling",
-    "tiling",
-)
-PLACEMENT_OPTIONS = ("chips", "tiling", "first_layer", "readout")  # which `fit` takes too
-DATA_OPTIONS = ("data", "data_dir")
-TUPLES = ("input_range", "input_shape", "normalize", "witness")
+
+class FileFacts(Options):
+    """What a file of another tool may leave out."""
+
+    timesteps: int | None = option(
+        None,
+        "time steps per sample",
+        metavar="N",
+        least=1,
+        recorded=True,
+        otherwise="as trained, or as the file states",
+    )
+    input_range: tuple[int, int] | None = option(
+        None,
+        "range of the integer input values, if the file does not state it",
+        metavar=("LOWEST", "HIGHEST"),
+        least=-WIDEST_INPUT,
+        most=WIDEST_INPUT,
+        recorded=True,
+        otherwise="0 1, spikes",
+    )
+    input_shape: tuple[int, ...] | None = option(
+        None,
+        "shape of one sample in one time step, for a bare state_dict, a .net file without input layer, or a "
+        ".nir file that states another: channels height width, or features",
+        metavar="SIZE",
+        least=1,
+        recorded=True,
+    )
 
 
-@record
-class ExportOptions:
-    """The options of an export, as given; those in `RECORDED` determine the bytes of the network files."""
+class Reading(FileFacts):
+    """How to read the model. Our checkpoints need none of these; other files may need them."""
 
-    # How to read the model. Our checkpoints need none of these; other files may need them.
-    timesteps: int | None = None
-    input_range: tuple[int, int] | None = None
-    input_shape: tuple[int, ...] | None = None
-    input_offset: int = 0  # subtracted from the inputs
-    input_bits: int | None = None  # None: inputs as they are
-    normalize: tuple[float, ...] | None = None  # means, then as many deviations
-    dt: float | None = None
-    nir_reset: NirReset = "auto"
-    nir_current: NirCurrent = "auto"
-    arch: str | None = None
-    # How to choose the integers.
-    calibration: str | None = None
-    weight_bits: int | None = None  # None: the widest that the target supports
-    thresholds: Thresholds = "own"
-    overflow: OverflowChoice = "proved"
-    pooling: PoolingChoice = "composed"
-    # Which samples to verify with.
-    samples: int | None = USUAL_SAMPLES  # None: all
-    data: str | None = None
-    data_dir: Path | None = None
-    budget: float = USUAL_BUDGET  # seconds for Lava's own models, and for each witness
-    witness: tuple[str, ...] = ()  # simulators of others
-    # What to write, and for how many chips.
-    nir_dialect: Dialect = "faithful"
-    chips: int = 1
-    first_layer: Side = "chip"
-    readout: Side = "chip"
-    tiling: Tiling = "compiler"
+    arch: str | None = option(
+        None,
+        "how to build the network of a checkpoint with an architecture of your own: package.module:factory, "
+        "a function in your code, which is imported and called; for a checkpoint of the paper's code: "
+        "paper:res20m, paper:res19, paper:res20 or paper:VGG16, together with --timesteps",
+        metavar="NAME",
+    )
+    normalize: tuple[float, ...] | None = option(
+        None,
+        "how the inputs of a bare state_dict or a .nir file were normalized in training: "
+        "(x - mean) / deviation, where x is in --input-range; for a state_dict also the means of all "
+        "channels, and then their deviations",
+        metavar=("MEAN", "DEVIATION"),
+        recorded=True,
+        otherwise="not at all",
+    )
+    dt: float | None = option(
+        None,
+        "duration of one time step, if a .nir file does not state it",
+        metavar="SECONDS",
+        recorded=True,
+        otherwise="1e-4",
+    )
+    nir_reset: NirReset = option(
+        "auto",
+        "how spikes reset in a .nir file, which NIR does not say: zero; subtract the threshold, as the "
+        "recognized writer does it, or before or after the next leak; auto: as the file's metadata states, "
+        "or else assumed, and reported as an assumption",
+        recorded=True,
+    )
+    nir_current: NirCurrent = option(
+        "auto",
+        "which current a CubaLIF of a .nir file integrates: new or previous; auto as above, new if assumed",
+        recorded=True,
+    )
 
-    def __post_init__(self) -> None:
-        """Take lists, and paths in any form, from callers in Python; raise if a choice is unknown."""
-        wrong = [
-            f"{name} {given!r}. {did_you_mean(str(given), choices)}"
-            for name, choices in CHOICES.items()
-            if (given := getattr(self, name)) not in choices
-        ]
-        if wrong:
-            raise OptionError(" ".join(wrong))
-        for name in TUPLES:
-            if (given := getattr(self, name)) is not None:
-                object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
-        for name in ("data", "calibration"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, str(getattr(self, name)))
-        if self.data_dir is not None:
-            object.__setattr__(self, "data_dir", Path(self.data_dir))
+
+class Quantizing(Options):
+    """How to choose the integers."""
+
+    weight_bits: int | None = option(
+        None,
+        "bits per weight, including the sign; fewer bits take less memory and change more spikes",
+        metavar="N",
+        least=2,
+        recorded=True,
+        otherwise="the most that the target supports",
+    )
+    input_offset: int = option(
+        0,
+        "let the network take inputs minus N; for pixels (0 to 255), 128 makes the biases of the first layer "
+        "small, which leaves more bits to its weights; the float network stays the same",
+        metavar="N",
+        recorded=True,
+    )
+    input_bits: int | None = option(
+        None,
+        "round inputs to this many bits; many time steps of 8-bit values leave few bits of a state for "
+        "weights",
+        metavar="N",
+        least=1,
+        recorded=True,
+        otherwise="as they are",
+    )
+    calibration: str | None = option(
+        None,
+        f"choose the integers that change the fewest spikes on {CALIBRATION_SAMPLES} training samples of "
+        f"this data set: {', '.join(DATASETS)}, or your own as for --data",
+        metavar="NAME",
+        recorded=True,
+        otherwise="round to the nearest integers, without data",
+    )
+    thresholds: Thresholds = option(
+        "own",
+        "own: every channel or neuron keeps its own threshold, within the target's limits; core: one "
+        "threshold per core of the target; shared: one per population, for chips and tools that support no "
+        "more",
+        recorded=True,
+    )
+    overflow: OverflowChoice = option(
+        "proved",
+        "proved: no input can make a membrane voltage overflow; measured: finer integers, with only a "
+        "margin above the voltages that calibration samples reach; needs --calibration",
+        recorded=True,
+    )
+    pooling: PoolingChoice = option(
+        "composed",
+        "composed: merge pooling into the next kernels; relay: neurons that pass sums on as graded "
+        "messages, with the same integers everywhere else; auto: whichever needs fewer cores of the target, "
+        "in this --tiling",
+        recorded=True,
+    )
+
+
+class DataChoice(Options):
+    """Where samples come from."""
+
+    data: str | None = option(
+        None,
+        f"data set of these samples: {', '.join((*DATASETS, RANDOM))}; or your own, {OWN_DATA}",
+        metavar="NAME",
+        otherwise="the data set the model was trained on",
+    )
+    data_dir: Path | None = option(
+        None, "folder with the files of the data set, if it needs one", metavar="FOLDER"
+    )
+
+
+class SampleCount(Options):
+    """How many samples to run."""
+
+    samples: int | None = option(USUAL_SAMPLES, "number of test samples, or `all`", metavar="N", least=1)
+
+
+class Sampling(DataChoice, SampleCount):
+    """Which samples to run."""
+
+
+class Verifying(Sampling):
+    """Which samples to verify with, and against what."""
+
+    budget: float | None = option(
+        USUAL_BUDGET,
+        "time for Lava's own process models, which are slow: as many samples and populations are compared as "
+        "fit into it; lava-dl's reader gets a quarter of it; 0: neither runs; all: all samples, however long "
+        "it takes",
+        metavar="SECONDS",
+        parse=seconds,
+    )
+    witness: tuple[str, ...] = option(
+        (), "also compare with this third-party simulator, for about --budget seconds; may be repeated"
+    )
+
+
+class Executing(Options):
+    """How to run Lava's simulator."""
+
+    cluster: str | None = option(
+        None,
+        "distribute the samples over Dask workers: the address of a scheduler (tcp://host:8786), or local:2 "
+        "for two workers on this machine",
+        metavar="ADDRESS",
+        parse=cluster_address,
+    )
+    patience: float = option(
+        HANG_SECONDS,
+        "time limit for one block of Lava's time steps (a hundredth of a run), after which it counts as "
+        "hanging",
+        metavar="SECONDS",
+        parse=whole_number(1),
+    )
+
+
+class Placing(Options):
+    """What runs where."""
+
+    chips: int = option(1, "number of chips that the network may occupy", metavar="N", least=1)
+    first_layer: Side = option(
+        "chip",
+        "where the first layer runs: chip; or host, which sends the layer's spikes to the chip, for chips "
+        "that accept no graded input",
+    )
+    readout: Side = option(
+        "chip",
+        "where the readout runs, which never fires: chip; or host, which sums the spikes that reach it, in "
+        "the same integers",
+    )
+    tiling: Tiling = option(
+        "compiler",
+        "how layers are partitioned into cores: compiler, as the chip's own tools do it; best, a search for "
+        "the fewest cores",
+        recorded=True,
+    )
+
+
+class Writing(Options):
+    """What to write."""
+
+    nir_dialect: Dialect = option(
+        "faithful",
+        "thresholds in network.nir: faithful, unchanged; portable, rescaled to one threshold for all "
+        "neurons, which snnTorch and SpikingJelly require and not every network allows",
+        recorded=True,
+    )
+
+
+# A dataclass begins with the fields of its last base.
+class ExportOptions(Writing, Placing, Verifying, Quantizing, Reading):
+    """The options of an export: those of all its stages."""
 
     @classmethod
-    def from_arguments(cls, parsed: Mapping[str, Any]) -> ExportOptions:
-        """Build the record from parsed arguments, ignoring all others."""
-        return cls(**{field.name: parsed[field.name] for field in fields(cls)})
-
-    @classmethod
-    def from_manifest(cls, recorded: Any, where: str) -> ExportOptions:
-        """Read the options that `recorded` wrote; missing ones have their defaults."""
-        hints = get_type_hints(cls)
-        if not isinstance(recorded, dict) or not recorded.keys() <= set(RECORDED):
-            raise FormatError(f"{where}: damaged; the options must be {', '.join(RECORDED)}.")
-        for name, value in recorded.items():
-            odd = name == "normalize" and isinstance(value, list) and len(value) % 2
-            if odd or not _is_a(value, hints[name]):
-                raise FormatError(f"{where}: damaged; the option {name} is {value!r}.")
-        return cls(**recorded)
-
-    def recorded(self) -> dict[str, Any]:
-        """Return the options that the manifest records."""
-        return {name: getattr(self, name) for name in RECORDED}
+    def from_recorded(cls, recorded: Any, where: str) -> Self:
+        found = super().from_recorded(recorded, where)
+        if len(found.normalize or ()) % 2:
+            raise FormatError(f"{where}: damaged; the option normalize is {list(found.normalize or ())}.")
+        return found
 
     def command(self, model: Path, target: str, out: Path | None = None) -> str:
         """Return the shell command that exports a model with these options, to the folder `out` if given."""
         words = ["python", "-m", "mpbn_deploy.export", str(model), "--target", target]
-        words += typed(self, *(field.name for field in fields(self)))
+        words += typed(self, ExportOptions)
         return shlex.join(words if out is None else [*words, "--out", str(out)])
-
-
-def typed(options: object, *names: str) -> list[str]:
-    """Return options as words of a command line, without those that have the default of `ExportOptions`."""
-    words: list[object] = []
-    for name in names:
-        value, option = getattr(options, name), option_name(name)
-        if name == "witness":
-            words += [word for witness in value for word in (option, witness)]
-        elif value != getattr(ExportOptions(), name):
-            words.append(option)
-            words += value if isinstance(value, (tuple, list)) else ["all" if value is None else value]
-    return [*map(_word, words)]
-
-
-def _word(value: object) -> str:
-    """Return a word of a command line; 16.0 is typed as 16; argparse may take -1e-05 for an option."""
-    return f"{Decimal(str(value)):f}".removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-CHOICES = {
-    name: get_args(hint)
-    for name, hint in get_type_hints(ExportOptions).items()
-    if get_origin(hint) is Literal
-}
-
-_ALSO: dict[Any, tuple[type, ...]] = {float: (int,)}  # JSON writes both
-
-
-def _is_a(value: object, hint: Any) -> bool:
-    """Whether a JSON value has the type of a field: a literal, a plain type, a tuple, or a union of them."""
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    kinds = get_args(hint)
-    if get_origin(hint) is tuple:  # of a given length, or of any
-        if not isinstance(value, list) or (kinds[-1] is not ... and len(value) != len(kinds)):
-            return False
-        return all(_is_a(each, kinds[0]) for each in value)
-    return any(_is_a(value, kind) for kind in kinds) if kinds else type(value) in (hint, *_ALSO.get(hint, ()))

@@ -29,12 +29,16 @@ if TYPE_CHECKING:
     from .compiled import check_compiled as check_compiled, compiled_norms as compiled_norms
     from .feedback import Feedback as Feedback, Loop as Loop
     from .kinds import (
+        ELEMENT_EPSILON as ELEMENT_EPSILON,
+        MPBN_EPSILON as MPBN_EPSILON,
         MPBN_GAINS as MPBN_GAINS,
         MPBN_KINDS as MPBN_KINDS,
         NEURON_DEFAULTS as NEURON_DEFAULTS,
         RESET_GRADIENTS as RESET_GRADIENTS,
         RESETS as RESETS,
         SURROGATE_NAMES as SURROGATE_NAMES,
+        MpbnKind as MpbnKind,
+        NeuronOptions as NeuronOptions,
     )
     from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
     from .neuron import LIF as LIF, MPBN as MPBN

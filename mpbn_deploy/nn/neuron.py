@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from ..base import OptionError, did_you_mean
 from .feedback import Feedback
-from .kinds import MPBN_GAINS, MPBN_KINDS, NEURON_DEFAULTS, RESET_GRADIENTS, RESETS, SURROGATE_NAMES
+from .kinds import (
+    MPBN_EPSILON,
+    MPBN_GAINS,
+    MPBN_KINDS,
+    NEURON_DEFAULTS,
+    RESET_GRADIENTS,
+    RESETS,
+    SURROGATE_NAMES,
+)
 from .norm import Norm, Observer, norm_of
 from .parameters import LIFParameters
 from .scan import scan
@@ -18,7 +26,6 @@ from .surrogate import SURROGATES
 from .timed import TimedLayer
 
 LEAST_GAIN = 2.0**-10
-MPBN_EPSILON: float = NEURON_DEFAULTS["mpbn_epsilon"]
 
 
 class MPBN(nn.Module):

@@ -8,9 +8,7 @@ auto      where they save cores, or make a layer fit its cores, found by a searc
 
 from __future__ import annotations
 
-from typing import get_args
-
-from ..base import QUIET_SECONDS, OptionError, did_you_mean, track
+from ..base import QUIET_SECONDS, track
 from ..formats.options import PoolingChoice
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Tiling, capacity, place
@@ -29,12 +27,6 @@ Score = tuple[float, float]  # layers that exceed a core, and cores
 MOST_PASSES = 4  # over all poolings
 MANY_CORES = 8  # for each core that the neurons of a layer need: then splitting its sums is tried
 GROUPS = (2, 4, 8, 16, 32)  # of channels, in which long sums are tried
-
-
-def check_pooling(pooling: PoolingChoice) -> None:
-    """Raise OptionError if this form of pooling is unknown."""
-    if pooling not in get_args(PoolingChoice):
-        raise OptionError(f"pooling {pooling!r}. {did_you_mean(pooling, get_args(PoolingChoice))}")
 
 
 def express_pooling(

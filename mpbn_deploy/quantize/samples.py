@@ -8,9 +8,8 @@ import numpy as np
 
 from ..base import Array, DataError, QuantizeError, SimulationError, announce, record
 from ..data import DataSet, LoadedPart, Part, arranged, cropped, dataset_name, fitting_part, load_part
+from ..formats.options import CALIBRATION_SAMPLES as CALIBRATION_SAMPLES
 from ..ir import FoldedNetwork, as_steps, check_input_values
-
-CALIBRATION_SAMPLES = 256
 
 
 @record

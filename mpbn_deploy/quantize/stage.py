@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
+from typing import Any
 
 import numpy as np
 
-from ..base import Array, OptionError, did_you_mean, record
+from ..base import Array, OptionError, changed, record
 from ..execute.emulator import peaks
-from ..formats.options import OverflowChoice, PoolingChoice, Thresholds
+from ..formats.options import OverflowChoice, PoolingChoice, Quantizing
 from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
 from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network
 from .calibrate import calibrate
-from .pooling import check_pooling, express_pooling
+from .pooling import express_pooling
 from .rounding import round_without_overflow
 from .rounding_errors import Quantized, with_errors
 from .samples import check_calibration
@@ -42,29 +42,28 @@ def quantize(
     folded: FoldedNetwork,
     profile: HardwareProfile,
     calibration: Array | None = None,
+    options: Quantizing | None = None,
     *,
-    weight_bits: int | None = None,
-    thresholds: Thresholds = "own",
-    overflow: OverflowChoice = "proved",
-    pooling: PoolingChoice = "composed",
     tiling: Tiling = "compiler",
+    **changes: Any,
 ) -> Quantized:
     """Choose an integer for every weight, bias and threshold, in the formats of the profile.
 
-    With `calibration` inputs, integers and scales are chosen to flip as few spikes of the float network as
-    possible on them; otherwise, numbers are rounded to the nearest integers. With `overflow="proved"`, no
+    Keyword arguments are fields of `Quantizing`: quantize(folded, profile, weight_bits=4). With `calibration`
+    inputs, integers and scales are chosen to flip as few spikes of the float network as possible on them;
+    otherwise, numbers are rounded to the nearest integers. With `overflow="proved"`, no
     input can make a state overflow. With `overflow="measured"`, scales are larger, and leave only a margin
     above the states reached on the calibration inputs. `pooling` says whether pooling is part of the synapses
     after it ("composed"), a population of relays ("relay"), or what takes fewer cores in this `tiling`
     ("auto").
     """
-    check_pooling(pooling)
-    formats = NumberFormats.of(profile, weight_bits)
-    check_overflow(overflow, calibrated=calibration is not None)
-    limits = ThresholdLimits.of(profile, thresholds, formats)
+    asked = changed(options, Quantizing, changes)
+    formats = NumberFormats.of(profile, asked.weight_bits)
+    check_overflow(asked.overflow, calibrated=calibration is not None)
+    limits = ThresholdLimits.of(profile, asked.thresholds, formats)
     inputs = None if calibration is None else check_calibration(folded, calibration)
     folded = silence_constants(folded)
-    if overflow == "measured" and inputs is not None:
+    if asked.overflow == "measured" and inputs is not None:
         formats = _measured(folded, inputs, formats)
     job = _Job(
         folded=folded,
@@ -72,7 +71,7 @@ def quantize(
         inputs=inputs,
         formats=formats,
         limits=limits,
-        pooling=pooling,
+        pooling=asked.pooling,
         tiling=tiling,
     )
     network, grids = _rounded(folded, formats)
@@ -101,9 +100,7 @@ def trained_integers(
 
 
 def check_overflow(overflow: OverflowChoice, *, calibrated: bool) -> None:
-    """Raise OptionError if this bound on states is unknown, or needs calibration data that was not given."""
-    if overflow not in get_args(OverflowChoice):
-        raise OptionError(f"overflow {overflow!r}. {did_you_mean(overflow, get_args(OverflowChoice))}")
+    """Raise OptionError if this bound on states needs calibration data that was not given."""
     if overflow == "measured" and not calibrated:
         raise OptionError("--overflow measured needs calibration data: add --calibration NAME.")
 

@@ -5,32 +5,28 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..base import (
-    Command,
-    Execute,
-    add_execution_arguments,
-    add_network_arguments,
-    add_sample_arguments,
-    main,
-)
-from ..data import DATASETS, RANDOM
+from ..base import Command, Execute, Options, add_network, add_options, main, option
 from ..execute import EXECUTORS
+from ..formats.options import Executing, FileFacts, Sampling
+
+
+class Running(Options):
+    """What runs the network."""
+
+    backend: str = option(
+        "lava",
+        "the executor: reference (NumPy), emulator (torch, the fastest), lava (Lava's CPU simulator with our "
+        "process models), lava-stock (with Lava's own models, slow), netx (lava-dl's own reader of "
+        "network.net)",
+    )
+    stock: bool = option(False, "the same as --backend lava-stock")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_network_arguments(parser)
-    add_sample_arguments(parser.add_argument_group("samples"), (*DATASETS, RANDOM), "to run")
-    backend = parser.add_argument_group("backend")
-    backend.add_argument(
-        "--backend",
-        choices=tuple(EXECUTORS),
-        default="lava",
-        help="the executor: reference (NumPy), emulator (torch, the fastest), lava (Lava's CPU simulator "
-        "with our process models), lava-stock (with Lava's own models, slow), netx (lava-dl's own reader of "
-        "network.net) (default %(default)s)",
-    )
-    backend.add_argument("--stock", action="store_true", help="the same as --backend lava-stock")
-    add_execution_arguments(parser)
+    add_network(parser, FileFacts)
+    add_options(parser.add_argument_group("samples"), Sampling)
+    add_options(parser.add_argument_group("backend"), Running, backend={"choices": EXECUTORS})
+    add_options(parser.add_argument_group("execution"), Executing)
 
 
 def _load() -> Execute:

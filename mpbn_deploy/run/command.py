@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from ..base import Outcome, network_facts
+from ..base import Outcome
 from ..data import RANDOM
 from ..execute.cluster import chosen_cluster
 from ..formats.folder import open_network
+from ..formats.options import FileFacts
 from ..ir import Overflow, overflow_lines
 from .stage import run
 
 
 def execute(options: argparse.Namespace) -> Outcome:
-    opened = open_network(options.network, **network_facts(options))
+    opened = open_network(options.network, **asdict(FileFacts.from_arguments(options)))
     samples = opened.samples(options.samples, options.data, options.data_dir)
     with chosen_cluster(options.cluster) as cluster:
         result = run(

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from .files import resume_file as resume_file
     from .loop import accuracy as accuracy, evaluate as evaluate
     from .quantized import quantized_rate as quantized_rate, quantized_twin as quantized_twin
-    from .settings import RECIPES as RECIPES, Epoch as Epoch, Training as Training
+    from .settings import (
+        RECIPES as RECIPES,
+        Building as Building,
+        Epoch as Epoch,
+        Training as Training,
+    )
     from .stage import train as train
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -25,11 +25,11 @@ from .precision import fastest_precision
 from .processes import is_first_process, join_process_group, select_device
 from .quantized import quantized_rate, quantized_twin
 from .settings import (
-    DEFAULT_ARCHITECTURE,
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
     NO_MUON_FOR_INTEGERS,
     RECIPES,
+    Building,
     Training,
 )
 from .stage import train, usual_epsilon
@@ -56,11 +56,8 @@ def execute(options: argparse.Namespace) -> Outcome:
     with join_process_group(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
-            options.arch or DEFAULT_ARCHITECTURE,
-            mpbn=options.mpbn or "channel",
-            timesteps=options.timesteps,
-            training=training,
-            neuron=_given(options, (*NEURON_DEFAULTS, "width")),
+            Building(**_given(options, Building.declared)),
+            training,
             out=options.out,
             resume=options.resume,
             init=init,
@@ -116,12 +113,12 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the options and their recipe set, as it appears on the card of the trained network."""
     options = argparse.Namespace(**vars(options))
     _apply_recipe(options, recordings=False)
-    architecture = options.arch or DEFAULT_ARCHITECTURE
-    names = ("timesteps", "width", *NEURON_DEFAULTS, *asdict(Training()))
+    architecture = options.arch or Building.arch
+    names = ("timesteps", "width", *NEURON_DEFAULTS, *Training.declared)
     given = {
         "architecture": architecture,
         **NEURON_DEFAULTS,
-        **usual_epsilon(architecture, options.mpbn or "channel"),
+        **usual_epsilon(architecture, options.mpbn or Building.mpbn),
         **asdict(Training()),
         **_given(options, names),
     }
@@ -148,7 +145,7 @@ def _apply_recipe(options: argparse.Namespace, *, recordings: bool, integers: bo
 
 def _training(options: argparse.Namespace, device: torch.device, init: SpikingNetwork | None) -> Training:
     """Return the hyperparameters: what was given, else the recipe's, else the defaults."""
-    parts = _given(options, tuple(asdict(Training())))
+    parts = _given(options, Training.declared)
     parts.setdefault("learning_rate", _default_learning_rate(options, init))
     if parts.get("precision") == "auto":
         parts["precision"] = _automatic_precision(options, device)
@@ -181,7 +178,7 @@ def _described(options: argparse.Namespace, training: Training, dataset: DataSet
 
 def _usual_network(options: argparse.Namespace, dataset: DataSet) -> dict[str, Any]:
     """Return the defaults of a new network."""
-    kind, arch = options.mpbn or "channel", options.arch or DEFAULT_ARCHITECTURE
+    kind, arch = options.mpbn or Building.mpbn, options.arch or Building.arch
     return {
         "arch": arch,
         "timesteps": DEFAULT_TIMESTEPS if dataset.frames is None else dataset.frames,

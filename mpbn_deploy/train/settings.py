@@ -3,63 +3,171 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from math import isfinite
+from typing import Any, Literal
 
-from ..base import record
-from ..nn import NEURON_DEFAULTS
+from ..base import Options, option, record
+from ..nn import ELEMENT_EPSILON, MPBN_EPSILON, MpbnKind, NeuronOptions
+from ..nn.zoo import ARCHITECTURES
 
-DEFAULT_ARCHITECTURE = "digits-cnn"
 DEFAULT_TIMESTEPS = 4
 FINE_TUNING_RATE = 0.0005  # of a network that is trained already, in batches of 32
 QUANTIZED_RATE = 0.005  # in batches of 32
 FULL_RATE_BITS = 4
-OPTIMIZERS = ("sgd", "muon")
-SCHEDULES = ("cosine", "one-cycle")
-PRECISIONS = ("float32", "bfloat16")
-AUGMENTATIONS = (
-    "none",
-    "flip",
-    "crop-flip",
-    "crop-flip-cutout",
-    "crop-flip-autoaugment-cutout",
-    "roll-flip",
-)
-RECALIBRATIONS = ("auto", "on", "off")
-ELEMENT_EPSILON = 0.1
 NO_MUON_FOR_INTEGERS = "--optimizer muon keeps the norms of weights; integers are trained with sgd."
 
+# What values must be, and how messages say it.
+POSITIVE = (lambda value: isfinite(value) and value > 0, "a positive number")
+NOT_NEGATIVE = (lambda value: isfinite(value) and value >= 0, "zero or a positive number")
+MOST_OF_ALL = (lambda value: 0 <= value < 1, "a fraction from 0 to below 1")
 
-@record
-class Training:
+
+class NetworkChoice(Options):
+    """The network to build."""
+
+    arch: str = option(
+        "digits-cnn",
+        f"network to build: {', '.join(ARCHITECTURES)}; or package.module:factory, a function of your own "
+        "code (which is imported and runs), called with input_shape, classes and mpbn, and with the other "
+        "options of this group only if you set them",
+        metavar="NAME",
+    )
+    width: int | None = option(
+        None,
+        "channels of the first layer, in networks that can be scaled",
+        metavar="N",
+        least=1,
+        otherwise="the network's own",
+    )
+    timesteps: int | None = option(
+        None,
+        "time steps per sample",
+        metavar="N",
+        least=1,
+        otherwise=f"{DEFAULT_TIMESTEPS}",
+        also="for recordings, their number of frames; with --init, that of the network",
+    )
+    mpbn: MpbnKind = option(
+        "channel",
+        "membrane-potential batch norm: one gain and shift per channel, one per element (neuron), or none",
+    )
+
+
+class Building(NeuronOptions, NetworkChoice):
+    """The network to build, and its neurons."""
+
+
+class Training(Options):
     """SGD with momentum, or Muon (`optimizer`), on the cross entropy; the rate follows a schedule to zero.
 
-    `warmup` is the fraction of a one-cycle schedule in which the rate rises. Weight decay applies to the
-    weights that SGD moves, not to norms and biases, whose learning rate is `norm_rate` times that of these
-    weights. `augmentation` None is the data set's own. In the first `single_step` (a fraction) of the epochs
-    the network runs one time step per sample; in the last `freeze_mpbn` (a fraction) MPBN uses its running
-    statistics, as in inference. `validation` is the fraction of the training split that is held out: epochs
-    are then judged on it, and the test split is used once, at the end.
+    Weight decay applies to the weights that SGD moves, not to norms and biases, whose learning rate is
+    `norm_rate` times that of these weights. `augmentation` None is the data set's own.
     """
 
-    optimizer: str = "sgd"
-    epochs: int = 8
-    batch: int = 32
-    learning_rate: float = 0.1
-    norm_rate: float = 1.0
-    schedule: str = "cosine"
-    warmup: float = 0.2
-    momentum: float = 0.9
-    nesterov: bool = False
-    weight_decay: float = 5e-4
-    label_smoothing: float = 0.0
-    clip_gradient: float | None = None
-    augmentation: str | None = None
-    precision: str = "float32"
-    single_step: float = 0.0
-    freeze_mpbn: float = 0.0
-    validation: float = 0.0
-    recalibration: str = "auto"
-    seed: int = 0
+    optimizer: Literal["sgd", "muon"] = option(
+        "sgd",
+        "sgd, with momentum; or muon, which keeps the norms of weights, for layers with a batch norm behind "
+        "them, and sgd for the rest; with --init, sgd unless you set it",
+    )
+    epochs: int = option(
+        8, "passes over the training samples", metavar="N", least=1, must=(lambda n: n >= 1, "1 or more")
+    )
+    batch: int = option(32, "samples per step", metavar="N", least=2)
+    learning_rate: float = option(
+        0.1,
+        "highest learning rate",
+        metavar="RATE",
+        must=POSITIVE,
+        also=f"with --init {FINE_TUNING_RATE}; with --quantize {QUANTIZED_RATE}, and more below "
+        f"{FULL_RATE_BITS} bits",
+    )
+    norm_rate: float = option(
+        1.0,
+        "learning rate of norms and biases, relative to that of weights",
+        metavar="FACTOR",
+        must=NOT_NEGATIVE,
+    )
+    schedule: Literal["cosine", "one-cycle"] = option(
+        "cosine",
+        "cosine: the rate falls to zero along a cosine; one-cycle: it rises from zero during the warmup, "
+        "then falls to zero along a line",
+    )
+    warmup: float = option(
+        0.2,
+        "fraction of a one-cycle schedule in which the rate rises",
+        metavar="FRACTION",
+        must=(lambda fraction: 0 < fraction < 1, "a fraction between 0 and 1"),
+    )
+    momentum: float = option(
+        0.9,
+        "momentum of the optimizer",
+        metavar="FACTOR",
+        must=(MOST_OF_ALL[0], "a number from 0 to below 1"),
+    )
+    nesterov: bool = option(False, "Nesterov's form of momentum")
+    weight_decay: float = option(
+        5e-4,
+        "decay of the weights that sgd moves; norms and biases have none",
+        metavar="RATE",
+        must=NOT_NEGATIVE,
+    )
+    label_smoothing: float = option(
+        0.0,
+        "part of each label that is spread over all classes",
+        metavar="FRACTION",
+        must=MOST_OF_ALL,
+    )
+    clip_gradient: float | None = option(
+        None,
+        "scale the gradient of a step down to this norm where it is larger",
+        metavar="NORM",
+        must=POSITIVE,
+        otherwise="no limit",
+    )
+    augmentation: (
+        Literal[
+            "none",
+            "flip",
+            "crop-flip",
+            "crop-flip-cutout",
+            "crop-flip-autoaugment-cutout",
+            "roll-flip",
+        ]
+        | None
+    ) = option(None, "random changes of the training samples", otherwise="the data set's own")
+    precision: Literal["float32", "bfloat16", "auto"] = option(
+        "float32",
+        "arithmetic of convolutions in training; auto: bfloat16 if a trial on this machine is clearly "
+        "faster; evaluation and export always use float32",
+    )
+    single_step: float = option(
+        0.0,
+        "fraction of the epochs, the first ones, that run one time step per sample, which is faster",
+        metavar="FRACTION",
+        must=MOST_OF_ALL,
+    )
+    freeze_mpbn: float = option(
+        0.0,
+        "fraction of the epochs, the last ones, in which MPBN uses its running statistics, as in inference; "
+        "for inputs that change over time",
+        metavar="FRACTION",
+        must=MOST_OF_ALL,
+    )
+    validation: float = option(
+        0.0,
+        "fraction of the training samples to hold out: epochs are judged on them, and the test samples are "
+        "used once, at the end",
+        metavar="FRACTION",
+    )
+    recalibration: Literal["auto", "on", "off"] = option(
+        "auto",
+        "re-estimate the running statistics of all norms after training, layer by layer in inference mode; "
+        "auto: keep them if the validation split (or else other training samples) is classified clearly "
+        "better",
+    )
+    seed: int = option(
+        0, "seed of all random numbers: the same seed gives the same network", metavar="N", least=0
+    )
 
     @property
     def free_epochs(self) -> int:
@@ -72,7 +180,7 @@ class Training:
         return int(self.single_step * self.epochs)
 
 
-# What each recipe sets, by the name of the option; the rest is as in Training and NEURON_DEFAULTS.
+# What each recipe sets, by the name of the option; the rest is as in Training and Building.
 RECIPES: dict[str, Mapping[str, Any]] = {
     "standard": {},
     "paper": {
@@ -110,7 +218,7 @@ def mpbn_epsilon(kind: str) -> float:
     Element-wise, many neurons have almost the same membrane for every sample of a batch: their gradients
     are multiplied by up to 1 / sqrt(epsilon) in each time step, and with 1e-5 they explode.
     """
-    return ELEMENT_EPSILON if kind == "element" else float(NEURON_DEFAULTS["mpbn_epsilon"])
+    return ELEMENT_EPSILON if kind == "element" else MPBN_EPSILON
 
 
 @record

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,8 @@ from .optimizer import make_optimizer
 from .processes import SINGLE_PROCESS, ProcessGroup
 from .recalibration import norm_sites, recalibrate_as_asked
 from .settings import (
-    AUGMENTATIONS,
     DEFAULT_TIMESTEPS,
-    OPTIMIZERS,
-    PRECISIONS,
-    RECALIBRATIONS,
-    SCHEDULES,
+    Building,
     Training,
     mpbn_epsilon,
 )
@@ -37,36 +32,33 @@ from .settings import (
 
 def train(
     dataset: DataSet,
-    architecture: str,
+    architecture: Building | str,
+    training: Training | None = None,
     *,
-    mpbn: str = "channel",
-    timesteps: int | None = None,
-    training: Training,
-    neuron: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     init: SpikingNetwork | None = None,
     device: torch.device | str = "cpu",
     processes: ProcessGroup = SINGLE_PROCESS,
     heading: str = "",
+    **changes: Any,
 ) -> SpikingNetwork:
-    """Train a network.
+    """Train a network, given as a record or as the name of its architecture.
 
-    Equal arguments give the same network bit by bit, on the same machine with the same number of threads.
-    `neuron` holds further arguments of the LIF neurons, and of the architecture (`width`). With `out`,
-    checkpoints and a log are written after every epoch; `resume` continues from them and gives the same
-    network as an uninterrupted training. `init` is a network to start from, which is modified; it replaces
-    `architecture`, `mpbn`, `neuron` and `timesteps`. The `heading` is announced when nothing was found wrong.
+    Keyword arguments are fields of `Building`: train(dataset, "digits-cnn", mpbn="element", leak=0.5). Equal
+    arguments give the same network bit by bit, on the same machine with the same number of threads. With
+    `out`, checkpoints and a log are written after every epoch; `resume` continues from them and gives the
+    same network as an uninterrupted training. `init` is a network to start from, which is modified, in place
+    of a new one. The `heading` is announced when nothing was found wrong.
     """
+    building = Building(arch=architecture) if isinstance(architecture, str) else architecture
+    training = training or Training()
     if init is not None:
         dataset = _arranged(dataset, init)
     dataset, validation = hold_out(dataset, training.validation)
     _check_settings(training, dataset, processes)
     if init is None:
-        arguments = {"mpbn": mpbn, **_non_default({**usual_epsilon(architecture, mpbn), **(neuron or {})})}
-        network = _build(dataset, architecture, arguments, _timesteps(dataset, timesteps), training.seed)
-        if ":" in architecture and processes.first:
-            _check_factory(network, architecture, arguments)
+        network = _build(dataset, replace(building, **changes), training.seed, processes)
     else:
         network = _start_from(init, dataset)
     if processes.first:
@@ -116,20 +108,22 @@ def _finish(
     network.card = replace(network.card, training=notes)
 
 
-def _build(
-    dataset: DataSet, architecture: str, neuron: dict[str, Any], timesteps: int, seed: int
-) -> SpikingNetwork:
+def _build(dataset: DataSet, asked: Building, seed: int, processes: ProcessGroup) -> SpikingNetwork:
     """Build a new network for a data set, with the card for its checkpoints."""
+    timesteps, neuron = _timesteps(dataset, asked.timesteps), _network_arguments(asked)
     shape = dataset.input_format.shape
     arguments = {"input_shape": shape, "classes": len(dataset.class_names), **neuron}
     torch.manual_seed(seed)
-    body = build_body(architecture, arguments)
+    body = build_body(asked.arch, arguments)
     card = ModelCard(
-        architecture=architecture,
+        architecture=asked.arch,
         arguments={**arguments, "input_shape": list(shape)},
         class_names=dataset.class_names,
     )
-    return SpikingNetwork(body, timesteps=timesteps, input_format=dataset.input_format, card=card)
+    network = SpikingNetwork(body, timesteps=timesteps, input_format=dataset.input_format, card=card)
+    if ":" in asked.arch and processes.first:
+        _check_factory(network, asked.arch, neuron)
+    return network
 
 
 def _check_factory(network: SpikingNetwork, architecture: str, asked: Mapping[str, Any]) -> None:
@@ -183,9 +177,13 @@ def usual_epsilon(architecture: str, mpbn: str) -> dict[str, Any]:
     return accepted(architecture, {"mpbn_epsilon": mpbn_epsilon(mpbn)}, as_neuron_arguments=True)
 
 
-def _non_default(neuron: Mapping[str, Any]) -> dict[str, Any]:
+def _network_arguments(asked: Building) -> dict[str, Any]:
     """Return the arguments that differ from the defaults; a user's factory may not accept the others."""
-    return {name: value for name, value in neuron.items() if NEURON_DEFAULTS.get(name) != value}
+    given = {name: getattr(asked, name) for name in (*NEURON_DEFAULTS, "width")}
+    given = {name: value for name, value in given.items() if value is not None}
+    wanted = {**usual_epsilon(asked.arch, asked.mpbn), **given}
+    others = {name: value for name, value in wanted.items() if NEURON_DEFAULTS.get(name) != value}
+    return {"mpbn": asked.mpbn, **others}
 
 
 def _timesteps(dataset: DataSet, asked: int | None) -> int:
@@ -210,10 +208,8 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
             f"--batch {training.batch} over {processes.count} processes; each needs an equal share, "
             "at least 2."
         )
-    for name, (sound, allowed) in ALLOWED.items():
-        found = getattr(training, name)
-        if not sound(found):
-            raise OptionError(f"{option_name(name)} {found}; {allowed} is needed.")
+    if training.precision == "auto":
+        raise OptionError("--precision auto is the command's; float32 or bfloat16 is needed.")
     augmentation, shape = training.augmentation or dataset.augmentation, dataset.input_format.shape
     if augmentation != "none" and len(shape) != 3:
         raise OptionError(
@@ -227,40 +223,6 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
             f"--single-step {training.single_step}; a sample of {dataset.name} has {dataset.frames} frames, "
             "so every epoch needs all time steps. Give --single-step 0."
         )
-
-
-def _positive(value: float) -> bool:
-    return isfinite(value) and value > 0
-
-
-def _not_negative(value: float) -> bool:
-    return isfinite(value) and value >= 0
-
-
-def _below_one(value: float) -> bool:
-    return 0 <= value < 1
-
-
-ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "optimizer": (OPTIMIZERS.__contains__, " or ".join(OPTIMIZERS)),
-    "epochs": (lambda count: count >= 1, "1 or more"),
-    "learning_rate": (_positive, "a positive number"),
-    "norm_rate": (_not_negative, "zero or a positive number"),
-    "schedule": (SCHEDULES.__contains__, " or ".join(SCHEDULES)),
-    "warmup": (lambda fraction: 0 < fraction < 1, "a fraction between 0 and 1"),
-    "momentum": (_below_one, "a number from 0 to below 1"),
-    "weight_decay": (_not_negative, "zero or a positive number"),
-    "label_smoothing": (_below_one, "a fraction from 0 to below 1"),
-    "clip_gradient": (lambda norm: norm is None or _positive(norm), "a positive number"),
-    "augmentation": (
-        lambda kind: kind is None or kind in AUGMENTATIONS,
-        f"one of {', '.join(AUGMENTATIONS)}",
-    ),
-    "precision": (PRECISIONS.__contains__, " or ".join(PRECISIONS)),
-    "single_step": (_below_one, "a fraction from 0 to below 1"),
-    "freeze_mpbn": (_below_one, "a fraction from 0 to below 1"),
-    "recalibration": (RECALIBRATIONS.__contains__, f"one of {', '.join(RECALIBRATIONS)}"),
-}
 
 
 def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> dict[str, Any]:

@@ -5,39 +5,29 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..base import (
-    Command,
-    Execute,
-    add_budget_argument,
-    add_execution_arguments,
-    add_network_arguments,
-    add_sample_arguments,
-    add_witness_argument,
-    main,
-)
-from ..data import DATASETS, RANDOM
+from ..base import Command, Execute, Options, add_network, add_options, main, option
 from ..execute.outside import WITNESSES
+from ..formats.options import Executing, FileFacts, Verifying
 from .certificate import LAVA_CLAIM
 
 
+class Repeating(Options):
+    """How to repeat a verification."""
+
+    stock: bool = option(False, "the same as --budget all")
+    check: bool = option(
+        False,
+        "repeat the verification that the folder's verify.json reports, on the same samples; exit code 1 if "
+        "any number differs",
+    )
+
+
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_network_arguments(parser)
-    add_sample_arguments(parser.add_argument_group("samples"), (*DATASETS, RANDOM), "to compare on")
+    add_network(parser, FileFacts)
     comparison = parser.add_argument_group("comparison")
-    add_budget_argument(comparison)
-    comparison.add_argument(
-        "--stock",
-        action="store_true",
-        help="compare Lava's own process models on all samples, however long it takes",
-    )
-    add_witness_argument(comparison, WITNESSES)
-    comparison.add_argument(
-        "--check",
-        action="store_true",
-        help="repeat the verification that the folder's verify.json reports, on the same samples; exit "
-        "code 1 if any number differs",
-    )
-    add_execution_arguments(parser)
+    add_options(comparison, Verifying, witness={"choices": WITNESSES})
+    add_options(comparison, Repeating)
+    add_options(parser.add_argument_group("execution"), Executing)
 
 
 def _load() -> Execute:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Group
 
-from ..base import OptionError, Outcome, network_facts, signs_of_life
+from ..base import OptionError, Outcome, signs_of_life
 from ..data import dataset_name
 from ..execute.cluster import chosen_cluster
-from ..execute.outside import WITNESSES, chosen_witnesses
+from ..execute.outside import WITNESSES
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
+from ..formats.options import FileFacts, Verifying
 from .certificate import check_certificate, read_certificate
 from .folding import FoldCheck
 from .stage import verify
@@ -20,24 +21,22 @@ from .text import verify_text
 
 
 def execute(options: argparse.Namespace) -> Outcome:
-    opened = open_network(options.network, **network_facts(options))
+    opened = open_network(options.network, **asdict(FileFacts.from_arguments(options)))
     recorded = _certificate(opened, options) if options.check else None
     count = options.samples if recorded is None else recorded["samples"]
     samples = opened.samples(count, options.data, options.data_dir)
     with signs_of_life(), chosen_cluster(options.cluster) as cluster:
         report = verify(
             opened.network,
-            samples.inputs,
+            samples,
+            Verifying.from_arguments(options),
             folded=opened.folded,
             netx=opened.netx,
-            labels=samples.labels,
-            test=samples.test,
-            data_name=samples.name,
             assumptions=opened.assumptions,
-            budget=None if options.stock else options.budget,
-            witnesses=chosen_witnesses([*options.witness, *_recorded_witnesses(recorded)]),
             patience=options.patience,
             cluster=cluster,
+            budget=None if options.stock else options.budget,
+            witness=[*options.witness, *_recorded_witnesses(recorded)],
         )
     report = replace(report, fold=_recorded_fold(opened))
     data, text = report.to_json(), verify_text(report)

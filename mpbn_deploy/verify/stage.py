@@ -12,14 +12,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..base import HANG_SECONDS, USUAL_BUDGET, Array, announce, no_progress, progress_bar, record
-from ..data import RANDOM, Split
+from ..base import HANG_SECONDS, Array, announce, changed, no_progress, progress_bar, record
+from ..data import RANDOM, Samples
 from ..execute import EXECUTORS, ExecutionOptions, chunks
 from ..execute.cluster import Cluster
-from ..execute.outside import Witness
+from ..execute.outside import chosen_witnesses
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..formats.nir import Assumption
+from ..formats.options import Verifying
 from ..ir import (
     STATE_LIMIT,
     FoldedNetwork,
@@ -169,31 +170,27 @@ class VerifyReport:
 
 def verify(
     network: IntNetwork,
-    inputs: Array,
+    samples: Samples | Array,
+    options: Verifying | None = None,
     *,
     folded: FoldedNetwork | None = None,
     netx: str | Path | None = None,
-    labels: Array | None = None,
-    test: Split | None = None,
-    data_name: str = "",
     model: SpikingNetwork | None = None,
     assumptions: tuple[Assumption, ...] = (),
-    budget: float | None = USUAL_BUDGET,
-    witnesses: tuple[Witness, ...] = (),
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
+    **changes: Any,
 ) -> VerifyReport:
-    """Compare all executors of a network on some samples.
+    """Compare all executors of a network on samples, or on arrays of inputs.
 
-    Optional arguments add checks:
+    Keyword arguments are fields of `Verifying`: verify(network, inputs, budget=0). Others add checks:
 
-        folded    integer against float (with `labels`: which changed predictions became right), and the
-                  folded network in Lava's floating-point models
+        folded    integer against float (with labels: which changed predictions became right; with a test
+                  split: accuracy on the whole of it), and the folded network in Lava's floating-point models
         netx      lava-dl's stock reader of this file, if the network is a chain
-        test      accuracy on this whole labelled split; needs `folded`
         model     the PyTorch model that was folded: spikes changed by folding, and its accuracy; or the
                   model of quantization-aware training: its spikes and outputs
-        witnesses simulators of others, population by population, each for about `budget` seconds
+        witness   simulators of others, population by population, each for about `budget` seconds
 
     Lava's own process models are slow; they run on as many samples and populations as they can in about
     `budget` seconds (0: not at all; None: on all samples), and lava-dl's reader in a quarter of it. If a
@@ -201,21 +198,24 @@ def verify(
     distributes the samples over its workers; the report is the same. `assumptions` are those under which the
     network was read, and become part of the verdict.
     """
+    if not isinstance(samples, Samples):
+        samples = Samples(name="", inputs=samples, labels=None, test=None)
+    inputs, asked = samples.inputs, changed(options, Verifying, changes)
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
-    listed = chosen_executors(slow=budget != 0, netx=netx is not None and obstacle is None)
+    listed = chosen_executors(slow=asked.budget != 0, netx=netx is not None and obstacle is None)
     executions = Executions(
         network=network,
         executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
         options=ExecutionOptions(netx=None if netx is None else Path(netx), patience=patience),
-        budget=budget,
-        witnesses=witnesses,
+        budget=asked.budget,
+        witnesses=chosen_witnesses(asked.witness),
     )
     meter = DriftMeter(folded, network) if folded is not None and cluster is None else None
     compared = _compare(executions, inputs, cluster, None if meter is None else meter.add)
     report = VerifyReport(
         samples=len(inputs),
-        data=data_name,
+        data=samples.name,
         comparisons=compared.comparisons,
         failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
@@ -228,8 +228,9 @@ def verify(
     if folded is None:
         return report
     trained = None if twin else model
+    labels, test, name = samples.labels, samples.test, samples.name
     drift = measure_drift(folded, network, inputs, labels) if meter is None else meter.drift(labels)
-    accuracy = None if test is None else measure_accuracy(folded, network, test, data_name, trained, cluster)
+    accuracy = None if test is None else measure_accuracy(folded, network, test, name, trained, cluster)
     fold, floating = _check_folded(trained, folded, inputs, patience, cluster)
     return replace(report, drift=drift, accuracy=accuracy, fold=fold, floating=floating)
 

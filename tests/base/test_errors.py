@@ -11,11 +11,11 @@ from mpbn_deploy.base import (
     OptionError,
     check_writable,
     class_of,
-    json_schema,
     layer_name,
     read_text,
     whole_number,
 )
+from mpbn_deploy.schemas import json_schema
 
 
 @pytest.mark.parametrize(

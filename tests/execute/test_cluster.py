@@ -31,7 +31,6 @@ from mpbn_deploy.base import MissingPackageError, OptionError, SimulationError, 
 from mpbn_deploy.data import Samples, Split
 from mpbn_deploy.execute import cluster
 from mpbn_deploy.execute.emulator import CHUNK
-from mpbn_deploy.execute.outside import WITNESSES
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.netx import write_netx
@@ -210,11 +209,11 @@ def test_verify_reports_what_one_process_reports_though_a_worker_is_killed(worke
     test = Split(
         inputs=inputs_for(network, samples=2 * CHUNK + 5, seed=1), labels=np.arange(2 * CHUNK + 5) % 3
     )
-    given = {"folded": folded, "netx": tmp_path / "network.net", "labels": np.arange(4) % 3, "test": test}
-    given["budget"] = 60.0
-    alone = verify(network, inputs, **given)
+    samples = Samples(name="", inputs=inputs, labels=np.arange(4) % 3, test=test)
+    given = {"folded": folded, "netx": tmp_path / "network.net", "budget": 60.0}
+    alone = verify(network, samples, **given)
     thread, killed = kill_in_the_middle_of_lava(workers)
-    shared = verify(network, inputs, **given, cluster=workers)
+    shared = verify(network, samples, **given, cluster=workers)
     thread.join()
     assert killed
     assert alone.bit_exact and alone.executed == 4
@@ -225,8 +224,8 @@ def test_verify_reports_what_one_process_reports_though_a_worker_is_killed(worke
 def test_witnesses_run_here_and_not_on_workers(workers):
     if find_spec("nengo_loihi") is None:
         pytest.skip("nengo-loihi is not installed")
-    network, witnesses = int_chain(), (WITNESSES["nengo-loihi"],)
-    report = verify(network, inputs_for(network, 4), budget=5.0, witnesses=witnesses, cluster=workers)
+    network = int_chain()
+    report = verify(network, inputs_for(network, 4), budget=5.0, witness="nengo-loihi", cluster=workers)
     *_, last = report.comparisons
     assert report.passed and last.execution == "nengo-loihi" and last.extent == "populations, one by one"
     assert [c.execution for c in report.comparisons].count("nengo-loihi") == 1

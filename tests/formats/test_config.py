@@ -20,7 +20,7 @@ def test_a_written_config_is_read_as_these_options(tmp_path_factory, options, mo
     file.write_text(config_text(Path(model), target, options), encoding="utf-8")
     content = read_config(file)
     found = parsed([*config_words(content), "--chips", str(options.chips)])
-    assert same_records(ExportOptions.from_arguments(vars(found)), options)
+    assert same_records(ExportOptions.from_arguments(found), options)
     assert (Path(content["model"]), found.target) == (Path(model), target)
 
 

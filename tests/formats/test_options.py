@@ -12,10 +12,11 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from mpbn_deploy.base import FormatError, OptionError, main, same_records
+from mpbn_deploy.base.options import _word
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
 from mpbn_deploy.formats.folder import open_folder
-from mpbn_deploy.formats.options import RECORDED, ExportOptions, _word
+from mpbn_deploy.formats.options import ExportOptions
 
 NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "Zs", "P"]), min_size=1).filter(
     lambda text: not text.startswith("-")
@@ -55,7 +56,7 @@ def test_every_option_of_the_command_line_is_a_field():
         "json",
         "config",
     }
-    assert same_records(ExportOptions.from_arguments(found), ExportOptions())
+    assert same_records(ExportOptions.from_arguments(argparse.Namespace(**found)), ExportOptions())
 
 
 def test_whole_numbers_are_printed_without_a_fraction():
@@ -78,7 +79,7 @@ def test_the_command_of_options_is_read_as_these_options(options, model, target)
     assert (python, flag, module) == ("python", "-m", "mpbn_deploy.export")
     found = parsed(arguments)
     assert (found.model, found.target) == (Path(model), target)
-    assert same_records(ExportOptions.from_arguments(vars(found)), options)
+    assert same_records(ExportOptions.from_arguments(found), options)
 
 
 def test_one_witness_may_be_given_by_its_name():
@@ -88,18 +89,18 @@ def test_one_witness_may_be_given_by_its_name():
 @given(options=OPTIONS)
 def test_a_manifest_gives_its_options_back(options):
     recorded = json.loads(json.dumps(options.recorded()))
-    again = ExportOptions.from_manifest(recorded, "manifest.json")
+    again = ExportOptions.from_recorded(recorded, "manifest.json")
     assert again.recorded() == options.recorded()
-    others = {field.name for field in fields(ExportOptions)} - set(RECORDED)
+    others = {field.name for field in fields(ExportOptions)} - options.recorded().keys()
     assert all(getattr(again, name) == getattr(ExportOptions(), name) for name in others)
 
 
 @pytest.mark.parametrize(
     ("recorded", "message"),
     [
-        (None, "the options must be weight_bits, "),
-        ([], "the options must be weight_bits, "),
-        ({"arch": "os:system"}, "the options must be weight_bits, "),
+        (None, "the options must be timesteps, "),
+        ([], "the options must be timesteps, "),
+        ({"arch": "os:system"}, "the options must be timesteps, "),
         ({"weight_bits": "4"}, "the option weight_bits is '4'"),
         ({"weight_bits": True}, "the option weight_bits is True"),
         ({"overflow": "hoped"}, "the option overflow is 'hoped'"),
@@ -110,7 +111,7 @@ def test_a_manifest_gives_its_options_back(options):
 )
 def test_damaged_options_are_rejected(recorded, message):
     with pytest.raises(FormatError, match=f"manifest.json: damaged; {message}"):
-        ExportOptions.from_manifest(recorded, "manifest.json")
+        ExportOptions.from_recorded(recorded, "manifest.json")
 
 
 def test_an_export_folder_knows_its_options(export_folder):

@@ -5,13 +5,14 @@ import json
 import re
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from json_schemas import check_json
 
 from mpbn_deploy.__main__ import commands, console_script
-from mpbn_deploy.base import arguments
+from mpbn_deploy.formats.options import Verifying
 
 HERE = Path(__file__).parent
 COLUMNS = "100"
@@ -123,6 +124,11 @@ def golden(request):
     return compare
 
 
+def with_lavas_own_models(patch):
+    """Set the budget to its default, which other tests set to zero."""
+    patch.setitem(Verifying.declared, "budget", replace(Verifying.declared["budget"], default=60.0))
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """A folder with the stored checkpoint and its export, and what export printed."""
@@ -132,7 +138,7 @@ def exported(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("COLUMNS", COLUMNS)
-        patch.setattr(arguments, "USUAL_BUDGET", 60.0)
+        with_lavas_own_models(patch)
         text = printed(EXPORT)
     return folder, text
 
@@ -141,7 +147,7 @@ def exported(tmp_path_factory):
 def inside(exported, monkeypatch):
     monkeypatch.chdir(exported[0])
     monkeypatch.setenv("COLUMNS", COLUMNS)
-    monkeypatch.setattr(arguments, "USUAL_BUDGET", 60.0)
+    with_lavas_own_models(monkeypatch)
 
 
 @pytest.mark.parametrize("name", CASES)

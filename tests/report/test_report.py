@@ -15,7 +15,7 @@ from PIL import Image
 from torch import nn
 
 from mpbn_deploy.base import OptionError, printable
-from mpbn_deploy.data import Split
+from mpbn_deploy.data import Samples, Split
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.fit import (
     ChipMap,
@@ -120,7 +120,7 @@ def content(folded):
         title="tiny.pt on loihi2",
         network=network,
         profile=LOIHI2,
-        verify=verify(network, inputs, folded=folded, test=test, data_name="noise"),
+        verify=verify(network, Samples(name="noise", inputs=inputs, labels=None, test=test), folded=folded),
         fit=fit(network, LOIHI2, measure(network, inputs)),
         quantization=quantized.errors,
         trace=emulate(network, inputs),

@@ -33,7 +33,6 @@ from mpbn_deploy.train.optimizer import make_optimizer
 from mpbn_deploy.train.precision import fastest_precision
 from mpbn_deploy.train.processes import SINGLE_PROCESS
 from mpbn_deploy.train.recalibration import recalibrate, recalibrate_as_asked
-from mpbn_deploy.train.settings import AUGMENTATIONS as AUGMENTATION_NAMES
 
 
 def parse(*words):
@@ -101,8 +100,8 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"optimizer": "adam"}, "--optimizer adam; sgd or muon is needed"),
-        ({"schedule": "linear"}, "schedule linear; cosine or one-cycle is needed"),
+        ({"optimizer": "adam"}, "optimizer 'adam'. Known: muon, sgd"),
+        ({"schedule": "linear"}, "schedule 'linear'. Known: cosine, one-cycle"),
         ({"warmup": 1.0}, "warmup 1.0; a fraction between 0 and 1"),
         ({"momentum": 1.0}, "momentum 1.0; a number from 0 to below 1"),
         ({"nesterov": True, "momentum": 0.0}, "needs a momentum above 0"),
@@ -113,15 +112,16 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
         ({"clip_gradient": 0.0}, "--clip-gradient 0.0; a positive number"),
         ({"single_step": 1.0}, "--single-step 1.0; a fraction from 0 to below 1"),
         ({"freeze_mpbn": 1.0}, "--freeze-mpbn 1.0; a fraction from 0 to below 1"),
-        ({"precision": "half"}, "precision half; float32 or bfloat16"),
-        ({"recalibration": "yes"}, "recalibration yes; one of auto, on, off"),
+        ({"precision": "half"}, "precision 'half'. Known: auto, bfloat16, float32"),
+        ({"precision": "auto"}, "precision auto is the command's; float32 or bfloat16 is needed"),
+        ({"recalibration": "yes"}, "recalibration 'yes'. Known: auto, off, on"),
         ({"validation": 1.0}, "validation 1.0; a fraction of the training split"),
         ({"validation": 1e-4}, "validation 0.0001; that is none of the 1437 training samples of digits"),
         (
             {"batch": 32, "validation": 0.99},
             "batch 32; digits has 14 training samples, without those for validation. Give a smaller --batch",
         ),
-        ({"augmentation": "crop"}, "augmentation crop; one of none, flip, crop-flip"),
+        ({"augmentation": "crop"}, "augmentation 'crop'. Did you mean 'crop-flip'"),
     ],
 )
 def test_impossible_parts_are_named(digits, parts, message):
@@ -544,7 +544,7 @@ def test_changes_are_those_they_are_named_after():
 
 
 def test_augmentations_have_the_names_of_the_option():
-    assert tuple(AUGMENTATIONS) == AUGMENTATION_NAMES
+    assert tuple(AUGMENTATIONS) == Training.declared["augmentation"].choices
 
 
 def test_autoaugment_needs_color_pictures(digits):
@@ -636,13 +636,7 @@ def test_options_that_a_factory_does_not_use_are_refused(digits, capsys):
         ("channel", {"leak": 0.9}, r"--leak 0\.9 has no effect: .* builds neurons with 0\.25 and 0\.5"),
     ):
         with pytest.raises(OptionError, match=message):
-            train(
-                digits,
-                "test_recipes:factory_of_its_own",
-                mpbn=mpbn,
-                neuron=neuron,
-                training=Training(epochs=1),
-            )
+            train(digits, "test_recipes:factory_of_its_own", Training(epochs=1), mpbn=mpbn, **neuron)
     capsys.readouterr()
     train(digits, "test_recipes:factory_of_its_own", training=Training(epochs=1))
     assert "factory_of_its_own builds neurons with --leak 0.25 and 0.5, not 0.25\n" in capsys.readouterr().err

@@ -128,9 +128,7 @@ def test_training_learns_and_repeats_itself_bit_by_bit(digits):
 
 
 def test_element_wise_networks_with_positive_gains_fold(digits):
-    network = train(
-        digits, "digits-cnn", mpbn="element", neuron={"mpbn_gain": "positive"}, training=Training(epochs=1)
-    )
+    network = train(digits, "digits-cnn", Training(epochs=1), mpbn="element", mpbn_gain="positive")
     assert network.card.arguments["mpbn_gain"] == "positive"
     folded = fold(trace(network))
     assert folded.populations[1].neuron.threshold.shape == (16, 8, 8)

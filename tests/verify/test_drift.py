@@ -13,7 +13,7 @@ from properties import examples
 from rich.console import Console
 
 from mpbn_deploy.base import DataError, SimulationError, json_text
-from mpbn_deploy.data import Split
+from mpbn_deploy.data import Samples, Split
 from mpbn_deploy.execute import traces
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
@@ -460,15 +460,8 @@ def report(monkeypatch):
 
     replace_lava(monkeypatch, missing)
     model, folded, network, test = labelled(bits=3)
-    return verify(
-        network,
-        test.inputs[:],
-        folded=folded,
-        labels=test.labels,
-        test=test,
-        data_name="own",
-        model=model,
-    )
+    samples = Samples(name="own", inputs=test.inputs[:], labels=test.labels, test=test)
+    return verify(network, samples, folded=folded, model=model)
 
 
 def test_keys_of_the_json(report):

@@ -9,7 +9,7 @@ import torch
 from networks import input_format, inputs_for, spiking_network
 from torch import nn
 
-from mpbn_deploy.base import json_schema, main
+from mpbn_deploy.base import main
 from mpbn_deploy.data import load_dataset
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export.__main__ import COMMAND as EXPORT
@@ -18,6 +18,7 @@ from mpbn_deploy.frontend import rounding_bounds, trace
 from mpbn_deploy.ir import FoldedNetwork
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.report.__main__ import COMMAND as REPORT
+from mpbn_deploy.schemas import json_schema
 from mpbn_deploy.verify import FoldCheck
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
 from mpbn_deploy.verify.folding import check_fold

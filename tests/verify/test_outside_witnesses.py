@@ -196,7 +196,7 @@ def spoiled():
 @needs_nengo
 def test_a_spoiled_nengo_loihi_turns_a_residual_network_red(spoiled):
     network = with_neuron(int_residual(), "first", decay_voltage=0)
-    report = verify(network, inputs_for(network), budget=10.0, witnesses=(NENGO,))
+    report = verify(network, inputs_for(network), budget=10.0, witness="nengo-loihi")
     *others, last = report.comparisons
     assert not report.passed and report.verdict == "not bit-exact"
     assert others and all(comparison.exact for comparison in others) and last.execution == "nengo-loihi"
@@ -232,7 +232,7 @@ def test_obstacles_are_named_and_the_rest_is_compared():
 @needs_nengo
 @pytest.mark.usefixtures("without_lava")
 def test_a_network_of_obstacles_is_not_run():
-    report = verify(softened(int_residual(), share=1.0), inputs_for(int_residual()), witnesses=(NENGO,))
+    report = verify(softened(int_residual(), share=1.0), inputs_for(int_residual()), witness="nengo-loihi")
     assert report.passed and report.comparisons[-1].not_run == "first, second, last: soft reset"
 
 
@@ -279,7 +279,7 @@ def test_a_witness_that_is_not_installed(monkeypatch):
 
     monkeypatch.setattr(nengo_loihi.metadata, "version", missing)
     network = int_chain()
-    report = verify(network, inputs_for(network), budget=10.0, witnesses=(NENGO,))
+    report = verify(network, inputs_for(network), budget=10.0, witness="nengo-loihi")
     last = report.comparisons[-1]
     assert last.not_run == "nengo-loihi is not installed; pip install 'mpbn_deploy[witness]'."
     assert report.passed and not report.failed
@@ -294,7 +294,7 @@ def test_a_witness_that_fails_is_a_failure(monkeypatch):
 
     monkeypatch.setattr(nengo_loihi, "run", broken)
     network = int_chain()
-    report = verify(network, inputs_for(network), budget=10.0, witnesses=(NENGO,))
+    report = verify(network, inputs_for(network), budget=10.0, witness="nengo-loihi")
     assert report.failed == ("nengo-loihi",) and not report.passed
 
 
@@ -402,7 +402,7 @@ def test_verify_adds_a_row(witness, export_folder, capsys):
 def test_the_text_says_how_much_was_compared():
     network = int_residual()
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(verify_text(verify(network, inputs_for(network), budget=10.0, witnesses=(NENGO,))))
+    console.print(verify_text(verify(network, inputs_for(network), budget=10.0, witness="nengo-loihi")))
     assert "nengo-loihi: populations, one by one" in console.export_text()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from networks import inputs_for, spiking_network
 
+from mpbn_deploy.data import Samples
 from mpbn_deploy.execute import EXECUTORS, traces
 from mpbn_deploy.fit import measure, neurobench_metrics
 from mpbn_deploy.fold import fold
@@ -37,7 +38,8 @@ def verified(networks, **options):
     model, folded, network = networks
     inputs = inputs_for(network, samples=SAMPLES)
     labels = np.arange(SAMPLES) % network.output.size
-    report = verify(network, inputs, folded=folded, model=model, labels=labels, **options)
+    samples = Samples(name="", inputs=inputs, labels=labels, test=None)
+    report = verify(network, samples, folded=folded, model=model, **options)
     activity = measure(network, inputs, counted=report.counted)
     return report, neurobench_metrics(network, activity, report.counted)
 
@@ -114,7 +116,6 @@ def test_the_first_mismatch_has_the_number_of_its_sample(networks, monkeypatch, 
 PEAK = """
 import resource, sys
 import numpy as np
-from mpbn_deploy.data import Samples
 from mpbn_deploy.execute import traces
 from mpbn_deploy.ir import Connection, Conv2d, Input, IntNetwork, Lif, Population
 from mpbn_deploy.run import run

@@ -11,7 +11,7 @@ from networks import inputs_for, int_chain, int_loop, int_residual, needs_lava, 
 from properties import examples
 
 from mpbn_deploy.base import MissingPackageError, SimulationError
-from mpbn_deploy.data import Split
+from mpbn_deploy.data import Samples, Split
 from mpbn_deploy.execute import lava as lava_sim
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
@@ -136,11 +136,9 @@ def test_all_executions_agree_and_drift_is_measured(tmp_path):
     labels = simulate(folded, inputs).predictions
     report = verify(
         network,
-        inputs,
+        Samples(name="own", inputs=inputs, labels=None, test=Split(inputs=inputs, labels=labels)),
         folded=folded,
         netx=tmp_path / "network.net",
-        test=Split(inputs=inputs, labels=labels),
-        data_name="own",
         budget=60.0,
     )
     data = report.to_json()

@@ -1,0 +1,279 @@
+"""Options that declare themselves: a field of a stage's record is an option wherever options appear.
+
+    class Quantizing(Options):
+        weight_bits: int | None = option(None, "bits per weight", metavar="N", least=2, recorded=True)
+
+    add_options(parser, Quantizing)     --weight-bits N, in a command and on its help page
+    Quantizing.from_arguments(parsed)   the record of a parsed command line
+    typed(options, Quantizing)          the words of a command that advice prints
+    options.recorded()                  the entries of a manifest; `from_recorded` reads them, types checked
+    options_schema(Quantizing)          the JSON schema of these entries
+
+Records are combined by inheritance: whoever takes `Quantizing` takes an `ExportOptions`, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import Field, dataclass, field, replace
+from decimal import Decimal
+from inspect import get_annotations
+from pathlib import Path
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+
+from typing_extensions import Self, dataclass_transform
+
+from .arguments import whole_number
+from .errors import FormatError, OptionError, did_you_mean
+
+ALL = "all"  # how None is typed for an option with another default: --samples all
+Record = TypeVar("Record", bound="Options")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """What a field says of its option beside its type and default.
+
+    `parse` reads a word where the type does not say how, `must` is a test of values and its words,
+    `otherwise` says what an absent value means, `also` under which conditions the default is another.
+    """
+
+    help: str
+    metavar: str | tuple[str, ...] | None = None
+    least: int = -(2**63)
+    most: int = 2**63 - 1
+    parse: Callable[[str], Any] | None = None
+    choices: Collection[str] = ()  # where they are a registry's; those of a Literal are its own
+    must: tuple[Callable[[Any], bool], str] | None = None
+    otherwise: str = ""
+    also: str = ""
+    recorded: bool = False
+
+
+def option(default: Any, text: str, **declared: Any) -> Any:
+    """Declare an option as a field of a record, with the fields of `Option`; () may be repeated."""
+    return field(default=default, metadata={"option": Option(help=text, **declared)})
+
+
+def option_name(name: str) -> str:
+    """Return the option of a field: --weight-bits of weight_bits."""
+    return f"--{name.replace('_', '-')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """An option as its field declares it; `count` is how many words it takes, None for a single value."""
+
+    name: str
+    option: Option
+    default: Any
+    hint: Any  # the type of a value, or of each of several
+    count: int | Literal["+", "repeated"] | None
+    optional: bool
+
+    @classmethod
+    def of(cls, field: Field[Any], hint: Any) -> Declared:
+        optional = get_origin(hint) in (Union, UnionType)
+        hint = next(each for each in get_args(hint) if each is not type(None)) if optional else hint
+        count: Any = None
+        if get_origin(hint) is tuple:
+            (hint, *more), default = get_args(hint), field.default
+            count = "repeated" if default == () else "+" if more == [...] else 1 + len(more)
+        return cls(
+            name=field.name,
+            option=field.metadata["option"],
+            default=field.default,
+            hint=hint,
+            count=count,
+            optional=optional,
+        )
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return get_args(self.hint) if get_origin(self.hint) is Literal else tuple(self.option.choices)
+
+    # ---- values ---------------------------------------------------------------------------------
+
+    def problem(self, value: Any) -> str:
+        """Return what is wrong with a value that a caller gave; nothing if it is sound."""
+        if get_origin(self.hint) is Literal and value not in self.choices:
+            return f"{self.name} {value!r}. {did_you_mean(str(value), self.choices)}"
+        if self.option.must is None or self.option.must[0](value):
+            return ""
+        return f"{option_name(self.name)} {value}; {self.option.must[1]} is needed."
+
+    def settled(self, value: Any) -> Any:
+        """Return a value in the type of the field; callers may give lists, and paths in any form."""
+        if self.count is not None:
+            return (value,) if isinstance(value, str) else tuple(value)
+        return self.hint(value) if self.hint in (Path, str) else value
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a JSON value has the type of the field, and is sound."""
+        if value is None or self.count is None:
+            return self.optional if value is None else self._is_one(value) and not self.problem(value)
+        sized = isinstance(value, list) and self.count in ("+", "repeated", len(value))
+        return sized and all(map(self._is_one, value)) and not self.problem(value)
+
+    def _is_one(self, value: Any) -> bool:
+        if get_origin(self.hint) is Literal:
+            return value in self.choices
+        return type(value) in ((int, float) if self.hint is float else (self.hint,))
+
+    # ---- the command line -----------------------------------------------------------------------
+
+    def argument(self, recipes: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
+        """Return the arguments of `add_argument`; with recipes, None is an option that is not given."""
+        default = None if recipes is not None else self.default
+        shared = {"help": self.help(recipes), "default": default}
+        if self.hint is bool:
+            return {**shared, "action": "store_true" if recipes is None else argparse.BooleanOptionalAction}
+        if self.count is not None:
+            repeated = {"action": "append", "default": []}
+            shared |= repeated if self.count == "repeated" else {"nargs": self.count}
+        if self.choices:
+            return {**shared, "choices": self.choices}
+        return {**shared, "type": self.read, "metavar": self.option.metavar}
+
+    def help(self, recipes: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+        """Return the help text, which ends with the defaults: "(default 8; paper 400; fast 28)"."""
+        shown = f"{self.default:g}" if isinstance(self.default, float) and recipes is None else self.default
+        absent = self.default is None or self.default == () or (self.default is False and recipes is None)
+        usual = f"default: {self.option.otherwise}" if self.option.otherwise else f"default {shown}"
+        others = [f"{name} {sets[self.name]}" for name, sets in (recipes or {}).items() if self.name in sets]
+        defaults = [*([] if absent and not self.option.otherwise else [usual]), *others, self.option.also]
+        listed = "; ".join(filter(None, defaults))
+        return (f"{self.option.help} ({listed})" if listed else self.option.help).replace("%", "%%")
+
+    @property
+    def read(self) -> Callable[[str], Any]:
+        """Return the argparse type that reads one word."""
+        parse: Callable[[str], Any] = self.option.parse or self.hint
+        if parse is int:
+            parse = whole_number(self.option.least, self.option.most)
+        if self.default is None or not self.optional:
+            return parse
+        return lambda text: None if text == ALL else parse(text)
+
+    def words(self, value: Any) -> Iterator[object]:
+        """Yield the words that type a value."""
+        if self.count == "repeated":
+            for each in value:
+                yield from (option_name(self.name), each)
+        elif value != self.default:
+            yield option_name(self.name)
+            if self.hint is not bool:
+                yield from (value if self.count is not None else [ALL if value is None else value])
+
+    # ---- JSON schemas ---------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        kinds = {int: "integer", float: "number", bool: "boolean"}
+        one: dict[str, Any] = {"type": kinds.get(self.hint, "string")}
+        if get_origin(self.hint) is Literal:
+            one["enum"] = [*self.choices, *([None] if self.optional else [])]
+        if self.option.least > Option.least:
+            one["minimum"] = self.option.least
+        if self.count is not None:
+            one = {"type": "array", "items": one}
+        if self.optional:
+            one["type"] = [one["type"], "null"]
+        return {"description": self.option.help, **one}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
+class Options:
+    """A frozen, keyword-only record of options; without slots, which could not be inherited from two."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    declared: ClassVar[dict[str, Declared]] = {}  # the options by name; other fields are none
+
+    def __init_subclass__(cls) -> None:
+        own = [name for name in get_annotations(cls) if isinstance(vars(cls).get(name), Field)]
+        hints = get_annotations(cls, eval_str=True) if own else {}
+        dataclass(frozen=True, kw_only=True, eq=False)(cls)
+        listed = [base.declared for base in reversed(cls.__mro__[1:]) if issubclass(base, Options)]
+        listed.append({name: Declared.of(cls.__dataclass_fields__[name], hints[name]) for name in own})
+        cls.declared = {name: each for options in listed for name, each in options.items()}
+
+    def __post_init__(self) -> None:
+        """Bring each value to its type; raise OptionError with all that is wrong."""
+        given = [(each, getattr(self, each.name)) for each in self.declared.values()]
+        given = [(each, value) for each, value in given if value is not None]
+        if wrong := " ".join(filter(None, (each.problem(value) for each, value in given))):
+            raise OptionError(wrong)
+        for each, value in given:
+            object.__setattr__(self, each.name, each.settled(value))
+
+    @classmethod
+    def from_arguments(cls, parsed: Any) -> Self:
+        """Build the record from parsed arguments, or from another record, ignoring all others."""
+        return cls(**{name: getattr(parsed, name) for name in cls.declared})
+
+    @classmethod
+    def from_recorded(cls, recorded: Any, where: str) -> Self:
+        """Read what `recorded` returned, from JSON; options that are missing have their defaults."""
+        known = {name: each for name, each in cls.declared.items() if each.option.recorded}
+        if not isinstance(recorded, dict) or not recorded.keys() <= known.keys():
+            raise FormatError(f"{where}: damaged; the options must be {', '.join(known)}.")
+        for name, value in recorded.items():
+            if not known[name].accepts(value):
+                raise FormatError(f"{where}: damaged; the option {name} is {value!r}.")
+        return cls(**recorded)
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the options that a manifest records."""
+        return {n: getattr(self, n) for n, each in self.declared.items() if each.option.recorded}
+
+
+def changed(options: Record | None, record: type[Record], changes: Mapping[str, Any]) -> Record:
+    """Return the options, the defaults if None, with the changes that a caller gave by keyword."""
+    return replace(record() if options is None else options, **changes)
+
+
+def add_options(
+    group: argparse._ActionsContainer,
+    record: type[Options],
+    *names: str,
+    recipes: Mapping[str, Mapping[str, Any]] | None = None,
+    **changes: Mapping[str, Any],
+) -> None:
+    """Add the options of a record, or those of some names; `changes` are fields of `Option`, by name.
+
+    With `recipes`, named sets of other defaults, an option that is not given is None.
+    """
+    for name, each in record.declared.items():
+        if not names or name in names:
+            each = replace(each, option=replace(each.option, **changes.get(name, {})))
+            group.add_argument(option_name(name), **each.argument(recipes))
+
+
+def add_network(parser: argparse.ArgumentParser, facts: type[Options], *, optional: bool = False) -> None:
+    """Add the network to open, and the facts that its file may lack."""
+    parser.add_argument_group("network").add_argument(
+        "network",
+        type=Path,
+        nargs="?" if optional else None,
+        help="a folder that `export` wrote, or a .net file of lava-dl (netx)",
+    )
+    add_options(parser.add_argument_group("network files", "Facts that a .net file may lack."), facts)
+
+
+def typed(options: object, *records: type[Options]) -> list[str]:
+    """Return options as words of a command line, without those that have their defaults."""
+    listed = {name: each for record in records for name, each in record.declared.items()}
+    return [_word(word) for name, each in listed.items() for word in each.words(getattr(options, name))]
+
+
+def _word(value: object) -> str:
+    """Return a word of a command line; 16.0 is typed as 16; argparse may take -1e-05 for an option."""
+    return f"{Decimal(str(value)):f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def options_schema(record: type[Options], **described: Any) -> dict[str, Any]:
+    """Return the JSON schema of what `recorded` returns."""
+    known = {name: each.schema for name, each in record.declared.items() if each.option.recorded}
+    return {**described, "type": "object", "required": [*known], "properties": known}
