@@ -182,7 +182,7 @@ def one_population(seed=0):
     neurons = 40
     threshold, bias = generator.integers(-300, 3000, neurons), generator.integers(-40, 40, neurons)
     weight = generator.integers(-99, 100, (neurons, 6)) * np.where(np.arange(neurons) % 4, 1, 900)[:, None]
-    # The last ones meet their thresholds and the ends of 24 bits exactly: on an input of 1, in the first step.
+    # The last ones meet their thresholds and the ends of 24 bits exactly, on an input of 1 in the first step.
     end = 2**17  # in units of weights
     weight[-5:], bias[-5:] = 0, (0, 0, 0, 0, -(2**19))
     weight[-5:, 0], threshold[-5:] = (5, -5, end, -end, end), (5, -5, end, end, end)
