@@ -52,6 +52,7 @@ from ..ir import (
     wide_sums,
     window,
 )
+from .convolutions import convolve
 from .narrow import may_narrow
 from .spike_products import Product, as_floats, spike_product
 
@@ -339,8 +340,8 @@ def apply_weight(synapse: Synapse, weight: Tensor, values: Tensor, bias: Tensor 
             return functional.linear(values.flatten(1), weight, bias)
         case Conv2d(silent=silent) if silent != NO_BORDER:
             return _apply_window(synapse, weight, values)
-        case Conv2d(stride=stride, padding=padding, dilation=dilation, groups=groups):
-            return functional.conv2d(values, weight, bias, stride, padding, dilation, groups)
+        case Conv2d():
+            return convolve(values, weight, bias, synapse)
         case _:
             assert_never(synapse)
 
@@ -355,5 +356,5 @@ def _apply_window(synapse: Conv2d, weight: Tensor, values: Tensor) -> Tensor:
         for inside, stride, reach in zip(window(synapse, target), synapse.stride, span(synapse), strict=True)
     )
     read = padded[:, :, rows, columns]
-    inner = functional.conv2d(read, weight, None, synapse.stride, 0, synapse.dilation, synapse.groups)
+    inner = convolve(read, weight, None, replace(synapse, padding=(0, 0), silent=NO_BORDER))
     return functional.pad(inner, (*synapse.silent[1], *synapse.silent[0]))
