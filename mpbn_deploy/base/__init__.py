@@ -100,7 +100,6 @@ if TYPE_CHECKING:
         return_freed_memory as return_freed_memory,
     )
     from .options import (
-        ALL as ALL,
         Options as Options,
         add_network as add_network,
         add_options as add_options,

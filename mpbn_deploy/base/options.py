@@ -28,7 +28,6 @@ from typing_extensions import Self, dataclass_transform
 from .arguments import whole_number
 from .errors import FormatError, OptionError, did_you_mean
 
-ALL = "all"  # how None is typed for an option with another default: --samples all
 Record = TypeVar("Record", bound="Options")
 
 
@@ -37,7 +36,8 @@ class Option:
     """What a field says of its option beside its type and default.
 
     `parse` reads a word where the type does not say how, `must` is a test of values and its words,
-    `otherwise` says what an absent value means, `also` under which conditions the default is another.
+    `otherwise` says what an absent value means, `also` under which conditions the default is another; `none`
+    is how None is typed for an option with another default: --samples all.
     """
 
     help: str
@@ -49,6 +49,7 @@ class Option:
     must: tuple[Callable[[Any], bool], str] | None = None
     otherwise: str = ""
     also: str = ""
+    none: str = "all"
     recorded: bool = False
 
 
@@ -70,13 +71,15 @@ class Declared:
     option: Option
     default: Any
     hint: Any  # the type of a value, or of each of several
+    word: str | None  # a value of its own beside the type: "auto" of int | Literal["auto"]
     count: int | Literal["+", "repeated"] | None
     optional: bool
 
     @classmethod
     def of(cls, field: Field[Any], hint: Any) -> Declared:
-        optional = get_origin(hint) in (Union, UnionType)
-        hint = next(each for each in get_args(hint) if each is not type(None)) if optional else hint
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        optional = type(None) in kinds
+        hint, *words = (each for each in kinds if each is not type(None))
         count: Any = None
         if get_origin(hint) is tuple:
             (hint, *more), default = get_args(hint), field.default
@@ -86,6 +89,7 @@ class Declared:
             option=field.metadata["option"],
             default=field.default,
             hint=hint,
+            word=get_args(words[0])[0] if words else None,
             count=count,
             optional=optional,
         )
@@ -100,6 +104,8 @@ class Declared:
         """Return what is wrong with a value that a caller gave; nothing if it is sound."""
         if get_origin(self.hint) is Literal and value not in self.choices:
             return f"{self.name} {value!r}. {did_you_mean(str(value), self.choices)}"
+        if self.word is not None and not self._is_one(value):
+            return f"{self.name} {value!r}; {self.hint.__name__} or {self.word!r} is needed."
         if self.option.must is None or self.option.must[0](value):
             return ""
         return f"{option_name(self.name)} {value}; {self.option.must[1]} is needed."
@@ -120,7 +126,8 @@ class Declared:
     def _is_one(self, value: Any) -> bool:
         if get_origin(self.hint) is Literal:
             return value in self.choices
-        return type(value) in ((int, float) if self.hint is float else (self.hint,))
+        kinds = (int, float) if self.hint is float else (self.hint,)
+        return type(value) in kinds or (self.word is not None and value == self.word)
 
     # ---- the command line -----------------------------------------------------------------------
 
@@ -153,9 +160,10 @@ class Declared:
         parse: Callable[[str], Any] = self.option.parse or self.hint
         if parse is int:
             parse = whole_number(self.option.least, self.option.most)
-        if self.default is None or not self.optional:
-            return parse
-        return lambda text: None if text == ALL else parse(text)
+        words: dict[str, str | None] = {} if self.word is None else {self.word: self.word}
+        if self.optional and self.default is not None:
+            words[self.option.none] = None
+        return parse if not words else lambda text: words[text] if text in words else parse(text)
 
     def words(self, value: Any) -> Iterator[object]:
         """Yield the words that type a value."""
@@ -165,7 +173,9 @@ class Declared:
         elif value != self.default:
             yield option_name(self.name)
             if self.hint is not bool:
-                yield from (value if self.count is not None else [ALL if value is None else value])
+                yield from (
+                    value if self.count is not None else [self.option.none if value is None else value]
+                )
 
     # ---- JSON schemas ---------------------------------------------------------------------------
 
@@ -177,6 +187,8 @@ class Declared:
             one["enum"] = [*self.choices, *([None] if self.optional else [])]
         if self.option.least > Option.least:
             one["minimum"] = self.option.least
+        if self.word is not None:
+            one = {"anyOf": [one, {"const": self.word}]}
         if self.count is not None:
             one = {"type": "array", "items": one}
         if self.optional:

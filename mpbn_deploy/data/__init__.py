@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         data_named_by_file as data_named_by_file,
         load_dataset as load_dataset,
         load_part as load_part,
+        load_parts as load_parts,
     )
     from .selection import (
         RANDOM as RANDOM,

@@ -41,8 +41,23 @@ def load_part(name: str, folder: Path | None, part: str) -> LoadedPart:
     found = _load(name, folder)
     if isinstance(found, OwnData):
         return found.part(part), found.facts.axes
+    return _of_dataset(found, part)
+
+
+def _of_dataset(found: DataSet, part: str) -> LoadedPart:
     split = found.train if part == "train" else found.test
     return Part(inputs=cropped(split.inputs, found.input_format.shape), labels=split.labels), None
+
+
+def load_parts(name: str, folder: Path | None) -> dict[str, LoadedPart | None]:
+    """Load the samples to "test" with, and those to "train" with if the data have any beside them."""
+    found = _load(name, folder)
+    if not isinstance(found, OwnData):
+        return {part: _of_dataset(found, part) for part in ("test", "train")}
+    test = found.part("test"), found.facts.axes
+    trainable = found.parts.keys() & {"train", ""}
+    train = (found.part("train", quiet=True), found.facts.axes) if trainable else None
+    return {"test": test, "train": train}
 
 
 def _load(name: str, folder: Path | None) -> DataSet | OwnData:

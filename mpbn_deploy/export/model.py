@@ -12,11 +12,12 @@ from ..data import conversion_options
 from ..fold import coarsen_inputs, fold, normalize_inputs, offset_inputs
 from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
-from ..formats.options import ExportOptions
+from ..formats.options import AUTO, ExportOptions
 from ..frontend import trace
+from ..hardware import HardwareProfile
 from ..ir import FoldedNetwork, Input, InputFormat, IntNetwork, real_network
 from ..nn import LIF, ModelCard, SpikingNetwork
-from ..quantize import QuantizedBody
+from ..quantize import NumberFormats, QuantizedBody, choose_offset
 
 
 @record
@@ -29,6 +30,7 @@ class FoldedModel:
     integers: IntNetwork | None = None  # chosen by `train --quantize`
     assumptions: tuple[Assumption, ...] = ()  # under which a NIR file was read
     notes: tuple[str, ...] = ()
+    input_offset: int = 0  # that was subtracted from the inputs
 
     @property
     def card(self) -> ModelCard | None:
@@ -56,15 +58,24 @@ class FoldedModel:
         return {name: lif for name, lif in self.module.body.named_modules() if isinstance(lif, LIF)}
 
 
-def load_and_fold(path: Path, options: ExportOptions) -> FoldedModel:
-    """Read a model, fold it, and change it as --nir-dialect, --input-offset and --input-bits ask."""
+def load_and_fold(path: Path, options: ExportOptions, profile: HardwareProfile) -> FoldedModel:
+    """Read a model, fold it, and change it as --nir-dialect, --input-offset and --input-bits ask.
+
+    The number formats of the profile tell which --input-offset leaves the most bits to weights.
+    """
     if path.suffix == NETX_SUFFIX:
         raise OptionError(
             f"{path}: a netx file holds integers already and cannot be exported again; fit, run and verify "
             f"accept it directly: python -m mpbn_deploy.fit {path} --target loihi2"
         )
     read = _load_nir if path.suffix == NIR_SUFFIX else _load_checkpoint
-    return _with_inputs(read(path, options), options)
+    model = read(path, options)
+    if model.integers is not None:
+        return model
+    offset = options.input_offset
+    if offset == AUTO:
+        offset = choose_offset(model.folded, NumberFormats.of(profile, options.weight_bits))
+    return _with_inputs(model, offset, options.input_bits, automatic=options.input_offset == AUTO)
 
 
 def _load_checkpoint(path: Path, options: ExportOptions) -> FoldedModel:
@@ -115,13 +126,13 @@ def _load_nir(path: Path, options: ExportOptions) -> FoldedModel:
     )
 
 
-def _with_inputs(model: FoldedModel, options: ExportOptions) -> FoldedModel:
+def _with_inputs(model: FoldedModel, offset: int, bits: int | None, *, automatic: bool) -> FoldedModel:
     """Apply --input-offset and --input-bits to the model; its module then takes the same inputs."""
     given, folded = model.folded.input_range, model.folded
-    if options.input_offset:
-        folded = offset_inputs(folded, options.input_offset)
-    if options.input_bits is not None and folded.input_range.coarser(options.input_bits).divisor > 1:
-        folded = coarsen_inputs(folded, options.input_bits)
+    if offset:
+        folded = offset_inputs(folded, offset)
+    if bits is not None and folded.input_range.coarser(bits).divisor > 1:
+        folded = coarsen_inputs(folded, bits)
     if folded is model.folded:
         return model
     taken = folded.input_range
@@ -131,16 +142,19 @@ def _with_inputs(model: FoldedModel, options: ExportOptions) -> FoldedModel:
             trained,
             minimum=taken.minimum,
             maximum=taken.maximum,
-            mean=(trained.mean - options.input_offset) / taken.divisor,
+            mean=(trained.mean - offset) / taken.divisor,
             deviation=trained.deviation / taken.divisor,
         )
-    return replace(model, folded=folded, notes=(*model.notes, _conversion_note(given, taken)))
+    note = _conversion_note(
+        given, taken, " auto, which leaves more bits to weights" * (automatic and offset != 0)
+    )
+    return replace(model, folded=folded, notes=(*model.notes, note), input_offset=offset)
 
 
-def _conversion_note(given: Input | InputFormat, taken: Input) -> str:
+def _conversion_note(given: Input | InputFormat, taken: Input, why: str = "") -> str:
     return (
         f"the network takes {taken.minimum}..{taken.maximum}: inputs {given.minimum}..{given.maximum}"
-        f"{taken.conversion} ({conversion_options(taken)}); our commands convert data themselves"
+        f"{taken.conversion} ({conversion_options(taken)}{why}); our commands convert data themselves"
         + ("; all figures, those of PyTorch too, are for rounded inputs." if taken.divisor > 1 else ".")
     )
 
@@ -165,12 +179,15 @@ def _load_integers(
     return FoldedModel(path=path, folded=folded, module=module, integers=integers, notes=notes)
 
 
+UNCHANGED = {"calibration": None, "input_offset": 0}  # what "auto" is for trained integers
+
+
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
     """Raise if an option asks for other integers than the trained ones."""
     usual = ExportOptions()
     for name in ("weight_bits", "calibration", "thresholds", "overflow", "input_offset", "input_bits"):
         given = getattr(options, name)
-        if given != getattr(usual, name):
+        if given not in (getattr(usual, name), UNCHANGED.get(name)):
             raise OptionError(
                 f"{path}: {option_name(name)} {given}, but its integers were chosen by training and "
                 "are exported unchanged. Export the network that the training started from, or train again "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..formats.options import PoolingChoice
 from ..hardware import HardwareProfile
 from ..ir import IntNetwork, fires, relay_names
-from ..quantize import Quantized
+from ..quantize import CalibrationData, Quantized
 from .model import FoldedModel
 
 
@@ -13,7 +13,7 @@ def all_notes(
     model: FoldedModel,
     profile: HardwareProfile,
     pooling: PoolingChoice,
-    calibration_notes: tuple[str, ...],
+    calibration: CalibrationData | None,
     quantized: Quantized,
 ) -> tuple[str, ...]:
     """Return the notes on the model, the network, the target, the calibration data and the rounding."""
@@ -22,7 +22,7 @@ def all_notes(
         *notes_on_spikes(quantized.network),
         *notes_on_relays(quantized.network, pooling),
         *notes_on_target(model, profile),
-        *calibration_notes,
+        *(() if calibration is None else calibration.notes),
         *quantized.notes,
     )
 

@@ -17,9 +17,7 @@ from typing import Any
 
 from ..base import (
     MANIFEST_FILE,
-    Array,
     FormatError,
-    MissingDataError,
     OptionError,
     announce,
     changed,
@@ -27,17 +25,7 @@ from ..base import (
     record,
     same_records,
 )
-from ..data import (
-    DATASETS,
-    RANDOM,
-    LoadedPart,
-    Samples,
-    announce_random,
-    check_data_name,
-    choose_samples,
-    dataset_name,
-    load_part,
-)
+from ..data import Samples, check_data_name, dataset_name
 from ..execute.outside import chosen_witnesses
 from ..fit import FitReport, NeuroBenchMetrics, check_sides, fit_on_chip, measure, neurobench_metrics
 from ..formats.config import config_text
@@ -60,17 +48,17 @@ from ..formats.nir import read_folded, write_nir
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile, load_profile
 from ..quantize import (
+    CalibrationData,
     NumberFormats,
     Quantized,
     check_overflow,
-    load_calibration,
     quantize,
-    read_calibration,
     trained_integers,
 )
 from ..report import ReportContent, write_html
 from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
+from .inputs import Parts, choose_inputs, read_named
 from .model import FoldedModel, load_and_fold
 from .notes import all_notes
 
@@ -123,16 +111,17 @@ def export(
     replaces = check_replaceable(folder)
     _check(profile, options)
 
-    test, training = _read_data(options) if model_path.is_file() else (None, None)
-    model = load_and_fold(model_path, options)
+    named = read_named(options) if model_path.is_file() else Parts()
+    model = load_and_fold(model_path, options, profile)
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options)
-    samples = _samples(model, options, test)
-    quantized, calibration_notes = _quantize(model, profile, options, training)
+    samples, calibration, options = choose_inputs(model, options, named)
+    options = replace(options, input_offset=model.input_offset)
+    quantized = _quantize(model, profile, options, calibration)
     network = quantized.network
     check_sides(network, options)
-    calibration = options.calibration and dataset_name(options.calibration)
-    facts = facts_of(model, profile, samples.name, replace(options, calibration=calibration))
+    calibrated_on = options.calibration and dataset_name(options.calibration)
+    facts = facts_of(model, profile, samples.name, replace(options, calibration=calibrated_on))
     if replaces:
         announce(f"note: {folder} holds an earlier export; this one will replace it")
     with new_folder(folder) as staging:
@@ -146,7 +135,7 @@ def export(
             quantized=quantized,
             verified=verified,
             fitted=fitted,
-            notes=all_notes(model, profile, options.pooling, calibration_notes, quantized),
+            notes=all_notes(model, profile, options.pooling, calibration, quantized),
         )
         content = _content(staging, model, result, profile, facts)
         metrics = neurobench_metrics(network, activity, content.counted)
@@ -176,68 +165,20 @@ def _check(profile: HardwareProfile, options: ExportOptions) -> None:
         check_data_name(options.data)
 
 
-def _read_data(options: ExportOptions) -> tuple[LoadedPart | None, LoadedPart | None]:
-    """Read the data sets that are named: a file that is missing or damaged is found before anything long.
-
-    Returns the samples to verify with and those to calibrate on, each None if no data set is named.
-    """
-    test = training = None
-    if options.data not in (None, RANDOM):
-        test = load_part(str(options.data), options.data_dir, "test")
-    if options.calibration is not None:
-        training = read_calibration(options.calibration, options.data_dir)
-    return test, training
-
-
-def _data(model: FoldedModel, options: ExportOptions) -> str | None:
-    """Return the data set to verify with: the one given, or else the one that the model was trained on.
-
-    Data of the user's own are known by the name of their file only, not by its path.
-    """
-    trained_on = model.trained_on
-    if options.data is not None or trained_on is None or trained_on in DATASETS:
-        return options.data or trained_on
-    announce_random(
-        f"the model was trained on {trained_on}, data of your own",
-        f"to verify with it, add --data {trained_on}",
-    )
-    return RANDOM
-
-
-def _samples(model: FoldedModel, options: ExportOptions, test: LoadedPart | None) -> Samples:
-    """Return the test samples, or random ones if the model's data set is missing and none was requested."""
-    network, data = model.folded, _data(model, options)
-    try:
-        return choose_samples(network, options.samples, data, options.data_dir, test)
-    except MissingDataError:
-        if options.data is not None or options.data_dir is not None:
-            raise
-    announce_random(
-        f"the model was trained on {data}, which is not on this machine",
-        "to verify with its test samples, add --data-dir FOLDER",
-    )
-    return choose_samples(network, options.samples, RANDOM, None)
-
-
 # ---- the stages ---------------------------------------------------------------------------------
 
 
 def _quantize(
-    model: FoldedModel, profile: HardwareProfile, options: ExportOptions, training: LoadedPart | None
-) -> tuple[Quantized, tuple[str, ...]]:
-    """Quantize, or keep the integers of quantization-aware training; return notes on calibration data too."""
+    model: FoldedModel, profile: HardwareProfile, options: ExportOptions, calibration: CalibrationData | None
+) -> Quantized:
+    """Quantize, or keep the integers of quantization-aware training."""
     announce(f"quantize: to the number formats of {profile.name}")
     if model.integers is not None:
-        trained = trained_integers(
+        return trained_integers(
             model.integers, model.folded, profile, pooling=options.pooling, tiling=options.tiling
         )
-        return trained, ()
-    inputs: Array | None = None
-    notes: tuple[str, ...] = ()
-    if options.calibration is not None:
-        found = load_calibration(model.folded, options.calibration, options.data_dir, training)
-        inputs, notes = found.inputs, found.notes
-    return quantize(model.folded, profile, inputs, options, tiling=options.tiling), notes
+    inputs = None if calibration is None else calibration.inputs
+    return quantize(model.folded, profile, inputs, options, tiling=options.tiling)
 
 
 def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, options: ExportOptions) -> None:

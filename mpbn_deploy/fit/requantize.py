@@ -32,8 +32,8 @@ class Requantizer:
 
     def quantize(self, options: ExportOptions) -> IntNetwork:
         assert self.opened.folded is not None
-        calibration, name = None, options.calibration
-        if name is not None:
+        calibration, name = None, str(options.calibration)
+        if options.calibrated:
             try:
                 data = data_named_by_file(name, self.question.data)
                 calibration = load_calibration(self.opened.folded, data, self.question.data_dir).inputs
@@ -78,5 +78,5 @@ class Requantizer:
             calibration=calibration,
             arch=architecture if own_code else None,
             data=typed,
-            data_dir=self.question.data_dir if typed or options.calibration else None,
+            data_dir=self.question.data_dir if typed or options.calibrated else None,
         )

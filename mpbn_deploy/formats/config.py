@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..base import ALL, FormatError, class_of, did_you_mean, option_name, read_text
+from ..base import FormatError, class_of, did_you_mean, option_name, read_text
 from .options import ExportOptions
 
 if sys.version_info >= (3, 11):
@@ -78,7 +78,9 @@ def config_text(model: Path, target: str, options: ExportOptions) -> str:
     values: dict[str, Any] = {MODEL: model, "target": target}
     for name, known in ExportOptions.declared.items():
         value = getattr(options, name)
-        values[name] = ALL if value is None and known.default is not None else value  # TOML has no None
+        values[name] = (
+            known.option.none if value is None and known.default is not None else value
+        )  # TOML has no None
     given = "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
     absent = ", ".join(name for name, value in values.items() if value is None)
     return f"{HEADER}\n{given}\n# not given: {absent}\n"

@@ -45,6 +45,9 @@ Dialect = Literal["faithful", "portable"]
 # How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
 NirReset = Literal["auto", "zero", "subtract", "subtract-before-leak", "subtract-after-leak"]
 NirCurrent = Literal["auto", "new", "previous"]
+Auto = Literal["auto"]
+AUTO: Auto = "auto"
+BEFORE_AUTO = {"input_offset": 0, "calibration": None}  # what manifests that do not name them mean
 
 
 class FileFacts(Options):
@@ -128,10 +131,11 @@ class Quantizing(Options):
         recorded=True,
         otherwise="the most that the target supports",
     )
-    input_offset: int = option(
-        0,
+    input_offset: int | Auto = option(
+        AUTO,
         "let the network take inputs minus N; for pixels (0 to 255), 128 makes the biases of the first layer "
-        "small, which leaves more bits to its weights; the float network stays the same",
+        "small, which leaves more bits to its weights; the folded network stays the same; auto: the middle "
+        "of the inputs, where that gives weights at least a bit more",
         metavar="N",
         recorded=True,
     )
@@ -145,12 +149,13 @@ class Quantizing(Options):
         otherwise="as they are",
     )
     calibration: str | None = option(
-        None,
+        AUTO,
         f"choose the integers that change the fewest spikes on {CALIBRATION_SAMPLES} training samples of "
-        f"this data set: {', '.join(DATASETS)}, or your own as for --data",
+        f"this data set: {', '.join(DATASETS)}, or your own as for --data; auto: of the data to verify with, "
+        "if they are there, on none that are tested; none: round to the nearest integers",
         metavar="NAME",
         recorded=True,
-        otherwise="round to the nearest integers, without data",
+        none="none",
     )
     thresholds: Thresholds = option(
         "own",
@@ -162,7 +167,7 @@ class Quantizing(Options):
     overflow: OverflowChoice = option(
         "proved",
         "proved: no input can make a membrane voltage overflow; measured: finer integers, with only a "
-        "margin above the voltages that calibration samples reach; needs --calibration",
+        "margin above the voltages that calibration samples reach; needs samples",
         recorded=True,
     )
     pooling: PoolingChoice = option(
@@ -272,10 +277,16 @@ class ExportOptions(Writing, Placing, Verifying, Quantizing, Reading):
 
     @classmethod
     def from_recorded(cls, recorded: Any, where: str) -> Self:
-        found = super().from_recorded(recorded, where)
+        known = {**BEFORE_AUTO, **recorded} if isinstance(recorded, dict) else recorded
+        found = super().from_recorded(known, where)
         if len(found.normalize or ()) % 2:
             raise FormatError(f"{where}: damaged; the option normalize is {list(found.normalize or ())}.")
         return found
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether a data set to calibrate on is named; "auto" names none."""
+        return self.calibration not in (AUTO, None)
 
     def command(self, model: Path, target: str, out: Path | None = None) -> str:
         """Return the shell command that exports a model with these options, to the folder `out` if given."""

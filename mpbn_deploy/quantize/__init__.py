@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .rounding_errors import Quantized as Quantized, RoundingErrors as RoundingErrors
     from .samples import (
         CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
+        CalibrationData as CalibrationData,
         calibration_data as calibration_data,
         load_calibration as load_calibration,
         read_calibration as read_calibration,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .scales import (
         NumberFormats as NumberFormats,
         choose_grid as choose_grid,
+        choose_offset as choose_offset,
         constant_neurons as constant_neurons,
     )
     from .stage import (

@@ -30,12 +30,19 @@ from ..ir import (
     spiking,
     sum_of_weights,
 )
-from .scales import NumberFormats, bias_limits, constant_neurons, grid_exponent, scale_limits, weight_limits
+from .scales import (
+    CLEAR_GAIN,
+    NumberFormats,
+    bias_limits,
+    constant_neurons,
+    grid_exponent,
+    scale_limits,
+    weight_limits,
+)
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
 
-CLEAR_GAIN = 2.0  # a bit of every weight
 COARSE_WEIGHT = 7  # the largest weight of a population that is still worth rounding: as many as 4 bits hold
 
 

@@ -15,13 +15,14 @@ their formats. The channels of a readout share one scale, because their voltages
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from ..base import Array, OptionError, QuantizeError, layer_name, record
+from ..fold import offset_inputs
 from ..hardware import HardwareProfile
 from ..hardware.place import trailing_zeros
 from ..ir import (
@@ -48,6 +49,7 @@ from ..ir import (
 Interval = tuple[Array, Array]
 
 SPIKE_POWER = 0.25  # assumed mean square of a spike train: a spike every fourth step
+CLEAR_GAIN = 2.0  # a bit of every weight
 LARGEST_SNAP = 1.1  # the largest factor by which a scale is lowered to make a shortcut exact
 
 
@@ -175,6 +177,33 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Num
     lower = [[exponent + shift for exponent in best] for shift in range(0, formats.finest - 1, -1)]
     best = min(lower, key=noise_with_biases)
     return snap_scales(grid(best), common_magnitudes(entering, population), formats)
+
+
+def choose_offset(folded: FoldedNetwork, formats: NumberFormats) -> int:
+    """Return the middle of the inputs, if inputs less that leave at least a bit more to the first weights.
+
+    The mean of normalized inputs is in the biases of the first layer, whose format is narrow and limits the
+    scales. Otherwise 0; always 0 for spikes, whose zeros are no events, and where the offset cannot become a
+    bias: it would arrive late, or build up in a current.
+    """
+    taken, source = folded.input_range, folded.input.name
+    first = {c.target: c for c in folded.connections if c.source == source}
+    middle = (taken.minimum + taken.maximum + 1) // 2
+    becomes_bias = not any(c.delay or has_current(folded.layer(name).neuron) for name, c in first.items())
+    if not middle or taken.maximum - taken.minimum < 2 or not becomes_bias:
+        return 0
+    before, after = (_first_steps(each, first, formats) for each in (folded, offset_inputs(folded, middle)))
+    return middle if np.median(before / after) >= CLEAR_GAIN else 0
+
+
+def _first_steps(folded: FoldedNetwork, first: Iterable[str], formats: NumberFormats) -> Array:
+    """Return the step of the weights of inputs in every channel of these populations, in real units."""
+    steps = []
+    for name in first:
+        grid = choose_grid(folded, folded.layer(name), formats)
+        sources = [connection.source for connection in folded.entering(name)]
+        steps.append(2.0 ** grid.exponents[sources.index(folded.input.name)] / grid.scales)
+    return np.concatenate(steps)
 
 
 @lru_cache(maxsize=1)  # consecutive calls are about the same population
