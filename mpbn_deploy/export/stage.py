@@ -56,11 +56,12 @@ from ..quantize import (
     trained_integers,
 )
 from ..report import ReportContent, write_html
-from ..verify import VerifyReport, verify
+from ..verify import Accuracy, VerifyReport, measure_accuracy, verify
 from .facts import as_lines, facts_of
 from .inputs import Parts, choose_inputs, read_named
 from .model import FoldedModel, load_and_fold
 from .notes import all_notes
+from .remedies import try_others
 
 
 @record
@@ -115,6 +116,7 @@ def export(
     model = load_and_fold(model_path, options, profile)
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options)
+    asked = options
     samples, calibration, options = choose_inputs(model, options, named)
     options = replace(options, input_offset=model.input_offset)
     quantized = _quantize(model, profile, options, calibration)
@@ -127,6 +129,14 @@ def export(
     with new_folder(folder) as staging:
         _write_networks(staging, model, quantized, options)
         verified = _verify(staging, model, quantized, samples, options)
+        if verified.accuracy is not None and verified.accuracy.lost and model.integers is None:
+            tried = try_others(
+                asked,
+                NumberFormats.of(profile, None).weight_bits,
+                lambda other: _accuracy(model_path, profile, other),
+                lambda other: other.command(model_path, str(target), None if out is None else Path(out)),
+            )
+            verified = replace(verified, accuracy=replace(verified.accuracy, tried=tried))
         announce(f"fit: on {profile.title}")
         activity = measure(network, samples.inputs, counted=verified.counted, random=samples.random)
         fitted = fit_on_chip(network, profile, activity, options)
@@ -179,6 +189,15 @@ def _quantize(
         )
     inputs = None if calibration is None else calibration.inputs
     return quantize(model.folded, profile, inputs, options, tiling=options.tiling)
+
+
+def _accuracy(model_path: Path, profile: HardwareProfile, options: ExportOptions) -> Accuracy:
+    """Return the accuracy of the integers that an export with other options would choose."""
+    model = load_and_fold(model_path, options, profile)
+    samples, calibration, options = choose_inputs(model, options, read_named(options))
+    assert samples.test is not None  # as in the export whose accuracy was lost
+    network = _quantize(model, profile, options, calibration).network
+    return measure_accuracy(model.folded, network, samples.test, samples.name)
 
 
 def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, options: ExportOptions) -> None:

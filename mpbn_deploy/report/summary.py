@@ -78,7 +78,7 @@ def _accuracy(report: VerifyReport) -> list[Verdict]:
         return [Verdict(text=f"predictions that differ from folded: {changed}", tone="")] if changed else []
     before, after = report.accuracy.float_network, report.accuracy.integer_network
     text = f"accuracy {percent(before)} folded → {percent(after)} integer"
-    return [Verdict(text=text, tone="bad" if report.accuracy.collapsed else "")]
+    return [Verdict(text=text, tone="bad" if report.accuracy.lost else "")]
 
 
 # ---- from model to chip -----------------------------------------------------------------------

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .accuracy import Accuracy as Accuracy, Trial as Trial, measure_accuracy as measure_accuracy
     from .comparison import Mismatch as Mismatch, compare as compare
     from .drift import Drift as Drift
     from .folding import FoldCheck as FoldCheck, trained_spikes as trained_spikes

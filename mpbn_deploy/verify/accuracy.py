@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import asdict
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,10 @@ from ..nn import SpikingNetwork
 from .folding import in_one_run, is_repeated
 
 SAMPLES_AT_ONCE = 1024  # read and computed together; a whole data set may not fit in memory
-COLLAPSE_SAMPLES = 20  # fewer say little about accuracy
 MATRIX_CLASSES = 20  # most classes whose confusion matrix is a readable table
 MAX_CONFUSIONS = 20
-COLLAPSE_LOSS = 0.1  # the least loss of accuracy that counts as a collapse
+TOLERATED_LOSS = 0.01  # of accuracy, by rounding
+STANDARD_ERRORS = 2  # a loss within so many may be chance
 
 
 @record
@@ -107,12 +109,21 @@ class PerClass:
 
 
 @record
+class Trial:
+    """A command that exports the network with other integers, and the accuracy of these."""
+
+    command: str
+    integer_network: float
+    keeps: bool  # the accuracy of the folded network
+
+
+@record
 class Accuracy:
     """Accuracy on a whole labelled split, of the folded and the integer network in the emulator.
 
     `trained_network` is the accuracy of the PyTorch model in its own precision. Folding changes spikes only
     where float32 cannot resolve the distance between voltage and threshold; `changed_by_folding` counts the
-    predictions that differ.
+    predictions that differ. `tried` are other ways to export a network that lost accuracy.
     """
 
     data: str
@@ -123,13 +134,34 @@ class Accuracy:
     trained_network: float | None = None
     changed_by_folding: int | None = None
     per_class: PerClass | None = None
+    tried: tuple[Trial, ...] = ()
+
+    @property
+    def loss(self) -> float:
+        """The accuracy that quantization lost."""
+        return self.float_network - self.integer_network
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the loss, from the n predictions that both networks made.
+
+        sqrt(wrong + right - (wrong - right)**2 / n) / n, for predictions that became wrong and right
+        """
+        found = self.predictions
+        if found is None or found.became_right is None or found.became_wrong is None:
+            return 0.0
+        right, wrong = found.became_right, found.became_wrong
+        return sqrt(wrong + right - (wrong - right) ** 2 / self.samples) / self.samples
+
+    @property
+    def lost(self) -> bool:
+        """Whether quantization lost more than a point of accuracy, and more than chance explains."""
+        return self.loss > max(TOLERATED_LOSS, STANDARD_ERRORS * self.standard_error)
 
     @property
     def collapsed(self) -> bool:
-        """Whether quantization made another network: most predictions changed, and accuracy fell."""
-        if self.predictions is None or self.samples < COLLAPSE_SAMPLES:
-            return False
-        return self.predictions.agreement < 0.5 and self.integer_network < self.float_network - COLLAPSE_LOSS
+        """Whether quantization also changed most predictions."""
+        return self.lost and self.predictions is not None and self.predictions.agreement < 0.5
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -138,7 +170,9 @@ class Accuracy:
             "trained": self.trained_network,
             "float": self.float_network,
             "integer": self.integer_network,
+            "lost": self.lost,
             "collapsed": self.collapsed,
+            "tried": [asdict(trial) for trial in self.tried],
             "changed_by_folding": self.changed_by_folding,
             "predictions": None if self.predictions is None else self.predictions.to_json(),
             "per_class": None if self.per_class is None else self.per_class.to_json(),
@@ -272,13 +306,27 @@ def accuracy_text(accuracy: Accuracy) -> list[str]:
             "predictions changed by quantization, against the folded network, on these samples: "
             f"{accuracy.predictions}"
         )
-    if accuracy.collapsed:
-        lines.append(
-            "accuracy collapsed: the integer network no longer does what the folded network does. Export "
-            "again with --calibration NAME, fewer --input-bits, more --weight-bits or fewer --timesteps"
-        )
+    lines += _loss_lines(accuracy)
     if accuracy.changed_by_folding:
         lines.append(
             f"predictions changed by folding, against PyTorch in float32: {accuracy.changed_by_folding}"
         )
     return lines
+
+
+def _loss_lines(accuracy: Accuracy) -> Iterator[str]:
+    """Yield what quantization lost, and the command that keeps it, or all that do not."""
+    if not accuracy.lost:
+        return
+    lost, error = 100 * accuracy.loss, 100 * accuracy.standard_error
+    yield f"ACCURACY LOST by quantization: {lost:.2f} points, with a standard error of {error:.2f}"
+    for trial in accuracy.tried:
+        if trial.keeps:
+            yield f"this command keeps it (tried: integer {trial.integer_network:.2%}): {trial.command}"
+            return
+    for trial in accuracy.tried:
+        yield f"tried, not enough (integer {trial.integer_network:.2%}): {trial.command}"
+    yield (
+        "training can adapt the integers: python -m mpbn_deploy.train --quantize TARGET --init MODEL; fewer "
+        "--timesteps leave more bits to weights"
+    )

@@ -14,6 +14,7 @@ from ..execute.cluster import chosen_cluster
 from ..execute.outside import WITNESSES
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from ..formats.options import FileFacts, Verifying
+from .accuracy import Accuracy, Trial
 from .certificate import check_certificate, read_certificate
 from .folding import FoldCheck
 from .stage import verify
@@ -38,7 +39,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             budget=None if options.stock else options.budget,
             witness=[*options.witness, *_recorded_witnesses(recorded)],
         )
-    report = replace(report, fold=_recorded_fold(opened))
+    report = replace(report, fold=_recorded_fold(opened), accuracy=_with_trials(report.accuracy, opened))
     data, text = report.to_json(), verify_text(report)
     if recorded is None:
         return Outcome(data=data, text=text, exit_code=0 if report.passed else 1)
@@ -56,6 +57,14 @@ def _recorded_fold(opened: ExportFolder | NetworkFile) -> FoldCheck | None:
         return None
     recorded = read_certificate(opened.path / VERIFY_FILE).get("fold")
     return None if recorded is None else FoldCheck.from_json(recorded)
+
+
+def _with_trials(accuracy: Accuracy | None, opened: ExportFolder | NetworkFile) -> Accuracy | None:
+    """Add what the export tried to keep the accuracy, if it was lost there too."""
+    if accuracy is None or not accuracy.lost or isinstance(opened, NetworkFile):
+        return accuracy
+    recorded = read_certificate(opened.path / VERIFY_FILE).get("accuracy") or {}
+    return replace(accuracy, tried=tuple(Trial(**each) for each in recorded.get("tried", ())))
 
 
 def _recorded_witnesses(recorded: dict[str, Any] | None) -> list[str]:

@@ -6,6 +6,7 @@ spike and voltage that it reports.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from functools import cache, partial
@@ -31,6 +32,7 @@ from ..ir import (
     as_steps,
     bounds,
     count_overflows,
+    firing,
 )
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
@@ -71,6 +73,7 @@ class VerifyReport:
     assumptions: tuple[Assumption, ...] = ()  # under which the verdict holds
     trace: Trace | None = None  # the reference's of the first samples, without voltages; None on a cluster
     counted: SpikeCounts | None = None  # the reference's spikes on all samples
+    silent: tuple[str, ...] = ()  # populations that never fired, if no input reaches the outputs through them
 
     @property
     def bit_exact(self) -> bool:
@@ -79,13 +82,13 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """Whether folding kept the PyTorch model, all executors agree, and accuracy did not collapse.
+        """Whether folding kept the PyTorch model, all executors agree, outputs fire and accuracy was kept.
 
         Executors that could not run are ignored.
         """
-        collapsed = self.accuracy is not None and self.accuracy.collapsed
+        lost = self.accuracy is not None and self.accuracy.lost
         folds = self.fold is None or self.fold.agrees
-        return folds and self.bit_exact and not self.failed and not collapsed
+        return folds and self.bit_exact and not self.failed and not lost and not self.silent
 
     @property
     def executed(self) -> int:
@@ -97,8 +100,12 @@ class VerifyReport:
         """Whether folding kept the PyTorch model, all executors agree, and under which assumptions."""
         assumed = " and ".join(assumption.what for assumption in self.assumptions)
         agreement = f"{self._agreement}, assuming {assumed}" if assumed else self._agreement
-        changed = "" if self.fold is None else self.fold.verdict
-        return f"{changed}; the integers: {agreement}" if changed else agreement
+        faults = [] if self.fold is None or not self.fold.verdict else [self.fold.verdict]
+        if self.silent:
+            faults.append(f"silent: {', '.join(self.silent)} never fired, and nothing reaches the outputs")
+        if self.accuracy is not None and self.accuracy.lost:
+            faults.append(f"{100 * self.accuracy.loss:.1f} points of accuracy lost by quantization")
+        return "; ".join([*faults, f"the integers: {agreement}"]) if faults else agreement
 
     @property
     def _agreement(self) -> str:
@@ -150,6 +157,7 @@ class VerifyReport:
             "verdict": self.verdict,
             "bit_exact": self.bit_exact,
             "assumptions": [asdict(assumption) for assumption in self.assumptions],
+            "silent": list(self.silent),
             "executions_wanted": len(self.comparisons),
             "executions_run": self.executed,
             "executions_failed": list(self.failed),
@@ -224,6 +232,7 @@ def verify(
         assumptions=assumptions,
         trace=compared.trace,
         counted=compared.counted,
+        silent=() if compared.counted is None else silent_populations(network, compared.counted),
     )
     if folded is None:
         return report
@@ -233,6 +242,23 @@ def verify(
     accuracy = None if test is None else measure_accuracy(folded, network, test, name, trained, cluster)
     fold, floating = _check_folded(trained, folded, inputs, patience, cluster)
     return replace(report, drift=drift, accuracy=accuracy, fold=fold, floating=floating)
+
+
+def silent_populations(network: IntNetwork, counted: SpikeCounts) -> tuple[str, ...]:
+    """Return the populations that never fired and keep all inputs from the outputs; none if one arrives."""
+    mute = {name for name, spikes in counted.per_neuron.items() if not spikes.any()}
+    mute &= {population.name for population in firing(network)}
+    targets = defaultdict[str, list[str]](list)
+    for connection in network.connections:
+        targets[connection.source].append(connection.target)
+    met, waiting = {network.input.name}, [network.input.name]
+    while waiting:
+        found = [name for name in targets[waiting.pop()] if name not in met]
+        met.update(found)
+        waiting += [name for name in found if name not in mute]
+    if network.output.name in met - mute:
+        return ()
+    return tuple(population.name for population in network.layers if population.name in met & mute)
 
 
 def _compare(

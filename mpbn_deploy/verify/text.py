@@ -37,6 +37,11 @@ def verify_text(report: VerifyReport) -> RenderableType:
         f"{c.execution}: {c.extent}" for c in report.comparisons if c.extent and c is not report.lavas_own
     ]
     lines += overflow_lines(report.overflows)
+    if report.silent:
+        lines.append(
+            f"SILENT: {', '.join(report.silent)} never fired on {report.samples} {report.sample_kind}, so "
+            "that nothing reaches the outputs: check the range of inputs, thresholds, and dt of a NIR file"
+        )
     if report.stock_reader_obstacle is not None:
         lines.append(f"{READER.name} cannot run this network: {report.stock_reader_obstacle}")
     lines += [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...hardware import Limit
 from ...hardware.place import trailing_zeros, weight_bits
 from ...ir import (
     DECAY_ONE,
+    STATE_LIMIT,
     Bound,
     Connection,
     IntNetwork,
@@ -143,7 +144,18 @@ def decays_are_shifts(design: Design) -> Violations:
                 yield population.name, f"{found}; {allowed}. {advice}"
 
 
-@needs("formats.state_bits", applies=keeps_states)
+def overflow_is_measured(design: Design) -> bool:
+    """Whether states have the width we quantize for: only --overflow measured goes beyond it."""
+    profile = design.profile
+    known = profile.exportable and profile.knows("formats.state_bits") and not design.network.foreign
+    return known and 2 ** (design.limit("formats.state_bits").value - 1) > STATE_LIMIT
+
+
+def overflow_is_to_be_proved(design: Design) -> bool:
+    return keeps_states(design) and not overflow_is_measured(design)
+
+
+@needs("formats.state_bits", applies=overflow_is_to_be_proved)
 def states_stay_in_width(design: Design) -> Violations:
     """|current|, |voltage| <= 2**(bits-1) - 1 for all inputs, as proved by `bounds`"""
     bits = design.limit("formats.state_bits")
@@ -153,17 +165,35 @@ def states_stay_in_width(design: Design) -> Violations:
             "Its states wrap and clip there; verify counts where. Give the --input-range that it really gets."
         )
     elif design.profile.exportable:
-        advice = (
-            f"Export with --target {design.profile.target} --overflow proved, which chooses smaller scales."
-        )
+        advice = f"Export with --target {design.profile.target}, which chooses smaller scales."
     else:
         advice = "Use fewer inputs per neuron or fewer --timesteps, or a target with wider states."
+    for name, reach in _states_beyond(design, largest):
+        found = f"a state can reach {reach}"
+        yield name, f"{found}; {design.limit_text(f'-{largest}..{largest}', bits)}. {advice}"
+
+
+@needs("formats.state_bits", applies=overflow_is_measured, severity="warning")
+def measured_states_stay_in_width(design: Design) -> Violations:
+    """|current|, |voltage| <= 2**(bits-1) - 1 for all inputs, as proved by `bounds`
+
+    A warning: --overflow measured asks for integers that are proved on samples only.
+    """
+    bits = design.limit("formats.state_bits")
+    largest = 2 ** (bits.value - 1) - 1
+    for name, reach in _states_beyond(design, largest):
+        allowed = design.limit_text(f"-{largest}..{largest}", bits)
+        advice = "Samples leave a margin (--overflow measured); verify and run stop at any that does not."
+        yield name, f"some input might make a state reach {reach}; {allowed}. {advice}"
+
+
+def _states_beyond(design: Design, largest: int) -> Iterator[tuple[str, int]]:
+    """Yield the populations whose states are not proved to stay within +-largest, and what they can reach."""
     apart = set(sigma_deltas(design))
     names = [population.name for population in design.network.layers if population.name not in apart]
     for name, bound in _tight_bounds(design.network, names).items():
         if bound.magnitude > largest:
-            found = f"a state can reach {bound.magnitude}"
-            yield name, f"{found}; {design.limit_text(f'-{largest}..{largest}', bits)}. {advice}"
+            yield name, bound.magnitude
 
 
 def _tight_bounds(network: IntNetwork, names: Sequence[str]) -> dict[str, Bound]:
@@ -266,7 +296,7 @@ FORMAT_RULES: tuple[Rule, ...] = (
     rule(biases_fit_format, bias_exponents_fit_format),
     rule(decays_fit_format),
     rule(decays_are_shifts),
-    rule(states_stay_in_width),
+    rule(states_stay_in_width, measured_states_stay_in_width),
     rule(sums_of_changes_stay_in_width),
     rule(input_values_fit_message, input_values_fit_network),
     rule(messages_of_relays_fit),
