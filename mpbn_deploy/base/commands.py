@@ -1,8 +1,8 @@
 """Run a command: parse its options, execute it, show the outcome.
 
 Exit codes: 0 done; 1 done, but the network does not fit, is not bit-exact, or lost its weights or accuracy to
-rounding; 2 bad input, one message on standard error (with --json also as {"error": ...}); 130 interrupted,
-143 terminated. With --json, the key "schema" names the schema of the object (schemas.py).
+rounding; 2 bad input, one message on standard error (with --json also as {"error": ...}); 70 a bug of this
+tool, two lines and the traceback in a file (faults.py); 130 interrupted, 143 terminated. With --json, the key "schema" names the schema of the object (schemas.py).
 
 Only the standard library is imported here, so that options are parsed before slow imports: a command's
 `load` imports the rest.
@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .encoding import show_beyond_encoding
 from .errors import DeployError, OptionError
 from .interrupts import EXIT_INTERRUPTED, MESSAGE, Interrupts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-EXIT_BAD_INPUT = 2
+EXIT_BAD_INPUT, EXIT_BUG = 2, 70  # 70 is EX_SOFTWARE of sysexits.h
 EXIT_TERMINATED = 143
 JSON, JSON_HELP = "--json", "print one JSON object and nothing else on stdout"
 SURPLUS = "unrecognized arguments: "  # how argparse begins to list words that it knows no option for
@@ -143,10 +144,13 @@ def main(
 
 def run_command(command: Command, parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
     """Parse the words of a command, execute it, show its outcome; return the exit code."""
+    show_beyond_encoding()
     try:
         expanded = words if command.expand is None else command.expand(words)
     except DeployError as error:
         return _bad_input(str(error), JSON in words)
+    except Exception as error:
+        return _failed(error, JSON in words)
     return execute(command, parser.parse_args(expanded))
 
 
@@ -169,10 +173,23 @@ def execute(command: Command, options: argparse.Namespace) -> int:
     except Exception as error:
         if interrupts.arrived:  # a library may turn an interrupt into any error
             return _interrupted()
-        if (message := _message(error)) is None:
-            raise
-        return _bad_input(message, options.json)
-    return _show(outcome, options.json, command.name)
+        return _failed(error, options.json)
+    try:
+        return _show(outcome, options.json, command.name)
+    except Exception as error:
+        return _failed(error, options.json)
+
+
+def _failed(error: Exception, as_json: bool) -> int:
+    """Show an error that is no DeployError: of the machine, or else of this tool."""
+    if (message := _message(error)) is not None:
+        return _bad_input(message, as_json)
+    from .faults import log_fault
+
+    what, whose = log_fault(error)
+    print(what, whose, sep="\n", file=sys.stderr)
+    outcome = Outcome(data={"error": what, "bug": whose}, text="", exit_code=EXIT_BUG)
+    return _show(outcome, as_json) if as_json else EXIT_BUG
 
 
 def _message(error: Exception) -> str | None:

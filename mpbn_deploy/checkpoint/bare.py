@@ -1,7 +1,7 @@
 """Checkpoints as people save them: a state_dict without a word about its network.
 
     torch.save(model.state_dict(), path)                       bare
-    torch.save({"state_dict": ..., "epoch": 9}, path)          nested
+    torch.save({"state_dict": ..., "epoch": 9}, path)          nested, under any key; announced
     {"module.conv.weight": ...}                                of DataParallel; `_orig_mod.` of torch.compile
 
 The user names the function that builds the network, its time steps, and shape and range of its inputs. Half
@@ -11,7 +11,7 @@ and bfloat16 numbers become float32. `num_batches_tracked`, which no inference n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from .state import check_state, check_tensors, converted
 
 NESTED = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights")
 NAMES_OF_NETWORKS = ("arch", "architecture", "model_name")
+MAX_DEPTH = 3  # of dictionaries in a file
 COUNTER = "num_batches_tracked"
 SPIKES = (0, 1)  # a range of inputs that nobody normalizes
 
@@ -51,12 +52,36 @@ class InputFacts:
         return [option for option, value in options.items() if value is not None]
 
 
-def find_state(content: Mapping[str, Any]) -> dict[str, Tensor] | None:
-    """Return the state_dict in a file, at the top or nested; None if there is none."""
-    for found in (content, *(content.get(key) for key in NESTED)):
-        if isinstance(found, dict) and found and all(isinstance(value, Tensor) for value in found.values()):
-            return dict(found)
-    return None
+def find_state(path: str | Path, content: Mapping[str, Any]) -> dict[str, Tensor] | None:
+    """Return the state_dict in a file, at the top or under any key, which is announced; None if there is none.
+
+    Of several, the one under a usual name is taken; otherwise it is the user who must choose.
+    """
+    found = dict(_states(content))
+    if not found or "" in found:
+        return found.get("")
+    usual = [key for name in NESTED for key in found if key == name]
+    if len(found) > 1 and not usual:
+        raise CheckpointError(
+            f"{path}: holds several dictionaries of tensors, under {', '.join(map(repr, found))}. Save the one "
+            "to export: torch.save(content[KEY], path)."
+        )
+    key = [*usual, *found][0]
+    announce(f"note: {path}: the tensors under the key {key!r} are the network's")
+    return found[key]
+
+
+def _states(
+    content: Mapping[Any, Any], prefix: str = "", depth: int = MAX_DEPTH
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield dictionaries of tensors with their keys, joined by dots; those in an optimizer are no weights."""
+    if content and all(isinstance(value, Tensor) for value in content.values()):
+        if not prefix or any(value.dim() > 1 for value in content.values()):
+            yield prefix, dict(content)
+        return
+    for key, value in content.items() if depth else ():
+        if isinstance(key, str) and isinstance(value, dict) and "optim" not in key.lower():
+            yield from _states(value, f"{prefix}.{key}" if prefix else key, depth - 1)
 
 
 def how_to_name(path: str | Path, content: Mapping[str, Any], state: Mapping[str, Tensor]) -> str:

@@ -150,7 +150,7 @@ def load_model(
     A bare state_dict of any tool is read with `arch`, `timesteps` and `inputs`.
     """
     content = _read(Path(path))
-    state = None if "format" in content else find_state(content)
+    state = None if "format" in content else find_state(path, content)
     if arch is not None and arch.startswith(paper.PREFIX):
         if inputs is not None and inputs.given:
             raise OptionError(

@@ -280,6 +280,8 @@ def _facts(name: str, found: Mapping[str, Any]) -> Facts:
         if "input_range" in given:
             lowest, highest = given["input_range"].ravel()
             given["input_range"] = int(lowest), int(highest)
+    except SystemError as error:  # numpy reads any 32 bits as a character
+        raise DataError(f"{name}: axes or class_names hold characters beyond Unicode.") from error
     except (ValueError, TypeError, OverflowError) as error:
         listed = "; ".join(f"{key} is {shortened(str(found[key]), 60)}" for key in given)
         raise DataError(

@@ -131,9 +131,8 @@ def leaky(module: Any) -> Spike:
     snnTorch subtracts the threshold after the leak of the next step: beta * mem + x - threshold * spike.
     """
     _expect(not module.inhibition and not module.state_quant, "inhibition and state_quant are not supported")
-    _expect(
-        float(module.graded_spikes_factor) == 1, "graded spikes; only graded_spikes_factor=1 is supported"
-    )
+    graded = _numbers(module.graded_spikes_factor)
+    _expect(bool((graded == 1).all()), "graded spikes; only graded_spikes_factor=1 is supported")
     threshold, beta = _numbers(module.threshold), np.clip(_numbers(module.beta), 0, 1)
     leak = _one_or_each(beta)
     return _spike(leak, threshold, _leaky_subtrahend(module, leak, threshold))

@@ -47,15 +47,21 @@ class _Tracer(fx.Tracer):
         return converter_of(m, self.known) is not None or super().is_leaf_module(m, module_qualified_name)
 
 
-def converter_of(module: nn.Module, known: Converters) -> Converter | None:
-    """Return the converter of the module's class, or of the class whose `forward` it inherits.
+SAME_NUMBERS = {"__init__", "__repr__", "extra_repr", "reset_parameters"}  # methods that compute no spikes
 
-    A subclass with its own `forward` may compute something else and needs its own converter.
+
+def converter_of(module: nn.Module, known: Converters) -> Converter | None:
+    """Return the converter of the module's class, or of the class whose methods it inherits.
+
+    A subclass with its own `forward`, or a neuron with any method of its own in place of its parent's (as
+    SpikingJelly's ILIFNode), may compute something else and needs its own converter.
     """
-    for kind in type(module).__mro__:
+    classes = type(module).__mro__
+    for depth, kind in enumerate(classes):
         if kind in known:
-            inherits = getattr(type(module), "forward", None) is getattr(kind, "forward", None)
-            return known[kind] if inherits else None
+            own = {name for each in classes[:depth] for name, value in vars(each).items() if callable(value)}
+            changed = own - SAME_NUMBERS if not kind.__module__.startswith("torch.") else own & {"forward"}
+            return None if any(hasattr(kind, name) for name in changed) else known[kind]
     return None
 
 

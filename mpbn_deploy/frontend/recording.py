@@ -300,8 +300,12 @@ class _Recorder(Follower):
                 f"{name}: returns the value of one time step; return those of all steps, as torch.stack(...) "
                 "or as their sum, or let forward compute one step and keep the loop outside."
             )
-        if found.form != "B" and found.steps is not None and len(found.steps) != steps:
-            ran = len(found.steps)
+        ran = steps if found.form == "B" or found.steps is None else len(found.steps)
+        if (fired := max(self.fired.values(), default=0)) > ran:
+            raise FrontendError(
+                f"{name}: its neurons run {fired} time steps, of which it returns {ran}; return those of all."
+            )
+        if ran != steps:
             raise FrontendError(
                 f"{name}: its forward runs {ran} time steps, but {steps} are given; give --timesteps {ran}."
             )

@@ -25,6 +25,10 @@ from .recording import ForwardError, copy_to_run, record_step
 from .rehearsal import Player, final_output, ready_copy, rehearse, sending
 
 
+class NoNeuronsError(FrontendError):
+    """A module that runs, without neurons of any kind that is known."""
+
+
 def trace(
     module: nn.Module,
     input_shape: Shape | None = None,
@@ -63,10 +67,10 @@ def trace(
             raise
         try:
             return _followed(body, given, timesteps, known)[1]
-        except HandwrittenError as found:
-            raise found from error
-        except FrontendError:
+        except (ForwardError, NoNeuronsError):  # it did not get as far as the reader before
             raise error from None
+        except FrontendError as found:
+            raise found from error
     return TrainedNetwork(input=given, operations=operations, timesteps=timesteps)
 
 
@@ -127,7 +131,7 @@ def _followed_in(
             neuron_classes,
         )
     if not recorded.handwritten and not is_foreign(body):
-        raise FrontendError(f"{type(body).__name__}: no neurons were found.")
+        raise NoNeuronsError(f"{type(body).__name__}: no neurons were found.")
     read_out = recorded.readout
     trained = TrainedNetwork(
         input=given,

@@ -11,7 +11,7 @@ from rich.console import Group
 from ..base import OptionError, Outcome, signs_of_life
 from ..data import dataset_name
 from ..execute.cluster import chosen_cluster
-from ..execute.outside import WITNESSES
+from ..execute.outside import WITNESSES, chosen_witnesses
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from ..formats.options import FileFacts, Verifying
 from .accuracy import Accuracy, Trial
@@ -24,6 +24,7 @@ from .text import verify_text
 def execute(options: argparse.Namespace) -> Outcome:
     opened = open_network(options.network, **asdict(FileFacts.from_arguments(options)))
     recorded = _certificate(opened, options) if options.check else None
+    chosen_witnesses(options.witness)  # those of the certificate may be missing, not those asked for
     count = options.samples if recorded is None else recorded["samples"]
     samples = opened.samples(count, options.data, options.data_dir)
     with signs_of_life(), chosen_cluster(options.cluster) as cluster:

@@ -217,7 +217,7 @@ def verify(
         executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
         options=ExecutionOptions(netx=None if netx is None else Path(netx), patience=patience),
         budget=asked.budget,
-        witnesses=chosen_witnesses(asked.witness),
+        witnesses=chosen_witnesses(asked.witness, installed=False),
     )
     meter = DriftMeter(folded, network) if folded is not None and cluster is None else None
     compared = _compare(executions, inputs, cluster, None if meter is None else meter.add)

@@ -4,12 +4,17 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from json_schemas import check_json
 from networks import int_chain
 
-from mpbn_deploy.base import Outcome, ProfileError, commands
+from mpbn_deploy.base import Outcome, ProfileError, commands, schemas, terminal
 from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.formats.folder import MANIFEST_FILE
@@ -71,12 +76,68 @@ def test_errors_of_the_machine_are_one_message(error, message, refused):
     assert message in refused(odd(fail))
 
 
-def test_errors_of_ours_keep_their_traceback():
-    def fail(options):
-        raise ZeroDivisionError
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("where", ["load", "expand", "show"])
+def test_a_bug_of_ours_is_two_lines_and_a_log(where, as_json, capfd, tmp_path, monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError("by\n\x1b[31mnothing")
 
-    with pytest.raises(ZeroDivisionError):
-        commands.main(odd(fail), [])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    command = odd(fail if where == "load" else lambda options: Outcome(data={"a": 1}, text="fine"))
+    if where == "expand":
+        command = replace(command, expand=fail)
+    if where == "show":
+        monkeypatch.setattr(schemas, "marked_json", fail if not as_json else broken_once(schemas.marked_json))
+        monkeypatch.setattr(terminal, "show_text", fail)
+    assert commands.main(command, ["--json"] if as_json else []) == 70
+    out, err = capfd.readouterr()
+    what, whose = err.splitlines()
+    assert what == r"error: ZeroDivisionError: by\n\x1b[31mnothing" and "Traceback" not in out
+    (log,) = tmp_path.iterdir()
+    assert whose == f"this is a bug of mpbn_deploy, not of your input; please report it, with {log}"
+    assert "Traceback" in log.read_text() and "ZeroDivisionError: by" in log.read_text()
+    if as_json:
+        data = json.loads(out)
+        check_json("error", data)
+        assert (data["error"], data["bug"]) == (what, whose)
+
+
+def broken_once(function):
+    """Return a function that fails when it is first called."""
+    calls = []
+
+    def called(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise ZeroDivisionError("by\n\x1b[31mnothing")
+        return function(*arguments)
+
+    return called
+
+
+def test_a_bug_is_shown_where_no_file_can_be_written(capfd, monkeypatch):
+    def fail(options):
+        raise ZeroDivisionError("x")
+
+    def full(**_):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    assert commands.main(odd(fail), []) == 70
+    err = capfd.readouterr().err
+    assert "Traceback" in err and err.endswith("please report it, with the lines above\n")
+
+
+def test_terminals_that_only_take_ascii():
+    """A command prints its text, with micro as u."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    shown = "from mpbn_deploy.base import commands, Outcome; import sys; c = commands.Command(name='odd', "
+    shown += "summary='', details='', add_arguments=lambda p: None, load=lambda: lambda o: Outcome(data={}, "
+    shown += "text='3 \\u00b5J \\u2192 \\u6f22')); sys.exit(commands.main(c, []))"
+    done = subprocess.run(
+        [sys.executable, "-c", shown], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3 uJ -> \\u6f22\n", "")
 
 
 def test_long_messages_are_cut(capfd):

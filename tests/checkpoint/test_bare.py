@@ -55,8 +55,18 @@ SHAPES = {
     "compiled": lambda state: {"model_state_dict": prefixed(state, "module._orig_mod.")},
     "lightning": lambda state: {"state_dict": prefixed(state, "model."), "hyper_parameters": {"width": 4}},
     "somebody's": lambda state: {"net": prefixed(state, "network.body."), "epoch": 3},
+    "any key": lambda state: {"state": state, "val_acc": 0.92, "best": {"loss": torch.tensor(1.0)}},
+    "deeper": lambda state: {"run": {"best": {"weights_of_epoch_9": state}}, "optim": {"m": dict(state)}},
     "no counters": lambda state: {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")},
 }
+
+
+def test_the_key_of_nested_tensors_is_named_and_must_be_clear(tmp_path, state, capsys):
+    path = written(tmp_path, {"run": {"best": state}, "epoch": 3})
+    load(path)
+    assert f"note: {path}: the tensors under the key 'run.best' are the network's" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match="several dictionaries of tensors, under 'ema', 'last'. Save"):
+        load(written(tmp_path, {"ema": state, "last": dict(state)}))
 
 
 @pytest.mark.parametrize("kind", SHAPES)

@@ -20,6 +20,7 @@ from networks import (
     inputs_for,
     int_chain,
     int_loop,
+    int_pooled,
     int_residual,
     int_windows,
     softened,
@@ -34,7 +35,16 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.nir import DT, constants, in_dialect, read_folded, read_nir, to_nir, write_nir
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.ir import Conv2d, Dense, FloatLif, FloatReadout, as_steps, neuron_subtrahend
+from mpbn_deploy.ir import (
+    Conv2d,
+    Dense,
+    FloatLif,
+    FloatReadout,
+    as_steps,
+    neuron_subtrahend,
+    with_relays,
+    without_relays,
+)
 from mpbn_deploy.nn import LIF
 
 
@@ -182,6 +192,14 @@ def test_integer_networks_come_back_bit_by_bit(network, tmp_path):
     assert same_records(network, read_nir(tmp_path / "a.nir"))
     with pytest.raises(FormatError, match="an integer network, already quantized"):
         read_folded(tmp_path / "a.nir")
+
+
+def test_relays_are_composed_in_nir(tmp_path):
+    """Scales that belong to no population of the file are left out, too."""
+    relayed = with_relays(int_pooled())
+    network = replace(relayed, scales={**relayed.scales, "gone": np.array([254.0])})
+    write_nir(network, tmp_path / "a.nir")
+    assert same_records(without_relays(relayed), read_nir(tmp_path / "a.nir"))
 
 
 def test_round_trip_of_a_trained_network(path, tmp_path):

@@ -24,7 +24,7 @@ from nir_files import (
 )
 from properties import examples
 
-from mpbn_deploy.base import FormatError
+from mpbn_deploy.base import FormatError, same_records
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.formats.nir import DT, closing_edges, read_folded, write_nir
 from mpbn_deploy.ir import Conv2d, Dense, FloatLif, FloatReadout
@@ -499,3 +499,22 @@ def test_sizes_have_bounds(tmp_path, monkeypatch):
     monkeypatch.setattr(file, "MOST_NODES", 3)
     with pytest.raises(FormatError, match="more than 3 nodes"):
         read_folded(path, timesteps=2)
+
+
+def test_edges_may_name_nodes_inside_of_graphs(tmp_path):
+    """A subgraph of two inputs and two outputs is the same network as its nodes without it."""
+    inner = {f"in{n}": nir.Input({"input": np.array([3])}) for n in (1, 2)}
+    inner |= {f"out{n}": nir.Output({"output": np.array([3])}) for n in (1, 2)}
+    paths = [("in1", "l"), ("in2", "l"), ("l", "out1"), ("in2", "out2")]
+    nodes = {"a": affine(3, 4), "b": affine(3, 4), "c": affine(2, 3), "d": affine(2, 3), "m": lif(2)}
+    edges = [("input", "a"), ("input", "b"), ("c", "m"), ("d", "m"), ("m", "output")]
+    sub = nir.NIRGraph({**inner, "l": lif(3)}, paths, type_check=False)
+    joins = [("a", "sub.in1"), ("b", "sub.in2"), ("sub.out1", "c"), ("sub.out2", "d")]
+    whole = graph_of((4,), {**nodes, "sub": sub}, [*edges, *joins])
+    flat = [("a", "sub.l"), ("b", "sub.l"), ("sub.l", "c"), ("b", "d")]
+    plain = graph_of((4,), {**nodes, "sub.l": lif(3)}, [*edges, *flat])
+    found, expected = (read_folded(written(tmp_path, each), timesteps=2) for each in (whole, plain))
+    assert same_records(found, expected)
+    vague = graph_of((4,), {**nodes, "sub": sub}, [*edges, ("a", "sub"), *joins[1:]])
+    with pytest.raises(FormatError, match=r"graph 'sub' .* meets 2 nodes of type Input. Name one: sub.NODE"):
+        read_folded(written(tmp_path, vague), timesteps=2)

@@ -86,10 +86,12 @@ WITNESSES: dict[str, Witness] = {
 }
 
 
-def chosen_witnesses(names: Iterable[str]) -> tuple[Witness, ...]:
-    """Return the witnesses of these names, each once."""
+def chosen_witnesses(names: Iterable[str], *, installed: bool = True) -> tuple[Witness, ...]:
+    """Return the witnesses of these names, each once; raise if one is unknown, or must be installed and is not."""
     chosen = tuple(dict.fromkeys(names))
     for name in chosen:
         if name not in WITNESSES:
             raise OptionError(f"witness {name!r}. {did_you_mean(name, WITNESSES)}")
+        if installed:
+            WITNESSES[name].version()
     return tuple(WITNESSES[name] for name in chosen)

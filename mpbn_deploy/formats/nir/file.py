@@ -126,7 +126,10 @@ def read_file(path: Path, known: frozenset[str]) -> NirFile:
 
 
 class _Opened:
-    """Flattens nested graphs: node x of graph a becomes a.x; edges of a attach to its Input and Output."""
+    """Flattens nested graphs: node x of graph a becomes a.x; edges of a attach to its Input and Output.
+
+    Edges may also name a node inside a nested graph: a.x, as graphs with several inputs or outputs need.
+    """
 
     def __init__(self, path: Path, known: frozenset[str]) -> None:
         self.path = path
@@ -143,14 +146,12 @@ class _Opened:
         if not isinstance(nodes, dict) or not nodes:
             raise FormatError(f"{self.path}: {where} has no nodes under the key 'nodes'.")
         doors = {name: self._node(prefix, name, node, depth) for name, node in nodes.items()}
-        for source, target in self._pairs(tree, where, doors):
-            leaving, entering = doors[source][1], doors[target][0]
-            self.edges += [(before, after) for before in leaving for after in entering]
+        for source, target in self._pairs(tree, where):
+            leaving, entering = self._end(source, prefix, doors, 1), self._end(target, prefix, doors, 0)
+            self.edges.append((leaving, entering))
         kinds = {
             kind: [prefix + n for n in nodes if self._is(prefix + n, kind)] for kind in ("Input", "Output")
         }
-        if prefix and any(len(names) != 1 for names in kinds.values()):
-            raise FormatError(f"{self.path}: {where} is nested and must have one Input and one Output.")
         return kinds["Input"], kinds["Output"]
 
     def _is(self, name: str, kind: str) -> bool:
@@ -176,7 +177,21 @@ class _Opened:
         self.nodes[whole] = Node(path=self.path, name=whole, kind=kind, tree=tree)
         return [whole], [whole]
 
-    def _pairs(self, tree: Tree, where: str, doors: dict[str, Any]) -> Iterator[Edge]:
+    def _end(self, end: str, prefix: str, doors: dict[str, tuple[list[str], list[str]]], side: int) -> str:
+        """Return the node at an end of an edge of a graph: side 0 of a node takes, side 1 gives."""
+        names = doors[end][side] if end in doors else [prefix + end]
+        if len(names) != 1:
+            kind = ("Input", "Output")[side]
+            raise FormatError(
+                f"{self.path}: graph {prefix + end!r} is nested and must have one Input and one Output; an edge "
+                f"to or from it meets {len(names)} nodes of type {kind}. Name one: {end}.NODE."
+            )
+        if names[0] not in self.nodes:
+            where = f"graph {prefix[:-1]!r}" if prefix else "the graph"
+            raise FormatError(f"{self.path}: {where}: edge to or from {end!r}, which is not a node.")
+        return names[0]
+
+    def _pairs(self, tree: Tree, where: str) -> Iterator[Edge]:
         values = np.asarray(tree.get("edges", 0))
         if values.size == 0:
             return
@@ -186,9 +201,6 @@ class _Opened:
             source, target = (as_text(end) for end in row)
             if source is None or target is None:
                 raise FormatError(f"{self.path}: {where}: key 'edges' holds no pairs of names.")
-            for end in (source, target):
-                if end not in doors:
-                    raise FormatError(f"{self.path}: {where}: edge to or from {end!r}, which is not a node.")
             yield source, target
 
 

@@ -142,7 +142,9 @@ def _integers(network: IntNetwork) -> dict[str, Any]:
     return {
         "populations": rules,
         "exponents": {key_text(c): c.synapse.exponent for c in network.connections},
-        "scales": {name: scales.tolist() for name, scales in network.scales.items()},
+        "scales": {
+            p.name: network.scales[p.name].tolist() for p in network.layers if p.name in network.scales
+        },
         **({"foreign": True} if network.foreign else {}),
     }
 

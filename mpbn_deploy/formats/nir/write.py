@@ -41,6 +41,7 @@ from ...ir import (
     real_network,
     real_weight,
     window,
+    without_relays,
 )
 from ..options import Dialect
 from .constants import bias_carriers, main_first, split_bias, with_constants
@@ -63,10 +64,10 @@ def in_dialect(network: FoldedNetwork, dialect: Dialect) -> FoldedNetwork:
 
 
 def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: Dialect = FAITHFUL) -> nir.NIRGraph:
-    """Return the NIR graph of a network."""
+    """Return the NIR graph of a network; relays, which NIR lacks, are composed into the next synapses."""
     if dialect not in DIALECTS:
         raise OptionError(f"no dialect of NIR named {dialect!r}. {did_you_mean(dialect, DIALECTS)}")
-    integers = network if isinstance(network, IntNetwork) else None
+    integers = without_relays(network) if isinstance(network, IntNetwork) else None
     if integers is not None and dialect == PORTABLE:
         raise OptionError("an integer network is written in the faithful dialect of NIR only.")
     real = real_network(network, in_weights=True) if isinstance(network, IntNetwork) else network
