@@ -53,7 +53,7 @@ class InputFacts:
 
 
 def find_state(path: str | Path, content: Mapping[str, Any]) -> dict[str, Tensor] | None:
-    """Return the state_dict in a file, at the top or under any key, which is announced; None if there is none.
+    """Return the state_dict in a file, at the top or under any key, which is announced; None without one.
 
     Of several, the one under a usual name is taken; otherwise it is the user who must choose.
     """
@@ -63,8 +63,8 @@ def find_state(path: str | Path, content: Mapping[str, Any]) -> dict[str, Tensor
     usual = [key for name in NESTED for key in found if key == name]
     if len(found) > 1 and not usual:
         raise CheckpointError(
-            f"{path}: holds several dictionaries of tensors, under {', '.join(map(repr, found))}. Save the one "
-            "to export: torch.save(content[KEY], path)."
+            f"{path}: holds several dictionaries of tensors, under {', '.join(map(repr, found))}. Save the "
+            "one to export: torch.save(content[KEY], path)."
         )
     key = [*usual, *found][0]
     announce(f"note: {path}: the tensors under the key {key!r} are the network's")

@@ -65,7 +65,7 @@ def test_the_key_of_nested_tensors_is_named_and_must_be_clear(tmp_path, state, c
     path = written(tmp_path, {"run": {"best": state}, "epoch": 3})
     load(path)
     assert f"note: {path}: the tensors under the key 'run.best' are the network's" in capsys.readouterr().err
-    with pytest.raises(CheckpointError, match="several dictionaries of tensors, under 'ema', 'last'. Save"):
+    with pytest.raises(CheckpointError, match="several dictionaries of tensors, under 'ema', 'last'"):
         load(written(tmp_path, {"ema": state, "last": dict(state)}))
 
 

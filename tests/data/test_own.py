@@ -203,7 +203,7 @@ PARTS = {"train_inputs": BYTES, "train_labels": LABELS, "test_inputs": BYTES, "t
         ({**GOOD, "labels": np.eye(4)[LABELS]}, r"labels of shape \(20, 4\).*argmax"),
         ({**GOOD, "labels": LABELS * 0}, "all labels are 0; at least two classes"),
         ({**GOOD, "class_names": ["a", "b"]}, r"label 3, but 2 class_names \(0\.\.1\)"),
-        ({**GOOD, "class_names": BEYOND_UNICODE}, "mine.npz: axes or class_names hold characters beyond Unicode"),
+        ({**GOOD, "class_names": BEYOND_UNICODE}, "class_names hold characters beyond Unicode"),
         ({**GOOD, "axes": "XYZ"}, "axes 'XYZ'; allowed are F, HW"),
         ({**GOOD, "axes": "HW"}, r"axes 'HW', but samples have shape \(1, 4, 4\)"),
         ({**GOOD, "axes": ["C", "H"]}, "axes must be one string"),

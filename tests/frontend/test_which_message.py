@@ -1,4 +1,4 @@
-"""What any reader of modules must do: say the most precise reason, take no subclass for its parent, not crash."""
+"""What any reader of modules must do: name the line, take no subclass for its parent, not crash."""
 
 import pytest
 import torch

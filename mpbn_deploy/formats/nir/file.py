@@ -183,8 +183,8 @@ class _Opened:
         if len(names) != 1:
             kind = ("Input", "Output")[side]
             raise FormatError(
-                f"{self.path}: graph {prefix + end!r} is nested and must have one Input and one Output; an edge "
-                f"to or from it meets {len(names)} nodes of type {kind}. Name one: {end}.NODE."
+                f"{self.path}: graph {prefix + end!r} is nested and must have one Input and one Output; an "
+                f"edge to or from it meets {len(names)} nodes of type {kind}. Name one: {end}.NODE."
             )
         if names[0] not in self.nodes:
             where = f"graph {prefix[:-1]!r}" if prefix else "the graph"
