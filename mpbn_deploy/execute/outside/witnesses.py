@@ -87,7 +87,7 @@ WITNESSES: dict[str, Witness] = {
 
 
 def chosen_witnesses(names: Iterable[str], *, installed: bool = True) -> tuple[Witness, ...]:
-    """Return the witnesses of these names, each once; raise if one is unknown, or must be installed and is not."""
+    """Return the witnesses of these names, each once; raise if one is unknown or, if `installed`, missing."""
     chosen = tuple(dict.fromkeys(names))
     for name in chosen:
         if name not in WITNESSES:
