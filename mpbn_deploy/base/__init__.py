@@ -130,6 +130,7 @@ if TYPE_CHECKING:
         array_record as array_record,
         freeze_arrays as freeze_arrays,
         record as record,
+        remembered as remembered,
         same_records as same_records,
     )
     from .schemas import marked_json as marked_json

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +14,7 @@ from typing_extensions import dataclass_transform
 
 Array = NDArray[Any]
 Class = TypeVar("Class")
+Result = TypeVar("Result")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
@@ -34,6 +38,22 @@ def freeze_arrays(instance: Any) -> None:
             frozen = np.array(value, order="C")
             frozen.flags.writeable = False
             object.__setattr__(instance, field.name, frozen)
+
+
+def remembered(function: Callable[[Array], Result]) -> Callable[[Array], Result]:
+    """Remember what a function returns for a read-only array, as long as the array exists."""
+    known: dict[int, tuple[weakref.ref[Array], Result]] = {}
+
+    @wraps(function)
+    def remembering(array: Array) -> Result:
+        if array.flags.writeable or array.base is not None:  # its values may change
+            return function(array)
+        key = id(array)
+        if key not in known:
+            known[key] = weakref.ref(array, lambda _: known.pop(key, None)), function(array)
+        return known[key][1]
+
+    return remembering
 
 
 def same_records(left: Any, right: Any) -> bool:

@@ -27,7 +27,15 @@ from ..base import (
 )
 from ..data import Samples, check_data_name, dataset_name
 from ..execute.outside import chosen_witnesses
-from ..fit import FitReport, NeuroBenchMetrics, check_sides, fit_on_chip, measure, neurobench_metrics
+from ..fit import (
+    FitReport,
+    NeuroBenchMetrics,
+    check_sides,
+    fit_on_chip,
+    measure,
+    neurobench_metrics,
+    resolved_pooling,
+)
 from ..formats.config import config_text
 from ..formats.folder import (
     CONFIG_FILE,
@@ -47,6 +55,7 @@ from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile, load_profile
+from ..ir import IntNetwork
 from ..quantize import (
     CalibrationData,
     NumberFormats,
@@ -122,8 +131,6 @@ def export(
     quantized = _quantize(model, profile, options, calibration)
     network = quantized.network
     check_sides(network, options)
-    calibrated_on = options.calibration and dataset_name(options.calibration)
-    facts = facts_of(model, profile, samples.name, replace(options, calibration=calibrated_on))
     if replaces:
         announce(f"note: {folder} holds an earlier export; this one will replace it")
     with new_folder(folder) as staging:
@@ -139,7 +146,11 @@ def export(
             verified = replace(verified, accuracy=replace(verified.accuracy, tried=tried))
         announce(f"fit: on {profile.title}")
         activity = measure(network, samples.inputs, counted=verified.counted, random=samples.random)
-        fitted = fit_on_chip(network, profile, activity, options)
+        fitted = fit_on_chip(network, profile, activity, options, pooling=options.pooling)
+        options = _resolved(options, network, fitted)
+        calibrated_on = options.calibration and dataset_name(options.calibration)
+        facts = facts_of(model, profile, samples.name, replace(options, calibration=calibrated_on))
+        facts["form"] = {choice.option: choice.line for choice in fitted.choices}
         result = ExportResult(
             folder=folder,
             quantized=quantized,
@@ -155,6 +166,18 @@ def export(
         assumed = [asdict(assumption) for assumption in model.assumptions]
         write_manifest(staging, {**facts, "assumptions": assumed, **_rounding(quantized)})
     return result
+
+
+def _resolved(options: ExportOptions, network: IntNetwork, fitted: FitReport) -> ExportOptions:
+    """Return the options with what "auto" became, so that the same export can be repeated.
+
+    Relays that only a search finds are found again by a search, in the same tiling.
+    """
+    pooling = resolved_pooling(network) if options.pooling == "auto" else options.pooling
+    tiling = options.tiling if pooling == "auto" else fitted.tiling
+    return replace(
+        options, pooling=pooling, tiling=tiling, first_layer=fitted.first_layer, readout=fitted.readout
+    )
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:

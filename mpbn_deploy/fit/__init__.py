@@ -9,6 +9,7 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     activity      spikes and synaptic operations; measurement counts them on samples
     energy        energy and time per sample; energy_text prints them
     neurobench    the metrics of NeuroBench
+    form          the form with the fewest cores that fits
     host_layer    the network without its first layer or readout, which the host computes
     question      the request of the command line: network, chip, options of placement
     untrained     a network before its training, with what `assumed` says of it
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
         range_ends as range_ends,
         spread as spread,
     )
-    from .host_layer import check_sides as check_sides, fit_on_chip as fit_on_chip
+    from .form import fit_on_chip as fit_on_chip, resolved_pooling as resolved_pooling
+    from .host_layer import check_sides as check_sides
     from .measurement import measure as measure
     from .neurobench import (
         NeuroBenchMetrics as NeuroBenchMetrics,

@@ -6,8 +6,10 @@ import argparse
 import sys
 
 from ..base import Command, Execute, Options, add_network, add_options, main, option, share
-from ..formats.options import FileFacts, Placing, Sampling
+from ..formats.options import FileFacts, Placing, Pooling, Sampling
 from .assumed import CLASSES, FIRING_RATE
+
+KEPT = "the network of an export stays as it is for its own target, and a .net file for all"
 
 
 class Untrained(Options):
@@ -70,6 +72,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     chip = parser.add_argument_group("target")
     add_options(chip, Targets)
     add_options(chip, Placing)
+    add_options(chip, Pooling, pooling={"also": KEPT})
     add_options(
         parser.add_argument_group("activity", "Energy and time are estimated from how often neurons fire."),
         Sampling,

@@ -200,7 +200,7 @@ class _Search:
         last = report.layers[-1].name
         self.readout_blocks = any(f.where.rpartition(" -> ")[2] == last for f in blocking(report))
         self.requantizer = Requantizer(question)
-        self.predictions = None if question.samples is None else self._predict(self.opened.network)
+        self.predictions = None if question.samples is None else self._predict(self.question.network)
 
     def fits_given_chips(self, one: Advice) -> bool:
         """Return whether an attempt fits without additional chips."""
@@ -208,7 +208,7 @@ class _Search:
 
     def advise_setups(self) -> list[Advice]:
         """Try the same integers in every setup but the original one."""
-        tried = list(self._try_setups(self.opened.network))
+        tried = list(self._try_setups(self.question.network))
         return [self._advice(setup, question, None, report) for setup, question, report in tried if setup]
 
     def cost(self, one: Advice) -> tuple[bool, bool, int, int, int, int]:
@@ -259,7 +259,7 @@ class _Search:
         if kind not in ("bits", "both"):
             return False
         question = replace(larger[0].question, chips=self.question.chips)
-        cores = question.ask(_with_signs(self.opened.network)).cores
+        cores = question.ask(_with_signs(self.question.network)).cores
         per_chip = question.profile.limit("chip.cores")
         return cores is not None and per_chip is not None and cores > question.chips * per_chip.value
 
@@ -293,7 +293,7 @@ class _Search:
             if sides in beyond_cores or tiling not in (None, question.tiling):
                 continue
             try:
-                known = network is self.opened.network and not setup
+                known = network is self.question.network and not setup
                 report = self.report if known else question.ask(network)
             except DeployError as error:
                 announce(f"note: {setup}: {error}")
@@ -302,25 +302,25 @@ class _Search:
             if not _blocking_rules(report) <= set(OF_CORES):
                 beyond_cores.add(sides)
             elif report.chips is not None and report.chips > self.question.chips:
-                larger.append((setup, replace(question, chips=report.chips), report.placement))
-        for setup, question, placement in larger:
+                larger.append((setup, replace(question, chips=report.chips)))
+        for setup, question in larger:
             chips = f"{question.chips} chips"
-            report = question.ask(network, placement=placement)
+            report = question.ask(network)
             yield f"{setup}, {chips}" if setup else chips, question, report
 
     def _setups(self) -> list[tuple[str, Question]]:
         """Return all combinations of sides and tiling, the original one first."""
         given = self.question
         places = [(given, "")]
-        if given.first_layer != "host":
+        if given.first_layer == "chip":
             places.append((replace(given, first_layer="host"), "first layer on the host"))
-        if given.readout != "host" and self.readout_blocks:
+        if given.readout == "chip" and self.readout_blocks:
             places += [
                 (replace(question, readout="host"), ", ".join(filter(None, (place, "readout on the host"))))
                 for question, place in places
             ]
         tilings: tuple[tuple[Tiling, str], ...] = ((given.tiling, ""),)
-        if given.profile.placement == "words" and given.tiling != "best":
+        if given.profile.placement == "words" and given.tiling == "compiler":
             tilings = (*tilings, ("best", "layers on fewer cores"))
         return [
             (", ".join(filter(None, (place, fewer_cores))), replace(question, tiling=tiling))
@@ -334,7 +334,8 @@ class _Search:
         if folder is None or not self.requantizer.possible:
             return
         fewer = range(profile.value("formats.weight_bits") - 1, FEWEST_BITS - 1, -1)
-        plain = replace(folder.options, weight_bits=None, thresholds="own")
+        given = replace(folder.options, pooling=self.question.pooling, tiling=self.question.tiling)
+        plain = replace(given, weight_bits=None, thresholds="own")
         shared = replace(plain, thresholds="shared")
         name, one = profile.name, "one threshold per layer"
         if self._can_relay():  # exact, so it is tried first
@@ -355,7 +356,7 @@ class _Search:
 
     def _can_relay(self) -> bool:
         """Whether the network has poolings, and the chip's spikes can carry their sums."""
-        network = self.opened.network
+        network = self.question.network
         return bool(find_poolings(network)) and messages_fit(with_relays(network), self.question.profile)
 
     def _try_plan(self, plan: Plan) -> list[Advice]:

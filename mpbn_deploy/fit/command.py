@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 
 from ..base import DataError, OptionError, Outcome, announce, progress_bar, typed
-from ..formats.options import DataChoice, FileFacts, Placing
+from ..formats.options import DataChoice, FileFacts, Placing, Pooling
 from ..hardware import load_profile, profile_names, readable_profiles, summarize_profile
 from .assumed import CLASSES, FIRING_RATE, INPUT_RANGE
 from .text import comparison_text, fit_text, targets_text
@@ -21,6 +21,9 @@ from .text import comparison_text, fit_text, targets_text
 if TYPE_CHECKING:
     from ..data import Samples
     from ..formats.folder import ExportFolder, NetworkFile
+    from ..hardware import HardwareProfile
+    from ..ir import IntNetwork
+    from .activity import Activity
     from .advice import Advice
     from .question import Question
     from .search import SearchResult
@@ -73,19 +76,34 @@ def _questions(options: argparse.Namespace) -> list[Question]:
     samples = _samples(opened, options)
     if samples is None and options.energy:
         raise OptionError(_energy_obstacle(options))
+    profiles = [load_profile(target) for target in targets]
     return [
         Question(
             opened=opened,
             target=target,
-            profile=load_profile(target),
+            profile=profile,
+            form=_form(opened, profile, options),
             samples=samples,
             strict=options.strict,
             file_options=typed(options, FileFacts),
             **asdict(DataChoice.from_arguments(options)),
             **asdict(Placing.from_arguments(options)),
+            **asdict(Pooling.from_arguments(options)),
         )
-        for target in targets
+        for target, profile in zip(targets, profiles, strict=True)
     ]
+
+
+def _form(
+    opened: ExportFolder | NetworkFile, profile: HardwareProfile, options: argparse.Namespace
+) -> IntNetwork | None:
+    """Return the network with pooling as an export for this target has it; None for the given file."""
+    from ..ir import without_relays
+    from ..quantize import express_pooling
+
+    if options.arch is None and options.pooling == "auto" and opened.target in (None, profile.name):
+        return None
+    return express_pooling(without_relays(opened.network), profile, options.pooling, options.tiling)
 
 
 def _untrained_questions(options: argparse.Namespace) -> list[Question]:
@@ -114,16 +132,19 @@ def _untrained_questions(options: argparse.Namespace) -> list[Question]:
         firing_rate=FIRING_RATE if options.firing_rate is None else options.firing_rate,
     )
     profiles = [load_profile(target) for target in options.target]
+    networks = [untrained.quantized_for(profile, options.tiling) for profile in profiles]
     return [
         Question(
-            opened=untrained.quantized_for(profile),
+            opened=opened,
             target=target,
             profile=profile,
+            form=_form(opened, profile, options),
             strict=options.strict,
             untrained=untrained,
             **asdict(Placing.from_arguments(options)),
+            **asdict(Pooling.from_arguments(options)),
         )
-        for target, profile in zip(options.target, profiles, strict=True)
+        for target, profile, opened in zip(options.target, profiles, networks, strict=True)
     ]
 
 
@@ -176,18 +197,25 @@ def _energy_obstacle(options: argparse.Namespace) -> str:
 
 
 def _ask(questions: Sequence[Question]) -> list[FitReport]:
-    """Check the network against each chip; its activity is measured once."""
-    first, activity = questions[0], None
-    if first.untrained is not None:  # quantized for each target on its own
-        assumed = first.untrained.activity
-        return [question.ask(network := question.opened.network, assumed(network)) for question in questions]
-    if first.samples is not None:
-        from .measurement import measure
+    """Check the network against each chip; the activity of each form is measured once."""
+    activities: dict[IntNetwork, Activity | None] = {}
+    for question in questions:
+        if question.network not in activities:
+            activities[question.network] = _activity(question)
+    return [question.ask(question.network, activities[question.network]) for question in questions]
 
-        progress = progress_bar("activity, chunks of samples")
-        network, samples = first.opened.network, first.samples
-        activity = measure(network, samples.inputs, progress, random=samples.random)
-    return [question.ask(question.opened.network, activity) for question in questions]
+
+def _activity(question: Question) -> Activity | None:
+    """Return the activity of a network: assumed if it is untrained, otherwise measured on samples."""
+    network, samples = question.network, question.samples
+    if question.untrained is not None:
+        return question.untrained.activity(network)
+    if samples is None:
+        return None
+    from .measurement import measure
+
+    progress = progress_bar("activity, chunks of samples")
+    return measure(network, samples.inputs, progress, random=samples.random)
 
 
 def _advise(questions: Sequence[Question], reports: Sequence[FitReport]) -> list[list[Advice]]:

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from ..base import OptionError, changed, layer_name
-from ..formats.options import Placing
-from ..hardware import HardwareProfile
-from ..hardware.place import Placement
+from ..base import OptionError, layer_name
+from ..formats.options import Placing, Side
 from ..ir import (
     AnyNeuron,
     Input,
@@ -28,7 +25,6 @@ from ..ir import (
     value_range,
 )
 from .activity import Activity
-from .stage import FitReport, fit
 
 
 def check_sides(network: Network[AnyNeuron], options: Placing) -> None:
@@ -98,27 +94,12 @@ def without_readout(network: IntNetwork) -> IntNetwork:
     )
 
 
+def on_chip(network: IntNetwork, first_layer: Side, readout: Side) -> IntNetwork:
+    """Return the part of a network that stays on the chip."""
+    network = without_first_layer(network) if first_layer == "host" else network
+    return without_readout(network) if readout == "host" else network
+
+
 def activity_on_chip(network: IntNetwork, activity: Activity) -> Activity:
     """Return the activity of the populations of a network, a part of the one that was measured."""
     return replace(activity, spikes={name: activity.spikes[name] for name in network.shapes})
-
-
-def fit_on_chip(
-    network: IntNetwork,
-    profile: HardwareProfile,
-    activity: Activity | None,
-    options: Placing | None = None,
-    *,
-    strict: bool = False,
-    placement: Placement | None = None,
-    **changes: Any,
-) -> FitReport:
-    """Check the part of a network that stays on the chip; keywords are fields of `Placing`."""
-    asked = changed(options, Placing, changes)
-    network = without_first_layer(network) if asked.first_layer == "host" else network
-    network = without_readout(network) if asked.readout == "host" else network
-    activity = None if activity is None else activity_on_chip(network, activity)
-    report = fit(
-        network, profile, activity, chips=asked.chips, tiling=asked.tiling, strict=strict, placement=placement
-    )
-    return replace(report, first_layer=asked.first_layer, readout=asked.readout)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base import OptionError
 from ..hardware import readable_profiles
 
 if TYPE_CHECKING:
@@ -51,12 +50,13 @@ def _another_form(question: Question, report: FitReport, forms: Sequence[SearchR
     broken = {finding.rule for finding in report.found("error")}
     if not broken:  # with --strict, what is not known blocks
         return replace(question, strict=False).command()
-    if broken <= {CHIPS, INPUT} and (found := _more_room(question, report, INPUT in broken)) is not None:
+    if broken <= {CHIPS} and (found := _more_chips(question, report)) is not None:
         return found.command()
     if forms:
         return _found(forms)
-    if broken <= {CHIPS, INPUT, LAYERS} and question.profile.placement == "words":
-        return question.command(None, "--search")
+    free = replace(question, tiling="auto", first_layer="auto", readout="auto", pooling="auto")
+    if broken <= {CHIPS, INPUT, LAYERS} and free.command() != question.command():
+        return free.command()
     others = [each.name for _, each in readable_profiles()[0] if each.exportable and each.is_chip]
     first, *more = [name for name in others if name != question.target]
     return replace(question, target=first).command(
@@ -74,17 +74,10 @@ def _found(forms: Sequence[SearchResult]) -> str:
     best = fewest(list(forms))
     if best.report.fits is False:
         return ""
-    return best.commands[-1] if best.commands else best.question.training_command("--pooling", "auto")
+    return best.commands[-1] if best.commands else replace(best.question, pooling="auto").training_command()
 
 
-def _more_room(question: Question, report: FitReport, host: bool) -> Question | None:
-    """Return the request with as many chips as are needed, and the first layer on the host; None if unfit."""
-    network = question.opened.network
-    if host:
-        question = replace(question, first_layer="host")
-        try:
-            report = question.ask(network)
-        except OptionError:  # no layer that the host can take over
-            return None
+def _more_chips(question: Question, report: FitReport) -> Question | None:
+    """Return the request with as many chips as are needed; None if it does not fit these either."""
     question = replace(question, chips=max(question.chips, report.chips or 1))
-    return question if question.ask(network, placement=report.placement).fits else None
+    return question if question.ask(question.network).fits else None

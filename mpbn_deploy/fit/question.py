@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from ..base import typed
 from ..data import Samples
 from ..formats.folder import ExportFolder, NetworkFile
-from ..formats.options import DataChoice, Placing
+from ..formats.options import DataChoice, Placing, Pooling
 from ..hardware import HardwareProfile
-from ..hardware.place import Placement
 from ..ir import IntNetwork
 from .activity import Activity
-from .host_layer import fit_on_chip
+from .form import fit_on_chip
 from .stage import FitReport
 
 if TYPE_CHECKING:
@@ -26,28 +25,31 @@ if TYPE_CHECKING:
 PREDICTIONS_REFERENCE = "given integer network"  # what `predictions_changed` of `fit` counts against
 
 
-class Question(Placing, DataChoice):
+class Question(Pooling, Placing, DataChoice):
     """A network and a chip, as named on the command line, with the options of placement."""
 
     opened: ExportFolder | NetworkFile
     target: str
     profile: HardwareProfile
+    form: IntNetwork | None = None  # the network with pooling as the target asks for it; None: as given
     samples: Samples | None = None
     strict: bool = False
     untrained: UntrainedNetwork | None = None
     file_options: Sequence[str] = ()  # options that describe a .net file
 
-    def ask(
-        self, network: IntNetwork, activity: Activity | None = None, placement: Placement | None = None
-    ) -> FitReport:
-        """Check a network against the chip; `placement` is what was found for another number of chips."""
+    @property
+    def network(self) -> IntNetwork:
+        return self.opened.network if self.form is None else self.form
+
+    def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
+        """Check a network against the chip."""
         report = fit_on_chip(
             network,
             self.profile,
             activity,
             Placing.from_arguments(self),
+            pooling="composed" if self.form is None else self.pooling,
             strict=self.strict,
-            placement=placement,
         )
         return report if self.untrained is None else replace(report, assumption=self.untrained.assumption)
 
@@ -64,7 +66,7 @@ class Question(Placing, DataChoice):
         strict = ["--strict"] if self.strict else []
         options = [
             *self.file_options,
-            *typed(self, Placing),
+            *typed(self, Placing, Pooling),
             *strict,
             *typed(self, DataChoice),
             *more,
@@ -74,7 +76,7 @@ class Question(Placing, DataChoice):
     def training_command(self, *more: str) -> str:
         """Return the shell command that trains the network, or exports it once it is trained."""
         assert self.untrained is not None
-        return self.untrained.training_command(self.target, [*typed(self, Placing), *more])
+        return self.untrained.training_command(self.target, [*typed(self, Placing, Pooling), *more])
 
     @property
     def run_command(self) -> str:

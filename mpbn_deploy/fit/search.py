@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from ..base import OptionError, announce, record
 from ..execute.emulator import emulate
 from ..formats.options import Side
-from ..hardware.place import Tiling
 from ..ir import IntNetwork, relay_names, without_relays
 from ..quantize import fewest_cores
 from .question import Question
@@ -77,7 +76,15 @@ def check_searchable(question: Question) -> None:
 
 def _results(question: Question) -> Iterator[SearchResult]:
     given = question.opened.network
-    compiler, best = (replace(question, tiling=tiling) for tiling in get_args(Tiling))
+    compiler = replace(
+        question,
+        form=None,
+        pooling="auto" if question.untrained is None else "composed",  # as it is
+        tiling="compiler",
+        first_layer=_unless_typed(question.first_layer),
+        readout=_unless_typed(question.readout),
+    )
+    best = replace(compiler, tiling="best")
     yield _result("as it is, the compiler's cut", given, compiler)
     yield _result("as it is, best tiling and storage", given, best)
     announce(f"search: {question.target}: relays and split sums")
@@ -95,6 +102,10 @@ def _results(question: Question) -> Iterator[SearchResult]:
             yield _result(f"{rewriting}, {moved} on the host", network, hosted)
         except OptionError as error:  # no layer that the host can take over
             announce(f"note: {error}")
+
+
+def _unless_typed(side: Side) -> Side:
+    return "chip" if side == "auto" else side
 
 
 def _result(change: str, network: IntNetwork, question: Question) -> SearchResult:

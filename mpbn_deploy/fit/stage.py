@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..base import Array, record
+from ..formats.options import Side
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
 from ..ir import IntNetwork, class_names
@@ -30,6 +31,19 @@ class ResourceUse:
     @property
     def percent(self) -> float | None:
         return None if self.limit is None else 100 * self.used / self.limit
+
+
+@record
+class Choice:
+    """What an option that was "auto" became, and why."""
+
+    option: str
+    chosen: str
+    why: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.chosen} ({self.why})"
 
 
 @record
@@ -59,16 +73,17 @@ class FitReport:
     chips: int | None
     cores: int | None
     lower_bound: int | None
-    tiling: str
+    tiling: Tiling
     layers: tuple[LayerFit, ...]
     findings: tuple[Finding, ...]
     placement: Placement
-    first_layer: str = "chip"  # or "host"; then the report covers the remaining layers only
-    readout: str = "chip"  # or "host", likewise
+    first_layer: Side = "chip"  # or "host"; then the report covers the remaining layers only
+    readout: Side = "chip"  # or "host", likewise
     chip_map: ChipMap | None = None
     energy: EnergyReport | None = None
     assumption: str = ""  # what a report on an untrained network assumes
     strict: bool = False  # limits that are not known or not checked count as broken
+    choices: tuple[Choice, ...] = ()  # what options that were "auto" became
     board: str | None = None  # that holds the chips, if one is known
     boards: int = 0
 
@@ -86,6 +101,7 @@ class FitReport:
             "tiling": self.tiling,
             "first_layer": self.first_layer,
             "readout": self.readout,
+            "choices": [asdict(choice) for choice in self.choices],
             "strict": self.strict,
             "assumption": self.assumption or None,
             "layers": [_layer_json(layer) for layer in self.layers],
@@ -105,11 +121,12 @@ def fit(
     strict: bool = False,
     placement: Placement | None = None,
 ) -> FitReport:
-    """Place the network, check every design rule, and estimate costs if the activity is given.
+    """Place the network, check every design rule, and estimate costs if the activity is given: `with_costs`.
 
     `chips` is the number of available chips. `tiling` divides layers as the chip's own tools do ("compiler"),
-    or into the fewest cores that a search finds ("best"). With `strict`, what is not known or not checked
-    counts as no. `placement` is what an earlier call found, for other `chips`.
+    into the fewest cores that a search finds ("best"), or so only if that takes fewer cores ("auto"). With
+    `strict`, what is not known or not checked counts as no. `placement` is what an earlier call found, for
+    other `chips`.
     """
     if activity is not None:
         check_activity(activity, network)
@@ -117,26 +134,34 @@ def fit(
         placement = place(network, profile, tiling=tiling)
     design = Design(network=network, profile=profile, placement=placement, chips=chips)
     findings = tuple(finding for rule in RULES for finding in rule(design))
-    sent = None if activity is None else traffic(network, placement, activity)
-    chip_map = _chip_map(network, placement, activity, sent, profile)
     kinds, needed = class_names(network), _chip_count(placement, profile)
     board, boards = (None, 0) if needed is None else board_of(profile, needed)
-    return FitReport(
+    report = FitReport(
         target=profile.name,
         fits=_fits(findings, placement, profile, strict=strict),
         chips=needed,
         cores=placement.cores,
         lower_bound=placement.lower_bound,
-        tiling=tiling,
+        tiling=placement.tiling,
         layers=tuple(_layer_fit(layer, kinds[layer.name], profile) for layer in placement.layers),
         findings=findings,
         placement=placement,
-        chip_map=chip_map,
-        energy=None if activity is None else _energy(network, profile, activity, placement, sent, chip_map),
         strict=strict,
         board=board,
         boards=boards,
     )
+    return report if activity is None else with_costs(report, network, profile, activity)
+
+
+def with_costs(
+    report: FitReport, network: IntNetwork, profile: HardwareProfile, activity: Activity
+) -> FitReport:
+    """Return the report with spikes between chips, energy and time."""
+    placement = report.placement
+    sent = traffic(network, placement, activity)
+    chip_map = _chip_map(network, placement, activity, sent, profile)
+    energy = _energy(network, profile, activity, placement, sent, chip_map)
+    return replace(report, chip_map=chip_map, energy=energy)
 
 
 def _fits(

@@ -30,6 +30,7 @@ COLUMNS = {
     "bias_words": ("biases", "memory words of biases"),
 }
 NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
+UNCHANGED = ("composed", "compiler", "chip")  # choices that a comparison of chips does not list
 REASONS = ("error", "not known", "warning")  # severities listed below a comparison of chips
 COMPARISON_LEGEND = (
     'fits "depends": only if what is not known holds on the chip; energy and time per sample, ">" marks a '
@@ -127,7 +128,15 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     reasons = [f"{r.target}: {group.line}" for r in reports for group in by_rule(r, REASONS)]
     random = any(report.energy is not None and report.energy.random for report in reports)
     notes = ["energy and time are those of random inputs"] if random else []
-    return Group(table, COMPARISON_LEGEND, *notes, *reasons)
+    return Group(table, COMPARISON_LEGEND, *notes, *_changes(reports), *reasons)
+
+
+def _changes(reports: Sequence[FitReport]) -> Iterator[str]:
+    """Yield what "auto" changed in the network or its placement, chip by chip."""
+    for report in reports:
+        for choice in report.choices:
+            if choice.chosen not in UNCHANGED:
+                yield f"{report.target}: {choice.option}: {choice.line}"
 
 
 def targets_text(profiles: Sequence[ProfileSummary], unreadable: Sequence[str] = ()) -> RenderableType:

@@ -21,6 +21,7 @@ from ..fold import fold
 from ..formats.folder import NetworkFile
 from ..frontend import trace
 from ..hardware import HardwareProfile, export_profile
+from ..hardware.place import Tiling
 from ..ir import FoldedNetwork, InputFormat, IntNetwork, relay_names, sends
 from ..nn import SpikingNetwork
 from ..quantize import quantize
@@ -87,10 +88,10 @@ class UntrainedNetwork:
         module = SpikingNetwork(body, timesteps=self.timesteps, input_format=given).eval()
         return fold(trace(module))
 
-    def quantized_for(self, profile: HardwareProfile) -> NetworkFile:
+    def quantized_for(self, profile: HardwareProfile, tiling: Tiling = "auto") -> NetworkFile:
         """Return the integers of the network in the formats of a chip."""
         folded = self.folded()
-        network = quantize(folded, export_profile(profile)).network
+        network = quantize(folded, export_profile(profile), tiling=tiling).network
         return NetworkFile(netx=Path(self.arch), network=network, folded=folded)
 
     def activity(self, network: IntNetwork) -> Activity:

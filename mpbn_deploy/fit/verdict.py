@@ -113,6 +113,8 @@ def summary_lines(report: FitReport, next_command: str = "") -> Iterator[str]:
     yield f"{report.target}: {verdict_sentence(report)}{assumed}"
     yield f"cores:    {_cores(report)}"
     yield f"chips:    {_chips(report)}"
+    for choice in report.choices:
+        yield f"{choice.option}: ".ljust(10) + choice.line
     yield f"blocked:  {unmet_rules(by_rule(report, blocking_severities(report))) or 'nothing'}"
     if next_command:
         yield f"next:     {next_command}"

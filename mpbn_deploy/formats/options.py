@@ -40,14 +40,15 @@ CALIBRATION_SAMPLES = 256
 Thresholds = Literal["own", "core", "shared"]
 OverflowChoice = Literal["proved", "measured"]
 PoolingChoice = Literal["composed", "relay", "auto"]
-Side = Literal["chip", "host"]  # where a layer runs
+Side = Literal["auto", "chip", "host"]  # where a layer runs
 Dialect = Literal["faithful", "portable"]
 # How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
 NirReset = Literal["auto", "zero", "subtract", "subtract-before-leak", "subtract-after-leak"]
 NirCurrent = Literal["auto", "new", "previous"]
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
-BEFORE_AUTO = {"input_offset": 0, "calibration": None}  # what manifests that do not name them mean
+# What manifests that do not name these options mean.
+BEFORE_AUTO = {"input_offset": 0, "calibration": None, "pooling": "composed", "tiling": "compiler"}
 
 
 class FileFacts(Options):
@@ -120,7 +121,19 @@ class Reading(FileFacts):
     )
 
 
-class Quantizing(Options):
+class Pooling(Options):
+    """How pooling is expressed."""
+
+    pooling: PoolingChoice = option(
+        "auto",
+        "composed: merge pooling into the next kernels; relay: neurons that pass sums on as graded "
+        "messages, with the same integers everywhere else; auto: whichever needs fewer cores of the target, "
+        "in this --tiling",
+        recorded=True,
+    )
+
+
+class Quantizing(Pooling):
     """How to choose the integers."""
 
     weight_bits: int | None = option(
@@ -168,13 +181,6 @@ class Quantizing(Options):
         "proved",
         "proved: no input can make a membrane voltage overflow; measured: finer integers, with only a "
         "margin above the voltages that calibration samples reach; needs samples",
-        recorded=True,
-    )
-    pooling: PoolingChoice = option(
-        "composed",
-        "composed: merge pooling into the next kernels; relay: neurons that pass sums on as graded "
-        "messages, with the same integers everywhere else; auto: whichever needs fewer cores of the target, "
-        "in this --tiling",
         recorded=True,
     )
 
@@ -243,19 +249,19 @@ class Placing(Options):
 
     chips: int = option(1, "number of chips that the network may occupy", metavar="N", least=1)
     first_layer: Side = option(
-        "chip",
-        "where the first layer runs: chip; or host, which sends the layer's spikes to the chip, for chips "
-        "that accept no graded input",
+        "auto",
+        "where the first layer runs: chip; host, which sends the layer's spikes to the chip, for chips that "
+        "accept no graded input; auto, the host only if the network does not fit otherwise",
     )
     readout: Side = option(
-        "chip",
-        "where the readout runs, which never fires: chip; or host, which sums the spikes that reach it, in "
-        "the same integers",
+        "auto",
+        "where the readout runs, which never fires: chip; host, which sums the spikes that reach it, in the "
+        "same integers; auto, the host only if the network does not fit otherwise",
     )
     tiling: Tiling = option(
-        "compiler",
+        "auto",
         "how layers are partitioned into cores: compiler, as the chip's own tools do it; best, a search for "
-        "the fewest cores",
+        "the fewest cores; auto, best where it takes fewer cores",
         recorded=True,
     )
 

@@ -213,13 +213,16 @@ def _chain(first: Conv2d, second: Conv2d) -> Conv2d:
     with stride = product of strides and padding = first.padding + first.stride * second.padding.
     """
     groups = gcd(first.groups, second.groups)
-    inner, outer = (regroup(real_weight(s), s.groups, groups) for s in (first, second))
+    merged = first.groups // groups  # of the first's groups in each of the result
+    inner, outer = real_weight(first), regroup(real_weight(second), second.groups, groups)
     (near_y, near_x), (far_y, far_x), dilation = _tap_spacings(first, second)
     kernel = np.zeros(_chained_shape(first, second))
     outer_parts, inner_parts, parts = (np.split(k, groups) for k in (outer, inner, kernel))
     for after, before, part in zip(outer_parts, inner_parts, parts, strict=True):
+        columns = before.reshape(merged, len(before) // merged, -1)
         for down, right in np.ndindex(after.shape[2:]):
-            terms = np.tensordot(after[:, :, down, right], before, axes=1)
+            rows = after[:, :, down, right].reshape(len(after), *columns.shape[:2]).swapaxes(0, 1)
+            terms = (rows @ columns).swapaxes(0, 1).reshape(len(after), -1, *before.shape[2:])
             y, x = far_y * down, far_x * right
             frame = part[:, :, y:, x:][:, :, ::near_y, ::near_x]
             frame[:, :, : before.shape[2], : before.shape[3]] += terms

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array
+from ..base import Array, remembered
 from .graph import Connection, Population
 from .neurons import AnyNeuron, Input, value_range
 
@@ -16,9 +16,16 @@ EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every in
 Source = Population[Input | AnyNeuron]
 
 
+@remembered
+def ends(values: Array) -> tuple[Any, Any]:
+    """Return the smallest and the largest of some numbers and zero."""
+    return values.min(initial=0), values.max(initial=0)
+
+
 def magnitude(values: Array) -> int:
     """Return the largest magnitude of integers; `np.abs` would leave the lowest one negative."""
-    return max(int(values.max(initial=0)), -int(values.min(initial=0)))
+    least, most = ends(values)
+    return max(int(most), -int(least))
 
 
 def largest_sum(connection: Connection, source: Source) -> float:
@@ -26,9 +33,14 @@ def largest_sum(connection: Connection, source: Source) -> float:
 
     It bounds every partial sum, in any order of summation.
     """
-    weight = np.abs(connection.synapse.weight.astype(np.float64))
     largest_value = max(map(abs, value_range(source.neuron)))
-    return float(weight.reshape(len(weight), -1).sum(axis=1).max()) * largest_value
+    return largest_row(connection.synapse.weight) * largest_value
+
+
+@remembered
+def largest_row(weight: Array) -> float:
+    """Return the largest sum of |weight| over the inputs of any neuron."""
+    return float(np.abs(weight.astype(np.float64)).reshape(len(weight), -1).sum(axis=1).max())
 
 
 def largest_total(arrivals: Iterable[tuple[Connection, Source]]) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ..base import Array, NetworkError, record
-from .exact_floats import EXACT_FLOAT64, largest_sum, magnitude
+from .exact_floats import EXACT_FLOAT64, ends, largest_sum, magnitude
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
 from .neurons import (
     DECAY_ONE,
@@ -80,7 +80,8 @@ def _problems(network: IntNetwork) -> list[str]:
     for connection in network.connections:
         weight = connection.synapse.weight
         problems += _integer_problems(f"{connection.label}: weight", weight)
-        if not -LARGEST_WEIGHT <= weight.min(initial=0) <= weight.max(initial=0) < LARGEST_WEIGHT:
+        least, most = ends(weight)
+        if not -LARGEST_WEIGHT <= least <= most < LARGEST_WEIGHT:
             problems.append(f"{connection.label}: weights exceed 32 bits, which files and simulators hold")
         if not -STATE_EXPONENT <= (exponent := connection.synapse.exponent) <= LARGEST_EXPONENT:
             problems.append(

@@ -24,6 +24,7 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .pooling import (
+        express_pooling as express_pooling,
         fewest_cores as fewest_cores,
         messages_fit as messages_fit,
     )

@@ -8,10 +8,12 @@ auto      where they save cores, or make a layer fit its cores, found by a searc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..base import QUIET_SECONDS, track
 from ..formats.options import PoolingChoice
 from ..hardware import HardwareProfile
-from ..hardware.place import PlacedLayer, Tiling, capacity, place
+from ..hardware.place import PlacedLayer, Tiling, capacity, place, tiles_remembered
 from ..ir import (
     Connection,
     IntNetwork,
@@ -24,7 +26,8 @@ from ..ir import (
 )
 
 Score = tuple[float, float]  # layers that exceed a core, and cores
-MOST_PASSES = 4  # over all poolings
+MAX_PASSES = 4  # over all poolings
+MAX_SINGLE = 32  # poolings, or sums, that are tried one by one; beyond, those of equal shapes are together
 MANY_CORES = 8  # for each core that the neurons of a layer need: then splitting its sums is tried
 GROUPS = (2, 4, 8, 16, 32)  # of channels, in which long sums are tried
 
@@ -44,12 +47,13 @@ def fewest_cores(network: IntNetwork, profile: HardwareProfile, tiling: Tiling =
     The search starts with no relay and with all of them, keeps the better, and inserts or removes single ones
     as long as a layer more fits, or fewer cores are needed. Then it tries to split sums in the same way.
     """
-    search = _Search(network, profile, tiling)
-    if search.score is None:
-        return network
-    search.choose_relays()
-    search.choose_splits()
-    return search.best
+    with tiles_remembered():
+        search = _Search(network, profile, tiling)
+        if search.score is None:
+            return network
+        search.choose_relays()
+        search.choose_splits()
+        return search.best
 
 
 class _Search:
@@ -70,13 +74,14 @@ class _Search:
 
     def choose_relays(self) -> None:
         poolings = find_poolings(self.plain)
+        together = _together([pooling.connections for pooling in poolings])
         chosen: frozenset[int] = frozenset()
-        if len(poolings) > 1 and self.take(with_relays(self.plain, poolings)):
+        if len(together) > 1 and self.take(with_relays(self.plain, poolings)):
             chosen = frozenset(range(len(poolings)))
-        for _ in range(MOST_PASSES):
+        for _ in range(MAX_PASSES):
             before = chosen
-            for number in track(range(len(poolings)), "relays", len(poolings), quiet_seconds=QUIET_SECONDS):
-                other = chosen ^ {number}
+            for numbers in track(together, "relays", len(together), quiet_seconds=QUIET_SECONDS):
+                other = chosen ^ frozenset(numbers)
                 if self.take(with_relays(self.plain, [poolings[each] for each in sorted(other)])):
                     chosen = other
             if chosen == before:
@@ -85,12 +90,29 @@ class _Search:
     def choose_splits(self) -> None:
         """Split the sums of layers that exceed a core, or take far more cores than their neurons need."""
         candidates = _long_sums(self.best, self.profile, self.tiling)
-        for connection in track(candidates, "sums", len(candidates), quiet_seconds=QUIET_SECONDS):
+        together = _together([[connection] for connection in candidates])
+        for numbers in track(together, "sums", len(together), quiet_seconds=QUIET_SECONDS):
             for groups in GROUPS:
-                if can_split(self.best, connection, groups) and self.take(
-                    split_sum(self.best, connection, groups)
-                ):
+                trial = self.best
+                for connection in (candidates[number] for number in numbers):
+                    if can_split(trial, connection, groups):
+                        trial = split_sum(trial, connection, groups)
+                if trial is not self.best and self.take(trial):
                     break
+
+
+def _together(items: Sequence[Sequence[Connection]]) -> list[list[int]]:
+    """Return the numbers of the items to try at once: each alone, or, of many, those of equal shapes.
+
+    The work of a search then grows with the size of a network, and not with its square.
+    """
+    if len(items) <= MAX_SINGLE:
+        return [[number] for number in range(len(items))]
+    groups: dict[object, list[int]] = {}
+    for number, connections in enumerate(items):
+        shapes = tuple((type(c.synapse), c.synapse.weight.shape) for c in connections)
+        groups.setdefault(shapes, []).append(number)
+    return sorted(groups.values(), key=len, reverse=True)[:MAX_SINGLE]
 
 
 def _long_sums(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> list[Connection]:

@@ -22,7 +22,7 @@ from ..execute.emulator import peaks
 from ..formats.options import OverflowChoice, PoolingChoice, Quantizing
 from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
-from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network
+from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network, relay_names
 from .calibrate import calibrate
 from .pooling import express_pooling
 from .rounding import round_without_overflow
@@ -123,7 +123,7 @@ class _Job:
     def calibrated(self, network: IntNetwork, grids: Mapping[str, Grid]) -> IntNetwork:
         if self.inputs is None:
             return network
-        tied = self.pooling != "composed"
+        tied = bool(relay_names(self.pooled(network)))  # untied weights may be rounded better
         return calibrate(self.folded, network, grids, self.inputs, self.formats, tied=tied)
 
     def within_limits(self, network: IntNetwork, grids: Mapping[str, Grid]) -> IntNetwork:

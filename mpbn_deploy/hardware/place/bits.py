@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...base import Array
+from ...base import Array, remembered
 from ..profile import HardwareProfile
 
 
@@ -15,8 +15,7 @@ def weight_bits(weight: Array) -> int:
 
     The power of two goes into the exponent of the connection, as in lava-dl's `optimize_weight_bits`.
     """
-    mantissa = weight >> trailing_zeros(weight)
-    return signed_bits(int(mantissa.min()), int(mantissa.max()))
+    return signed_bits(*_mantissa_ends(weight))
 
 
 def stored_bits(weight: Array, profile: HardwareProfile) -> int:
@@ -24,11 +23,17 @@ def stored_bits(weight: Array, profile: HardwareProfile) -> int:
 
     Intel's compiler uses 1 bit for weights that are all one, and 8 bits where 7 are needed.
     """
-    mantissa = weight >> trailing_zeros(weight)
-    low, high = int(mantissa.min()), int(mantissa.max())
+    low, high = _mantissa_ends(weight)
     needed = signed_bits(low, high) if low < 0 <= high else max(max(high, -low).bit_length(), 1)
     widths = profile.allowed("core.stored_weight_bits")
     return next_width(needed, widths.values if widths else ())
+
+
+@remembered
+def _mantissa_ends(weight: Array) -> tuple[int, int]:
+    """Return the smallest and the largest weight, divided by the common power of two."""
+    mantissa = weight >> trailing_zeros(weight)
+    return int(mantissa.min()), int(mantissa.max())
 
 
 def next_width(needed: int, widths: Sequence[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -9,7 +10,7 @@ from math import prod
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import Array, record
+from ...base import record
 from ...ir import (
     NO_BORDER,
     Axis,
@@ -36,6 +37,7 @@ from .records import ROW_KEYS, Storage
 CORE = "core."
 
 Tiles = Mapping[str, Shape]  # tile by population, for populations that are already divided
+_ByPopulation = Mapping[str, Sequence[Connection]]
 
 
 @record
@@ -137,7 +139,7 @@ class Layer:
 def build_layers(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
     """Describe all populations but the input, which takes no core: its values arrive as messages."""
     shapes = network.shapes
-    joined = list(_merge_rows(network.connections))
+    entering, leaving = _by_end(list(_merge_rows(network.connections)))
     limits = {k.removeprefix(CORE): v.value for k, v in profile.limits.items() if k.startswith(CORE)}
     widths = profile.allowed("core.stored_index_bits")
     return [
@@ -152,13 +154,11 @@ def build_layers(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
                     bits=stored_bits(c.synapse.weight, profile),
                     drives=c.source == network.input.name and _one_to_one(c.synapse),
                 )
-                for c in joined
-                if c.target == population.name
+                for c in entering[population.name]
             ),
             outlets=tuple(
                 Outlet(synapse=c.synapse, axes=_axes(c, shapes), target=c.target, shape=shapes[c.target])
-                for c in joined
-                if c.source == population.name
+                for c in leaving[population.name]
             ),
             core_neurons=core_neurons(population.neuron, profile),
             limits=limits,
@@ -166,6 +166,15 @@ def build_layers(network: IntNetwork, profile: HardwareProfile) -> list[Layer]:
         )
         for population in network.layers
     ]
+
+
+def _by_end(connections: Sequence[Connection]) -> tuple[_ByPopulation, _ByPopulation]:
+    """Return the connections by target, and by source."""
+    entering, leaving = defaultdict(list), defaultdict(list)
+    for connection in connections:
+        entering[connection.target].append(connection)
+        leaving[connection.source].append(connection)
+    return entering, leaving
 
 
 def core_neurons(neuron: Neuron, profile: HardwareProfile) -> int:
@@ -189,20 +198,19 @@ def _axes(connection: Connection, shapes: Mapping[str, Shape]) -> tuple[Axis, ..
 
 def _merge_rows(connections: Sequence[Connection]) -> Iterator[Connection]:
     """Merge dense connections that differ only in delay and share no synapse; a core stores common rows."""
-    rows: dict[tuple[str, str, int], list[Array]] = {}
+    rows: dict[tuple[str, str, int], list[Connection]] = {}
     for connection in connections:
         synapse = connection.synapse
         if not isinstance(synapse, Dense):
             yield connection
             continue
         parts = rows.setdefault((connection.source, connection.target, synapse.exponent), [])
-        if parts and not np.logical_and(parts[-1], synapse.weight).any():
-            parts[-1] = parts[-1] + synapse.weight
+        if parts and not np.logical_and(before := parts[-1].synapse.weight, synapse.weight).any():
+            parts[-1] = replace(connection, synapse=replace(synapse, weight=before + synapse.weight))
         else:
-            parts.append(synapse.weight)
-    for (source, target, exponent), parts in rows.items():
-        for weight in parts:
-            yield Connection(source=source, target=target, synapse=Dense(weight=weight, exponent=exponent))
+            parts.append(connection)
+    for parts in rows.values():
+        yield from parts
 
 
 def _one_to_one(synapse: Synapse) -> bool:

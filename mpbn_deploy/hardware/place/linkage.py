@@ -18,7 +18,7 @@ from itertools import product
 
 import numpy as np
 
-from ...base import Array, record
+from ...base import Array, record, remembered
 from ...ir import Axis, Conv2d, Dense, IntNetwork, Shape, axes, regroup
 from .records import tiles_of
 
@@ -88,11 +88,18 @@ def _link(source: str, delay: int, group: Sequence[Dense | Conv2d], before: Shap
 
 def _relations(synapse: Conv2d, source: Shape, target: Shape) -> Relations:
     """Return the relations along channels, rows and columns."""
-    there = synapse.weight != 0
-    pairs = regroup(there.any(axis=(2, 3), keepdims=True), synapse.groups, 1)
-    taps = [np.flatnonzero(there.any(axis=axes)) for axes in ((0, 1, 3), (0, 1, 2))]
+    within, *taps = _used(synapse.weight)
+    pairs = regroup(within, synapse.groups, 1)
     rows, columns = map(Axis.relation, axes(synapse, source, target), taps)
     return pairs[:, :, 0, 0], rows, columns
+
+
+@remembered
+def _used(weight: Array) -> tuple[Array, Array, Array]:
+    """Return the channels with a weight, [target, source, 1, 1], and the rows and columns with one."""
+    there = weight != 0
+    rows, columns = (np.flatnonzero(there.any(axis=axes)) for axes in ((0, 1, 3), (0, 1, 2)))
+    return there.any(axis=(2, 3), keepdims=True), rows, columns
 
 
 def _boxes(relations: Relations, tile: Shape, shape: Shape) -> Iterator[Array]:

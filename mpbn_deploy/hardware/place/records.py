@@ -27,7 +27,7 @@ ROW_KEYS = (
 
 Tile = tuple[slice, ...]  # the neurons of one core, as an index into an array of the population's shape
 Use = Mapping[str, int]  # resource -> amount on one core
-Tiling = Literal["compiler", "best"]
+Tiling = Literal["auto", "compiler", "best"]  # auto: best where it takes fewer cores than the compiler's
 Storage = Literal["usual", "sparse"]  # of rows of weights: as the chip's own tool does it, or without zeros
 
 
@@ -86,12 +86,14 @@ class Placement:
     """All populations but the input, in network order.
 
     `kind` is the `placement` of the profile. `totals` are sums over the network, if one core holds all of it.
+    `tiling` is the one in use, which is never "auto".
     """
 
     layers: tuple[PlacedLayer, ...]
     kind: str = "words"
     totals: Use = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    tiling: Tiling = "compiler"
 
     @property
     def cores(self) -> int | None:

@@ -37,8 +37,9 @@ def place(network: IntNetwork, profile: HardwareProfile, *, tiling: Tiling = "co
     """Divide every population into tiles, one per core, as the `placement` of the profile requires.
 
     The input takes no core: its values arrive from outside as messages. For `placement = "words"`, tiling
-    "compiler" divides populations as the chip's own tool does, and "best" searches for fewer cores; a layer
-    that does not fit even one neuron at a time is divided into single neurons, and its use shows the excess.
+    "compiler" divides populations as the chip's own tool does, "best" searches for fewer cores, and "auto"
+    takes the compiler's unless the best has fewer; a layer that does not fit even one neuron at a time is
+    divided into single neurons, and its use shows the excess.
     The other placers report in `problems` what does not fit.
     """
     for population in network.layers:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from typing import Any, TypeVar
 
 from ...base import record
 from ...ir import IntNetwork, Shape
@@ -32,8 +33,9 @@ class Division:
     by_tool: bool
 
 
+Result = TypeVar("Result")
 Divisions = dict[str, Division]  # by population
-_KNOWN_TILES: ContextVar[dict[Hashable, tuple[Shape, bool]] | None] = ContextVar("known_tiles", default=None)
+_KNOWN: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=None)
 Chooser = Callable[[Layer, dict[str, Shape]], Division]
 
 
@@ -43,47 +45,59 @@ def place_words(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -
     usual = _divide_all(layers, partial(_divided, compiler_tile))
     if tiling == "compiler":
         return _placement(usual, layers)
-    best = _divide_all(layers, partial(_best, usual=usual))
-    return min(
-        _placement(best, layers), _placement(usual, layers), key=lambda placement: placement.cores or 0
-    )
+    best = _placement(_divide_all(layers, partial(_best, usual=usual)), layers, "best")
+    compiler = _placement(usual, layers, "best" if tiling == "best" else "compiler")
+    first, second = (best, compiler) if tiling == "best" else (compiler, best)
+    return min(first, second, key=lambda placement: placement.cores or 0)  # the first wins ties
 
 
 @contextmanager
 def tiles_remembered() -> Iterator[None]:
     """Divide a layer once, however often it is placed with the same synapses, and targets of the same tiles.
 
-    Advice places a network many times, with and without its first layer or readout.
+    Searches and advice place a network many times, with and without relays, its first layer or readout.
     """
-    token = _KNOWN_TILES.set({})
+    token = _KNOWN.set({} if (known := _KNOWN.get()) is None else known)
     try:
         yield
     finally:
-        _KNOWN_TILES.reset(token)
+        _KNOWN.reset(token)
+
+
+def _once(compute: Callable[[], Result], layer: Layer, tiles: dict[str, Shape], *more: Hashable) -> Result:
+    """Return what `compute` returns for a layer and tiles of its targets, or has returned before."""
+    if (known := _KNOWN.get()) is None:
+        return compute()
+    key = (layer.key, *(tiles.get(outlet.target) for outlet in layer.outlets), *more)
+    if key not in known:
+        known[key] = compute()
+    found: Result = known[key]
+    return found
 
 
 def _divided(
     choose: Callable[[TileUse], tuple[Shape, bool]], layer: Layer, tiles: dict[str, Shape]
 ) -> Division:
-    """Return a layer in the tile that `choose` returns, or has returned before (`tiles_remembered`)."""
-    uses, known = TileUse(layer=layer, tiles=tiles), _KNOWN_TILES.get()
-    if known is None:
-        tile, by_tool = choose(uses)
-    else:
-        key = (choose, layer.key, *(tiles.get(outlet.target) for outlet in layer.outlets))
-        if key not in known:
-            known[key] = choose(uses)
-        tile, by_tool = known[key]
+    """Return a layer in the tile that `choose` returns."""
+    tile, by_tool = _once(lambda: choose(_tile_use(layer, tiles)), layer, tiles, choose)
     return Division(layer=layer, tile=tile, by_tool=by_tool)
+
+
+def _tile_use(layer: Layer, tiles: dict[str, Shape]) -> TileUse:
+    """Return the resource use of a layer, given the tiles of its targets that are divided already."""
+    targets = [outlet.target for outlet in layer.outlets if outlet.target in tiles]
+    return TileUse(layer=layer, tiles={target: tiles[target] for target in targets})
 
 
 def _divide_all(layers: Sequence[Layer], choose: Chooser) -> Divisions:
     divisions: Divisions = {}
     for _ in range(MOST_ROUNDS):
         before = _tiles(divisions)
+        tiles = dict(before)
         for layer in reversed(layers):
-            divisions[layer.name] = choose(layer, _tiles(divisions))
-        if _tiles(divisions) == before or not _has_feedback(layers):
+            divisions[layer.name] = choose(layer, tiles)
+            tiles[layer.name] = divisions[layer.name].tile
+        if tiles == before or not _has_feedback(layers):
             break
     return divisions
 
@@ -101,32 +115,42 @@ def _has_feedback(layers: Sequence[Layer]) -> bool:
 def _best(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
     """Return the best of the tiles from the search, in every storage, and of the chip's own tool."""
     own = usual[layer.name]
-    targets = [outlet.target for outlet in layer.outlets]
+    best = _once(lambda: _better(layer, tiles, usual), layer, tiles, _better, own.tile, own.by_tool)
+    return own if best.layer.storage == layer.storage and best.tile == own.tile else best
+
+
+def _better(layer: Layer, tiles: dict[str, Shape], usual: Divisions) -> Division:
+    own, targets = usual[layer.name], [outlet.target for outlet in layer.outlets]
     same = all(target in tiles and tiles[target] == usual[target].tile for target in targets)
     searched = same and not own.by_tool  # then the tool's tile overflows, and `own` is of this very search
     storages = layer.storages()[1:] if searched else layer.storages()
     found = [own, *(_divided(_searched, stored, tiles) for stored in storages)]
 
     def uses(division: Division) -> tuple[bool, int, int]:
-        of_tiles = TileUse(layer=division.layer, tiles=tiles)
+        of_tiles = _tile_use(division.layer, tiles)
         cores = count_tiles(layer.shape, division.tile)
         return not of_tiles.fits(division.tile), cores, of_tiles.total_memory(division.tile)
 
-    best = min(found, key=uses)
-    return own if best.layer is layer and best.tile == own.tile else best
+    return min(found, key=uses)
 
 
 def _searched(uses: TileUse) -> tuple[Shape, bool]:
     return best_tile(uses), False
 
 
-def _placement(divisions: Divisions, layers: Sequence[Layer]) -> Placement:
+def _placement(divisions: Divisions, layers: Sequence[Layer], tiling: Tiling = "compiler") -> Placement:
     tiles = _tiles(divisions)
-    return Placement(layers=tuple(_placed(divisions[layer.name], tiles, layer) for layer in layers))
+    placed = tuple(_placed(divisions[layer.name], tiles, layer) for layer in layers)
+    return Placement(layers=placed, tiling=tiling)
 
 
 def _placed(division: Division, tiles: dict[str, Shape], layer: Layer) -> PlacedLayer:
-    uses = TileUse(layer=division.layer, tiles=tiles)
+    chosen = division.tile, division.by_tool
+    return _once(lambda: _with_use(division, tiles, layer), division.layer, tiles, _with_use, *chosen)
+
+
+def _with_use(division: Division, tiles: dict[str, Shape], layer: Layer) -> PlacedLayer:
+    uses = _tile_use(division.layer, tiles)
     use = uses.peak_use(division.tile)
     return PlacedLayer(
         name=layer.name,
