@@ -7,7 +7,6 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from . import __version__
-from .base import Command, MissingPackageError, Outcome, main, record
+from .base import Command, MissingPackageError, Outcome, Report, main, record
 from .execute import EXECUTORS
 from .execute.outside import WITNESSES
 
@@ -37,20 +36,17 @@ class Component:
 
 
 @record
-class Diagnosis:
+class Diagnosis(Report):
     """The result of testing a component."""
+
+    JSON = "name works needed found mend=fix"  # JSON keys do not change
 
     name: str
     works: bool
-    needed: bool
-    found: str
-    fix: str | None
+    needed: bool  # false for optional parts
+    found: str  # version, and what a trial did
+    fix: str | None  # the command that repairs it
     absent: str | None = None  # what would be added by installing it, if it is no failure that it is not
-
-    def to_json(self) -> dict[str, Any]:
-        whole = asdict(self)
-        fix, _ = whole.pop("fix"), whole.pop("absent")
-        return {**whole, "mend": fix}  # JSON keys do not change
 
 
 def diagnose() -> list[Diagnosis]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -123,7 +124,7 @@ def json_page() -> str:
     """Describe every schema as a table of its keys."""
     parts = [
         '# JSON\n\nWith `--json`, a command prints one object that states its schema: `"schema": '
-        '"mpbn_deploy.fit/1"`. The schemas are files of the package (`mpbn_deploy/base/json_schemas/`), and '
+        '"mpbn_deploy.fit/1"`. The schemas derive from the records that are written, and '
         '`mpbn_deploy.api.json_schema("fit")` returns one. Within a version, keys may be added; none is '
         "removed, renamed or given another meaning. [Files and formats](../formats.md#json) explains the "
         "numbers."
@@ -133,9 +134,20 @@ def json_page() -> str:
         parts.append(f"## {name}\n\n{schema['title']}.")
         for part in schema.get("anyOf", [schema]):
             parts.append(_keys(part))
-        for part, definition in schema.get("$defs", {}).items():
-            parts.append(f"### {name}: {part}\n\n{_keys(definition)}")
+        tables = [f"### {name}: {key}\n\n{_keys(inner)}" for key, inner in _objects(schema)]
+        parts += dict.fromkeys(tables)
     return "\n\n".join(parts) + "\n"
+
+
+def _objects(schema: dict[str, Any], key: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects within a schema, each after the key that holds it."""
+    if key and "properties" in schema:
+        yield key, schema
+    for name, value in schema.get("properties", {}).items():
+        yield from _objects(value, name)
+    for value in (*schema.get("anyOf", []), schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(value, dict):
+            yield from _objects(value, key)
 
 
 def _keys(schema: dict[str, Any]) -> str:
@@ -159,8 +171,6 @@ def _kind(schema: dict[str, Any]) -> str:
             return f"`{value}`"
         case {"enum": values}:
             return ", ".join(f"`{value}`" for value in values if value is not None)
-        case {"$ref": where}:
-            return where.rpartition("/")[2]
         case {"anyOf": options}:
             return " or ".join(map(_kind, options))
         case {"type": "array", "items": items}:

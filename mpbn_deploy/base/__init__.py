@@ -11,7 +11,7 @@ pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
 terminal       prints the text of an outcome
-schemas        JSON objects that name their schema
+schemas        records as JSON, and the schemas that describe it
 imports        functions that the user names as package.module:function
 memory         freed memory, kept or returned to the system
 interrupts     Ctrl-C, while a command starts and while it runs
@@ -133,7 +133,13 @@ if TYPE_CHECKING:
         remembered as remembered,
         same_records as same_records,
     )
-    from .schemas import marked_json as marked_json
+    from .schemas import (
+        SCHEMA_VERSION as SCHEMA_VERSION,
+        Report as Report,
+        marked_json as marked_json,
+        object_schema as object_schema,
+        schema_of as schema_of,
+    )
     from .text import (
         LONGEST_NAME as LONGEST_NAME,
         one_line as one_line,

@@ -19,6 +19,7 @@ from ..base import (
     MANIFEST_FILE,
     FormatError,
     OptionError,
+    Report,
     announce,
     changed,
     marked_json,
@@ -74,8 +75,11 @@ from .remedies import try_others
 
 
 @record
-class ExportResult:
+class ExportResult(Report):
     """The export folder and the result of each stage."""
+
+    JSON = """folder files fits=fitted.fits passed?=verified.passed verdict?=verified.verdict
+        bit_exact=verified.bit_exact without_weights assumptions=verified.assumptions notes"""
 
     folder: Path
     quantized: Quantized
@@ -84,22 +88,19 @@ class ExportResult:
     notes: tuple[str, ...] = ()  # for the user (notes.py)
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The files of the folder."""
+        return *FILES, MANIFEST_FILE
+
+    @property
+    def without_weights(self) -> tuple[str, ...]:
+        """The populations that rounding left without weights in most channels."""
+        return tuple(layer.name for layer in self.quantized.lost)
+
+    @property
     def good(self) -> bool:
         """Whether the network passed verification, fits the chip and kept its weights."""
         return self.verified.passed and self.fitted.fits is True and not self.quantized.lost
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "folder": str(self.folder),
-            "files": [*FILES, MANIFEST_FILE],
-            "fits": self.fitted.fits,
-            "passed": self.verified.passed,
-            "verdict": self.verified.verdict,
-            "bit_exact": self.verified.bit_exact,
-            "without_weights": [layer.name for layer in self.quantized.lost],
-            "assumptions": [asdict(assumption) for assumption in self.verified.assumptions],
-            "notes": list(self.notes),
-        }
 
 
 def export(

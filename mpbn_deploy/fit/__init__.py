@@ -28,6 +28,7 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .activity import Activity as Activity, core_loads as core_loads, operations as operations
+    from .advice import Advice as Advice
     from .chips import ChipMap as ChipMap
     from .energy import (
         CostItem as CostItem,
@@ -53,8 +54,10 @@ if TYPE_CHECKING:
         neurobench_metrics as neurobench_metrics,
         used_bits as used_bits,
     )
+    from .search import SearchResult as SearchResult
     from .stage import FitReport as FitReport, LayerFit as LayerFit, fit as fit
     from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
+    from .threshold_variants import ThresholdVariant as ThresholdVariant
     from .verdict import (
         DEPENDS as DEPENDS,
         by_rule as by_rule,

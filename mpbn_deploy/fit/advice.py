@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from ..base import Array, DeployError, announce, record
+from ..base import Array, DeployError, Report, announce, record
 from ..execute.emulator import emulate
 from ..formats.options import ExportOptions
 from ..hardware.place import Tiling, tiles_remembered
@@ -75,8 +74,11 @@ class Plan:
 
 
 @record
-class Advice:
+class Advice(Report):
     """One attempt: its setup, its plan (None if the integers are kept) and the resulting report."""
+
+    JSON = """change=description commands fits=report.fits cores=report.cores chips=report.chips
+        predictions_changed=changed predictions_reference? samples remaining"""
 
     setup: str
     question: Question
@@ -90,18 +92,15 @@ class Advice:
     def description(self) -> str:
         return ", ".join(part for part in (self.plan.description if self.plan else "", self.setup) if part)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "change": self.description,
-            "commands": list(self.commands),
-            "fits": self.report.fits,
-            "cores": self.report.cores,
-            "chips": self.report.chips,
-            "predictions_changed": self.changed,
-            "predictions_reference": PREDICTIONS_REFERENCE,
-            "samples": self.samples,
-            "remaining": [finding.message for finding in blocking(self.report)],
-        }
+    @property
+    def predictions_reference(self) -> str:
+        """What `predictions_changed` counts against."""
+        return PREDICTIONS_REFERENCE
+
+    @property
+    def remaining(self) -> tuple[str, ...]:
+        """The errors that remain."""
+        return tuple(finding.message for finding in blocking(self.report))
 
 
 def advise(question: Question, report: FitReport) -> list[Advice]:

@@ -23,9 +23,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..base import Array, array_record
+from ..base import Array, Report, array_record
 from ..hardware import HardwareProfile
-from .links import link_loads
+from .links import BusyChip, BusyLink, Grid, grid_of, link_loads
 from .spike_traffic import Traffic
 
 SEED = 0
@@ -39,7 +39,7 @@ CORE_ORDER, METIS = "core order", "METIS"
 
 
 @array_record
-class ChipMap:
+class ChipMap(Report):
     """The chip of each core, and its `slot` there.
 
     `crossings` are the spikes per sample that cross between chips, and `share` is their share of all spikes
@@ -48,6 +48,9 @@ class ChipMap:
     those per sample from chip to chip, [chips, chips], where they have been counted; then `crossings` and
     `share` count a spike once per chip, and otherwise once per core.
     """
+
+    JSON = """spikes_per_sample=crossings share_of_all_spikes=share board boards cut_by=method chip_grid?
+        busiest_link? busiest_chip?"""
 
     chip: Array
     slot: Array
@@ -65,21 +68,26 @@ class ChipMap:
         return replace(self, messages=messages, crossings=crossing, share=crossing / total if total else 0.0)
 
     @property
-    def busiest_link(self) -> tuple[int, int, float] | None:
+    def chip_grid(self) -> Grid | None:
+        """The assumed arrangement of chips."""
+        return grid_of(self.chips)
+
+    @property
+    def busiest_link(self) -> BusyLink | None:
         """The two neighbors in the grid of chips with the most messages on their link, and their number."""
         if self.messages is None or not (loads := link_loads(self.messages)):
             return None
         (source, target), load = max(loads.items(), key=lambda link: link[1])
-        return source, target, load
+        return BusyLink(source, target, load)
 
     @property
-    def busiest_chip(self) -> tuple[int, float] | None:
+    def busiest_chip(self) -> BusyChip | None:
         """The chip with the most messages to and from other chips, and their number."""
         if self.messages is None or self.chips == 1:
             return None
         between = self.messages - np.diag(np.diag(self.messages))
         loads = between.sum(axis=0) + between.sum(axis=1)
-        return int(loads.argmax()), float(loads.max())
+        return BusyChip(int(loads.argmax()), float(loads.max()))
 
 
 def assign_chips(

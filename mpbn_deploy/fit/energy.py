@@ -17,11 +17,11 @@ accuracy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Literal, NamedTuple
 
-from ..base import OptionError, record
+from ..base import OptionError, Report, record
 from ..hardware import Cost, HardwareProfile
 from ..ir import IntNetwork
 from .activity import Activity, CoreLoad, multiplications, operations, updates
@@ -67,8 +67,10 @@ ZERO = Range(value=0.0, low=0.0, high=0.0)
 
 
 @record
-class CostItem:
+class CostItem(Report):
     """`count` items at `cost` each; `missing` says what the total excludes, or why there is none."""
+
+    JSON = "name count each=cost total missing"
 
     name: str
     count: float | None
@@ -76,19 +78,12 @@ class CostItem:
     total: Range | None
     missing: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "count": self.count,
-            "each": asdict(self.cost) if self.cost else None,
-            "total": _range_json(self.total),
-            "missing": self.missing,
-        }
-
 
 @record
-class CostSum:
+class CostSum(Report):
     """A sum of items; `total` is None when no item has a known cost."""
+
+    JSON = "items total missing"
 
     items: tuple[CostItem, ...]
 
@@ -102,16 +97,17 @@ class CostSum:
     def missing(self) -> tuple[str, ...]:
         return tuple(f"{item.name}: {item.missing}" for item in self.items if item.missing)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "items": [item.to_json() for item in self.items],
-            "total": _range_json(self.total),
-            "missing": list(self.missing),
-        }
+
+class Units(NamedTuple):
+    """The units of energy, power and time."""
+
+    energy: Literal["pJ"] = "pJ"
+    power: Literal["mW"] = "mW"
+    time: Literal["ns"] = "ns"
 
 
 @record
-class EnergyReport:
+class EnergyReport(Report):
     """Energy and time per sample, in picojoules and nanoseconds.
 
     `step` is the time per step of the core that `step_of` describes. `operations` are the synaptic operations
@@ -119,21 +115,34 @@ class EnergyReport:
     marks costs of random inputs.
     """
 
+    JSON = """target samples random_inputs=random assumed_activity?=assumed timesteps chips cores units
+        complete missing energy_per_sample=energy time_per_sample=time time_per_step_of=step_of
+        time_per_step=step dynamic static not_included=outside
+        zero_weights_counted=zero_weights synaptic_operations=operations ordinary_network=ordinary"""
+
     target: str
     samples: int
     timesteps: int
     chips: int
-    cores: int | None  # None: not known
+    cores: int | None  # None if the chip's allocation of cores is not documented
     zero_weights: bool
-    operations: Mapping[str, float]
+    operations: Mapping[str, float]  # per sample, by connection
     dynamic: CostSum
     static: CostSum
     step: CostSum
     step_of: str
-    ordinary: tuple[CostItem, ...]
+    ordinary: tuple[CostItem, ...]  # an equivalent ordinary network
     outside: tuple[CostItem, ...] = ()  # terms that no sum includes, because no figure is public
     random: bool = False
     assumed: bool = False  # of an activity that nobody measured
+
+    @property
+    def units(self) -> Units:
+        return Units()
+
+    @property
+    def complete(self) -> bool:
+        return not self.missing
 
     @property
     def energy(self) -> Range | None:
@@ -162,34 +171,6 @@ class EnergyReport:
             if item.cost is not None:
                 found.setdefault(f"{item.cost.source} ({item.cost.basis})", {})[item.name] = None
         return {source: tuple(names) for source, names in found.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "target": self.target,
-            "samples": self.samples,
-            "random_inputs": self.random,
-            "assumed_activity": self.assumed,
-            "timesteps": self.timesteps,
-            "chips": self.chips,
-            "cores": self.cores,
-            "units": {"energy": "pJ", "power": "mW", "time": "ns"},
-            "complete": not self.missing,
-            "missing": list(self.missing),
-            "energy_per_sample": _range_json(self.energy),
-            "time_per_sample": _range_json(self.time),
-            "time_per_step_of": self.step_of,
-            "time_per_step": self.step.to_json(),
-            "dynamic": self.dynamic.to_json(),
-            "static": self.static.to_json(),
-            "not_included": [item.to_json() for item in self.outside],
-            "zero_weights_counted": self.zero_weights,
-            "synaptic_operations": dict(self.operations),
-            "ordinary_network": [item.to_json() for item in self.ordinary],
-        }
-
-
-def _range_json(found: Range | None) -> dict[str, float] | None:
-    return None if found is None else asdict(found)
 
 
 # ---- the estimate -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import isqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,29 @@ LONGEST_SIDE = 3  # columns per row of a full grid
 Place = tuple[int, int]  # row and column
 
 
-def grid_of(chips: int) -> tuple[int, int]:
+class Grid(NamedTuple):
+    """The arrangement of chips."""
+
+    columns: int
+    rows: int
+
+
+class BusyLink(NamedTuple):
+    """The two neighbors in the grid of chips with the most messages on their link, per sample."""
+
+    from_chip: int
+    to_chip: int
+    messages: float
+
+
+class BusyChip(NamedTuple):
+    """The chip with the most messages to and from other chips, per sample."""
+
+    chip: int
+    messages: float
+
+
+def grid_of(chips: int) -> Grid:
     """Return columns and rows of the grid that is assumed for a number of chips.
 
     It is full if the sides of a full one differ at most by a factor of three; otherwise its last row is not.
@@ -32,7 +55,7 @@ def grid_of(chips: int) -> tuple[int, int]:
     side = max(isqrt(chips), 1)
     rows = next(rows for rows in range(side, 0, -1) if chips % rows == 0)
     rows = rows if chips <= LONGEST_SIDE * rows * rows else side
-    return -(-chips // rows), rows
+    return Grid(-(-chips // rows), rows)
 
 
 def place_of(chip: int, columns: int) -> Place:

@@ -15,34 +15,30 @@ footprint counts the floats of the PyTorch module, and its operations include bi
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
-from typing import Any
+from dataclasses import fields, replace
 
 import numpy as np
 
-from ..base import Array, record
+from ..base import Array, Report, record
 from ..ir import Connection, IntNetwork, SpikeCounts, connection_fan_out, count_synapses, firing, update_rule
 from .activity import Activity
 
 
 @record
-class NeuroBenchMetrics:
+class NeuroBenchMetrics(Report):
     """Counts are means per sample."""
 
     samples: int
     timesteps: int
     random_inputs: bool
-    parameters: int
-    footprint: int
-    connection_sparsity: float
-    activation_sparsity: float | None
-    effective_acs: float
-    effective_macs: float
-    dense: float
-    membrane_updates: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    parameters: int  # integers of the network
+    footprint: int  # bytes of weights, thresholds and biases, each array in its own number of bits
+    connection_sparsity: float  # zeros among the weights
+    activation_sparsity: float | None  # neurons and steps without a spike; None if nothing fires
+    effective_acs: float  # synaptic operations of inputs 0 and 1
+    effective_macs: float  # synaptic operations of graded inputs
+    dense: float  # synaptic operations, had every input and weight been nonzero
+    membrane_updates: float  # voltages that changed in a step
 
 
 def neurobench_metrics(network: IntNetwork, activity: Activity, counted: SpikeCounts) -> NeuroBenchMetrics:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from ..base import OptionError, announce, record
+from ..base import OptionError, Report, announce, record
 from ..execute.emulator import emulate
 from ..formats.options import Side
 from ..ir import IntNetwork, relay_names, without_relays
@@ -32,8 +31,11 @@ SIDES: tuple[tuple[Side, Side, str], ...] = (
 
 
 @record
-class SearchResult:
+class SearchResult(Report):
     """A form of the network with equal integers, and the cores it takes, on as many chips as it needs."""
+
+    JSON = """change cores=report.cores cores_lower_bound=report.lower_bound chips=report.chips
+        fits=report.fits relays sparse_rows=sparse commands"""
 
     change: str
     network: IntNetwork
@@ -42,21 +44,13 @@ class SearchResult:
     commands: tuple[str, ...]
 
     @property
+    def relays(self) -> list[str]:
+        return relay_names(self.network)
+
+    @property
     def sparse(self) -> tuple[str, ...]:
         """The populations whose rows drop zero weights."""
         return tuple(layer.name for layer in self.report.placement.layers if layer.storage == "sparse")
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "change": self.change,
-            "cores": self.report.cores,
-            "cores_lower_bound": self.report.lower_bound,
-            "chips": self.report.chips,
-            "fits": self.report.fits,
-            "relays": relay_names(self.network),
-            "sparse_rows": list(self.sparse),
-            "commands": list(self.commands),
-        }
 
 
 def search(question: Question) -> list[SearchResult]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
-from ..base import Array, record
+from ..base import Array, Report, record
 from ..formats.options import Side
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
@@ -14,7 +13,6 @@ from ..ir import IntNetwork, class_names
 from .activity import Activity, check_activity, core_loads
 from .chips import ChipMap, assign_chips, board_of, hops
 from .energy import EnergyReport, estimate
-from .links import grid_of
 from .rules import RULES, Design, Finding
 from .spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
 
@@ -22,8 +20,10 @@ MULTI_CORE_PLACEMENTS = ("words", "crossbar")  # layers may take any number of c
 
 
 @record
-class ResourceUse:
+class ResourceUse(Report):
     """Peak use of a resource over the cores of a layer, and the capacity of a core."""
+
+    JSON = "used limit percent=rounded_percent"
 
     used: int
     limit: int | None
@@ -31,6 +31,10 @@ class ResourceUse:
     @property
     def percent(self) -> float | None:
         return None if self.limit is None else 100 * self.used / self.limit
+
+    @property
+    def rounded_percent(self) -> float | None:
+        return None if self.percent is None else round(self.percent, 2)
 
 
 @record
@@ -47,20 +51,22 @@ class Choice:
 
 
 @record
-class LayerFit:
+class LayerFit(Report):
     """A population on its cores; `tile` is the shape of the part on one core."""
+
+    JSON = "name class?=kind neurons cores cores_lower_bound=lower_bound tile resources=use"
 
     name: str
     kind: str  # its class, such as LIF
     neurons: int
     cores: int
     lower_bound: int
-    tile: tuple[int, ...]
-    use: Mapping[str, ResourceUse]
+    tile: tuple[int, ...]  # shape of the part on one core
+    use: Mapping[str, ResourceUse]  # of the fullest core
 
 
 @record
-class FitReport:
+class FitReport(Report):
     """Whether a network fits a chip, why not, and its cost there.
 
     If the core allocation of the chip is undocumented, `cores` and `chips` are None, and `fits` is False if
@@ -68,8 +74,11 @@ class FitReport:
     and spikes between chips are available only if the activity of the network is given.
     """
 
+    JSON = """target fits chips cores cores_lower_bound=lower_bound tiling first_layer readout choices?
+        strict? assumption? layers findings between_chips=chip_map energy"""
+
     target: str
-    fits: bool | None
+    fits: bool | None  # None if the chip's allocation of cores is not documented
     chips: int | None
     cores: int | None
     lower_bound: int | None
@@ -81,7 +90,7 @@ class FitReport:
     readout: Side = "chip"  # or "host", likewise
     chip_map: ChipMap | None = None
     energy: EnergyReport | None = None
-    assumption: str = ""  # what a report on an untrained network assumes
+    assumption: str | None = None  # what a report on an untrained network assumes
     strict: bool = False  # limits that are not known or not checked count as broken
     choices: tuple[Choice, ...] = ()  # what options that were "auto" became
     board: str | None = None  # that holds the chips, if one is known
@@ -90,25 +99,6 @@ class FitReport:
     def found(self, severity: str) -> list[Finding]:
         """Return the findings of one severity."""
         return [finding for finding in self.findings if finding.severity == severity]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "target": self.target,
-            "fits": self.fits,
-            "chips": self.chips,
-            "cores": self.cores,
-            "cores_lower_bound": self.lower_bound,
-            "tiling": self.tiling,
-            "first_layer": self.first_layer,
-            "readout": self.readout,
-            "choices": [asdict(choice) for choice in self.choices],
-            "strict": self.strict,
-            "assumption": self.assumption or None,
-            "layers": [_layer_json(layer) for layer in self.layers],
-            "findings": [asdict(finding) for finding in self.findings],
-            "between_chips": _chips_json(self.chip_map),
-            "energy": None if self.energy is None else self.energy.to_json(),
-        }
 
 
 def fit(
@@ -241,45 +231,3 @@ def _layer_fit(layer: PlacedLayer, kind: str, profile: HardwareProfile) -> Layer
             for resource, used in layer.use.items()
         },
     )
-
-
-# ---- as JSON ----------------------------------------------------------------------------------
-
-
-def _layer_json(layer: LayerFit) -> dict[str, Any]:
-    resources = {
-        name: {"used": use.used, "limit": use.limit, "percent": _rounded(use.percent)}
-        for name, use in layer.use.items()
-    }
-    return {
-        "name": layer.name,
-        "class": layer.kind,
-        "neurons": layer.neurons,
-        "cores": layer.cores,
-        "cores_lower_bound": layer.lower_bound,
-        "tile": list(layer.tile),
-        "resources": resources,
-    }
-
-
-def _chips_json(chip_map: ChipMap | None) -> dict[str, Any] | None:
-    if chip_map is None:
-        return None
-    return {
-        "spikes_per_sample": chip_map.crossings,
-        "share_of_all_spikes": chip_map.share,
-        "board": chip_map.board,
-        "boards": chip_map.boards,
-        "cut_by": chip_map.method,
-        "chip_grid": _named(("columns", "rows"), grid_of(chip_map.chips)),
-        "busiest_link": _named(("from_chip", "to_chip", "messages"), chip_map.busiest_link),
-        "busiest_chip": _named(("chip", "messages"), chip_map.busiest_chip),
-    }
-
-
-def _named(names: Sequence[str], values: Sequence[float] | None) -> dict[str, float] | None:
-    return None if values is None else dict(zip(names, values, strict=True))
-
-
-def _rounded(percent: float | None) -> float | None:
-    return None if percent is None else round(percent, 2)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
-from ..base import Array, DeployError, OptionError, announce, record
+from ..base import Array, DeployError, OptionError, Report, announce, record
 from ..execute.emulator import emulate
 from ..formats.options import Thresholds
 from ..ir import IntNetwork, firing
@@ -25,8 +25,11 @@ MEANINGS = {"own": "per channel or neuron", "core": "one per core", "shared": "o
 
 
 @record
-class ThresholdVariant:
+class ThresholdVariant(Report):
     """One choice of thresholds, and what it costs. `accuracy` is None without labels."""
+
+    JSON = """thresholds most_per_population?=most fits?=report.fits not_known? cores=report.cores accuracy
+        predictions_changed=changed predictions_reference? samples? commands?"""
 
     thresholds: Thresholds
     most: int  # distinct thresholds of a population
@@ -36,19 +39,15 @@ class ThresholdVariant:
     samples: int
     commands: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "thresholds": self.thresholds,
-            "most_per_population": self.most,
-            "fits": self.report.fits,
-            "not_known": len(self.report.found("not known")),
-            "cores": self.report.cores,
-            "accuracy": self.accuracy,
-            "predictions_changed": self.changed,
-            "predictions_reference": PREDICTIONS_REFERENCE,
-            "samples": self.samples,
-            "commands": list(self.commands),
-        }
+    @property
+    def not_known(self) -> int:
+        """The number of limits that are not known."""
+        return len(self.report.found("not known"))
+
+    @property
+    def predictions_reference(self) -> str:
+        """What `predictions_changed` counts against."""
+        return PREDICTIONS_REFERENCE
 
 
 def compare_thresholds(question: Question) -> list[ThresholdVariant]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from math import floor, log2
-from typing import Any
 
 import numpy as np
 
-from ..base import Array, layer_name, record
+from ..base import Array, Report, layer_name, record
 from ..ir import (
     AnyNetwork,
     AnyPopulation,
@@ -78,12 +76,16 @@ class OffsetGain:
 
 
 @record
-class RoundingErrors:
+class RoundingErrors(Report):
     """The scales and rounding errors of a population, and how many channels each limit binds.
 
     `channels_without_weights` counts channels whose weights were all rounded to zero. A readout has no
     thresholds.
     """
+
+    JSON = """name scale_minimum scale_maximum weight_exponents channels_limited_by weight_error_rms
+        channels_without_weights channels_with_weights overflow_proved_absent leak_error
+        thresholds_beyond_reach?? thresholds?? input_bits?? input_offset?? lost notes"""
 
     name: str
     scale_minimum: float
@@ -109,10 +111,6 @@ class RoundingErrors:
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user, a sentence each."""
         return tuple(f"{layer_name(self.name)}: {note}" for note in _notes(self))
-
-    def to_json(self) -> dict[str, Any]:
-        known = {key: value for key, value in asdict(self).items() if value is not None}
-        return {**known, "lost": self.lost, "notes": list(self.notes)}
 
 
 @record

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .comparison import ComparedExport as ComparedExport
     from .content import ReportContent as ReportContent
     from .html import write_html as write_html
 else:

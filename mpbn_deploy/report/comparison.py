@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from ..base import Array, FormatError, read_json, record
+from ..base import Array, FormatError, Report, read_json, record
 from ..fit import DEPENDS, JOULES, SECONDS, quantity, used_bits, verdict_word
 from ..formats.folder import FIT_FILE, VERIFY_FILE, open_folder
 from ..verify import FoldCheck
@@ -23,23 +23,26 @@ MARGIN = 0.08  # of the range of values, above and below
 
 
 @record
-class ComparedExport:
+class ComparedExport(Report):
     """The figures of one export folder; None where it does not state one."""
 
-    name: str
+    JSON = """name target weight_bits bit_exact fold_agrees? fits cores chips data float_accuracy
+        integer_accuracy energy_per_sample_pj=energy time_per_sample_ns=time random_inputs"""
+
+    name: str  # of the folder
     target: str
-    weight_bits: int
+    weight_bits: int  # of the widest weight, sign included
     bit_exact: bool
     fits: bool | None
     cores: int | None
     chips: int | None
     fold_agrees: bool | None = None  # None if the export had no PyTorch model
-    data: str | None = None
+    data: str | None = None  # test split of the accuracies
     float_accuracy: float | None = None
     integer_accuracy: float | None = None
     energy: float | None = None  # picojoules per sample
     time: float | None = None  # nanoseconds per sample
-    random_inputs: bool = False
+    random_inputs: bool = False  # whether energy and time are those of random inputs
     conditions: int = 0  # findings that no public source settles
 
     @property
@@ -51,24 +54,6 @@ class ComparedExport:
     def verdict(self) -> str:
         """The word that `fit` and `export` use."""
         return verdict_word(self.fits, self.cores, self.conditions)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "target": self.target,
-            "weight_bits": self.weight_bits,
-            "bit_exact": self.bit_exact,
-            "fold_agrees": self.fold_agrees,
-            "fits": self.fits,
-            "cores": self.cores,
-            "chips": self.chips,
-            "data": self.data,
-            "float_accuracy": self.float_accuracy,
-            "integer_accuracy": self.integer_accuracy,
-            "energy_per_sample_pj": self.energy,
-            "time_per_sample_ns": self.time,
-            "random_inputs": self.random_inputs,
-        }
 
 
 def _chosen_bits(weight: Array) -> int:

@@ -23,8 +23,9 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .accuracy import Accuracy as Accuracy, Trial as Trial, measure_accuracy as measure_accuracy
+    from .certificate import CertificateCheck as CertificateCheck
     from .comparison import Mismatch as Mismatch, compare as compare
-    from .drift import Drift as Drift
+    from .drift import Drift as Drift, drift_schema as drift_schema
     from .folding import FoldCheck as FoldCheck, trained_spikes as trained_spikes
     from .stage import VerifyReport as VerifyReport, verify as verify
     from .text import verify_text as verify_text

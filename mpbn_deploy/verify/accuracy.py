@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import asdict
 from math import sqrt
-from typing import Any
 
 import numpy as np
 import torch
 
-from ..base import Array, DataError, announce, progress_bar, record
+from ..base import Array, DataError, Report, announce, progress_bar, record
 from ..data import Split
 from ..execute.cluster import Cluster
 from ..execute.emulator import CHUNK, emulate
@@ -28,7 +26,7 @@ STANDARD_ERRORS = 2  # a loss within so many may be chance
 
 
 @record
-class Predictions:
+class Predictions(Report):
     """Counts of samples for which the integer and the float network predict different classes.
 
     A changed prediction became right, became wrong, or is wrong in both networks. Without labels,
@@ -37,21 +35,13 @@ class Predictions:
 
     samples: int
     changed: int
-    became_right: int | None = None
+    became_right: int | None = None  # None without labels
     became_wrong: int | None = None
 
     @property
     def agreement(self) -> float:
         """The share of predictions that did not change."""
         return 1 - self.changed / self.samples
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "samples": self.samples,
-            "changed": self.changed,
-            "became_right": self.became_right,
-            "became_wrong": self.became_wrong,
-        }
 
     def __str__(self) -> str:
         """'3 of 360, of which 1 became right and 2 became wrong'"""
@@ -62,8 +52,10 @@ class Predictions:
 
 
 @record
-class ClassAccuracy:
+class ClassAccuracy(Report):
     """The fraction of the samples of one class that each network recognizes."""
+
+    JSON = "label samples float=float_network integer=integer_network"
 
     label: int
     samples: int
@@ -81,7 +73,7 @@ class Confusion:
 
 
 @record
-class PerClass:
+class PerClass(Report):
     """Accuracy per class, and which classes the integer network confuses.
 
     `matrix[label][predicted]` counts samples; None beyond MATRIX_CLASSES classes. `confusions` are the most
@@ -89,23 +81,8 @@ class PerClass:
     """
 
     classes: tuple[ClassAccuracy, ...]  # those with samples
-    confusions: tuple[Confusion, ...]
+    confusions: tuple[Confusion, ...]  # the most frequent ones
     matrix: tuple[tuple[int, ...], ...] | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "classes": [
-                {
-                    "label": c.label,
-                    "samples": c.samples,
-                    "float": c.float_network,
-                    "integer": c.integer_network,
-                }
-                for c in self.classes
-            ],
-            "confusions": [asdict(confusion) for confusion in self.confusions],
-            "matrix": None if self.matrix is None else [list(row) for row in self.matrix],
-        }
 
 
 @record
@@ -118,13 +95,16 @@ class Trial:
 
 
 @record
-class Accuracy:
+class Accuracy(Report):
     """Accuracy on a whole labelled split, of the folded and the integer network in the emulator.
 
     `trained_network` is the accuracy of the PyTorch model in its own precision. Folding changes spikes only
     where float32 cannot resolve the distance between voltage and threshold; `changed_by_folding` counts the
     predictions that differ. `tried` are other ways to export a network that lost accuracy.
     """
+
+    JSON = """data samples trained=trained_network float=float_network integer=integer_network lost?
+        collapsed tried? changed_by_folding predictions per_class"""
 
     data: str
     samples: int
@@ -134,7 +114,7 @@ class Accuracy:
     trained_network: float | None = None
     changed_by_folding: int | None = None
     per_class: PerClass | None = None
-    tried: tuple[Trial, ...] = ()
+    tried: tuple[Trial, ...] = ()  # exports with other options, until one kept the accuracy
 
     @property
     def loss(self) -> float:
@@ -162,21 +142,6 @@ class Accuracy:
     def collapsed(self) -> bool:
         """Whether quantization also changed most predictions."""
         return self.lost and self.predictions is not None and self.predictions.agreement < 0.5
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "data": self.data,
-            "samples": self.samples,
-            "trained": self.trained_network,
-            "float": self.float_network,
-            "integer": self.integer_network,
-            "lost": self.lost,
-            "collapsed": self.collapsed,
-            "tried": [asdict(trial) for trial in self.tried],
-            "changed_by_folding": self.changed_by_folding,
-            "predictions": None if self.predictions is None else self.predictions.to_json(),
-            "per_class": None if self.per_class is None else self.per_class.to_json(),
-        }
 
 
 def compare_classes(real: Array, integer: Array, labels: Array, outputs: int) -> PerClass:

@@ -12,7 +12,7 @@ from math import isclose
 from pathlib import Path
 from typing import Any
 
-from ..base import FormatError, read_json, record
+from ..base import FormatError, Report, read_json, record
 
 STATEMENTS = ("assumptions", "samples", "populations", "first_flip", "predictions", "lava_floating_point")
 ACCURACIES = ("data", "samples", "float", "integer")
@@ -22,7 +22,7 @@ LAVA_CLAIM = "bit-accurate to Lava's fixed-point model"
 
 
 @record
-class CertificateCheck:
+class CertificateCheck(Report):
     """How many statements of a certificate were reproduced, and which were not."""
 
     held: int
@@ -32,9 +32,6 @@ class CertificateCheck:
     @property
     def holds(self) -> bool:
         return not self.broken
-
-    def to_json(self) -> dict[str, Any]:
-        return {"held": self.held, "broken": list(self.broken), "not_checked": list(self.not_checked)}
 
     def lines(self) -> list[str]:
         """Return the lines of the printed report."""

@@ -91,6 +91,24 @@ class PopulationDrift:
 MEASURES = tuple(field.name for field in fields(PopulationDrift))[1:-1]  # all but its name and its flips
 
 
+def drift_schema() -> dict[str, Any]:
+    """Return the JSON schemas of the keys of a population's drift."""
+    number, count = {"type": ["number", "null"]}, {"type": "integer", "minimum": 0}
+    steps = {
+        "description": "the same measures, one number per time step",
+        "type": "object",
+        "required": list(MEASURES),
+        "properties": {key: {"type": "array", "items": number} for key in MEASURES},
+    }
+    flips = {
+        "description": "spikes that differ, by cause",
+        "type": "object",
+        "required": list(ALL_CAUSES),
+        "properties": dict.fromkeys(ALL_CAUSES, count),
+    }
+    return {**dict.fromkeys(MEASURES, number), "flips": flips, "steps": steps}
+
+
 @record
 class Drift:
     """The drift on some samples; `first_flip` is the first in time, then in population order."""

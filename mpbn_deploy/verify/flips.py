@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Annotated, Any
 
 import numpy as np
 
-from ..base import Array, layer_name, record
+from ..base import Array, Report, layer_name, record
 from ..execute.reference import gather
 from ..ir import (
     STATE_EXPONENT,
@@ -47,36 +47,39 @@ ALL_CAUSES = (*CAUSES, SEVERAL, EARLIER)
 ONE_WEIGHT = 2**STATE_EXPONENT  # one unit of weight or threshold, in units of the state
 
 Sent = Mapping[str, Array]  # by population, the values it sends: [samples, timesteps, *shape]
+Finite = Annotated[float, {"type": ["number", "null"]}]  # null in JSON, which has no NaN and no infinity
 Places = tuple[Array, ...]  # (sample, step, *index) of some neurons, as returned by np.nonzero
 
 
 @record
-class Flip:
+class Flip(Report):
     """A spike that differs: its place, both voltages and thresholds in the float network's unit, its cause.
 
     `mended_by` lists each kind of rounding whose undoing restores the float network's spike, the one with
     the largest margin first. The first is the cause; if there is none, several kinds act together.
     """
 
+    JSON = """population sample time_step index float_fires float_voltage float_threshold integer_voltage
+        integer_threshold mended_by cause"""
+
     population: str
     sample: int
     time_step: int
     index: tuple[int, ...]
     float_fires: bool
-    float_voltage: float
-    float_threshold: float
-    integer_voltage: float
-    integer_threshold: float
-    mended_by: tuple[str, ...]
+    float_voltage: Finite
+    float_threshold: Finite
+    integer_voltage: Finite
+    integer_threshold: Finite
+    mended_by: tuple[str, ...]  # roundings whose undoing restores the spike
 
     @property
     def cause(self) -> str:
         return self.mended_by[0] if self.mended_by else SEVERAL
 
     def to_json(self) -> dict[str, Any]:
-        numbers = {key: json_number(value) if isinstance(value, float) else value
-                   for key, value in asdict(self).items()}  # fmt: skip
-        return {**numbers, "index": list(self.index), "mended_by": list(self.mended_by), "cause": self.cause}
+        found = Report.to_json(self).items()
+        return {key: json_number(value) if isinstance(value, float) else value for key, value in found}
 
     def __str__(self) -> str:
         float_does, integer_does = ("fires", "does not") if self.float_fires else ("does not fire", "does")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from ..base import Array, record
+from ..base import Array, Report, record
 from ..execute.reference import simulate
 from ..fold import as_trained
 from ..frontend import Player, foreign_player, foreign_run, is_foreign, rounding_bounds, trace
@@ -23,13 +23,17 @@ SURELY_ROUNDING = 64 * np.finfo(np.float64).eps  # of an output: below every bou
 
 
 @record
-class FoldCheck:
+class FoldCheck(Report):
     """The trained PyTorch model compared with the folded network, both in float64.
 
     Spikes that differ in a sample follow from the first of them. If these are all ties, membranes so near to
     their threshold that rounding decides, float64 cannot say which of both is right: the sample is
     undecided. Otherwise folding changed it.
     """
+
+    JSON = """agrees? samples? spikes_compared spikes_mismatched samples_changed? samples_undecided? ties?
+        outputs_compared? outputs_mismatched? predictions_changed? largest_output_difference
+        constant_inputs?"""
 
     samples: int
     spikes_compared: int
@@ -51,9 +55,6 @@ class FoldCheck:
     def agrees(self) -> bool:
         """Whether something was compared, and nothing differs that float64 decides."""
         return self.compared and not self.samples_changed and not self.outputs_mismatched
-
-    def to_json(self) -> dict[str, Any]:
-        return {"agrees": self.agrees, **asdict(self)}
 
     @classmethod
     def from_json(cls, recorded: Mapping[str, Any]) -> FoldCheck:

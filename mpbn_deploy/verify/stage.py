@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..base import HANG_SECONDS, Array, announce, changed, no_progress, progress_bar, record
+from ..base import HANG_SECONDS, Array, Report, announce, changed, no_progress, progress_bar, record
 from ..data import RANDOM, Samples
 from ..execute import EXECUTORS, ExecutionOptions, chunks
 from ..execute.cluster import Cluster
@@ -36,10 +36,10 @@ from ..ir import (
 )
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
-from .accuracy import Accuracy, measure_accuracy
+from .accuracy import Accuracy, Predictions, measure_accuracy
 from .certificate import LAVA_CLAIM
-from .comparison import COUNTS, Comparison, Comparisons, join_samples
-from .drift import Drift, DriftMeter, measure_drift
+from .comparison import Comparison, Comparisons, Mismatch, join_samples
+from .drift import Drift, DriftMeter, PopulationDrift, measure_drift
 from .executions import (
     Executions,
     Seen,
@@ -49,6 +49,7 @@ from .executions import (
     compare_shard,
     join_executors,
 )
+from .flips import Flip
 from .floating import FloatingCheck, FloatingRun, check_floating_point, join_floating_checks
 from .folding import FoldCheck, check_fold, join_fold_checks
 from .lava_models import LAVA_STOCK
@@ -56,8 +57,47 @@ from .twin import TwinExecutor
 
 
 @record
-class VerifyReport:
+class PopulationCheck(Report):
+    """Integer against float, and the proof that no state overflows."""
+
+    JSON = "name state_bound state_limit overflow_proved_absent"
+
+    name: str
+    drift: PopulationDrift | None  # None if the float network is not known
+    state_bound: int  # no input can make a state larger
+
+    @property
+    def state_limit(self) -> int:
+        return STATE_LIMIT
+
+    @property
+    def overflow_proved_absent(self) -> bool:
+        return self.state_bound <= STATE_LIMIT
+
+    def to_json(self) -> dict[str, Any]:
+        name, *proof = Report.to_json(self).items()
+        drift = {"spike_agreement": None} if self.drift is None else self.drift.to_json()
+        return {**dict([name]), **drift, **dict(proof)}
+
+
+def _total(count: str) -> Any:
+    """Return a property of a report: the sum of a count over all comparisons."""
+
+    def total(report: VerifyReport) -> int:
+        return report.total(count)
+
+    return property(total)
+
+
+@record
+class VerifyReport(Report):
     """The result of `verify`."""
+
+    JSON = """passed? verdict? bit_exact assumptions silent? executions_wanted executions_run=executed
+        executions_failed=failed samples data=data_name spikes_compared spikes_mismatched voltages_compared
+        voltages_mismatched outputs_compared outputs_mismatched first_mismatch comparisons
+        stock_reader_obstacle overflows populations first_flip predictions prediction_agreement accuracy fold
+        lava_floating_point=floating"""
 
     samples: int
     comparisons: tuple[Comparison, ...]
@@ -150,30 +190,43 @@ class VerifyReport:
     def total(self, count: str) -> int:
         return sum(getattr(comparison, count) for comparison in self.comparisons)
 
-    def to_json(self) -> dict[str, Any]:
-        first = next((c.first_mismatch for c in self.comparisons if c.first_mismatch is not None), None)
-        return {
-            "passed": self.passed,
-            "verdict": self.verdict,
-            "bit_exact": self.bit_exact,
-            "assumptions": [asdict(assumption) for assumption in self.assumptions],
-            "silent": list(self.silent),
-            "executions_wanted": len(self.comparisons),
-            "executions_run": self.executed,
-            "executions_failed": list(self.failed),
-            "samples": self.samples,
-            "data": self.data or None,
-            **{count: self.total(count) for count in COUNTS},
-            "first_mismatch": None if first is None else asdict(first),
-            "comparisons": [asdict(comparison) for comparison in self.comparisons],
-            "stock_reader_obstacle": self.stock_reader_obstacle,
-            "overflows": {name: asdict(found) for name, found in self.overflows.items()},
-            "populations": _populations_json(self),
-            **_drift_json(self.drift),
-            "accuracy": None if self.accuracy is None else self.accuracy.to_json(),
-            "fold": None if self.fold is None else self.fold.to_json(),
-            "lava_floating_point": None if self.floating is None else asdict(self.floating),
-        }
+    spikes_compared, spikes_mismatched = _total("spikes_compared"), _total("spikes_mismatched")
+    voltages_compared, voltages_mismatched = _total("voltages_compared"), _total("voltages_mismatched")
+    outputs_compared, outputs_mismatched = _total("outputs_compared"), _total("outputs_mismatched")
+
+    @property
+    def executions_wanted(self) -> int:
+        return len(self.comparisons)
+
+    @property
+    def data_name(self) -> str | None:
+        """The name of the data set."""
+        return self.data or None
+
+    @property
+    def first_mismatch(self) -> Mismatch | None:
+        return next((c.first_mismatch for c in self.comparisons if c.first_mismatch is not None), None)
+
+    @property
+    def first_flip(self) -> Flip | None:
+        return None if self.drift is None else self.drift.first_flip
+
+    @property
+    def predictions(self) -> Predictions | None:
+        return None if self.drift is None else self.drift.predictions
+
+    @property
+    def prediction_agreement(self) -> float | None:
+        return None if self.drift is None else self.drift.predictions.agreement
+
+    @property
+    def populations(self) -> tuple[PopulationCheck, ...]:
+        """Each population: its drift from the float network, and the proved bound on its states."""
+        drifts = {} if self.drift is None else {p.name: p for p in self.drift.populations}
+        return tuple(
+            PopulationCheck(name=name, drift=drifts.get(name), state_bound=bound)
+            for name, bound in self.bounds.items()
+        )
 
 
 def verify(
@@ -310,30 +363,3 @@ def _check_folded(
         shards = cluster.share_out(check, folded, inputs, "Lava (floating point), shards")
         floats = [part for _, part in shards]
     return join_fold_checks(folds) if folds else None, join_floating_checks(floats)
-
-
-# ---- JSON -------------------------------------------------------------------------------------
-
-
-def _populations_json(report: VerifyReport) -> list[dict[str, Any]]:
-    """Return, per population, the drift from the float network and the proved bound on its states."""
-    drifts = {} if report.drift is None else {p.name: p.to_json() for p in report.drift.populations}
-    return [
-        {
-            "name": name,
-            **drifts.get(name, {"spike_agreement": None}),
-            "state_bound": bound,
-            "state_limit": STATE_LIMIT,
-            "overflow_proved_absent": bound <= STATE_LIMIT,
-        }
-        for name, bound in report.bounds.items()
-    ]
-
-
-def _drift_json(drift: Drift | None) -> dict[str, Any]:
-    first = None if drift is None else drift.first_flip
-    return {
-        "first_flip": None if first is None else first.to_json(),
-        "predictions": None if drift is None else drift.predictions.to_json(),
-        "prediction_agreement": None if drift is None else drift.predictions.agreement,
-    }

@@ -147,7 +147,6 @@ def test_the_wheel_carries_profiles_template_types_and_license(tmp_path):
         "mpbn_deploy/example_models/digits.pt",
         "mpbn_deploy/report/page.html.j2",
         "mpbn_deploy/report/comparison.html.j2",
-        "mpbn_deploy/base/json_schemas/fit.json",
         "mpbn_deploy/py.typed",
         f"mpbn_deploy-{__version__}.dist-info/licenses/LICENSE",
     } <= names
