@@ -1,7 +1,7 @@
 """Options that declare themselves: a field of a stage's record is an option wherever options appear.
 
-    class Quantizing(Options):
-        weight_bits: int | None = option(None, "bits per weight", metavar="N", least=2, recorded=True)
+    class Quantizing(Options, recorded=True):
+        weight_bits: int | None = option(None, "bits per weight", least=2)
 
     add_options(parser, Quantizing)     --weight-bits N, in a command and on its help page
     Quantizing.from_arguments(parsed)   the record of a parsed command line
@@ -28,6 +28,7 @@ from typing_extensions import Self, dataclass_transform
 from .arguments import whole_number
 from .errors import FormatError, OptionError, did_you_mean
 
+METAVARS = {int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
 Record = TypeVar("Record", bound="Options")
 
 
@@ -50,7 +51,7 @@ class Option:
     otherwise: str = ""
     also: str = ""
     none: str = "all"
-    recorded: bool = False
+    recorded: bool | None = None  # in a manifest; None: as the record says
 
 
 def option(default: Any, text: str, **declared: Any) -> Any:
@@ -76,7 +77,8 @@ class Declared:
     optional: bool
 
     @classmethod
-    def of(cls, field: Field[Any], hint: Any) -> Declared:
+    def of(cls, field: Field[Any], hint: Any, recorded: bool) -> Declared:
+        option: Option = field.metadata["option"]
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         optional = type(None) in kinds
         hint, *words = (each for each in kinds if each is not type(None))
@@ -86,7 +88,7 @@ class Declared:
             count = "repeated" if default == () else "+" if more == [...] else 1 + len(more)
         return cls(
             name=field.name,
-            option=field.metadata["option"],
+            option=option if option.recorded is not None else replace(option, recorded=recorded),
             default=field.default,
             hint=hint,
             word=get_args(words[0])[0] if words else None,
@@ -142,7 +144,7 @@ class Declared:
             shared |= repeated if self.count == "repeated" else {"nargs": self.count}
         if self.choices:
             return {**shared, "choices": self.choices}
-        return {**shared, "type": self.read, "metavar": self.option.metavar}
+        return {**shared, "type": self.read, "metavar": self.option.metavar or METAVARS[self.hint]}
 
     def help(self, recipes: Mapping[str, Mapping[str, Any]] | None = None) -> str:
         """Return the help text, which ends with the defaults: "(default 8; paper 400; fast 28)"."""
@@ -203,12 +205,13 @@ class Options:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     declared: ClassVar[dict[str, Declared]] = {}  # the options by name; other fields are none
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, recorded: bool = False) -> None:
         own = [name for name in get_annotations(cls) if isinstance(vars(cls).get(name), Field)]
         hints = get_annotations(cls, eval_str=True) if own else {}
         dataclass(frozen=True, kw_only=True, eq=False)(cls)
         listed = [base.declared for base in reversed(cls.__mro__[1:]) if issubclass(base, Options)]
-        listed.append({name: Declared.of(cls.__dataclass_fields__[name], hints[name]) for name in own})
+        found = [Declared.of(cls.__dataclass_fields__[name], hints[name], recorded) for name in own]
+        listed.append({each.name: each for each in found})
         cls.declared = {name: each for options in listed for name, each in options.items()}
 
     def __post_init__(self) -> None:

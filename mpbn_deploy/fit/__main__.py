@@ -19,9 +19,8 @@ class Untrained(Options):
         None,
         "check a network before training, by its shape: a network of `train --arch`, or "
         "package.module:function that returns a torch module",
-        metavar="NAME",
     )
-    classes: int | None = option(None, "its classes", metavar="N", least=1, otherwise=f"{CLASSES}")
+    classes: int | None = option(None, "its classes", least=1, otherwise=f"{CLASSES}")
     firing_rate: float | None = option(
         None,
         "the assumed fraction of neurons that fire in a time step",
@@ -37,7 +36,6 @@ class Targets(Options):
     target: tuple[str, ...] = option(
         (),
         "the chip: the name of a profile, or a .toml file; repeat it to compare chips",
-        metavar="NAME",
         otherwise="the one the network was exported for",
     )
     targets: bool = option(False, "list the known targets and stop")

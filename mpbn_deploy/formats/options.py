@@ -51,16 +51,11 @@ AUTO: Auto = "auto"
 BEFORE_AUTO = {"input_offset": 0, "calibration": None, "pooling": "composed", "tiling": "compiler"}
 
 
-class FileFacts(Options):
+class FileFacts(Options, recorded=True):
     """What a file of another tool may leave out."""
 
     timesteps: int | None = option(
-        None,
-        "time steps per sample",
-        metavar="N",
-        least=1,
-        recorded=True,
-        otherwise="as trained, or as the file states",
+        None, "time steps per sample", least=1, otherwise="as trained, or as the file states"
     )
     input_range: tuple[int, int] | None = option(
         None,
@@ -68,7 +63,6 @@ class FileFacts(Options):
         metavar=("LOWEST", "HIGHEST"),
         least=-WIDEST_INPUT,
         most=WIDEST_INPUT,
-        recorded=True,
         otherwise="0 1, spikes",
     )
     input_shape: tuple[int, ...] | None = option(
@@ -77,11 +71,10 @@ class FileFacts(Options):
         ".nir file that states another: channels height width, or features",
         metavar="SIZE",
         least=1,
-        recorded=True,
     )
 
 
-class Reading(FileFacts):
+class Reading(FileFacts, recorded=True):
     """How to read the model. Our checkpoints need none of these; other files may need them."""
 
     arch: str | None = option(
@@ -89,7 +82,7 @@ class Reading(FileFacts):
         "how to build the network of a checkpoint with an architecture of your own: package.module:factory, "
         "a function in your code, which is imported and called; for a checkpoint of the paper's code: "
         "paper:res20m, paper:res19, paper:res20 or paper:VGG16, together with --timesteps",
-        metavar="NAME",
+        recorded=False,
     )
     normalize: tuple[float, ...] | None = option(
         None,
@@ -97,14 +90,12 @@ class Reading(FileFacts):
         "(x - mean) / deviation, where x is in --input-range; for a state_dict also the means of all "
         "channels, and then their deviations",
         metavar=("MEAN", "DEVIATION"),
-        recorded=True,
         otherwise="not at all",
     )
     dt: float | None = option(
         None,
         "duration of one time step, if a .nir file does not state it",
         metavar="SECONDS",
-        recorded=True,
         otherwise="1e-4",
     )
     nir_reset: NirReset = option(
@@ -112,16 +103,14 @@ class Reading(FileFacts):
         "how spikes reset in a .nir file, which NIR does not say: zero; subtract the threshold, as the "
         "recognized writer does it, or before or after the next leak; auto: as the file's metadata states, "
         "or else assumed, and reported as an assumption",
-        recorded=True,
     )
     nir_current: NirCurrent = option(
         "auto",
         "which current a CubaLIF of a .nir file integrates: new or previous; auto as above, new if assumed",
-        recorded=True,
     )
 
 
-class Pooling(Options):
+class Pooling(Options, recorded=True):
     """How pooling is expressed."""
 
     pooling: PoolingChoice = option(
@@ -129,19 +118,16 @@ class Pooling(Options):
         "composed: merge pooling into the next kernels; relay: neurons that pass sums on as graded "
         "messages, with the same integers everywhere else; auto: whichever needs fewer cores of the target, "
         "in this --tiling",
-        recorded=True,
     )
 
 
-class Quantizing(Pooling):
+class Quantizing(Pooling, recorded=True):
     """How to choose the integers."""
 
     weight_bits: int | None = option(
         None,
         "bits per weight, including the sign; fewer bits take less memory and change more spikes",
-        metavar="N",
         least=2,
-        recorded=True,
         otherwise="the most that the target supports",
     )
     input_offset: int | Auto = option(
@@ -149,16 +135,12 @@ class Quantizing(Pooling):
         "let the network take inputs minus N; for pixels (0 to 255), 128 makes the biases of the first layer "
         "small, which leaves more bits to its weights; the folded network stays the same; auto: the middle "
         "of the inputs, where that gives weights at least a bit more",
-        metavar="N",
-        recorded=True,
     )
     input_bits: int | None = option(
         None,
         "round inputs to this many bits; many time steps of 8-bit values leave few bits of a state for "
         "weights",
-        metavar="N",
         least=1,
-        recorded=True,
         otherwise="as they are",
     )
     calibration: str | None = option(
@@ -166,8 +148,6 @@ class Quantizing(Pooling):
         f"choose the integers that change the fewest spikes on {CALIBRATION_SAMPLES} training samples of "
         f"this data set: {', '.join(DATASETS)}, or your own as for --data; auto: of the data to verify with, "
         "if they are there, on none that are tested; none: round to the nearest integers",
-        metavar="NAME",
-        recorded=True,
         none="none",
     )
     thresholds: Thresholds = option(
@@ -175,13 +155,11 @@ class Quantizing(Pooling):
         "own: every channel or neuron keeps its own threshold, within the target's limits; core: one "
         "threshold per core of the target; shared: one per population, for chips and tools that support no "
         "more",
-        recorded=True,
     )
     overflow: OverflowChoice = option(
         "proved",
         "proved: no input can make a membrane voltage overflow; measured: finer integers, with only a "
         "margin above the voltages that calibration samples reach; needs samples",
-        recorded=True,
     )
 
 
@@ -191,7 +169,6 @@ class DataChoice(Options):
     data: str | None = option(
         None,
         f"data set of these samples: {', '.join((*DATASETS, RANDOM))}; or your own, {OWN_DATA}",
-        metavar="NAME",
         otherwise="the data set the model was trained on",
     )
     data_dir: Path | None = option(
@@ -202,7 +179,7 @@ class DataChoice(Options):
 class SampleCount(Options):
     """How many samples to run."""
 
-    samples: int | None = option(USUAL_SAMPLES, "number of test samples, or `all`", metavar="N", least=1)
+    samples: int | None = option(USUAL_SAMPLES, "number of test samples, or `all`", least=1)
 
 
 class Sampling(DataChoice, SampleCount):
@@ -247,7 +224,7 @@ class Executing(Options):
 class Placing(Options):
     """What runs where."""
 
-    chips: int = option(1, "number of chips that the network may occupy", metavar="N", least=1)
+    chips: int = option(1, "number of chips that the network may occupy", least=1)
     first_layer: Side = option(
         "auto",
         "where the first layer runs: chip; host, which sends the layer's spikes to the chip, for chips that "
@@ -266,14 +243,13 @@ class Placing(Options):
     )
 
 
-class Writing(Options):
+class Writing(Options, recorded=True):
     """What to write."""
 
     nir_dialect: Dialect = option(
         "faithful",
         "thresholds in network.nir: faithful, unchanged; portable, rescaled to one threshold for all "
         "neurons, which snnTorch and SpikingJelly require and not every network allows",
-        recorded=True,
     )
 
 

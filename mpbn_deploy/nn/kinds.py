@@ -23,7 +23,6 @@ class NeuronOptions(Options):
         None,
         "number added to the variance of MPBN; larger values keep gradients of neurons with almost constant "
         "membranes small",
-        metavar="NUMBER",
         otherwise=f"{MPBN_EPSILON}; with --mpbn element {ELEMENT_EPSILON}",
     )
     surrogate: Literal["rectangle", "tanh", "wide"] = option(
@@ -48,7 +47,7 @@ class NeuronOptions(Options):
         "what a synaptic current keeps from one time step to the next, 0 to 1; 0: no such current",
         metavar="FACTOR",
     )
-    threshold: float = option(0.5, "membrane above which a neuron fires", metavar="NUMBER")
+    threshold: float = option(0.5, "membrane above which a neuron fires")
 
 
 NEURON_DEFAULTS: dict[str, Any] = {**asdict(NeuronOptions()), "mpbn_epsilon": MPBN_EPSILON}

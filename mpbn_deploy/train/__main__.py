@@ -29,11 +29,7 @@ class Recipe(Options):
 class TrainingData(Options):
     """What to train on."""
 
-    data: str = option(
-        "digits",
-        f"data set to train on: {', '.join(DATASETS)}; or your own, {OWN_DATA}",
-        metavar="NAME",
-    )
+    data: str = option("digits", f"data set to train on: {', '.join(DATASETS)}; or your own, {OWN_DATA}")
     data_dir: Path | None = option(
         None, "folder with the files of the data set, if it needs one", metavar="FOLDER"
     )
@@ -54,7 +50,7 @@ class Starting(Options):
 class Output(Options):
     """Where training runs, and what it writes."""
 
-    device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...")
+    device: str = option("cpu", "torch device: cpu, cuda, cuda:1, ...", metavar="DEVICE")
     out: Path = option(
         Path("model.pt"),
         "checkpoint to write; the best checkpoint, the log and the curves go beside it",

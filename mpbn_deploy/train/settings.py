@@ -30,19 +30,16 @@ class NetworkChoice(Options):
         f"network to build: {', '.join(ARCHITECTURES)}; or package.module:factory, a function of your own "
         "code (which is imported and runs), called with input_shape, classes and mpbn, and with the other "
         "options of this group only if you set them",
-        metavar="NAME",
     )
     width: int | None = option(
         None,
         "channels of the first layer, in networks that can be scaled",
-        metavar="N",
         least=1,
         otherwise="the network's own",
     )
     timesteps: int | None = option(
         None,
         "time steps per sample",
-        metavar="N",
         least=1,
         otherwise=f"{DEFAULT_TIMESTEPS}",
         also="for recordings, their number of frames; with --init, that of the network",
@@ -69,10 +66,8 @@ class Training(Options):
         "sgd, with momentum; or muon, which keeps the norms of weights, for layers with a batch norm behind "
         "them, and sgd for the rest; with --init, sgd unless you set it",
     )
-    epochs: int = option(
-        8, "passes over the training samples", metavar="N", least=1, must=(lambda n: n >= 1, "1 or more")
-    )
-    batch: int = option(32, "samples per step", metavar="N", least=2)
+    epochs: int = option(8, "passes over the training samples", least=1, must=(lambda n: n >= 1, "1 or more"))
+    batch: int = option(32, "samples per step", least=2)
     learning_rate: float = option(
         0.1,
         "highest learning rate",
@@ -112,10 +107,7 @@ class Training(Options):
         must=NOT_NEGATIVE,
     )
     label_smoothing: float = option(
-        0.0,
-        "part of each label that is spread over all classes",
-        metavar="FRACTION",
-        must=MOST_OF_ALL,
+        0.0, "part of each label that is spread over all classes", metavar="FRACTION", must=MOST_OF_ALL
     )
     clip_gradient: float | None = option(
         None,
@@ -165,9 +157,7 @@ class Training(Options):
         "auto: keep them if the validation split (or else other training samples) is classified clearly "
         "better",
     )
-    seed: int = option(
-        0, "seed of all random numbers: the same seed gives the same network", metavar="N", least=0
-    )
+    seed: int = option(0, "seed of all random numbers: the same seed gives the same network", least=0)
 
     @property
     def free_epochs(self) -> int:

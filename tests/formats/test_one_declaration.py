@@ -18,7 +18,7 @@ from mpbn_deploy.base import OptionError, Options, add_options, option, same_rec
 ROOT = Path(mpbn_deploy.__file__).parents[1]
 MODEL = ROOT / "tests" / "golden" / "model.pt"
 FIELD = """\
-    dither: Literal["none", "blue"] = option("none", "noise added before rounding", recorded=True)
+    dither: Literal["none", "blue"] = option("none", "noise added before rounding")
 """
 ABOUT = """\
 import json
