@@ -4,7 +4,7 @@
     netx/       lava-dl netx files: IntNetwork <-> network.net
     folder      the export folder: both networks, reports, and a manifest with the hash of every file
     config      run.toml: an export as a file
-    options     ExportOptions, shared by the command line, the Python API and the manifest
+    options     the options of each stage, shared by the command line, the Python API and the manifest
 
 Files are treated as untrusted: sizes are bounded, and errors name the file, the node and the key.
 """
