@@ -116,6 +116,7 @@ def test_the_first_mismatch_has_the_number_of_its_sample(networks, monkeypatch, 
 PEAK = """
 import resource, sys
 import numpy as np
+from mpbn_deploy.data import Samples
 from mpbn_deploy.execute import traces
 from mpbn_deploy.ir import Connection, Conv2d, Input, IntNetwork, Lif, Population
 from mpbn_deploy.run import run
