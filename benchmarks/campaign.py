@@ -6,9 +6,12 @@
 
 Network number n is drawn with seed n: a float model in PyTorch with batch norms and MPBN of random gains,
 whose statistics are measured on its inputs, so that most neurons fire sometimes but not always. It is folded
-and quantized; some networks get recurrent and delayed connections, in integers. Then `verify` compares the
+and quantized; some networks get recurrent and delayed connections, in integers, and some have convolutions
+of odd geometry: sides of one pixel, strides beyond kernels, dilations, one channel per group, kernels larger
+than the image. Then the folded network is compared with the PyTorch model, and `verify` compares the
 reference with the emulator, Lava (our models, its own), lava-dl's netx reader and the outside witnesses that
 are installed, and the oracle (oracle.py: big integers, code of its own) compares with the reference.
+Networks are drawn and compared in a process of their own, so that a crash of a library is a finding, too.
 
 What differs is written to --cases as NUMBER.json, which tests/benchmarks/test_campaign.py draws again.
 """
@@ -17,6 +20,7 @@ import argparse
 import io
 import json
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -57,13 +61,25 @@ from mpbn_deploy.ir import (
     connection_synapses,
     firing,
 )
+from mpbn_deploy.verify.folding import check_fold
 
 CASES = Path(__file__).parents[1] / "tests" / "benchmarks" / "counterexamples"
 ORACLE = "oracle"
 SAMPLES = 512
 BUDGET = 8.0  # seconds for Lava's own models, and for each witness
 ORACLE_ARRIVALS = 4_000_000  # synapses that the oracle passes spikes through, per network
-FEATURES = ("residual", "grouped", "dilated", "strided", "element-wise", "soft reset", "recurrent", "delayed")
+FOLDING = "folding, against PyTorch"
+FEATURES = (
+    "residual",
+    "grouped",
+    "dilated",
+    "strided",
+    "odd",
+    "element-wise",
+    "soft reset",
+    "recurrent",
+    "delayed",
+)
 
 
 # ---- drawing ----------------------------------------------------------------------------------
@@ -76,8 +92,9 @@ class Drawn:
     network: IntNetwork
     inputs: np.ndarray
     features: frozenset
-    folded: FoldedNetwork | None  # None if connections were added to the integers
-    model: SpikingNetwork | None
+    folded: FoldedNetwork
+    model: SpikingNetwork
+    extended: bool  # connections were added to the integers
 
 
 class Block(nn.Module):
@@ -110,6 +127,7 @@ class Draw:
 
     def __init__(self, seed):
         self.generator = np.random.default_rng(seed)
+        self.odd = np.random.default_rng((seed, 1))
         self.features = set()
         self.mpbn = self.choice(("channel", "channel", "element", "none"))
         self.leak = self.choice((0.0, 0.25, 0.5, 0.9, 1.0))
@@ -141,11 +159,29 @@ class Draw:
         groups = gcd(shape[0], channels) if self.happens(0.25) else 1
         padding = (kernel[0] // 2 * dilation, kernel[1] // 2 * dilation)
         settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        if self.odd.random() < 0.3:
+            channels, kernel, settings = self.odd_geometry(shape)
         convolution = nn.Conv2d(shape[0], channels, kernel, **settings)
         after = tuple(convolution(torch.zeros(1, *shape)).shape[1:])
-        for feature, there in (("strided", stride > 1), ("dilated", dilation > 1), ("grouped", groups > 1)):
+        strided, dilated = (max(getattr(convolution, name)) > 1 for name in ("stride", "dilation"))
+        grouped = convolution.groups > 1
+        for feature, there in (("strided", strided), ("dilated", dilated), ("grouped", grouped)):
             self.note(feature, there)
         return self.with_shortcut(Block(convolution, self.neuron(after)), shape, after), after
+
+    def odd_geometry(self, shape):
+        """Return channels, kernel and settings of a convolution that few networks have, with any output."""
+        self.features.add("odd")
+        while True:
+            kernel, stride, padding, dilation = (
+                tuple(int(side) for side in self.odd.choice(values, 2))
+                for values in ((1, 1, 2, 3, 4, 5, 7), (1, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4), (1, 1, 2, 3))
+            )
+            groups = int(self.odd.choice((1, shape[0])))
+            sides = zip(shape[1:], kernel, padding, dilation, strict=True)
+            if all(size + 2 * p > d * (k - 1) for size, k, p, d in sides):
+                settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+                return groups * int(self.odd.choice((1, 2, 4))) if groups > 1 else 8, kernel, settings
 
     def with_shortcut(self, block, before, after):
         """Return the block, or a residual one around it."""
@@ -183,19 +219,21 @@ def draw(seed, samples=SAMPLES):
     torch.manual_seed(seed)
     choices = Draw(seed)
     shape = (choices.choice((1, 2, 3)), choices.choice((6, 9, 12)), choices.choice((5, 8, 12)))
+    if choices.odd.random() < 0.15:
+        shape = (shape[0], *(int(side) for side in choices.odd.choice((1, 2, 9), 2)))
     maximum, timesteps = choices.choice((1, 9, 255)), choices.choice((2, 4, 6, 9))
     inputs = choices.generator.integers(0, maximum + 1, (samples, timesteps, *shape))
     model = enlivened(choices.body(shape), inputs, maximum, choices.mpbn == "element")
     folded = fold(trace(model))
     network = quantize(folded, load_profile("loihi2"), weight_bits=choices.choice((4, 6, 8))).network
     extended = with_recurrence(network, choices) if choices.happens(0.3) else network
-    same = extended is network
     return Drawn(
         network=extended,
         inputs=inputs,
         features=frozenset(choices.features),
-        folded=folded if same else None,
-        model=model if same else None,
+        folded=folded,
+        model=model,
+        extended=extended is not network,
     )
 
 
@@ -276,8 +314,7 @@ def examine(drawn, budget=BUDGET):
         report = verify(
             drawn.network,
             drawn.inputs,
-            folded=drawn.folded,
-            model=drawn.model,
+            folded=None if drawn.extended else drawn.folded,
             netx=netx,
             budget=budget,
             witness=[name for name, witness in WITNESSES.items() if installed(witness)],
@@ -287,6 +324,10 @@ def examine(drawn, budget=BUDGET):
     differences |= {c.execution: c.not_run for c in report.comparisons if c.execution in report.failed}
     counts[ORACLE], wrong = consult(drawn.network, drawn.inputs, report.trace)
     differences |= {ORACLE: wrong} if wrong else {}
+    fold_check = check_fold(drawn.model, drawn.folded, drawn.inputs)
+    changed = 0 if fold_check.agrees else fold_check.spikes_mismatched + fold_check.outputs_mismatched
+    counts[FOLDING] = fold_check.spikes_compared, fold_check.outputs_compared, changed
+    differences |= {} if fold_check.agrees else {FOLDING: fold_check.verdict}
     rates = np.concatenate(
         [report.trace.spikes[p.name].mean(axis=(0, 1)).ravel() for p in firing(drawn.network)]
     )
@@ -431,6 +472,24 @@ def run(hours, path, resume, cases):
     return 1 if state["counterexamples"] else 0
 
 
+def supervise(hours, path, resume, cases):
+    """Run the campaign in a process of its own; after a crash, keep the network and continue in another."""
+    end = time.monotonic() + 3600 * hours
+    while True:
+        left = max(0.0, end - time.monotonic()) / 3600
+        command = [sys.executable, __file__, "--worker", "--hours", str(left), "--state", str(path)]
+        code = subprocess.run(
+            [*command, "--cases", str(cases), *["--resume"][: int(resume)]], check=False
+        ).returncode
+        if code >= 0:
+            return code
+        state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else fresh()
+        keep_case(state["next"], {"crash": f"signal {-code}"}, state, cases)
+        state["next"] += 1
+        write_atomically(path, json_text(state).encode())
+        resume = True
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -441,5 +500,7 @@ if __name__ == "__main__":
         "--state", type=Path, default=Path("campaign.json"), help="counts (default %(default)s)"
     )
     parser.add_argument("--cases", type=Path, default=CASES, help="folder for counterexamples")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sys.exit(run(options.hours, options.state, options.resume, options.cases))
+    campaign = run if options.worker else supervise
+    sys.exit(campaign(options.hours, options.state, options.resume, options.cases))

@@ -26,6 +26,7 @@ The rooms, in the order of processing (docs/architecture.md has the whole plan):
 Importing this package imports nothing heavy.
 """
 
+import faulthandler
 import os
 import sys
 
@@ -35,9 +36,13 @@ __version__ = "0.3.0"
 def become_command() -> None:
     """Import no code from the current folder, here and in processes started from here; end at Ctrl-C.
 
+    If a library ends the process by a signal, say so, and where: nothing else could.
+
     `python -m` lets a folder named like a library take its place. Only modules that --arch and --data name
     are looked for there (`base.import_function`), unless this package lies there itself.
     """
+    if sys.stderr is not None:
+        faulthandler.enable(all_threads=False)
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  no imports yet
     if sys.path[:1] != [home] and sys.path[:1] in ([""], [os.getcwd()]):  # noqa: PTH109
         del sys.path[0]

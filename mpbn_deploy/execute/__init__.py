@@ -10,6 +10,7 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     modulation           the states of sigma-delta neurons in the emulator
     narrow               states that leave their width, in networks that we did not quantize
     spike_products       integer products of spikes and weights, used by the emulator
+    convolutions         convolutions in forms that torch's libraries compute correctly
     lava/                Lava's CPU simulator, with our process models or its own; lava-dl's netx reader
     outside/             third-party simulators, as witnesses: nengo-loihi, SANA-FE, xylosim
     cluster              distributes samples over Dask workers

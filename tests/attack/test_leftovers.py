@@ -157,3 +157,27 @@ def killed_process():
 def test_processes_of_others_are_alive():
     assert not leftovers._is_dead(1) and not leftovers._is_dead(os.getpid())
     assert leftovers._is_dead(10**30)
+
+
+CRASH = """
+import os, signal, sys
+from pathlib import Path
+from mpbn_deploy import become_command
+from mpbn_deploy.formats import folder
+
+become_command()
+with folder.new_folder(Path(sys.argv[1])) as staging:
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_crash_of_a_library_says_so_and_where(tmp_path):
+    out = tmp_path / "export"
+    command = [sys.executable, "-c", CRASH, str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert done.stderr.startswith("Fatal Python error: Segmentation fault") and "line 9" in done.stderr
+    assert not out.exists() and names(tmp_path)
+    with new_folder(out):
+        pass
+    assert names(tmp_path) == ["export"]

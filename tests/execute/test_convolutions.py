@@ -1,0 +1,165 @@
+"""Convolutions whose geometry torch's libraries compute wrongly, or crash on: the emulator must not."""
+
+import subprocess
+import sys
+from itertools import count, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from networks import assert_same_trace
+
+from mpbn_deploy.execute import spike_products
+from mpbn_deploy.execute.convolutions import convolve, plain_form
+from mpbn_deploy.execute.emulator import emulate
+from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.ir import (
+    Connection,
+    Conv2d,
+    Dense,
+    Input,
+    IntNetwork,
+    Lif,
+    Population,
+    Readout,
+    apply_synapse,
+    output_shape,
+)
+
+GEOMETRIES = Path(__file__).parents[2] / "benchmarks" / "geometries.py"
+# (channels, height, width), kernels, and what oneDNN 3 of torch 2.13 does with it on AVX-512
+UNWRITTEN = ((1, 7, 4), (4, 1, 3, 4), {"stride": (1, 3), "padding": (1, 0)})
+CRASHES = ((2, 2, 1), (4, 2, 2, 1), {"stride": (4, 3), "padding": (1, 2), "dilation": (2, 2)})
+DEPTHWISE = ((8, 12, 4), (32, 1, 5, 7), {"stride": (1, 2), "padding": (3, 2), "groups": 8})
+NOTHING_READ = ((1, 3, 1), (2, 1, 3, 1), {"stride": (1, 5), "padding": (1, 2)})
+
+
+def two_convolutions(source, kernels, options):
+    """Pixels and then spikes pass through the same geometry: products in floats, and in integers."""
+    generator = np.random.default_rng(0)
+    convolution = Conv2d(weight=generator.integers(-20, 21, kernels), **options)
+    one = Conv2d(weight=np.ones((source[0], source[0], 1, 1), int))
+    shape = output_shape(convolution, source)
+    populations = (
+        Population(name="input", shape=source, neuron=Input(minimum=0, maximum=7)),
+        Population(name="spikes", shape=source, neuron=neurons(source, 4)),
+        Population(name="graded", shape=shape, neuron=neurons(shape, 30)),
+        Population(name="binary", shape=shape, neuron=neurons(shape, 10)),
+        Population(name="output", shape=(3,), neuron=Readout(bias=np.zeros(3, int))),
+    )
+    readout = Dense(weight=generator.integers(-9, 10, (3, int(np.prod(shape)))))
+    return IntNetwork(
+        populations=populations,
+        connections=(
+            Connection(source="input", target="spikes", synapse=one),
+            Connection(source="input", target="graded", synapse=convolution),
+            Connection(source="spikes", target="binary", synapse=convolution),
+            Connection(source="graded", target="output", synapse=readout),
+            Connection(source="binary", target="output", synapse=readout),
+        ),
+        timesteps=3,
+        scales={p.name: np.ones(p.shape[0]) for p in populations[1:]},
+    )
+
+
+def neurons(shape, threshold):
+    each = (shape[0], 1, 1)
+    return Lif(threshold=np.full(each, threshold), bias=np.zeros(each, int), decay_voltage=3000)
+
+
+def prefer_integers(monkeypatch):
+    """Let each product that is timed seem slower than the one before it: integers come first."""
+    clock = count()
+    monkeypatch.setattr(spike_products, "_fastest", lambda product, spikes: next(clock))
+
+
+@pytest.mark.parametrize("faster", [False, True], ids=["as timed", "in integers"])
+@pytest.mark.parametrize("geometry", [UNWRITTEN, CRASHES, DEPTHWISE, NOTHING_READ])
+def test_geometries_that_libraries_cannot_do(geometry, faster, monkeypatch):
+    if faster:
+        prefer_integers(monkeypatch)
+    network = two_convolutions(*geometry)
+    for samples in (1, 5, 64):
+        inputs = np.random.default_rng(samples).integers(0, 8, (samples, 3, *geometry[0]))
+        assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+def test_random_geometries():
+    """In a process of their own, so that a crash is seen."""
+    command = [sys.executable, str(GEOMETRIES), "--count", "250", "--seed", "1"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "250 geometries, seed 1: 0 differ (none)" in ran.stdout
+
+
+SIDES = [
+    side
+    for side in product(range(1, 5), range(1, 5), range(1, 4), range(4), range(1, 4))
+    if side[0] + 2 * side[3] > side[4] * (side[1] - 1)
+]
+
+
+def test_strides_and_dilations_are_passed_on_only_where_they_have_an_effect():
+    for source, kernel, stride, padding, dilation in SIDES:
+        form = plain_form((source, 9), (kernel, 1), (stride, 1), (padding, 0), (dilation, 1)).rows
+        outputs = (source + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        if outputs == 1 or len(form.taps) == 1:
+            assert (form.stride, form.padding, form.dilation) == (1, 0, 1)
+        else:
+            assert len(form.read) > 1 and (form.stride, form.dilation) == (stride, dilation)
+        reach = len(form.read) + 2 * form.padding - form.dilation * (len(form.taps) - 1)
+        assert (reach - 1) // form.stride + 1 == outputs
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_every_small_side_is_convolved_as_numpy_does(axis):
+    generator = np.random.default_rng(0)
+    for source, kernel, *others in SIDES:
+        stride, padding, dilation = (
+            (each, one)[:: -1 if axis else 1] for each, one in zip(others, (2, 1, 1), strict=True)
+        )
+        pixels, taps = ((source, 5)[:: -1 if axis else 1], (kernel, 3)[:: -1 if axis else 1])
+        weight = generator.integers(-9, 10, (4, 1, *taps))
+        synapse = Conv2d(weight=weight, stride=stride, padding=padding, dilation=dilation, groups=2)
+        values = generator.integers(0, 3, (3, 2, *pixels))
+        last = torch.empty(values.shape, memory_format=torch.channels_last).copy_(torch.tensor(values))
+        found = convolve(last, torch.tensor(weight, dtype=torch.float32), None, synapse)
+        np.testing.assert_array_equal(apply_synapse(synapse, values), found.numpy(), err_msg=str(synapse))
+
+
+# ---- the trial ------------------------------------------------------------------------------------
+
+
+def spoiled(sound):
+    """Return a product that leaves the last output of the last sample unwritten."""
+
+    def product(*given):
+        found = sound(*given).clone()
+        found[(-1,) * found.dim()] = 7.0
+        return found
+
+    return product
+
+
+def test_the_trial_shares_no_error_with_what_it_tries(monkeypatch):
+    """Integers and floats are wrong in the same way, and would agree."""
+    synapse = Conv2d(weight=np.random.default_rng(0).integers(-9, 10, (4, 2, 3, 3)), padding=(1, 1))
+    prefer_integers(monkeypatch)
+    assert spike_products.spike_product(synapse, (2, 6, 6)) is not None
+    prepare = spike_products._in_integers
+    monkeypatch.setattr(spike_products, "_in_integers", lambda *given: spoiled(prepare(*given)))
+    monkeypatch.setattr(spike_products, "convolve", spoiled(convolve))
+    assert spike_products.spike_product(synapse, (2, 6, 6)) is None
+
+
+def test_the_trial_counts_the_bias_in(monkeypatch):
+    synapse = Conv2d(weight=np.random.default_rng(0).integers(-9, 10, (4, 2, 3, 3)), padding=(1, 1))
+    prefer_integers(monkeypatch)
+    bias = torch.tensor([64.0, -128.0, 0.0, 64.0])
+    product = spike_products.spike_product(synapse, (2, 6, 6), bias)
+    spikes = torch.rand(3, 2, 6, 6) < 0.5
+    expected = 64 * apply_synapse(synapse, spikes.numpy()) + bias.numpy()[:, None, None]
+    np.testing.assert_array_equal(
+        expected, product(spikes.contiguous(memory_format=torch.channels_last)).numpy()
+    )
