@@ -1,12 +1,11 @@
 """Convolutions in forms that torch computes correctly, whatever their geometry.
 
-oneDNN, which torch calls, leaves outputs unwritten or ends the process for some geometries in which a side
-has one pixel: it mishandles strides and dilations that have no effect there. So strides and dilations are
-passed on only where they have one. Along each side of an image, a convolution is one of these:
-
-    one output     reads only the pixels that its taps hit, and becomes a product of as many taps as pixels
-    one tap        reads only the pixels that it hits, one for each output
-    others         keep their form; a single pixel is first padded with zeros
+oneDNN, which torch calls, leaves outputs unwritten or ends the process for some odd geometries: a side of
+one pixel with a stride, or kernels that reach beyond the image. So torch is asked for ordinary geometries only.
+Along each side of an image, a convolution is ordinary if it has several outputs and several taps, its windows
+leave no gaps, and its kernel is neither larger than the image nor beside it. On any other side, the pixels
+that the taps of each output read are laid side by side: windows that do not overlap, without padding and
+dilation.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -23,18 +23,17 @@ from ..ir import Conv2d, Pair
 
 @record
 class Side:
-    """One side of an image: which pixels are read, which taps of the kernel are kept, and how they meet."""
+    """How a convolution reads one side of an image."""
 
-    pads: Pair = (0, 0)  # zeros before and after the source
-    read: range  # pixels of the padded source
-    taps: range
     stride: int = 1
     padding: int = 0
     dilation: int = 1
+    pixels: Tensor | None = None  # what is read, if not the side as it is: 0 is a zero, n + 1 is pixel n
+    taps: list[int] | None = None  # of the kernel that are kept, if not all
 
 
 @record
-class PlainForm:
+class OrdinaryForm:
     """A convolution as torch is asked for it: that of `read(values)` with `kernel(weight)`."""
 
     rows: Side
@@ -43,70 +42,48 @@ class PlainForm:
     @property
     def geometry(self) -> tuple[list[int], list[int], list[int]]:
         """Stride, padding and dilation."""
-        rows, columns = self.rows, self.columns
-        return (
-            [rows.stride, columns.stride],
-            [rows.padding, columns.padding],
-            [rows.dilation, columns.dilation],
-        )
+        sides = (self.rows, self.columns)
+        return [s.stride for s in sides], [s.padding for s in sides], [s.dilation for s in sides]
 
     def read(self, values: Tensor) -> Tensor:
-        pads = (*self.columns.pads, *self.rows.pads)
-        if any(pads):
-            values = functional.pad(values, pads)
-        return values[:, :, _slice(self.rows.read), _slice(self.columns.read)]
+        if self.rows.pixels is not None:
+            values = functional.pad(values, (0, 0, 1, 0)).index_select(2, self.rows.pixels)
+        if self.columns.pixels is not None:
+            values = functional.pad(values, (1, 0)).index_select(3, self.columns.pixels)
+        return values
 
     def kernel(self, weight: Any) -> Any:
         """Return the taps that are kept, of a tensor or an array."""
-        return weight[:, :, _slice(self.rows.taps), _slice(self.columns.taps)]
+        weight = weight if self.rows.taps is None else weight[:, :, self.rows.taps]
+        return weight if self.columns.taps is None else weight[:, :, :, self.columns.taps]
 
 
-def _slice(chosen: range) -> slice:
-    return slice(chosen.start, chosen.stop, chosen.step)
+def ordinary_form(synapse: Conv2d, source: Pair) -> OrdinaryForm:
+    """Return the ordinary form of a convolution of images of `source` pixels."""
+    geometry = (synapse.weight.shape[2:], synapse.stride, synapse.padding, synapse.dilation)
+    rows, columns = (_side(*side) for side in zip(source, *geometry, strict=True))
+    return OrdinaryForm(rows=rows, columns=columns)
 
 
 @lru_cache(maxsize=4096)
-def plain_form(source: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> PlainForm:
-    """Return the plain form of a convolution of images of `source` pixels."""
-    rows, columns = map(_side, source, kernel, stride, padding, dilation)
-    return PlainForm(rows=rows, columns=columns)
-
-
 def _side(source: int, kernel: int, stride: int, padding: int, dilation: int) -> Side:
     """Output o reads pixel o * stride + t * dilation - padding with tap t."""
-    last = (source + 2 * padding - dilation * (kernel - 1) - 1) // stride  # output
-    kept = [t for t in range(kernel) if padding - last * stride <= t * dilation < padding + source] or [0]
-    taps, first = range(kept[0], kept[-1] + 1), kept[0] * dilation - padding
-    if last == 0:
-        return _reading(source, range(first, first + len(kept) * dilation, dilation), taps)
-    if len(kept) == 1:
-        return _reading(source, range(first, first + (last + 1) * stride, stride), taps)
-    pads = padding if source == 1 else 0
+    reach = dilation * (kernel - 1) + 1
+    outputs = (source + 2 * padding - reach) // stride + 1
+    if outputs > 1 and kernel > 1 and max(padding + 1, stride) <= reach <= source:
+        return Side(stride=stride, padding=padding, dilation=dilation)
+    read = [[o * stride + t * dilation - padding for o in range(outputs)] for t in range(kernel)]
+    taps = [t for t, pixels in enumerate(read) if any(0 <= pixel < source for pixel in pixels)] or [0]
+    pixels = [read[t][o] + 1 if 0 <= read[t][o] < source else 0 for o in range(outputs) for t in taps]
     return Side(
-        pads=(pads, pads),
-        read=range(source + 2 * pads),
-        taps=range(kernel),
-        stride=stride,
-        padding=padding - pads,
-        dilation=dilation,
+        stride=len(taps) if outputs > 1 else 1,
+        pixels=None if pixels == [*range(1, source + 1)] else torch.tensor(pixels),
+        taps=None if len(taps) == kernel else taps,
     )
-
-
-def _reading(source: int, pixels: range, taps: range) -> Side:
-    """Read some pixels, and zeros outside the source."""
-    before, after = max(0, -pixels[0]), max(0, pixels[-1] + 1 - source)
-    read = range(pixels[0] + before, pixels[-1] + before + 1, pixels.step)
-    return Side(pads=(before, after), read=read, taps=taps)
 
 
 def convolve(values: Tensor, weight: Tensor, bias: Tensor | None, synapse: Conv2d) -> Tensor:
     """Return the convolution of a synapse whose weight is given, plus a bias per channel."""
-    form = plain_form_of(synapse, (values.shape[2], values.shape[3]))
-    stride, padding, dilation = form.geometry
+    form = ordinary_form(synapse, (values.shape[2], values.shape[3]))
     read, kernel = form.read(values), form.kernel(weight)
-    return functional.conv2d(read, kernel, bias, stride, padding, dilation, synapse.groups)
-
-
-def plain_form_of(synapse: Conv2d, source: Pair) -> PlainForm:
-    height, width = synapse.weight.shape[2:]
-    return plain_form(source, (height, width), synapse.stride, synapse.padding, synapse.dilation)
+    return functional.conv2d(read, kernel, bias, *form.geometry, synapse.groups)

@@ -34,7 +34,7 @@ from ..ir import (
     magnitude,
     real_weight,
 )
-from .convolutions import convolve, plain_form_of
+from .convolutions import convolve, ordinary_form
 
 LARGEST_WEIGHT = 127  # int8
 LARGEST_POOL = 11  # pixels along a side: pairs of products of sums up to 128 fit 16 bits, as AVX2 has them
@@ -98,7 +98,7 @@ def _matrix(synapse: Dense, shape: Shape, bias: Tensor | None) -> Product:
 
 def _convolution(synapse: Conv2d, shape: Shape, bias: Tensor | None) -> Product:
     operators: Any = torch.ops.onednn
-    form = plain_form_of(synapse, (shape[2], shape[3]))
+    form = ordinary_form(synapse, (shape[2], shape[3]))
     weight, scales, zeros = _quantized(replace(synapse, weight=form.kernel(synapse.weight)))
     geometry = (*form.geometry, synapse.groups)
     read = form.read(torch.zeros(shape, dtype=torch.uint8))

@@ -11,7 +11,7 @@ import torch
 from networks import assert_same_trace
 
 from mpbn_deploy.execute import spike_products
-from mpbn_deploy.execute.convolutions import convolve, plain_form
+from mpbn_deploy.execute.convolutions import convolve, ordinary_form
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.ir import (
@@ -32,6 +32,11 @@ GEOMETRIES = Path(__file__).parents[2] / "benchmarks" / "geometries.py"
 UNWRITTEN = ((1, 7, 4), (4, 1, 3, 4), {"stride": (1, 3), "padding": (1, 0)})
 CRASHES = ((2, 2, 1), (4, 2, 2, 1), {"stride": (4, 3), "padding": (1, 2), "dilation": (2, 2)})
 DEPTHWISE = ((8, 12, 4), (32, 1, 5, 7), {"stride": (1, 2), "padding": (3, 2), "groups": 8})
+BESIDE = (
+    (8, 2, 2),
+    (2, 4, 1, 2),
+    {"stride": (1, 3), "padding": (2, 4), "dilation": (2, 3), "groups": 2},
+)  # crashes
 NOTHING_READ = ((1, 3, 1), (2, 1, 3, 1), {"stride": (1, 5), "padding": (1, 2)})
 
 
@@ -75,7 +80,7 @@ def prefer_integers(monkeypatch):
 
 
 @pytest.mark.parametrize("faster", [False, True], ids=["as timed", "in integers"])
-@pytest.mark.parametrize("geometry", [UNWRITTEN, CRASHES, DEPTHWISE, NOTHING_READ])
+@pytest.mark.parametrize("geometry", [UNWRITTEN, CRASHES, DEPTHWISE, BESIDE, NOTHING_READ])
 def test_geometries_that_libraries_cannot_do(geometry, faster, monkeypatch):
     if faster:
         prefer_integers(monkeypatch)
@@ -95,21 +100,29 @@ def test_random_geometries():
 
 SIDES = [
     side
-    for side in product(range(1, 5), range(1, 5), range(1, 4), range(4), range(1, 4))
+    for side in product(range(1, 6), range(1, 5), range(1, 4), range(4), range(1, 4))
     if side[0] + 2 * side[3] > side[4] * (side[1] - 1)
 ]
 
 
-def test_strides_and_dilations_are_passed_on_only_where_they_have_an_effect():
+def test_torch_is_asked_for_ordinary_geometries_only():
     for source, kernel, stride, padding, dilation in SIDES:
-        form = plain_form((source, 9), (kernel, 1), (stride, 1), (padding, 0), (dilation, 1)).rows
-        outputs = (source + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-        if outputs == 1 or len(form.taps) == 1:
-            assert (form.stride, form.padding, form.dilation) == (1, 0, 1)
+        synapse = Conv2d(
+            weight=np.ones((1, 1, kernel, 1), int),
+            stride=(stride, 1),
+            padding=(padding, 0),
+            dilation=(dilation, 1),
+        )
+        form = ordinary_form(synapse, (source, 9))
+        side, reach = form.rows, dilation * (kernel - 1) + 1
+        outputs = (source + 2 * padding - reach) // stride + 1
+        size, taps = form.read(torch.zeros(1, 1, source, 9)).shape[2], form.kernel(synapse.weight).shape[2]
+        assert (size + 2 * side.padding - side.dilation * (taps - 1) - 1) // side.stride + 1 == outputs
+        if outputs > 1 and taps > 1 and (size, side.stride, side.padding) == (source, stride, padding):
+            assert taps == kernel and padding < reach <= source and stride <= reach
         else:
-            assert len(form.read) > 1 and (form.stride, form.dilation) == (stride, dilation)
-        reach = len(form.read) + 2 * form.padding - form.dilation * (len(form.taps) - 1)
-        assert (reach - 1) // form.stride + 1 == outputs
+            assert (side.padding, side.dilation, size) == (0, 1, outputs * taps)
+            assert side.stride == (taps if outputs > 1 else 1)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
