@@ -1,7 +1,7 @@
 """Convolutions in forms that torch computes correctly, whatever their geometry.
 
 oneDNN, which torch calls, leaves outputs unwritten or ends the process for some odd geometries: a side of
-one pixel with a stride, or kernels that reach beyond the image. So torch is asked for ordinary geometries only.
+one pixel with a stride, or kernels that reach beyond the image. So torch is asked for ordinary ones only.
 Along each side of an image, a convolution is ordinary if it has several outputs and several taps, its windows
 leave no gaps, and its kernel is neither larger than the image nor beside it. On any other side, the pixels
 that the taps of each output read are laid side by side: windows that do not overlap, without padding and
