@@ -20,6 +20,7 @@ import argparse
 import io
 import json
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,7 @@ ORACLE = "oracle"
 SAMPLES = 512
 BUDGET = 8.0  # seconds for Lava's own models, and for each witness
 ORACLE_ARRIVALS = 4_000_000  # synapses that the oracle passes spikes through, per network
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 FOLDING = "folding, against PyTorch"
 FEATURES = (
     "residual",
@@ -481,7 +483,7 @@ def supervise(hours, path, resume, cases):
         code = subprocess.run(
             [*command, "--cases", str(cases), *["--resume"][: int(resume)]], check=False
         ).returncode
-        if code >= 0:
+        if -code not in CRASHES:
             return code
         state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else fresh()
         keep_case(state["next"], {"crash": f"signal {-code}"}, state, cases)

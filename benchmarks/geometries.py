@@ -11,6 +11,7 @@ that a crash of a library is counted: another worker continues after it. Exit co
 import argparse
 import json
 import platform
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -165,6 +166,8 @@ def run(seed, count, plain):
         lines = [json.loads(line) for line in worker.stdout.splitlines()]
         different += [line for line in lines if len(line) == 2]
         start = lines[-1][0] + 1
+        if worker.returncode in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL):
+            return 2
         if worker.returncode:
             crashes.append((start - 1, worker.returncode))
     products = ", ".join(f"{name}: {n}" for name, n in Counter(name for _, name in different).items())

@@ -1,8 +1,10 @@
 """The campaign: two networks of it, its oracle, and the counterexamples that it found."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -90,6 +92,7 @@ def test_two_networks_of_the_campaign(campaign, tmp_path, capsys, monkeypatch):
     for networks, spikes, _, different in state["executions"].values():
         assert 1 <= networks <= 2 and spikes > 0 == different
     assert "| oracle | 2 |" in campaign.table(state)
+    assert state["executions"][campaign.FOLDING][0] == 2 and "odd" in state["features"]
 
 
 def test_what_differs_becomes_a_test_case(campaign, tmp_path, monkeypatch, capsys):
@@ -140,6 +143,23 @@ def test_a_campaign_continues(campaign, tmp_path, monkeypatch, capsys):
     state = json.loads(path.read_text(encoding="utf-8"))
     assert state["next"] == 2 and state["seconds"] == 7200.0
     assert "in 2.00 hours" in capsys.readouterr().out
+
+
+def test_a_signal_that_ends_the_campaign_becomes_a_test_case(campaign, tmp_path, monkeypatch, capsys):
+    """The first worker ends by a signal at network 3; the second one finishes."""
+    path, commands = tmp_path / "campaign.json", []
+    path.write_text(json.dumps({**campaign.fresh(), "next": 3}), encoding="utf-8")
+
+    def ended(command, check):
+        commands.append(command)
+        return SimpleNamespace(returncode=(-signal.SIGSEGV, 1)[len(commands) - 1])
+
+    monkeypatch.setattr(campaign.subprocess, "run", ended)
+    assert campaign.supervise(1.0, path, True, tmp_path / "cases") == 1
+    kept = json.loads((tmp_path / "cases" / "3.json").read_text(encoding="utf-8"))
+    state = json.loads(path.read_text(encoding="utf-8"))
+    assert kept["found"] == {"crash": "signal 11"} and state["next"] == 4 and state["counterexamples"] == [3]
+    assert all("--worker" in command and "--resume" in command for command in commands)
 
 
 @needs_lava
