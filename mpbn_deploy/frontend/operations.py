@@ -112,6 +112,10 @@ def _append(
     return name
 
 
+class UntraceableError(FrontendError):
+    """A module of which torch.fx has no graph."""
+
+
 def fx_graph(body: nn.Module, known: Converters) -> fx.Graph:
     """Trace a module with torch.fx."""
     if converter_of(body, known) is not None:
@@ -120,7 +124,7 @@ def fx_graph(body: nn.Module, known: Converters) -> fx.Graph:
         return _Tracer(known).trace(body)
     except Exception as error:  # forward of a user's module can raise anything
         found = f"{type(error).__name__}: {error}"
-        raise FrontendError(
+        raise UntraceableError(
             f"{type(body).__name__}: torch.fx cannot trace it ({found}). Write forward without branches that "
             "depend on data, or pass a converter for the module to trace()."
         ) from error

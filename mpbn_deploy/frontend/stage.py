@@ -20,7 +20,7 @@ from ..nn import LIF, SpikingNetwork
 from .foreign import check_supported, is_foreign
 from .handwritten import HandwrittenError
 from .layers import CONVERTERS, Converters
-from .operations import converted, converter_of, fx_graph, known_converters, operations_of
+from .operations import UntraceableError, converted, converter_of, fx_graph, known_converters, operations_of
 from .recording import ForwardError, copy_to_run, record_step
 from .rehearsal import Player, final_output, ready_copy, rehearse, sending
 
@@ -67,10 +67,12 @@ def trace(
             raise
         try:
             return _followed(body, given, timesteps, known)[1]
-        except (ForwardError, NoNeuronsError):  # it did not get as far as the reader before
+        except (ForwardError, NoNeuronsError):
             raise error from None
         except FrontendError as found:
-            raise found from error
+            # The reader that got further speaks: torch.fx, if it has a graph, unless neurons were found.
+            further = isinstance(found, HandwrittenError) or isinstance(error, UntraceableError)
+            raise (found if further else error) from (error if further else None)
     return TrainedNetwork(input=given, operations=operations, timesteps=timesteps)
 
 

@@ -39,12 +39,16 @@ class SomeSteps(Layers):
 
 
 @pytest.mark.parametrize(
-    ("module", "said"), [(DependsOnData, "takes a number out of its data"), (Activation, "operation 'relu'")]
+    ("module", "said"),
+    [
+        (DependsOnData, r"test_which_message.py, line \d+: takes a number out of its data"),
+        (Activation, "operation 'relu'"),
+    ],
 )
-def test_the_line_that_cannot_be_read_is_named(module, said):
+def test_the_reader_that_got_further_speaks(module, said):
     with pytest.raises(FrontendError, match=said) as caught:
         trace(module(), (4,), 3)
-    assert "test_which_message.py, line" in str(caught.value) and "torch.fx" not in str(caught.value)
+    assert "torch.fx" not in str(caught.value)
 
 
 @pytest.mark.interop
@@ -77,7 +81,7 @@ def test_subclasses_of_known_neurons_are_not_their_parents(name):
 
     if not hasattr(neuron, name):
         pytest.skip(f"this SpikingJelly has no {name}")
-    made = getattr(neuron, name)(*([torch.relu] if name == "LIAFNode" else []))
+    made = getattr(neuron, name)(*((torch.relu, False) if name == "LIAFNode" else ()))
     with pytest.raises(FrontendError, match=f"spikingjelly's {name} is not supported"):
         trace(nn.Sequential(nn.Linear(4, 3), made, nn.Linear(3, 2)), (4,), 2)
 
