@@ -89,13 +89,14 @@ def fitting_part(
     found, axes = load_part(data, data_dir, part) if loaded is None else loaded
     name = dataset_name(data)
     taken = network.input_range
-    if not taken.takes_raw_values:
+    quiet = part == "train"  # what is said of the samples to test with holds for these
+    if not taken.takes_raw_values and not quiet:
         announce(
             f"note: the network takes {taken.minimum}..{taken.maximum}, which are values of {name}"
             f"{taken.conversion} ({conversion_options(taken)})"
         )
     given = presented(found.inputs, taken)
-    inputs = arranged(name, given, network.input.shape, network.timesteps, axes)
+    inputs = arranged(name, given, network.input.shape, network.timesteps, axes, quiet=quiet)
     return Part(inputs=inputs, labels=found.labels)
 
 

@@ -13,7 +13,6 @@ from ..base import MANIFEST_FILE, Outcome, layer_name, signs_of_life, typed
 from ..fit import fit_text
 from ..formats.folder import FILES
 from ..formats.options import DataChoice, ExportOptions, Placing
-from ..ir import firing
 from ..verify import verify_text
 from .stage import ExportResult, export
 
@@ -49,23 +48,14 @@ def _doubts(result: ExportResult) -> Iterator[str]:
 
 
 def _silence(result: ExportResult) -> Iterator[str]:
-    """Yield the populations that cannot fire; if all can, the last one, if it did not on the samples."""
-    causes = "check the thresholds, --input-range and --normalize, and --dt of a NIR file"
-    limits = {
-        layer.name: layer.thresholds for layer in result.quantized.errors if layer.thresholds is not None
-    }
-    silent = [name for name, found in limits.items() if found.channels_never_firing == found.channels]
-    for name in silent:
-        yield f"CHECK: {layer_name(name)}: no neuron can fire, for any input; {causes}"
-    spiking, verified = [*firing(result.quantized.network)], result.verified
-    if silent or not spiking or verified.counted is None:
-        return
-    last = spiking[-1].name
-    if not verified.counted.per_neuron[last].any():
-        yield (
-            f"CHECK: {layer_name(last)}, the last layer that spikes, did not fire on any of "
-            f"{verified.samples} {verified.sample_kind}; {causes}"
-        )
+    """Yield the populations that cannot fire."""
+    for layer in result.quantized.errors:
+        found = layer.thresholds
+        if found is not None and found.channels_never_firing == found.channels:
+            yield (
+                f"CHECK: {layer_name(layer.name)}: no neuron can fire, for any input; check the thresholds, "
+                "--input-range and --normalize, and --dt of a NIR file"
+            )
 
 
 def _chance(result: ExportResult) -> Iterator[str]:

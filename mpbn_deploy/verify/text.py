@@ -38,10 +38,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
     ]
     lines += overflow_lines(report.overflows)
     if report.silent:
-        lines.append(
-            f"SILENT: {', '.join(report.silent)} never fired on {report.samples} {report.sample_kind}, so "
-            "that nothing reaches the outputs: check the range of inputs, thresholds, and dt of a NIR file"
-        )
+        lines.append(_silence(report))
     if report.stock_reader_obstacle is not None:
         lines.append(f"{READER.name} cannot run this network: {report.stock_reader_obstacle}")
     lines += [
@@ -56,6 +53,17 @@ def verify_text(report: VerifyReport) -> RenderableType:
     if report.accuracy is not None:
         lines += accuracy_text(report.accuracy)
     return Group(table, *lines)
+
+
+def _silence(report: VerifyReport) -> str:
+    """Name the populations that never fired, and what may be the cause."""
+    steps = [each.what for each in report.assumptions if each.what.startswith("time steps")]
+    dt = f"; {steps[0]} were assumed, and the file may mean another --dt" if steps else ""
+    return (
+        f"SILENT: {', '.join(report.silent)} never fired on {report.samples} {report.sample_kind}, so that "
+        "nothing reaches the outputs. Inputs may be smaller than in training (--input-range, --normalize)"
+        f"{dt}"
+    )
 
 
 def _cells(comparison: Comparison, *, failed: bool) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import nir
 import numpy as np
 import pytest
 
@@ -168,3 +169,16 @@ def test_networks_that_stay_silent_are_red(model_path, tmp_path, capsys):
     assert "never fired, and nothing reaches the outputs" in out and "SILENT: " in out
     assert main(VERIFY, [str(tmp_path / "quiet.loihi2"), "--budget", "0", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["silent"]
+
+
+def test_a_wrong_dt_is_named_as_the_cause_of_silence(tmp_path, capsys):
+    """Time constants of 20 ms, in steps that are assumed to be 0.1 ms: nothing adds up to a threshold."""
+    ones = np.ones(3)
+    neurons = nir.LIF(tau=0.02 * ones, r=ones, v_leak=0 * ones, v_threshold=0.5 * ones)
+    nir.write(tmp_path / "slow.nir", nir.NIRGraph.from_list(nir.Linear(weight=np.eye(3)), neurons))
+    command = [str(tmp_path / "slow.nir"), "--target", "loihi2", "--timesteps", "8", "--budget", "0"]
+    assert main(EXPORT, command) == 1
+    out = capsys.readouterr().out
+    assert "time steps of 0.0001 s were assumed, and the file may mean another --dt" in out
+    assert "no neuron can fire, for any input" in out
+    assert main(EXPORT, [*command, "--dt", "0.02", "--nir-reset", "zero"]) == 0
