@@ -20,7 +20,7 @@ import numpy as np
 from mpbn_deploy.execute import EXECUTORS, ExecutionOptions
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fit import measure
-from mpbn_deploy.fit.host_layer import fit_on_chip
+from mpbn_deploy.fit.form import fit_on_chip
 from mpbn_deploy.formats.netx import read_netx
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import Input

@@ -311,9 +311,9 @@ class _Search:
         """Return all combinations of sides and tiling, the original one first."""
         given = self.question
         places = [(given, "")]
-        if given.first_layer == "chip":
+        if given.first_layer != "host":
             places.append((replace(given, first_layer="host"), "first layer on the host"))
-        if given.readout == "chip" and self.readout_blocks:
+        if given.readout != "host" and self.readout_blocks:
             places += [
                 (replace(question, readout="host"), ", ".join(filter(None, (place, "readout on the host"))))
                 for question, place in places

@@ -24,10 +24,10 @@ from mpbn_deploy.fit import measure, stage as fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.fit.advice import CURES, OF_CORES, SETUP_CURES, Question, _Search, advise
 from mpbn_deploy.fit.advice_text import advice_text
+from mpbn_deploy.fit.form import fit_on_chip
 from mpbn_deploy.fit.host_layer import (
     _check_readout,
     activity_on_chip,
-    fit_on_chip,
     without_first_layer,
     without_readout,
 )
@@ -160,7 +160,7 @@ def test_fewer_bits_are_advised_where_synapses_overflow(exported):
     profile = tight(load_profile("loihi2"), core__synapse_words=needed[4], core__neurons=10**6)
     few = replace(profile, limits={k: v for k, v in profile.limits.items() if k != "core.total_words"})
     profile = tight(few, chip__cores=3)
-    question = Question(opened=opened, target="few.toml", profile=profile, first_layer="host")
+    question = Question(opened=opened, target="few.toml", profile=profile, first_layer="host", readout="chip")
     report = question.ask(opened.network)
     found = advise(question, report)
     assert not report.fits and found and all(one.report.fits for one in found)
@@ -179,11 +179,13 @@ def _most_words(opened, bits):
 def test_more_chips_are_advised_where_one_is_too_small(exported):
     opened = open_folder(exported)
     profile = tight(load_profile("loihi2"), chip__cores=2)
-    question = Question(opened=opened, target="two.toml", profile=profile)
+    question = Question(opened=opened, target="two.toml", profile=profile, first_layer="chip")
     found = advise(question, question.ask(opened.network))
     assert "2 chips" in [one.description for one in found]
     chips = next(one for one in found if one.description == "2 chips")
-    assert chips.commands == (f"python -m mpbn_deploy.fit {exported} --target two.toml --chips 2",)
+    assert chips.commands == (
+        f"python -m mpbn_deploy.fit {exported} --target two.toml --chips 2 --first-layer chip",
+    )
 
 
 def test_remedies_are_of_rules_that_exist():
@@ -232,7 +234,10 @@ def test_attempts_with_equal_integers_are_listed_by_their_number_of_chips():
     network = int_pooled()
     profile = tight(load_profile("loihi2"), chip__cores=1, core__neurons=64, core__input_words=200)
     question = Question(
-        opened=NetworkFile(netx=Path("network.net"), network=network), target="one.toml", profile=profile
+        opened=NetworkFile(netx=Path("network.net"), network=network),
+        target="one.toml",
+        profile=profile,
+        tiling="compiler",
     )
     chips = [one.report.chips for one in advise(question, question.ask(network))]
     assert chips == sorted(chips) and len(set(chips)) == 3
@@ -255,7 +260,7 @@ def test_advice_for_an_event_driven_chip_says_that_its_spikes_may_differ(exporte
     opened = NetworkFile(netx=exported / "network.net", network=network)
     graded = replace(opened, network=_with_input_range(network, 0, 9))
     for target, remark in (("speck", True), ("loihi1", False)):
-        question = Question(opened=graded, target=target, profile=load_profile(target))
+        question = Question(opened=graded, target=target, profile=load_profile(target), first_layer="chip")
         report = question.ask(graded.network)
         (host,) = [one for one in advise(question, report) if one.setup == "first layer on the host"]
         printed = "\n".join(advice_text(report, [host]).renderables)

@@ -250,6 +250,7 @@ def test_the_report_as_json():
         "tiling",
         "first_layer",
         "readout",
+        "choices",
         "strict",
         "assumption",
         "layers",

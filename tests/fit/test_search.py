@@ -168,7 +168,8 @@ def test_what_search_and_advice_print_exits_with_0_and_keeps_its_promise(tmp_pat
     (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     usual = ["--data", "digits", "--samples", "2"]
-    assert main(EXPORT, ["m.pt", "--arch", card.architecture, "--target", "small.toml", *usual]) == 1
+    composed = ["--arch", card.architecture, "--target", "small.toml", "--pooling", "composed"]
+    assert main(EXPORT, ["m.pt", *composed, *usual]) == 1
     capsys.readouterr()
     line = ["m.small", "--target", "small.toml", *usual, "--search", "--advise", "--json"]
     assert main(FIT, line) == 1
@@ -192,10 +193,10 @@ def test_after_a_search_an_untrained_network_is_to_be_exported_in_the_form_that_
     monkeypatch.chdir(tmp_path)
     shape = ["--input-shape", "1", "8", "8", "--timesteps", "2"]
     line = ["--arch", "test_search:pooled_body", *shape, "--target", "small.toml", "--search"]
-    assert main(FIT, line) == 1
+    assert main(FIT, [*line, "--pooling", "composed"]) == 1
     said = " ".join(capsys.readouterr().out.partition("next:")[2].partition("\n   ")[0].split())
     typed = said.removeprefix("train it, then python -m mpbn_deploy.export WEIGHTS.pt ")
-    assert typed.endswith("--target small.toml --tiling best --pooling auto")
+    assert typed.endswith("--target small.toml --tiling best --first-layer chip --readout chip")
     torch.manual_seed(0)
     torch.save(pooled_body().state_dict(), "weights.pt")
     assert main(EXPORT, ["weights.pt", *shlex.split(typed)]) == 0

@@ -36,7 +36,7 @@ def test_the_network_may_be_a_function_of_the_user(capsys):
         "--target",
         "speck",
     ]
-    assert main(FIT, [*line, "--json"]) == 1
+    assert main(FIT, [*line, "--first-layer", "chip", "--json"]) == 1
     assert [one["target"] for one in json.loads(capsys.readouterr().out)["targets"]] == ["loihi1", "speck"]
     assert main(FIT, [*line[:-4], "--target", "loihi2"]) == 0
     assert (
@@ -54,12 +54,16 @@ FEW = '= { value = 2, source = "invented", basis = "derived" }'
 @pytest.mark.parametrize(
     ("target", "ends", "code"),
     [
-        (["loihi1"], "--target loihi1 --first-layer host", 0),
+        (["loihi1", "--first-layer", "chip"], "--target loihi1", 0),
         (["loihi2", "--strict"], "--target loihi2", 0),
-        (["two-cores.toml"], "--target two-cores.toml --chips 2", 0),
-        (["no-words.toml"], "--target no-words.toml --search", 1),
+        (
+            ["two-cores.toml", "--first-layer", "chip"],
+            "--target two-cores.toml --chips 2 --first-layer chip",
+            0,
+        ),
+        (["no-words.toml", "--tiling", "best"], "--target no-words.toml", 1),
         (["no-words.toml", "--search"], None, 1),  # which found nothing
-        (["speck"], "--target hala-point --target loihi1 --target loihi2 --target loihi2-2022", 1),
+        (["speck"], "--target hala-point --target loihi1 --target loihi2 --target loihi2-2022", 0),
     ],
 )
 def test_what_to_type_if_it_does_not_fit_works(target, ends, code, capsys, tmp_path, monkeypatch):

@@ -111,7 +111,7 @@ def test_a_later_error_names_the_file(capfd, monkeypatch, tmp_path, entry, messa
             "fit --serch --treget a",
             "; for --serch, did you mean --search?; for --treget, did you mean --target?",
         ),
-        ("fit a --tiling Bets", "choose from 'compiler', 'best'); did you mean best?"),
+        ("fit a --tiling Bets", "choose from 'auto', 'compiler', 'best'); did you mean best?"),
         ("train --lr 0.1", "unrecognized arguments: --lr 0.1; did you mean --learning-rate?"),
         ("run a --nothing-like-it", "unrecognized arguments: --nothing-like-it"),
     ],

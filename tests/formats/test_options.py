@@ -116,7 +116,7 @@ def test_damaged_options_are_rejected(recorded, message):
 
 def test_an_export_folder_knows_its_options(export_folder):
     opened = open_folder(export_folder)
-    assert same_records(opened.options, ExportOptions())
+    assert same_records(opened.options, ExportOptions(pooling="composed", tiling="compiler"))  # not "auto"
     assert opened.options.recorded() == opened.manifest["options"]
 
 
