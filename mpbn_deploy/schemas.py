@@ -174,6 +174,7 @@ def _manifest() -> dict[str, Any]:
         class_names=list[str],
         formats=dict[str, int],
         versions=dict[str, str | None],
+        form=dict[str, str],
         assumptions=list[Assumption],
         quantization=list[RoundingErrors],
         scales=dict[str, list[float]],
@@ -186,7 +187,7 @@ def _manifest() -> dict[str, Any]:
         "version": {"const": VERSION},
         "options": options_schema(ExportOptions, description=described),
     }
-    return {**schema, "required": list(schema["properties"])}
+    return {**schema, "required": [key for key in schema["properties"] if key != "form"]}
 
 
 # What each says of itself, and the record that it is, or the function that derives it from several.

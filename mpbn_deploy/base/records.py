@@ -63,7 +63,8 @@ def same_records(left: Any, right: Any) -> bool:
     if type(left) is not type(right):
         return False
     if hasattr(left, "__dataclass_fields__"):
-        return all(same_records(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
+        compared = [field.name for field in fields(left) if field.compare]
+        return all(same_records(getattr(left, name), getattr(right, name)) for name in compared)
     if isinstance(left, (tuple, list)):
         return len(left) == len(right) and all(map(same_records, left, right))
     if isinstance(left, dict):

@@ -4,8 +4,8 @@ Integers are the same in every form. An option that is "auto" becomes
 
     pooling       relays, where they save cores; otherwise part of the kernels (`quantize/pooling.py`)
     tiling        the best that a search finds, if it takes fewer cores than the compiler's
-    first layer   the host, only if the network does not fit the chip otherwise, because the chip then runs
-    and readout   less of the network
+    first layer   the host, only if the network does not fit the chip otherwise, and spiking neurons remain
+    and readout   on the chip
 
 and the report has a `Choice` for each, with the reason.
 """
@@ -22,7 +22,16 @@ from ..base import OptionError, changed
 from ..formats.options import Placing, PoolingChoice, Side
 from ..hardware import HardwareProfile
 from ..hardware.place import place, tiles_remembered
-from ..ir import IntNetwork, find_poolings, relay_names, with_relays, without_relays
+from ..ir import (
+    IntNetwork,
+    IntPopulation,
+    find_poolings,
+    neuron_kind,
+    relay_names,
+    sends,
+    with_relays,
+    without_relays,
+)
 from ..quantize import messages_fit
 from .activity import Activity
 from .host_layer import activity_on_chip, check_sides, on_chip
@@ -76,12 +85,18 @@ def _fitting(
             if first is None:  # as it was asked for
                 raise
             continue
+        if first is not None and not any(map(_spikes, part.layers)):
+            continue  # a chip that only sums up does not run a spiking network
         report = replace(check(part), first_layer=sides[0], readout=sides[1])
         first = first or report
         if report.fits is not False:
             return first, report
     assert first is not None
     return first, first
+
+
+def _spikes(population: IntPopulation) -> bool:
+    return sends(population.neuron) and neuron_kind(population.neuron) != "relay"
 
 
 # ---- reasons ----------------------------------------------------------------------------------
@@ -116,9 +131,7 @@ def _tiling_choice(network: IntNetwork, profile: HardwareProfile, report: FitRep
     if profile.placement != "words":
         return
     if report.tiling == "compiler":
-        yield Choice(
-            option="tiling", chosen="compiler", why=f"no search finds fewer than {report.cores:,} cores"
-        )
+        yield Choice(option="tiling", chosen="compiler", why="a search saves no cores")
         return
     usual = place(on_chip(network, report.first_layer, report.readout), profile)
     yield Choice(
@@ -132,7 +145,7 @@ def _side_choices(
     network: IntNetwork, first: FitReport, report: FitReport, given: Placing
 ) -> Iterator[Choice]:
     """Yield why the first layer and the readout run where they do; nothing for those that cannot move."""
-    fits = {True: "the network fits", False: "the network does not fit with it on the host, either"}
+    fits = {True: "the network fits", False: "on the host, it does not make the network fit"}
     reason = unmet_rules(by_rule(first, blocking_severities(first)))
     for option, asked, side in (
         ("first layer", given.first_layer, report.first_layer),

@@ -92,7 +92,7 @@ class FitReport(Report):
     energy: EnergyReport | None = None
     assumption: str | None = None  # what a report on an untrained network assumes
     strict: bool = False  # limits that are not known or not checked count as broken
-    choices: tuple[Choice, ...] = ()  # what options that were "auto" became
+    choices: tuple[Choice, ...] = ()  # what options that were auto became, and why
     board: str | None = None  # that holds the chips, if one is known
     boards: int = 0
 

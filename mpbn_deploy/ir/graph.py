@@ -9,7 +9,9 @@ into one population add, which is how residual blocks are expressed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from typing import Any, Generic, TypeVar, cast
@@ -70,6 +72,7 @@ class Network(Generic[NeuronT]):
     populations: tuple[Population[Input | NeuronT], ...]
     connections: tuple[Connection, ...]
     timesteps: int
+    _index: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     # Subclasses check in __post_init__ that the first population, and no other, is the input.
 
@@ -88,16 +91,22 @@ class Network(Generic[NeuronT]):
 
     @property
     def output(self) -> Population[NeuronT]:
-        return self.layers[-1]
+        return cast(Population[NeuronT], self.populations[-1])
 
     @property
-    def shapes(self) -> dict[str, Shape]:
-        return {population.name: population.shape for population in self.populations}
+    def shapes(self) -> Mapping[str, Shape]:
+        shapes: Mapping[str, Shape] = self.indexed(
+            "shapes", lambda: {p.name: p.shape for p in self.populations}
+        )
+        return shapes
 
     @property
-    def order(self) -> dict[str, int]:
+    def order(self) -> Mapping[str, int]:
         """The place of each population: 0 for the input."""
-        return {population.name: place for place, population in enumerate(self.populations)}
+        order: Mapping[str, int] = self.indexed(
+            "order", lambda: {population.name: place for place, population in enumerate(self.populations)}
+        )
+        return order
 
     @property
     def feedback(self) -> list[Connection]:
@@ -111,14 +120,32 @@ class Network(Generic[NeuronT]):
         return {c.source for c in self.connections if order[c.target] > order[name]}
 
     def population(self, name: str) -> Population[Input | NeuronT]:
-        return next(population for population in self.populations if population.name == name)
+        by_name: dict[str, Population[Input | NeuronT]] = self.indexed("populations", self._by_name)
+        return by_name[name]
 
     def layer(self, name: str) -> Population[NeuronT]:
-        return next(population for population in self.layers if population.name == name)
+        assert name != self.input.name
+        return cast(Population[NeuronT], self.population(name))
 
     def entering(self, name: str) -> list[Connection]:
         """Return the connections into one population, in the order of the network."""
-        return [connection for connection in self.connections if connection.target == name]
+        by_target: dict[str, list[Connection]] = self.indexed("targets", self._by_target)
+        return list(by_target.get(name, ()))
+
+    def indexed(self, name: str, find: Callable[[], Any]) -> Any:
+        """Return what `find` returns, which is called once: networks may have thousands of populations."""
+        if name not in self._index:
+            self._index[name] = find()
+        return self._index[name]
+
+    def _by_name(self) -> dict[str, Population[Input | NeuronT]]:
+        return {population.name: population for population in self.populations}
+
+    def _by_target(self) -> dict[str, list[Connection]]:
+        found: dict[str, list[Connection]] = {}
+        for connection in self.connections:
+            found.setdefault(connection.target, []).append(connection)
+        return found
 
 
 def input_problems(populations: Sequence[Population[Any]]) -> list[str]:
@@ -132,7 +159,10 @@ def graph_problems(populations: Sequence[Population[Any]], connections: Sequence
     """List the structural problems of a network; empty if there are none."""
     names = [population.name for population in populations]
     shapes = {population.name: population.shape for population in populations}
-    problems = [f"{name}: {names.count(name)} populations have this name" for name in _repeated(names)]
+    counts = Counter(names)
+    problems = [
+        f"{name}: {count} populations have this name" for name, count in sorted(counts.items()) if count > 1
+    ]
     problems += [
         f'population "{one_line(name)}": allowed are names of up to {LONGEST_NAME} characters, without line '
         "breaks, control characters and marks of direction"
@@ -148,11 +178,8 @@ def graph_problems(populations: Sequence[Population[Any]], connections: Sequence
         return problems
     for connection in connections:
         problems += _connection_problems(connection, shapes)
-    problems += [
-        f"{name}: nothing connects to it"
-        for name in names[1:]
-        if not any(connection.target == name for connection in connections)
-    ]
+    targets = {connection.target for connection in connections}
+    problems += [f"{name}: nothing connects to it" for name in names[1:] if name not in targets]
     problems += [f"{c.label}: enters the input, which presents samples only" for c in connections
                  if c.target == names[0]]  # fmt: skip
     return problems or _order_problems(names, connections)
@@ -170,10 +197,6 @@ def timestep_problems(timesteps: int) -> list[str]:
     if 1 <= timesteps <= MOST_TIMESTEPS:
         return []
     return [f"timesteps {timesteps}; allowed are 1..{MOST_TIMESTEPS}"]
-
-
-def _repeated(names: Sequence[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})
 
 
 def _connection_problems(connection: Connection, shapes: Mapping[str, Shape]) -> list[str]:
@@ -226,7 +249,10 @@ def _border_problems(label: str, silent: Border, target: Shape) -> list[str]:
 def _order_problems(names: Sequence[str], connections: Sequence[Connection]) -> list[str]:
     """Check that undelayed connections have no cycles and lead from earlier to later populations."""
     instant = [c for c in connections if c.delay == 0]
-    sorter = TopologicalSorter({n: [c.source for c in instant if c.target == n] for n in names})
+    sources: dict[str, list[str]] = {name: [] for name in names}
+    for connection in instant:
+        sources[connection.target].append(connection.source)
+    sorter = TopologicalSorter(sources)
     try:
         sorter.prepare()
     except CycleError as error:

@@ -61,8 +61,13 @@ class IntNetwork(Network[Neuron]):
             raise NetworkError("IntNetwork", problems)
 
 
-def class_names(network: IntNetwork) -> dict[str, str]:
+def class_names(network: IntNetwork) -> Mapping[str, str]:
     """Return the class of each population and connection, by name and label: LIF, readout, Conv2d."""
+    names: Mapping[str, str] = network.indexed("class names", lambda: _class_names(network))
+    return names
+
+
+def _class_names(network: IntNetwork) -> dict[str, str]:
     kinds = {p.name: neuron_kind(p.neuron).replace("lif", "LIF") for p in network.layers}
     return kinds | {c.label: type(c.synapse).__name__ for c in network.connections}
 

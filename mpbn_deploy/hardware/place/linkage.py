@@ -96,7 +96,7 @@ def _relations(synapse: Conv2d, source: Shape, target: Shape) -> Relations:
 
 @remembered
 def _used(weight: Array) -> tuple[Array, Array, Array]:
-    """Return the pairs of channels with a weight, [target, source, 1, 1], and the rows and columns of taps."""
+    """Return the pairs of channels with a weight, [target, source, 1, 1], and rows and columns of taps."""
     there = weight != 0
     rows, columns = (np.flatnonzero(there.any(axis=axes)) for axes in ((0, 1, 3), (0, 1, 2)))
     return there.any(axis=(2, 3), keepdims=True), rows, columns
