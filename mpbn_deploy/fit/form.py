@@ -145,21 +145,32 @@ def _side_choices(
     network: IntNetwork, first: FitReport, report: FitReport, given: Placing
 ) -> Iterator[Choice]:
     """Yield why the first layer and the readout run where they do; nothing for those that cannot move."""
-    fits = {True: "the network fits", False: "on the host, it does not make the network fit"}
     reason = unmet_rules(by_rule(first, blocking_severities(first)))
     for option, asked, side in (
         ("first layer", given.first_layer, report.first_layer),
         ("readout", given.readout, report.readout),
     ):
         if asked == "auto" and _can_move(network, option):
-            why = f"otherwise {reason}" if side == "host" else fits[report.fits is not False]
+            why = f"otherwise {reason}" if side == "host" else _why_on_chip(network, option, report)
             yield Choice(option=option, chosen=side, why=why)
 
 
+def _why_on_chip(network: IntNetwork, option: str, report: FitReport) -> str:
+    if report.fits is not False:
+        return "the network fits"
+    if not any(map(_spikes, on_chip(network, *_moved(option)).layers)):
+        return "no neuron that fires would be left on the chip"
+    return "on the host, it does not make the network fit"
+
+
+def _moved(option: str) -> tuple[Side, Side]:
+    return ("host", "chip") if option == "first layer" else ("chip", "host")
+
+
 def _can_move(network: IntNetwork, option: str) -> bool:
-    moved = Placing(first_layer="host") if option == "first layer" else Placing(readout="host")
+    first_layer, readout = _moved(option)
     try:
-        check_sides(network, moved)
+        check_sides(network, Placing(first_layer=first_layer, readout=readout))
     except OptionError:
         return False
     return True

@@ -16,6 +16,7 @@ import torch
 from ..base import OptionError, Outcome, announce, check_writable, keep_freed_memory, option_name
 from ..checkpoint import load_model
 from ..data import DataSet, load_dataset
+from ..formats.options import AUTO
 from ..hardware import HardwareProfile, load_profile
 from ..nn import NEURON_DEFAULTS, SpikingNetwork
 from ..quantize import QuantizedBody
@@ -229,10 +230,11 @@ def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNe
         _check_options_of_integers(options)
     if options.quantize is not None:
         profile = load_profile(options.quantize)
-        offset = options.input_offset or 0
+        offset = AUTO if options.input_offset is None else options.input_offset
         model = quantized_twin(model, profile, options.weight_bits, dataset, offset)
         notes |= {"quantize": profile.name, "weight_bits": _weight_bits(options, profile)}
-        notes |= {"input_offset": offset} if offset else {}
+        subtracted = int(model.input_format.mean[0])
+        notes |= {"input_offset": subtracted} if subtracted else {}
     assert model.card is not None
     model.card = replace(model.card, training=notes)
     return model

@@ -11,11 +11,20 @@ import numpy as np
 from ..base import OptionError, announce
 from ..data import DataSet
 from ..fold import fold, offset_inputs
+from ..formats.options import AUTO, Auto
 from ..frontend import trace
 from ..hardware import HardwareProfile
 from ..ir import InputFormat
 from ..nn import ModelCard, SpikingNetwork
-from ..quantize import QUANTIZED, NumberFormats, QuantizedBody, ThresholdLimits, calibration_data, quantize
+from ..quantize import (
+    QUANTIZED,
+    NumberFormats,
+    QuantizedBody,
+    ThresholdLimits,
+    calibration_data,
+    choose_offset,
+    quantize,
+)
 from .settings import FULL_RATE_BITS, QUANTIZED_RATE
 
 
@@ -29,7 +38,7 @@ def quantized_twin(
     profile: HardwareProfile,
     weight_bits: int | None,
     dataset: DataSet,
-    input_offset: int = 0,
+    input_offset: int | Auto = AUTO,
 ) -> SpikingNetwork:
     """Return a trainable integer network, quantized with calibration on the first training samples.
 
@@ -37,10 +46,11 @@ def quantized_twin(
     """
     if isinstance(model.body, QuantizedBody):
         raise OptionError("the network to start from is quantized already; start from the one before.")
-    folded = offset_inputs(fold(trace(model)), input_offset)
+    formats, folded = NumberFormats.of(profile, weight_bits), fold(trace(model))
+    offset = choose_offset(folded, formats) if input_offset == AUTO else input_offset
+    folded = offset_inputs(folded, offset)
     inputs = folded.input_range.presented(calibration_data(folded, dataset).inputs)
     announce(f"quantize: to the formats of {profile.name}")
-    formats = NumberFormats.of(profile, weight_bits)
     quantized = quantize(folded, profile, inputs, weight_bits=weight_bits)
     for note in quantized.notes:
         announce(f"note: {note}")
@@ -56,7 +66,7 @@ def quantized_twin(
             shape=given.shape,
             minimum=given.minimum,
             maximum=given.maximum,
-            mean=np.full(1, input_offset),
+            mean=np.full(1, offset),
             deviation=np.ones(1),
         ),
         card=ModelCard(
