@@ -21,14 +21,21 @@ from networks import needs_lava
 
 from mpbn_deploy.execute import lava as lava_sim
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.ir import Connection, Dense, Input, IntNetwork, Lif, Population, Readout
+from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout
 from mpbn_deploy.verify import verify
 
 pytestmark = needs_lava
-COMPARISONS = {ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.LtE: ast.Lt, ast.Lt: ast.LtE, ast.Eq: ast.NotEq}
+COMPARISONS = {
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.LtE: ast.Lt,
+    ast.Lt: ast.LtE,
+    ast.Eq: ast.NotEq,
+    ast.Is: ast.IsNot,
+}
 ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Pow: ast.Mult, ast.Mod: ast.FloorDiv}
 FUNCTIONS = {"left_shift": "right_shift", "right_shift": "left_shift", "sign": "abs"}
-AT_ONCE = 24  # changed models in one run
+AT_ONCE = 16  # changed models in one run
 
 
 # ---- changing a function in one place -----------------------------------------------------------
@@ -49,6 +56,8 @@ def changes(node):
             yield operand
         case ast.Call(func=ast.Attribute(attr="int32" | "int64" | "clip"), args=[first, *_]):
             yield first
+        case ast.IfExp(body=yes, orelse=no):
+            yield replaced(node, body=no, orelse=yes)
         case ast.Call(func=ast.Attribute(attr="where"), args=[condition, yes, no]):
             yield replaced(node, args=[condition, no, yes])
         case ast.Call(func=ast.Attribute(attr=name) as function) if name in FUNCTIONS:
@@ -97,7 +106,7 @@ def changed_functions(function):
     """Yield every copy of a function that differs in one place."""
     for parent in ast.walk(function):
         for field, value in ast.iter_fields(parent):
-            if field == "body":
+            if field in ("body", "orelse") and isinstance(value, list) and value:
                 found = list(reordered(value))
             elif isinstance(value, list):
                 found = [
@@ -113,8 +122,8 @@ def changed_functions(function):
             setattr(parent, field, value)
 
 
-def mutants(model, taped):
-    """Yield (the changed lines, a copy of `taped` whose base `model` is changed in one place)."""
+def mutants(model, taped=None):
+    """Yield (the changed lines, a copy of the model, or of `taped` derived from it, changed in one place)."""
     module = inspect.getmodule(model)
     tree = ast.parse(inspect.getsource(module))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -131,7 +140,7 @@ def mutants(model, taped):
                 namespace = dict(vars(module))
                 exec(compile(tree, module.__file__, "exec"), namespace)
                 after = ast.unparse(changed).splitlines()
-                yield difference(before, after), rebuilt(taped, namespace[model.__name__])
+                yield difference(before, after), rebuilt(namespace[model.__name__], taped)
             body[place] = function
 
 
@@ -146,10 +155,11 @@ def difference(before, after):
     return f"{before[0].split('(')[0].removeprefix('def ')}: {' '.join(' '.join(lines).split())}"
 
 
-def rebuilt(taped, base):
-    """Return the class `taped` with another base, whose errors are recorded as what no neuron does."""
-
+def rebuilt(base, taped):
+    """Return the base, or the class `taped` with this base, as a model whose errors are wrong answers."""
     from lava.magma.core.model.py.model import PyLoihiProcessModel
+
+    entry, exit_ = ("a_in", "s_out") if hasattr(base, "a_in") else ("s_in", "a_out")
 
     def construct(self, proc_params):
         PyLoihiProcessModel.__init__(self, proc_params)  # in case that the changed one does not
@@ -157,29 +167,35 @@ def rebuilt(taped, base):
             super(made, self).__init__(proc_params)
 
     def run_spk(self):
-        """Receive once and send once in each step, whatever changed; after an error, send ones."""
-        ports, received, sent = (self.a_in, self.s_out), self.a_in.recv(), []
-        self.a_in, self.s_out = SimpleNamespace(recv=lambda: received), SimpleNamespace(send=sent.append)
+        """Receive once and send once in each step, whatever changed; send ones if nothing fits."""
+        ports, received, sent = (getattr(self, entry), getattr(self, exit_)), getattr(self, entry).recv(), []
+        setattr(self, entry, SimpleNamespace(recv=lambda: received))
+        setattr(self, exit_, SimpleNamespace(send=sent.append, shape=ports[1].shape))
         try:
             super(made, self).run_spk()
         except Exception:
-            sent = [np.ones_like(received)]
-        self.a_in, self.s_out = ports
-        self.s_out.send(sent[0] if sent else np.zeros_like(received))
+            sent = []
+        setattr(self, entry, ports[0])
+        setattr(self, exit_, ports[1])
+        fits = len(sent) == 1 and np.shape(sent[0]) == ports[1].shape
+        ports[1].send(sent[0] if fits else np.ones(ports[1].shape, np.int32))
 
-    *additions, _ = taped.__bases__
-    plain = type(taped.__name__, (*additions, base), dict(vars(taped)))
-    made = type(taped.__name__, (plain,), {"__init__": construct, "run_spk": run_spk})
+    additions = () if taped is None else taped.__bases__[:-1]
+    plain = type(base.__name__, (*additions, base), {} if taped is None else dict(vars(taped)))
+    made = type(base.__name__, (plain,), {"__init__": construct, "run_spk": run_spk})
     return made
 
 
 # ---- networks whose populations are the same neurons ------------------------------------------------
 
 
-def one_population(seed=0):
-    """Neurons with currents, leaks, biases and thresholds of their own; some of them leave 24 bits."""
+def one_population(seed=0, *, binary=False, kernels=False):
+    """Neurons with currents, leaks, biases and thresholds of their own; some of them leave 24 bits.
+
+    With `binary`, they receive spikes instead of inputs; with `kernels`, by a convolution of one pixel.
+    """
     generator = np.random.default_rng(seed)
-    neurons = 40
+    neurons, ones = 40, (1, 1) if kernels else ()
     threshold, bias = generator.integers(-300, 3000, neurons), generator.integers(-40, 40, neurons)
     weight = generator.integers(-99, 100, (neurons, 6)) * np.where(np.arange(neurons) % 4, 1, 900)[:, None]
     # The last ones meet their thresholds and the ends of 24 bits exactly, on an input of 1 in the first step.
@@ -187,67 +203,74 @@ def one_population(seed=0):
     weight[-5:], bias[-5:] = 0, (0, 0, 0, 0, -(2**19))
     weight[-5:, 0], threshold[-5:] = (5, -5, end, -end, end), (5, -5, end, end, end)
     neuron = Lif(
-        threshold=threshold,
-        bias=bias,
+        threshold=threshold.reshape(-1, *ones),
+        bias=bias.reshape(-1, *ones),
         bias_exponent=3,
         decay_current=701,
         decay_voltage=903,
     )
-    populations = (
-        Population(name="input", shape=(6,), neuron=Input(minimum=0, maximum=7)),
-        Population(name="original", shape=(neurons,), neuron=neuron),
+    weight[0] = 2**21 + 12345  # sums beyond 24 bits
+    weight *= 4 if binary else 1  # so that Dense gets an exponent of 1, beside others
+    synapse = Conv2d(weight=weight[..., None, None]) if kernels else Dense(weight=weight)
+    chain = [Population(name="input", shape=(6, *ones), neuron=Input(minimum=0, maximum=7))]
+    connections = []
+    if binary:
+        half = Lif(threshold=np.full((6, *ones), 3), bias=np.zeros((6, *ones), int), decay_voltage=4096)
+        chain.append(Population(name="spikes", shape=(6, *ones), neuron=half))
+        same_place = np.eye(6, dtype=int)
+        each = Conv2d(weight=same_place[..., None, None]) if kernels else Dense(weight=same_place)
+        connections.append(Connection(source="input", target="spikes", synapse=each))
+    chain += [
+        Population(name="original", shape=(neurons, *ones), neuron=neuron),
         Population(name="output", shape=(2,), neuron=Readout(bias=np.zeros(2, int))),
-    )
+    ]
+    connections += [
+        Connection(source=chain[-3].name, target="original", synapse=synapse),
+        Connection(source="original", target="output", synapse=Dense(weight=np.eye(2, neurons, dtype=int))),
+    ]
     return IntNetwork(
-        populations=populations,
-        connections=(
-            Connection(source="input", target="original", synapse=Dense(weight=weight)),
-            Connection(
-                source="original", target="output", synapse=Dense(weight=np.eye(2, neurons, dtype=int))
-            ),
-        ),
+        populations=tuple(chain),
+        connections=tuple(connections),
         timesteps=6,
-        scales={p.name: np.ones(p.shape[0]) for p in populations[1:]},
+        scales={p.name: np.ones(p.shape[0]) for p in chain[1:]},
         foreign=True,
     )
 
 
 def with_copies(network, count):
-    """Return the network with copies of its first population, named by number."""
-    source, first, last = network.populations
+    """Return the network with copies of its population "original", named by number."""
+    *before, original, last = network.populations
     names = [str(number) for number in range(count)]
-    copies = [replace(first, name=name) for name in names]
-    connection = network.connections[0]
+    (entering,) = network.entering("original")
     return replace(
         network,
-        populations=(source, first, *copies, last),
-        connections=(*network.connections, *(replace(connection, target=name) for name in names)),
-        scales={**network.scales, **dict.fromkeys(names, network.scales[first.name])},
+        populations=(*before, original, *(replace(original, name=name) for name in names), last),
+        connections=(*network.connections, *(replace(entering, target=name) for name in names)),
+        scales={**network.scales, **dict.fromkeys(names, network.scales["original"])},
     )
 
 
-def survivors(monkeypatch, network, changed, taped):
-    """Run Lava's models and changed ones; return the changes that spikes and voltages do not show."""
+def survivors(monkeypatch, network, changed, kind):
+    """Run Lava's models and changed ones of a process; return the changes that nothing recorded shows."""
     from mpbn_deploy.execute.lava import graph
 
-    inputs = np.random.default_rng(1).integers(0, 8, (3, network.timesteps, 6))
-    inputs[0, :2, 0] = 1, 0
+    shape = network.input.shape
+    inputs = np.random.default_rng(1).integers(0, 8, (3, network.timesteps, *shape))
+    inputs[0, 0, 0], inputs[0, 1, 0] = 1, 0
     expected = simulate(network, inputs)
     choose, alike = graph.ModelChoice.__getitem__, []
-    for part in (changed[i : i + AT_ONCE] for i in range(0, len(changed), AT_ONCE)):
-        models = {str(number): model for number, (_, model) in enumerate(part)}
+    for start in range(0, len(changed), AT_ONCE):
+        part = dict(zip(map(str, range(AT_ONCE)), changed[start : start + AT_ONCE], strict=False))
 
-        def chosen(self, process, models=models):
-            return (
-                models[process.name]
-                if process.name in models and isinstance(process, taped)
-                else choose(self, process)
-            )
+        def chosen(self, process, part=part):
+            name = process.name.split("->")[-1]
+            return part[name][1] if name in part and isinstance(process, kind) else choose(self, process)
 
         monkeypatch.setattr(graph.ModelChoice, "__getitem__", chosen)
         got = lava_sim.run(with_copies(network, len(part)), inputs, stock=True)
         assert same(expected, got, "original")
-        alike += [what for number, (what, _) in enumerate(part) if same(expected, got, str(number))]
+        alike += [what for name, (what, _) in part.items() if same(expected, got, name)]
+    monkeypatch.setattr(graph.ModelChoice, "__getitem__", choose)
     return alike
 
 
@@ -257,7 +280,7 @@ def same(expected, got, name):
     )
 
 
-NOT_NOTICED = {
+NEURONS = {
     r"__init__: .*effective_(vth|bias) = ": "assigned again before it is used",
     r"__init__: [+-] (super|self.ds_offset = 1 -)": "the test calls Lava's constructor first, in any case",
     r"(__init__|scale_bias): - self.isbiasscaled": "Lava never reads it",
@@ -271,6 +294,46 @@ NOT_NOTICED = {
     r"subthr_dynamics: .*np.int32\(self.max_uv_val\) .* -?self.max_uv_val [+-] 1$": "a number fits 32 bits",
     r"subthr_dynamics: .*self.dv - self.dm_offset": "the offset is zero",
 }
+DENSE = {
+    r"__init__: [+-] (super|self.weights_set = False -)": "the test calls Lava's constructor first",
+    r"__init__: - self.weight_exp": "assigned again before it is used",
+    r"run_spk: - self.weight_exp = [^+]*(\+ .*, 1\))?$": "the exponent is given, and the same in every step",
+    r".*weights_set": "our weights fit, so that clipping and truncating them changes nothing",
+    r"run_spk: [+-] self.weights = (clip|truncate)_weights": "our weights fit",
+    r"run_spk: - num_weight_bits": "the number of bits is given",
+    r"run_spk: [+-] self.a_out.send": "nothing between changes what is sent",
+    r"run_spk: - if self.num_message_bits.item\(\) > 0:": "a product with spikes is a sum",
+    r"run_spk: - self.a_buff .* >= 0 else": "a shift by zero, in either direction",
+}
+CONVOLUTION = {
+    r"run_spk: - (if self.a_buf is None|self.a_buf = np.zeros_like)": "the buffer always exists",
+    r"run_spk: [+-] self.a_out.send": "nothing between changes what is sent",
+    r"run_spk: - if self.num_message_bits.item\(\) > 0:": "spikes are 0 and 1 already",
+}
+
+
+def check(alike, reasons):
+    """Every change that was not noticed has a reason, and every reason is needed."""
+    unknown = [what for what in alike if not any(re.match(known, what) for known in reasons)]
+    assert not unknown, "\n".join(unknown)
+    assert [known for known in reasons if not any(re.match(known, what) for what in alike)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "reasons"), [("Dense", DENSE), ("Conv", CONVOLUTION)], ids=["Dense", "Conv"]
+)
+def test_every_change_of_lavas_synapses_is_noticed(monkeypatch, name, reasons):
+    """By neurons that receive graded inputs, or by neurons that receive spikes."""
+    from mpbn_deploy.execute.lava import graph
+
+    kind = getattr(graph, f"Lava{name}")
+    changed = list(mutants(graph.FIXED[kind]))
+    graded, binary = (
+        survivors(monkeypatch, one_population(binary=spikes, kernels=name == "Conv"), changed, kind)
+        for spikes in (False, True)
+    )
+    check([what for what in graded if what in binary], reasons)
 
 
 @pytest.mark.slow
@@ -280,8 +343,7 @@ def test_every_change_of_lavas_neurons_is_noticed(monkeypatch):
 
     changed = list(mutants(PyLifResetModelBitAcc, TapedLifModelFixed))
     alike = survivors(monkeypatch, one_population(), changed, TapedLif)
-    assert [what for what in alike if not any(re.match(known, what) for known in NOT_NOTICED)] == []
-    assert [known for known in NOT_NOTICED if not any(re.match(known, what) for what in alike)] == []
+    check(alike, NEURONS)
     assert len(changed) > 4 * len(alike)
 
 

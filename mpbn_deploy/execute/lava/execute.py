@@ -29,7 +29,7 @@ from lava.magma.core.run_configs import Loihi2SimCfg  # noqa: E402
 from lava.magma.runtime.mgmt_token_enums import MGMT_RESPONSE, enum_equal  # noqa: E402
 
 STOP_SECONDS = 5.0  # time limit for Lava's processes to stop
-KILLED_SECONDS = 5.0  # and for what waits for them, once they were killed
+KILLED_SECONDS = 30.0  # and for what waits for them, once they were killed: a busy machine takes its time
 POLL_SECONDS = 0.2  # between checks that all of Lava's processes are alive
 LONGEST_FOLDER = 90  # characters; the path of a socket may have 107 in all
 CHANNEL_SIZE = 4  # messages per channel; no process is more than one step ahead of another
