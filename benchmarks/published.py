@@ -85,7 +85,7 @@ def main():
 def published_accuracy(model, data):
     """Return the accuracy of the authors' network in PyTorch on all their validation samples."""
     network, samples = Network(), np.load(data)
-    network.load_state_dict(torch.load(model, weights_only=True)["state"])
+    network.load_state_dict(torch.load(model, weights_only=True, map_location="cpu")["state"])
     with torch.no_grad():
         counts = network(torch.from_numpy(samples["X"][:, 0]).float() / 127)
     return float(np.mean(counts.argmax(1).numpy() == samples["y"]))

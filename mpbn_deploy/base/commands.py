@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .encoding import show_beyond_encoding
 from .errors import DeployError, OptionError
 from .interrupts import EXIT_INTERRUPTED, MESSAGE, Interrupts
+from .text import show_beyond_encoding
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

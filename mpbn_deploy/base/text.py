@@ -7,7 +7,13 @@ output passes `printable`, and names that enter from files pass `one_line`.
 
 from __future__ import annotations
 
+import codecs
 import re
+import sys
+
+# What terminals that take fewer characters than Unicode show in place of these; others become escapes.
+PLAIN = {"\u00b5": "u", "\u2192": "->", "\u00b1": "+-", "\u00d7": "x", "\u2713": "ok", "\u2717": "no"}
+PLAIN_ERRORS = "mpbn_deploy.plain"  # a name for codecs
 
 LONGEST_NAME = 300  # characters
 LONGEST_MESSAGE = 3000
@@ -40,3 +46,18 @@ def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def show_beyond_encoding() -> None:
+    """Let standard output and error replace characters that their encoding lacks, in place of an error."""
+    codecs.register_error(PLAIN_ERRORS, _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # not where a test or a notebook took its place
+            stream.reconfigure(errors=PLAIN_ERRORS)
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    found = error.object[error.start]
+    return PLAIN.get(found) or found.encode("ascii", "backslashreplace").decode(), error.start + 1
