@@ -1,0 +1,225 @@
+"""The functions of a program that do not depend on its network, in C; each is written only where it is called.
+
+A kernel adds the weights of sources that sent something to the sums of their targets. Work follows spikes:
+rows of weights are added for the channels in a list of those that fired, four rows at once, so that sums are
+loaded and stored once for four of them. These are plain loops over contiguous numbers, which compilers
+vectorize.
+"""
+
+from __future__ import annotations
+
+from string import Template
+from textwrap import dedent
+
+from ...base import record
+
+SHORT_NAMES = {"int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16", "int32_t": "i32", "int64_t": "i64"}
+
+
+def _c(text: str) -> Template:
+    return Template(dedent(text).lstrip("\n"))
+
+
+# Sums are $sum, weights $weight, and each is worth $times (nothing, or a multiplication).
+ADD_ROWS = _c("""
+    /* Add the rows of the sources in a list to the sums of their targets. */
+    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, size_t stride, int targets,
+                          const $index *restrict list, int count) {
+        int k = 0;
+        for (; k + 4 <= count; k += 4) {
+            const $weight *a = weights + (size_t)list[k] * stride, *b = weights + (size_t)list[k + 1] * stride;
+            const $weight *c = weights + (size_t)list[k + 2] * stride, *d = weights + (size_t)list[k + 3] * stride;
+            for (int o = 0; o < targets; ++o) sums[o] = ($sum)(sums[o] + (($sum)a[o] + b[o] + c[o] + d[o])$times);
+        }
+        for (; k < count; ++k) {
+            const $weight *a = weights + (size_t)list[k] * stride;
+            for (int o = 0; o < targets; ++o) sums[o] = ($sum)(sums[o] + ($sum)a[o]$times);
+        }
+    }
+""")
+ADD_PACKED_ROWS = _c("""
+    /* The same with two weights in a byte, each plus 8: the first half of a row in the low bits. */
+    NET_KERNEL void $name($sum *restrict sums, const uint8_t *restrict weights, size_t stride, int targets,
+                          const $index *restrict list, int count) {
+        const int half = (targets + 1) / 2;
+        $sum *restrict upper = sums + half;
+        int k = 0;
+        for (; k + 4 <= count; k += 4) {
+            const uint8_t *a = weights + (size_t)list[k] * stride, *b = weights + (size_t)list[k + 1] * stride;
+            const uint8_t *c = weights + (size_t)list[k + 2] * stride, *d = weights + (size_t)list[k + 3] * stride;
+            for (int o = 0; o < half; ++o)
+                sums[o] = ($sum)(sums[o] + ((a[o] & 15) + (b[o] & 15) + (c[o] & 15) + (d[o] & 15) - 32)$times);
+            for (int o = 0; o < targets - half; ++o)
+                upper[o] = ($sum)(upper[o] + ((a[o] >> 4) + (b[o] >> 4) + (c[o] >> 4) + (d[o] >> 4) - 32)$times);
+        }
+        for (; k < count; ++k) {
+            const uint8_t *a = weights + (size_t)list[k] * stride;
+            for (int o = 0; o < half; ++o) sums[o] = ($sum)(sums[o] + ((a[o] & 15) - 8)$times);
+            for (int o = 0; o < targets - half; ++o) upper[o] = ($sum)(upper[o] + ((a[o] >> 4) - 8)$times);
+        }
+    }
+""")
+ADD_GROUPED = _c("""
+    /* Add the row of each source in a list to the sums of its group; `sources` are in a group. */
+    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, size_t stride, int targets,
+                          const $index *restrict list, int count, int sources) {
+        for (int k = 0; k < count; ++k) {
+            $add(sums + (list[k] / sources) * targets, weights, stride, targets, list + k, 1);
+        }
+    }
+""")
+ADD_BITS = _c("""
+    /* Add the weight of each channel whose bit is set. */
+    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, const uint8_t *spikes, int channels) {
+        for (int o = 0; o < channels; ++o) {
+            if ((spikes[o / 8] >> (o % 8)) & 1) sums[o] = ($sum)(sums[o] + ($sum)weights[o]$times);
+        }
+    }
+""")
+ADD_FIRED = _c("""
+    /* Add the weight of each channel that fired. */
+    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, const uint8_t *restrict fired,
+                          int channels) {
+        for (int o = 0; o < channels; ++o) sums[o] = ($sum)(sums[o] + ($sum)fired[o] * weights[o]$times);
+    }
+""")
+ADD_VALUES = _c("""
+    /* Add the rows of all sources, times what each sends; values are `apart`, and zeros are skipped. */
+    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, size_t stride, int targets,
+                          const $value *restrict values, size_t apart, int groups, int sources) {
+        for (int g = 0; g < groups; ++g, sums += targets) {
+            for (int i = 0; i < sources; ++i, weights += stride, values += apart) {
+                const $sum value = ($sum)*values;
+                if (value == 0) continue;
+                for (int o = 0; o < targets; ++o) sums[o] = ($sum)(sums[o] + weights[o] * value$times);
+            }
+        }
+    }
+""")
+ADD_PACKED_VALUES = _c("""
+    /* The same with two weights in a byte, each plus 8. */
+    NET_KERNEL void $name($sum *restrict sums, const uint8_t *restrict weights, size_t stride, int targets,
+                          const $value *restrict values, size_t apart, int groups, int sources) {
+        const int half = (targets + 1) / 2;
+        for (int g = 0; g < groups; ++g, sums += targets) {
+            $sum *restrict upper = sums + half;
+            for (int i = 0; i < sources; ++i, weights += stride, values += apart) {
+                const $sum value = ($sum)*values;
+                if (value == 0) continue;
+                for (int o = 0; o < half; ++o) sums[o] = ($sum)(sums[o] + ((weights[o] & 15) - 8) * value$times);
+                for (int o = 0; o < targets - half; ++o)
+                    upper[o] = ($sum)(upper[o] + ((weights[o] >> 4) - 8) * value$times);
+            }
+        }
+    }
+""")
+FIXED = {
+    "listed_bits": _c("""
+        /* List the channels whose bits are set; return how many. */
+        static int listed_bits(const uint8_t *spikes, int bytes, $index *list) {
+            int count = 0;
+            for (int n = 0; n < bytes; ++n) {
+                int channel = 8 * n;
+                for (unsigned rest = spikes[n]; rest != 0u; rest >>= 1, ++channel) {
+                    if ((rest & 1u) != 0u) list[count++] = ($index)channel;
+                }
+            }
+            return count;
+        }
+    """),
+    "packed_bits": _c("""
+        /* One bit for each channel that fired. */
+        static void packed_bits(const uint8_t *fired, int channels, uint8_t *spikes) {
+            for (int o = 0; o < channels; o += 8) {
+                unsigned byte = 0;
+                for (int bit = 0; bit < 8 && o + bit < channels; ++bit) byte |= (unsigned)fired[o + bit] << bit;
+                spikes[o / 8] = (uint8_t)byte;
+            }
+        }
+    """),
+    "listed_fired": _c("""
+        /* List the channels that fired; return how many. Eight of them that are silent are one comparison. */
+        NET_KERNEL int listed_fired(const uint8_t *restrict fired, int channels, $index *restrict list) {
+            int count = 0, o = 0;
+            for (; o + 8 <= channels; o += 8) {
+                uint64_t eight;
+                memcpy(&eight, fired + o, 8);
+                if (eight == 0u) continue;
+                for (int k = 0; k < 8; ++k) {
+                    list[count] = ($index)(o + k);
+                    count += fired[o + k];
+                }
+            }
+            for (; o < channels; ++o) {
+                if (fired[o]) list[count++] = ($index)o;
+            }
+            return count;
+        }
+    """),
+    "decayed": _c("""
+        /* trunc(state * kept / 4096) of a state of 24 bits, without a product of more than 32. */
+        static inline int32_t decayed(int32_t state, int32_t kept) {
+            const int32_t size = state < 0 ? -state : state;
+            const int32_t left = (size >> 12) * kept + (((size & 4095) * kept) >> 12);
+            return state < 0 ? -left : left;
+        }
+    """),
+    "floored": _c("""
+        /* floor(value / 2**shift) */
+        static inline $wide floored($wide value, int shift) {
+            return value < 0 ? -((-value - 1) >> shift) - 1 : value >> shift;
+        }
+    """),
+    "beyond": _c("""
+        /* Whether a state has left 24 bits. */
+        static inline int beyond(int64_t state) { return state > 8388607 || state < -8388607; }
+    """),
+    "wrapped": _c("""
+        /* value, changed by multiples of 2**bits to at least -2**(bits - 1) and below 2**(bits - 1) */
+        static inline int64_t wrapped(int64_t value, int bits) {
+            const int64_t half = (int64_t)1 << (bits - 1);
+            const int64_t kept = (int64_t)((uint64_t)(value + half) & ((uint64_t)half * 2u - 1u));
+            return kept - half;
+        }
+    """),
+    "wrapped_current": _c("""
+        /* A current as Lava holds it: 32 bits, and beyond 24 moved toward zero by 2**24, once. */
+        static inline int64_t wrapped_current(int64_t current) {
+            const int64_t held = wrapped(current, 32);
+            return held > 8388608 ? held - 16777216 : held <= -8388608 ? held + 16777216 : held;
+        }
+    """),
+    "clipped": _c("""
+        /* A voltage as Lava holds it: 32 bits, clipped at 24. */
+        static inline int64_t clipped(int64_t voltage) {
+            const int64_t held = wrapped(voltage, 32);
+            return held > 8388607 ? 8388607 : held < -8388607 ? -8388607 : held;
+        }
+    """),
+}
+NEEDS = {"wrapped_current": ("wrapped",), "clipped": ("wrapped",)}
+ORDER = tuple(FIXED)
+
+
+@record
+class Kernel:
+    """A kernel for certain types; its text may call those of `before`."""
+
+    name: str
+    text: str
+    before: tuple[Kernel, ...] = ()
+
+
+def kernel(template: Template, stem: str, *, index: str, sum: str, weight: str, value: str = "", factor: int = 1) -> Kernel:
+    """Return a kernel for some types and a common factor of its weights."""
+    types = [SHORT_NAMES[kind] for kind in (weight, *((value,) if value else ()), sum)]
+    name = "_".join([stem, *types, *([f"x{factor}"] if factor > 1 else [])])
+    before: tuple[Kernel, ...] = ()
+    add = ""
+    if template is ADD_GROUPED:
+        rows = ADD_PACKED_ROWS if stem.endswith("packed") else ADD_ROWS
+        before = (kernel(rows, "add_packed" if stem.endswith("packed") else "add", index=index, sum=sum, weight=weight, factor=factor),)
+        add = before[0].name
+    times = f" * {factor}" if factor > 1 else ""
+    text = template.substitute(name=name, index=index, sum=sum, weight=weight, value=value, times=times, add=add)
+    return Kernel(name=name, text=text, before=before)
