@@ -34,6 +34,7 @@ FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "
 NATIVE = ("-march=native",)
 INSTALL = "apt install gcc, xcode-select --install, or set CC to a C compiler"
 PARTS_PER_THREAD = 4  # so that threads end at about the same time
+LINE = 64  # bytes of a line of the cache
 PATIENCE = 600  # seconds for the compiler
 
 DRIVER = """
@@ -75,7 +76,8 @@ class Compiled:
 
     def __init__(self, network: IntNetwork, threads: int | None = None) -> None:
         self.network, self.threads = network, threads or cores()
-        self.program, text, self.tables = write_fast(network)
+        self.program, text, tables = write_fast(network)
+        self.tables = _aligned(tables)
         layers = self.program.layers
         self.library = ctypes.CDLL(str(built(_driver(self.program, text))))
         self.function = self.library.run_samples
@@ -146,6 +148,14 @@ class Compiled:
         numbers = range(len(self.program.layers) + 1)
         found = [arrays[n].ctypes.data if n in arrays else None for n in numbers]
         return (ctypes.c_void_p * len(found))(*found)
+
+
+def _aligned(values: Array) -> Array:
+    """Return a copy that begins with a line of the cache: rows of weights then do not cross more of them."""
+    space = np.empty(len(values) + LINE, np.uint8)
+    start = -space.ctypes.data % LINE
+    space[start : start + len(values)] = values
+    return space[start : start + len(values)]
 
 
 def _never_sends(layer: Any) -> Any:

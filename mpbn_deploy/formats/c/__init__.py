@@ -14,6 +14,12 @@ from ...base import door
 
 if TYPE_CHECKING:
     from .plan import Program as Program, plan as plan
+    from .project import (
+        FOLDER as FOLDER,
+        run_hash as run_hash,
+        sample_count as sample_count,
+        write_project as write_project,
+    )
     from .program import (
         PREFIX as PREFIX,
         CSource as CSource,

@@ -15,6 +15,11 @@ from ...base import record
 
 SHORT_NAMES = {"int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16", "int32_t": "i32", "int64_t": "i64"}
 
+CHOSEN = ", ".join(
+    "{" + ", ".join(map(str, ([k for k in range(8) if mask >> k & 1] + [0] * 8)[:8])) + "}" for mask in range(256)
+)
+MAX_LANES = 32  # of a vector: 64 bytes, the widest that processors have
+
 
 def _c(text: str) -> Template:
     return Template(dedent(text).lstrip("\n"))
@@ -57,6 +62,25 @@ ADD_PACKED_ROWS = _c("""
             for (int o = 0; o < half; ++o) sums[o] = ($sum)(sums[o] + ((a[o] & 15) - 8)$times);
             for (int o = 0; o < targets - half; ++o) upper[o] = ($sum)(upper[o] + ((a[o] >> 4) - 8)$times);
         }
+    }
+""")
+# A lane holds two weights: high * 256 + low + 128. So one sum of lanes and one of their high bytes give both sums,
+# and no weight has to be widened, which takes longer than adding it.
+ADD_PAIRS = _c("""
+    typedef int16_t $lanes __attribute__((vector_size($bytes), aligned(2), may_alias));
+    typedef uint16_t u$lanes __attribute__((vector_size($bytes), aligned(2), may_alias));
+    /* Add the rows of the sources in a list to the sums of $targets targets. */
+    static __attribute__((noinline)) void $name(int16_t *restrict sums, const int16_t *restrict weights,
+                                                size_t stride, const $index *restrict list, int count) {
+        u$lanes $zeros;
+        $lanes $highs;
+        for (int k = 0; k < count; ++k) {
+            const $lanes *row = (const $lanes *)(weights + (size_t)list[k] * stride);
+            $adds
+        }
+        $lanes *first = ($lanes *)sums, *second = ($lanes *)(sums + $half);
+        const uint16_t extra = (uint16_t)(128 * count);
+        $stores
     }
 """)
 ADD_GROUPED = _c("""
@@ -138,17 +162,22 @@ FIXED = {
         }
     """),
     "listed_fired": _c("""
-        /* List the channels that fired; return how many. Eight of them that are silent are one comparison. */
+        /* chosen[m]: the numbers of the bits of m that are set */
+        static const $index chosen[256][8] = {$chosen};
+        /* List the channels that fired, eight at a time; return how many. */
         NET_KERNEL int listed_fired(const uint8_t *restrict fired, int channels, $index *restrict list) {
             int count = 0, o = 0;
             for (; o + 8 <= channels; o += 8) {
-                uint64_t eight;
+                unsigned mask = 0;
+        #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+                uint64_t eight; /* of its eight bytes, the lowest bits */
                 memcpy(&eight, fired + o, 8);
-                if (eight == 0u) continue;
-                for (int k = 0; k < 8; ++k) {
-                    list[count] = ($index)(o + k);
-                    count += fired[o + k];
-                }
+                mask = (unsigned)((eight * 0x0102040810204080u) >> 56);
+        #else
+                for (int k = 0; k < 8; ++k) mask |= (unsigned)fired[o + k] << k;
+        #endif
+                for (int k = 0; k < 8; ++k) list[count + k] = ($index)(chosen[mask][k] + o);
+                count += __builtin_popcount(mask);
             }
             for (; o < channels; ++o) {
                 if (fired[o]) list[count++] = ($index)o;
@@ -223,3 +252,30 @@ def kernel(template: Template, stem: str, *, index: str, sum: str, weight: str, 
     times = f" * {factor}" if factor > 1 else ""
     text = template.substitute(name=name, index=index, sum=sum, weight=weight, value=value, times=times, add=add)
     return Kernel(name=name, text=text, before=before)
+
+
+def pair_kernel(targets: int, index: str) -> Kernel:
+    """Return the kernel of rows of lanes, whose sums stay in registers: as vectors of up to 32 lanes."""
+    lanes = min(MAX_LANES, targets // 2)
+    vectors = range(targets // 2 // lanes)
+    name = f"add_pairs_{targets}"
+    text = ADD_PAIRS.substitute(
+        name=name,
+        lanes=f"lanes_{targets}",
+        bytes=2 * lanes,
+        index=index,
+        targets=targets,
+        half=targets // 2,
+        zeros=", ".join(f"all{j} = {{0}}" for j in vectors),
+        highs=", ".join(f"high{j} = {{0}}" for j in vectors),
+        adds=" ".join(
+            f"const lanes_{targets} row{j} = row[{j}]; all{j} += (ulanes_{targets})row{j}; high{j} += row{j} >> 8;"
+            for j in vectors
+        ),
+        stores=" ".join(
+            f"first[{j}] += (lanes_{targets})(all{j} - ((ulanes_{targets})high{j} << 8) - extra); "
+            f"second[{j}] += high{j};"
+            for j in vectors
+        ),
+    )
+    return Kernel(name=name, text=text)

@@ -113,7 +113,7 @@ def _sent(
     n, channels = layer.number, layer.channels
     if sender.kind == "messages":
         yield Array(name=f"MESSAGES_{n}", c_type=sender.c_type, per=channels, **life)
-    elif not program.style.lists:
+    elif not program.fast:
         yield Array(name=f"SPIKES_{n}", c_type="uint8_t", per=-(-channels // 8), **life)
     else:
         if any(arrival.depthwise for _, arrival in readers):
@@ -142,7 +142,7 @@ def _scratch(program: Program, layer: Layer) -> Iterator[Array]:
     if any(arrival.wraps for arrival in layer.arrivals):
         yield Array(name=f"EXACT_{n}", c_type="int64_t", **sums)
     listed = [a.source.channels for a in layer.arrivals if a.source.kind == "spikes" and not a.depthwise]
-    listed = [] if program.style.lists else listed
+    listed = [] if program.fast else listed
     fired = layer.channels if layer.sends_spikes else 0
     if program.index_type == FIRED:  # a list is read before neurons fire: both share bytes
         if most := max([fired, *listed]):

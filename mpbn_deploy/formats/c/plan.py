@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from math import prod
 from typing import Any
 
@@ -44,20 +45,18 @@ PACKED_BITS = 4  # weights of up to so many bits share a byte
 TILE_SUMS = 32  # pixels * time steps whose sums a fast program computes together: they reuse rows of weights
 MOST_PARTS = 8  # into which sums are divided
 SHORT = 2**15 - 1
-BLOCK = 128  # channels whose weights, of one tap, a fast program keeps in the first cache
+SHORT_SUM = "int16_t"
+BLOCKS = (128, 64, 32, 16)  # channels whose sums a fast program keeps in registers, and weights in a cache
 
 
-@record
-class Style:
-    """What a program is for. `tiled`: sums of several pixels and steps at once; `lists`: of who fired."""
+class Style(Enum):
+    """What a program is for: a microcontroller, or this machine."""
 
-    packed: bool
-    tiled: bool
-    lists: bool
+    SMALL = "small"
+    FAST = "fast"
 
 
-SMALL = Style(packed=True, tiled=False, lists=False)
-FAST = Style(packed=False, tiled=True, lists=True)
+SMALL, FAST = Style.SMALL, Style.FAST
 
 
 @array_record
@@ -131,6 +130,7 @@ class Arrival:
     taps: tuple[int, int]
     reach: Array  # [tap, target channel]: the largest magnitude of a partial sum, in units of the sum
     wraps: bool = False  # at 24 bits, in networks of others
+    paired: bool = False  # two weights in a lane of 16 bits
 
     @property
     def groups(self) -> int:
@@ -191,7 +191,7 @@ class Layer:
 
     @property
     def tables(self) -> Iterator[Table]:
-        seen = {id(a.weights): a.weights for a in self.arrivals}
+        seen = {a.weights.name: a.weights for a in self.arrivals}
         yield from seen.values()
         for parameter in self.parameters.values():
             yield from parameter.tables
@@ -205,6 +205,10 @@ class Program:
     style: Style
     senders: Mapping[str, Sender]
     layers: tuple[Layer, ...]
+
+    @property
+    def fast(self) -> bool:
+        return self.style is FAST
 
     @property
     def tables(self) -> list[Table]:
@@ -280,13 +284,15 @@ def _layer(
     checked = not (relay or narrows or proved) or (isinstance(rule, Modulator) and arriving > STATE_LIMIT)
     largest = arriving + 4 * STATE_LIMIT + 2
     once = all(senders[c.source].kind == "input" and not c.delay for c in entering)
-    steps = 1 if once or not style.tiled else min(network.timesteps, TILE_SUMS)
-    whole_blocks = style.tiled and channels % BLOCK == 0 and all(a.groups == 1 for a in arrivals)
+    steps = 1 if once or style is SMALL else min(network.timesteps, TILE_SUMS)
+    grouped = any(a.groups > 1 for a in arrivals)
+    blocks = [] if style is SMALL or grouped else [size for size in BLOCKS if channels % size == 0]
+    block = next(iter(blocks), channels)
     return Layer(
         number=number,
         population=population,
         rule=rule,
-        arrivals=tuple(arrivals),
+        arrivals=tuple(_paired(a, block) if blocks and sum_type == SHORT_SUM else a for a in arrivals),
         sum_type=sum_type,
         total_type=total_type,
         scale=scale,
@@ -294,10 +300,10 @@ def _layer(
         parameters=dict(_parameters(str(number), population, rule)),
         checked=checked,
         narrows=narrows,
-        has_current=has_current(population.neuron) or isinstance(rule, Modulator),
-        tile=min(pixels, max(1, TILE_SUMS // steps)) if style.tiled else 1,
+        has_current=has_current(population.neuron) or (isinstance(rule, Modulator) and rule.graded),
+        tile=min(pixels, max(1, TILE_SUMS // steps)) if style is FAST else 1,
         steps=steps,
-        block=BLOCK if whole_blocks else channels,
+        block=block,
     )
 
 
@@ -330,7 +336,7 @@ def _arrival(
         case _:
             assert_never(synapse)
     limit = 2 ** (PACKED_BITS - 1)
-    packed = style.packed and rows.shape[-1] > 1 and -limit <= rows.min() and rows.max() < limit
+    packed = style is SMALL and rows.shape[-1] > 1 and -limit <= rows.min() and rows.max() < limit
     factor = 2 ** max(0, shift)
     groups = synapse.groups if isinstance(synapse, Conv2d) else 1
     return Arrival(
@@ -366,6 +372,19 @@ def _packed(rows: Array) -> Array:
     return both
 
 
+def _paired(arrival: Arrival, block: int) -> Arrival:
+    """Return spikes with the weights of a block as lanes of 16 bits: one of the second half, one of the first.
+
+    A lane is 256 * second + first + 128, so that its high byte is the second weight.
+    """
+    rows = arrival.weights.values
+    if arrival.source.kind != "spikes" or rows.dtype != np.int8 or arrival.factor > 1:
+        return arrival
+    first, second = np.split(rows.reshape(*rows.shape[:-1], -1, block).astype(np.int16), 2, axis=-1)
+    lanes = (256 * second + first + 128).astype(np.int16).reshape(*rows.shape[:-1], -1)
+    return replace(arrival, weights=Table(name=arrival.weights.name, values=lanes), paired=True)
+
+
 def _reach(rows: Array, source: Sender) -> Array:
     """Return the largest magnitude of a partial sum, [tap, target], of rows [tap, group, source, target].
 
@@ -392,12 +411,12 @@ def _typed(wholes: list[Arrival], style: Style) -> tuple[list[Arrival], str, str
     total = c_type(np.promote_types(narrowest(-everything, everything), np.int16))
     if any(each.wraps for each in wholes):
         return wholes, "int64_t", "int64_t"
-    if not style.tiled or total != "int32_t":
+    if style is SMALL or total != "int32_t":
         return wholes, total, None
     parts = [part for each in wholes for part in _parts(each)]
     if len(parts) > MOST_PARTS or any(_largest(part.reach) > SHORT for part in parts):
         return wholes, total, None
-    return parts, "int16_t", total
+    return parts, SHORT_SUM, total
 
 
 def _parts(whole: Arrival) -> Iterator[Arrival]:

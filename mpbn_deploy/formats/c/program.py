@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from math import prod
+from textwrap import indent
 
 import numpy as np
 
@@ -38,6 +39,11 @@ class CSource:
     memory_bytes: int  # for whole samples
     stepped_bytes: int  # for single time steps
 
+    @property
+    def delayed_input(self) -> bool:
+        """Whether single time steps cannot run: they would need inputs of the past."""
+        return _delayed_input(self.program.network)
+
 
 def check_prefix(prefix: str) -> str:
     """Return the prefix if it is a C name."""
@@ -61,8 +67,8 @@ def write_source(network: IntNetwork, prefix: str = PREFIX, style: Style = SMALL
     return CSource(
         name=name,
         prefix=prefix,
-        source=_renamed(_source(program, whole, stepped, name), prefix),
-        header=_renamed(_header(program, **facts), prefix),
+        source=renamed(_source(program, whole, stepped, name), prefix),
+        header=renamed(_header(program, **facts), prefix),
         program=program,
         hash=digest,
         table_bytes=tables,
@@ -106,6 +112,16 @@ def score_type(program: Program) -> str:
     return "int64_t" if largest >= 2**31 else "int32_t"
 
 
+def _delayed_input(network: IntNetwork) -> bool:
+    return any(c.delay for c in network.connections if c.source == network.input.name)
+
+
+def _sizes(program: Program) -> list[str]:
+    kinds = [np.dtype(each.c_type.removesuffix("_t")).itemsize for each in program.senders.values()]
+    rows = [(each.channels, each.pixels) for each in program.senders.values()]
+    return [f"{channels}, {pixels}, {width}" for (channels, pixels), width in zip(rows, kinds, strict=True)]
+
+
 def network_hash(network: IntNetwork) -> str:
     """Return the SHA-256 of all that decides what a network computes."""
     digest = hashlib.sha256()
@@ -128,7 +144,8 @@ def network_hash(network: IntNetwork) -> str:
     return digest.hexdigest()
 
 
-def _renamed(text: str, prefix: str) -> str:
+def renamed(text: str, prefix: str) -> str:
+    """Replace the usual prefix of all names."""
     return re.sub(r"\bNET_", f"{prefix.upper()}_", re.sub(r"\bnet_", f"{prefix}_", text))
 
 
@@ -145,8 +162,8 @@ def _header(program: Program, *, hash: str, tables: int, whole: int, stepped: in
         comment(f"{p.name}: {' x '.join(map(str, p.shape))}, {neuron_kind(p.neuron)}").replace("/* ", "     ").replace(" */", "")
         for p in network.populations
     )
-    delayed_input = any(c.delay for c in network.connections if c.source == network.input.name)
-    single = "" if delayed_input else _STEPS
+    single = "" if _delayed_input(network) else _STEPS
+    sizes = ", ".join(f"{{{n}}}" for n in _sizes(program))
     return f"""/* A spiking network in C99, written by mpbn_deploy {__version__}; do not edit.
    No heap, no libraries, not reentrant: all memory is static.
 
@@ -170,6 +187,7 @@ extern "C" {{
 #define NET_TABLE_BYTES {tables}
 #define NET_MEMORY_BYTES {whole}
 #define NET_STEPPED_BYTES {stepped}
+#define NET_SIZES {{{sizes}}} /* of populations: channels, pixels, bytes of a message */
 
 typedef {program.input_type} net_input_t;
 typedef {score_type(program)} net_score_t;
@@ -207,9 +225,8 @@ int net_step(const net_input_t input[NET_INPUTS], net_score_t scores[NET_OUTPUTS
 def _source(program: Program, whole: Memory, stepped: Memory, name: str) -> str:
     writer = Writer(program)
     layers = [writer.layer(layer) for layer in program.layers]
-    network = program.network
-    delayed_input = any(c.delay for c in network.connections if c.source == network.input.name)
-    refused = '#error "The input arrives late in this network: run whole samples."\n' if delayed_input else ""
+    late = _delayed_input(program.network)
+    refused = '#error "The input arrives late in this network: run whole samples."\n' if late else ""
     tables = "\n".join(table_text(table) for table in program.tables)
     return "\n".join(
         [
@@ -260,8 +277,6 @@ def _range_check(program: Program) -> str:
 
 
 def _whole(program: Program, memory: Memory) -> str:
-    from textwrap import indent
-
     check = ""
     if _range_check(program):
         check = (
@@ -276,8 +291,6 @@ def _whole(program: Program, memory: Memory) -> str:
 
 
 def _stepped(program: Program, memory: Memory) -> str:
-    from textwrap import indent
-
     check = "    if (!in_range(input)) return NET_BAD_INPUT;\n" if _range_check(program) else ""
     return f"""static int now;
 

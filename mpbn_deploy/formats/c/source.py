@@ -45,7 +45,7 @@ class Writer:
         self.kernels: dict[str, str] = {}
         self.fixed: set[str] = set()
         wide = any(layer.arithmetic == "int64_t" for layer in program.layers)
-        self.names = {"index": program.index_type, "wide": "int64_t" if wide else "int32_t"}
+        self.names = {"index": program.index_type, "wide": "int64_t" if wide else "int32_t", "chosen": kernels.CHOSEN}
 
     # ---- what is called -----------------------------------------------------------------------
 
@@ -171,9 +171,10 @@ class Writer:
         source, synapse, late = arrival.source, arrival.connection.synapse, arrival.connection.delay
         low, high = arrival.taps
         channel = "" if layer.block == layer.channels else " + from"
+        offset = " + from / 2" if channel and arrival.paired else channel
         unit = arrival.weights.values[0].size
         at = "" if high == 1 else f" + (size_t)tap * {unit}u"
-        weights = f"const {arrival.weights.c_type} *weights = {arrival.weights.name}{at}{channel};\n"
+        weights = f"const {arrival.weights.c_type} *weights = {arrival.weights.name}{at}{offset};\n"
         add = self.each_step(layer, f"if (t < {late}) continue;\n" if late and layer.steps > 1 else "", self.added(layer, arrival, channel))
         if late and layer.steps == 1:
             add = block(f"if (t >= {late})", add)
@@ -235,15 +236,18 @@ class Writer:
             per = source.channels // arrival.groups
             return f"{name}({sums}, {weights}, {stride}u, {targets}, {values}, {apart}u, {arrival.groups}, {per});\n"
         if arrival.depthwise:
-            lists = self.program.style.lists
+            lists = self.program.fast
             template, stem = (kernels.ADD_FIRED, "add_fired") if lists else (kernels.ADD_BITS, "add_bits")
             name = self.called(kernel(template, stem, **types))
             return f"{name}({sums}, {weights}, {'FIRED' if lists else 'SPIKES'}_{n}({when}, place), {layer.channels});\n"
-        if self.program.style.lists:
+        if self.program.fast:
             listed, count, prepared = f"LIST_{n}({when}, place)", f"*COUNT_{n}({when}, place)", ""
         else:
             listed, count = self.list_scratch(layer), "count"
             prepared = f"const int count = {self.call('listed_bits')}(SPIKES_{n}({when}, place), {-(-source.channels // 8)}, {listed});\n"
+        if arrival.paired:
+            name = self.called(kernels.pair_kernel(layer.block, self.program.index_type))
+            return f"{name}({sums}, {weights}, {stride}u, {listed}, {count});\n"
         if arrival.groups > 1:
             name = self.called(kernel(kernels.ADD_GROUPED, f"add_grouped{packed}", **types))
             count += f", {source.channels // arrival.groups}"
@@ -306,7 +310,7 @@ class Writer:
     def sent_to(self, layer: Layer) -> tuple[str, str]:
         """Return where spikes are written, and the declaration of where messages are."""
         n, readers = layer.number, self.program.readers(layer.population.name)
-        spikes = self.program.style.lists and any(arrival.depthwise for _, arrival in readers)
+        spikes = self.program.fast and any(arrival.depthwise for _, arrival in readers)
         fired = f"FIRED_{n}(t, pixel)" if spikes else f"SCRATCH_{n}(0, 0)"
         if not sends(layer.population.neuron) or layer.sends_spikes:
             return fired, ""
@@ -426,7 +430,7 @@ class Writer:
         n, channels = layer.number, layer.channels
         readers = self.program.readers(layer.population.name)
         if layer.sends_spikes and readers:
-            if not self.program.style.lists:
+            if not self.program.fast:
                 yield f"{self.call('packed_bits')}(fired, {channels}, SPIKES_{n}(t, pixel));\n"
             elif not all(arrival.depthwise for _, arrival in readers):
                 yield f"*COUNT_{n}(t, pixel) = {self.call('listed_fired')}(fired, {channels}, LIST_{n}(t, pixel));\n"
