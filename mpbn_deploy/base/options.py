@@ -104,8 +104,10 @@ class Declared:
 
     def problem(self, value: Any) -> str:
         """Return what is wrong with a value that a caller gave; nothing if it is sound."""
-        if get_origin(self.hint) is Literal and value not in self.choices:
-            return f"{self.name} {value!r}. {did_you_mean(str(value), self.choices)}"
+        if get_origin(self.hint) is Literal:
+            values = (value,) if self.count is None or isinstance(value, str) else value
+            if unknown := [each for each in values if each not in self.choices]:
+                return f"{self.name} {unknown[0]!r}. {did_you_mean(str(unknown[0]), self.choices)}"
         if self.word is not None and not self._is_one(value):
             return f"{self.name} {value!r}; {self.hint.__name__} or {self.word!r} is needed."
         if self.option.must is None or self.option.must[0](value):

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Array, FormatError, MissingPackageError, Progress, SimulationError, layer_name, no_progress
-from ..formats.c import Program, plan, score_type, write_fast
+from ..formats.c import Program, plan_program, score_type, write_fast
 from ..ir import STATE_LIMIT, IntNetwork, Trace, as_steps, check_input_values, is_graded, sends
 from .options import ExecutionOptions
 from .traces import join_traces
@@ -105,7 +105,9 @@ class Compiled:
         steps = 0 if given.shape[1:] == network.input.shape else network.input.size
         scores = np.zeros((samples, *network.output.shape), _numpy_type(score_type(self.program)))
         voltages, sent = self._recordings(samples) if keep_trace else ({}, {})
-        overflows = {layer.number: np.zeros((layer.pixels, layer.channels), np.int64) for layer in self.narrows}
+        overflows = {
+            layer.number: np.zeros((layer.pixels, layer.channels), np.int64) for layer in self.narrows
+        }
         error = self.function(
             self.tables.ctypes.data,
             given.ctypes.data,
@@ -211,13 +213,17 @@ def cores() -> int:
 def compiler() -> str | None:
     """Return the path of the C compiler: that of CC, or cc, gcc or clang."""
     wanted = os.environ.get("CC")
-    return next((p for name in ([wanted] if wanted else ["cc", "gcc", "clang"]) if (p := shutil.which(name))), None)
+    return next(
+        (p for name in ([wanted] if wanted else ["cc", "gcc", "clang"]) if (p := shutil.which(name))), None
+    )
 
 
 def built(text: str) -> Path:
     """Compile a library, unless it is in the cache; return its path."""
     if (path := compiler()) is None:
-        raise MissingPackageError(f"no C compiler found ({os.environ.get('CC', 'cc, gcc, clang')}): {INSTALL}.")
+        raise MissingPackageError(
+            f"no C compiler found ({os.environ.get('CC', 'cc, gcc, clang')}): {INSTALL}."
+        )
     key = hashlib.sha256("\0".join([text, path, *FLAGS, *NATIVE, _identity(path)]).encode()).hexdigest()
     folder = _cache()
     library = folder / f"{key[:32]}.so"
@@ -274,7 +280,7 @@ def _cache() -> Path:
 def obstacle(network: IntNetwork) -> str | None:
     """Return why a network cannot be written as C."""
     try:
-        plan(network)
+        plan_program(network)
     except FormatError as error:
         return str(error).rstrip(".")
     return None
@@ -286,7 +292,9 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
 
 
 @contextmanager
-def opened(network: IntNetwork, samples: int, options: ExecutionOptions) -> Iterator[Callable[[Array], Trace]]:
+def opened(
+    network: IntNetwork, samples: int, options: ExecutionOptions
+) -> Iterator[Callable[[Array], Trace]]:
     """Compile a network once."""
     compiled = Compiled(network)
     yield lambda inputs: compiled.run(inputs, keep_trace=options.keep_trace, progress=options.progress)

@@ -104,6 +104,7 @@ _HERE = __package__
 EXECUTORS: dict[str, ListedExecutor] = {
     "reference": ListedExecutor(name="reference", parts="chunks of samples", module=f"{_HERE}.reference"),
     "emulator": ListedExecutor(name="emulator", parts="chunks of samples", module=f"{_HERE}.emulator"),
+    "c": ListedExecutor(name="C", parts="chunks of samples", module=f"{_HERE}.c"),
     "lava": ListedExecutor(
         name="Lava (our models)",
         parts="blocks of steps",

@@ -37,6 +37,7 @@ from ..fit import (
     neurobench_metrics,
     resolved_pooling,
 )
+from ..formats.c import check_prefix
 from ..formats.config import config_text
 from ..formats.folder import (
     CONFIG_FILE,
@@ -71,6 +72,7 @@ from .facts import as_lines, facts_of
 from .inputs import Parts, choose_inputs, read_named
 from .model import FoldedModel, load_and_fold
 from .notes import all_notes
+from .projects import check_projects, write_projects
 from .remedies import try_others
 
 
@@ -86,11 +88,7 @@ class ExportResult(Report):
     verified: VerifyReport
     fitted: FitReport
     notes: tuple[str, ...] = ()  # for the user (notes.py)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files of the folder."""
-        return *FILES, MANIFEST_FILE
+    files: tuple[str, ...] = (*FILES, MANIFEST_FILE)  # of the folder
 
     @property
     def without_weights(self) -> tuple[str, ...]:
@@ -132,10 +130,12 @@ def export(
     quantized = _quantize(model, profile, options, calibration)
     network = quantized.network
     check_sides(network, options)
+    check_projects(network, profile, options)
     if replaces:
         announce(f"note: {folder} holds an earlier export; this one will replace it")
     with new_folder(folder) as staging:
         _write_networks(staging, model, quantized, options)
+        projects = write_projects(staging, network, profile, samples, options)
         verified = _verify(staging, model, quantized, samples, options)
         if verified.accuracy is not None and verified.accuracy.lost and model.integers is None:
             tried = try_others(
@@ -158,6 +158,7 @@ def export(
             verified=verified,
             fitted=fitted,
             notes=all_notes(model, profile, options.pooling, calibration, quantized),
+            files=(*FILES, *projects, MANIFEST_FILE),
         )
         content = _content(staging, model, result, profile, facts)
         metrics = neurobench_metrics(network, activity, content.counted)
@@ -193,6 +194,7 @@ def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
 def _check(profile: HardwareProfile, options: ExportOptions) -> None:
     """Reject invalid options before any long computation."""
     NumberFormats.of(profile, options.weight_bits)
+    check_prefix(options.c_prefix)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)
     if options.data is not None:

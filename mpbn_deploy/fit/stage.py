@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..base import Array, Report, record
+from ..formats.c import ProgramSize, program_size
 from ..formats.options import Side
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
@@ -75,7 +76,7 @@ class FitReport(Report):
     """
 
     JSON = """target fits chips cores cores_lower_bound=lower_bound tiling first_layer readout choices?
-        strict? assumption? layers findings between_chips=chip_map energy"""
+        strict? assumption? layers findings program? between_chips=chip_map energy"""
 
     target: str
     fits: bool | None  # None if the chip's allocation of cores is not documented
@@ -95,6 +96,7 @@ class FitReport(Report):
     choices: tuple[Choice, ...] = ()  # what options that were auto became, and why
     board: str | None = None  # that holds the chips, if one is known
     boards: int = 0
+    program: ProgramSize | None = None  # of a target that runs the network as a program
 
     def found(self, severity: str) -> list[Finding]:
         """Return the findings of one severity."""
@@ -139,6 +141,7 @@ def fit(
         strict=strict,
         board=board,
         boards=boards,
+        program=program_size(network) if profile.placement == "program" else None,
     )
     return report if activity is None else with_costs(report, network, profile, activity)
 

@@ -42,6 +42,7 @@ from ..base import (
 )
 from ..data import DATASETS, RANDOM, Samples, choose_samples, data_named_by_file, dataset_name
 from ..ir import FoldedNetwork, IntNetwork
+from .c import FOLDER as PROGRAM
 from .config import read_config
 from .netx import read_netx
 from .nir import Assumption, read_folded
@@ -223,7 +224,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest.get("sha256") != seal(manifest):
         raise FormatError(f"{file}: changed since it was exported (its own sha256 differs). Export again.")
     files, target = manifest.get("files"), manifest.get("target")
-    listed = isinstance(files, dict) and set(NEEDED_FILES) <= set(files) <= set(FILES)
+    listed = isinstance(files, dict) and set(NEEDED_FILES) <= {*filter(_is_no_program, files)} <= set(FILES)
     if not listed or not isinstance(target, dict):
         raise FormatError(f"{file}: damaged; it must list {', '.join(FILES)} and a target.")
     names = [target.get("name"), manifest.get("data"), *_as_list(manifest.get("class_names"))]
@@ -237,6 +238,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not all(_is_assumption(assumed) for assumed in _as_list(manifest.get("assumptions", []))):
         raise FormatError(f"{file}: damaged; each assumption must say what and why.")
     return manifest
+
+
+def _is_no_program(name: str) -> bool:
+    """Whether a listed file is not one of the C program's, which lie in a folder of their own."""
+    inside = name.startswith(f"{PROGRAM}/") and ".." not in name.split("/")
+    return not inside
 
 
 def _is_file_name(value: Any) -> bool:
@@ -323,7 +330,9 @@ def _tidy(out: Path) -> None:
 
 def write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
     """Write the manifest, after all other files: the caller's description and the hashes of those files."""
-    files = {name: sha256(folder / name) for name in FILES}
+    program = sorted(path for path in (folder / PROGRAM).rglob("*") if path.is_file())
+    names = [*FILES, *(path.relative_to(folder).as_posix() for path in program)]
+    files = {name: sha256(folder / name) for name in names}
     manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
     manifest["sha256"] = seal(manifest)
     (folder / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")
@@ -352,7 +361,11 @@ def _is_empty(folder: Path) -> bool:
 
 def _is_export(folder: Path) -> bool:
     """Whether a folder contains an export, of any version, and nothing else."""
-    if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {*FILES, MANIFEST_FILE}:
+    if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {
+        *FILES,
+        MANIFEST_FILE,
+        PROGRAM,
+    }:
         return False
     try:
         manifest = read_json(folder / MANIFEST_FILE)

@@ -42,9 +42,11 @@ OverflowChoice = Literal["proved", "measured"]
 PoolingChoice = Literal["composed", "relay", "auto"]
 Side = Literal["auto", "chip", "host"]  # where a layer runs
 Dialect = Literal["faithful", "portable"]
+Emitted = Literal["network", "c"]  # what is written beside NIR and netx
 # How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
 NirReset = Literal["auto", "zero", "subtract", "subtract-before-leak", "subtract-after-leak"]
 NirCurrent = Literal["auto", "new", "previous"]
+Emitted = Literal["c"]  # what can be written beside NIR and netx
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 # What manifests that do not name these options mean.
@@ -250,6 +252,15 @@ class Writing(Options, recorded=True):
         "faithful",
         "thresholds in network.nir: faithful, unchanged; portable, rescaled to one threshold for all "
         "neurons, which snnTorch and SpikingJelly require and not every network allows",
+    )
+    emit: tuple[Emitted, ...] = option(
+        (),
+        "also write the network as c: a C program with a self-test, in the folder c/, as for every target "
+        "that is a processor; may be repeated",
+        recorded=False,
+    )
+    c_prefix: str = option(
+        "net", "how the names of the C program begin: net_run, NET_OUTPUTS", recorded=False
     )
 
 

@@ -12,7 +12,7 @@ HEADINGS = ("name", "title", "description")
 PLACEMENT = "placement"  # the heading that selects how cores are filled
 EXTENDS, WITHOUT = "extends", "without"  # headings: a profile to start from, and its keys to leave out
 SIMULATOR = "simulator"  # the heading of a target that is not a chip
-PLACEMENTS = ("words", "crossbar", "layers", "whole", "unknown")
+PLACEMENTS = ("words", "crossbar", "layers", "whole", "program", "unknown")
 BASES = ("published", "measured", "fitted", "derived")  # how a number was obtained
 CHIP = "chip"  # the table of capacities of a chip
 SYSTEMS = "systems"  # the table of boards: name -> number of chips
@@ -116,6 +116,10 @@ CHIPS: dict[str, str] = {
     "chip.grid_columns": "routers from east to west",
     "chip.grid_rows": "routers from north to south",
     "chip.cores_per_router": "cores per router",
+    "chip.flash_bytes": "bytes of flash, for the code and tables of a program",
+    "chip.ram_bytes": "bytes of memory that one array of a program may take",
+    "chip.clock_megahertz": "highest clock of the processor",
+    "chip.word_bits": "bits of the processor's registers",
     f"{SYSTEMS}.*": "chips on the board of this name",
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...formats.c import program_size
 from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES, read_by_output, reading_input
 from ...ir import connection_synapses
 from .design import (
@@ -50,7 +51,8 @@ def shares_cores(design: Design) -> bool:
     """
     other = any(map(design.profile.knows, ("layer.thresholds", "formats.process_thresholds")))
     one = all(count <= 1 for _, count in _distinct_thresholds(design)) if is_placed(design) else False
-    return is_placed(design) and is_digital(design) and not other and not one
+    program = design.profile.placement == "program"  # which has a table of thresholds
+    return is_placed(design) and is_digital(design) and not (other or one or program)
 
 
 def layers_fit_on_cores(design: Design) -> list[Finding]:
@@ -156,6 +158,33 @@ def synapses_are_few_enough(design: Design) -> Violations:
     return _too_many(design, count, "synapses between hidden neurons", "network.synapses_maximum")
 
 
+@needs("chip.flash_bytes", related=("chip.flash_bytes",))
+def program_fits_flash(design: Design) -> Violations:
+    """tables + code <= flash"""
+    size, most = program_size(design.network), design.limit("chip.flash_bytes")
+    if size.flash > most.value:
+        bits = size.with_packed_weights
+        packed = f"--weight-bits 4 would take about {bits:,}; " if bits < size.flash else ""
+        yield (
+            WHOLE_NETWORK,
+            f"{size.flash:,} bytes of flash ({size.tables:,} of tables), {size.flash - most.value:,} too many; "
+            f"{design.maximum_text(most)}. {packed.capitalize() if packed[:1] != '-' else packed}fewer channels "
+            "or layers take less.",
+        )
+
+
+@needs("chip.ram_bytes", related=("chip.ram_bytes",))
+def program_fits_memory(design: Design) -> Violations:
+    """static memory <= memory"""
+    size, most = program_size(design.network), design.limit("chip.ram_bytes")
+    if size.memory > most.value:
+        yield (
+            WHOLE_NETWORK,
+            f"{size.memory:,} bytes of memory, {size.memory - most.value:,} too many; {design.maximum_text(most)}. "
+            "Fewer channels, smaller maps or fewer time steps take less.",
+        )
+
+
 CAPACITY_RULES: tuple[Rule, ...] = (
     layers_fit_on_cores,
     rule(distinct_thresholds_fit_core),
@@ -167,6 +196,8 @@ CAPACITY_RULES: tuple[Rule, ...] = (
     rule(neurons_reading_inputs_are_few_enough),
     rule(neurons_read_by_outputs_are_few_enough),
     rule(synapses_are_few_enough),
+    rule(program_fits_flash),
+    rule(program_fits_memory),
 )
 
 

@@ -13,10 +13,18 @@ from textwrap import dedent
 
 from ...base import record
 
-SHORT_NAMES = {"int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16", "int32_t": "i32", "int64_t": "i64"}
+SHORT_NAMES = {
+    "int8_t": "i8",
+    "uint8_t": "u8",
+    "int16_t": "i16",
+    "uint16_t": "u16",
+    "int32_t": "i32",
+    "int64_t": "i64",
+}
 
 CHOSEN = ", ".join(
-    "{" + ", ".join(map(str, ([k for k in range(8) if mask >> k & 1] + [0] * 8)[:8])) + "}" for mask in range(256)
+    "{" + ", ".join(map(str, ([k for k in range(8) if mask >> k & 1] + [0] * 8)[:8])) + "}"
+    for mask in range(256)
 )
 MAX_LANES = 32  # of a vector: 64 bytes, the widest that processors have
 
@@ -239,7 +247,9 @@ class Kernel:
     before: tuple[Kernel, ...] = ()
 
 
-def kernel(template: Template, stem: str, *, index: str, sum: str, weight: str, value: str = "", factor: int = 1) -> Kernel:
+def kernel(
+    template: Template, stem: str, *, index: str, sum: str, weight: str, value: str = "", factor: int = 1
+) -> Kernel:
     """Return a kernel for some types and a common factor of its weights."""
     types = [SHORT_NAMES[kind] for kind in (weight, *((value,) if value else ()), sum)]
     name = "_".join([stem, *types, *([f"x{factor}"] if factor > 1 else [])])
@@ -247,10 +257,21 @@ def kernel(template: Template, stem: str, *, index: str, sum: str, weight: str, 
     add = ""
     if template is ADD_GROUPED:
         rows = ADD_PACKED_ROWS if stem.endswith("packed") else ADD_ROWS
-        before = (kernel(rows, "add_packed" if stem.endswith("packed") else "add", index=index, sum=sum, weight=weight, factor=factor),)
+        before = (
+            kernel(
+                rows,
+                "add_packed" if stem.endswith("packed") else "add",
+                index=index,
+                sum=sum,
+                weight=weight,
+                factor=factor,
+            ),
+        )
         add = before[0].name
     times = f" * {factor}" if factor > 1 else ""
-    text = template.substitute(name=name, index=index, sum=sum, weight=weight, value=value, times=times, add=add)
+    text = template.substitute(
+        name=name, index=index, sum=sum, weight=weight, value=value, times=times, add=add
+    )
     return Kernel(name=name, text=text, before=before)
 
 

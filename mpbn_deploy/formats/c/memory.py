@@ -98,9 +98,7 @@ def _repeats(program: Program, block: Sequence[Layer]) -> bool:
     return len(block) > 1 or any(a.source.number == block[0].number for a in block[0].arrivals)
 
 
-def _sent(
-    program: Program, layer: Layer, ends: dict[int, tuple[int, int]], stepped: bool
-) -> Iterator[Array]:
+def _sent(program: Program, layer: Layer, ends: dict[int, tuple[int, int]], stepped: bool) -> Iterator[Array]:
     """Yield the arrays that hold what a population sends, if another one reads it."""
     readers = program.readers(layer.population.name)
     if not readers:

@@ -141,7 +141,9 @@ class Arrival:
     def depthwise(self) -> bool:
         """Whether each channel of the source reaches one channel of the target."""
         synapse = self.connection.synapse
-        return isinstance(synapse, Conv2d) and synapse.groups == synapse.weight.shape[0] == self.source.channels
+        return (
+            isinstance(synapse, Conv2d) and synapse.groups == synapse.weight.shape[0] == self.source.channels
+        )
 
 
 @record
@@ -226,10 +228,12 @@ class Program:
 
     def readers(self, name: str) -> list[tuple[Layer, Arrival]]:
         """Return who reads what a population sends."""
-        return [(layer, a) for layer in self.layers for a in layer.arrivals if a.source.population.name == name]
+        return [
+            (layer, a) for layer in self.layers for a in layer.arrivals if a.source.population.name == name
+        ]
 
 
-def plan(network: IntNetwork, style: Style = SMALL) -> Program:
+def plan_program(network: IntNetwork, style: Style = SMALL) -> Program:
     """Decide how a network is computed."""
     senders = {p.name: _sender(network, number, p) for number, p in enumerate(network.populations)}
     proved = bounds(network)
@@ -268,7 +272,11 @@ def _layer(
     style: Style,
     proved: bool,
 ) -> Layer:
-    rule, channels, pixels = update_rule(population.neuron, 1), population.shape[0], prod(population.shape[1:])
+    rule, channels, pixels = (
+        update_rule(population.neuron, 1),
+        population.shape[0],
+        prod(population.shape[1:]),
+    )
     entering = [c for c in network.entering(population.name) if c.delay < network.timesteps]
     narrows = network.foreign and not proved and isinstance(rule, Membrane) and not rule.graded
     moduli = wide_sums(network, population.name) if narrows else {}

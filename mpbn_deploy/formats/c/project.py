@@ -1,10 +1,10 @@
 """The folder c/ of an export: the network as C with a self-test, for make, CMake and Arduino.
 
-    src/network.c, src/network.h   the network; nothing else is needed on a device
-    test/selftest.c                runs samples, and compares outputs and a hash of all spikes and voltages
-    test/samples.h                 the samples, and what the reference computes for them
-    Makefile, CMakeLists.txt       `make test` needs nothing but a C compiler
-    library.properties, examples/  the same folder as an Arduino library
+src/network.c, src/network.h   the network; nothing else is needed on a device
+test/selftest.c                runs samples, and compares outputs and a hash of all spikes and voltages
+test/samples.h                 the samples, and what the reference computes for them
+Makefile, CMakeLists.txt       `make test` needs nothing but a C compiler
+library.properties, examples/  the same folder as an Arduino library
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import __version__
 from ...base import Array
-from ...ir import IntNetwork, Trace, as_steps
+from ...ir import IntNetwork, Trace
 from .plan import Table, as_narrow
 from .program import PREFIX, CSource, renamed, write_source
 from .source import table_text
@@ -94,7 +94,8 @@ def run_hash(network: IntNetwork, trace: Trace) -> int:
     total, start = 0, 0
     for population in network.layers:
         voltages, sent = (
-            _in_order(values[population.name][0], population.shape) for values in (trace.voltages, trace.spikes)
+            _in_order(values[population.name][0], population.shape)
+            for values in (trace.voltages, trace.spikes)
         )
         places = np.arange(start, start + voltages.size, dtype=np.int64)
         words = mixed(mixed(mixed(places) + voltages) + sent)

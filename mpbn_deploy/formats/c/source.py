@@ -45,7 +45,11 @@ class Writer:
         self.kernels: dict[str, str] = {}
         self.fixed: set[str] = set()
         wide = any(layer.arithmetic == "int64_t" for layer in program.layers)
-        self.names = {"index": program.index_type, "wide": "int64_t" if wide else "int32_t", "chosen": kernels.CHOSEN}
+        self.names = {
+            "index": program.index_type,
+            "wide": "int64_t" if wide else "int32_t",
+            "chosen": kernels.CHOSEN,
+        }
 
     # ---- what is called -----------------------------------------------------------------------
 
@@ -73,7 +77,7 @@ class Writer:
         shape = " x ".join(map(str, p.shape))
         head = f"static {'int' if layer.checked else 'void'} layer_{layer.number}({self.parameters(layer)})"
         steps = block(
-            f"for (int t = first; t < end; ++t)"
+            "for (int t = first; t < end; ++t)"
             if layer.steps == 1
             else f"for (int start = first; start < end; start += {layer.steps})",
             "" if layer.steps == 1 else self.stop(layer),
@@ -175,16 +179,24 @@ class Writer:
         unit = arrival.weights.values[0].size
         at = "" if high == 1 else f" + (size_t)tap * {unit}u"
         weights = f"const {arrival.weights.c_type} *weights = {arrival.weights.name}{at}{offset};\n"
-        add = self.each_step(layer, f"if (t < {late}) continue;\n" if late and layer.steps > 1 else "", self.added(layer, arrival, channel))
+        add = self.each_step(
+            layer,
+            f"if (t < {late}) continue;\n" if late and layer.steps > 1 else "",
+            self.added(layer, arrival, channel),
+        )
         if late and layer.steps == 1:
             add = block(f"if (t >= {late})", add)
         if isinstance(synapse, Conv2d):
             inner = self.each_pixel(layer, self.window(layer, synapse, source, add))
         else:
-            inner = self.each_pixel(layer, "const int place = tap;\n" if high > 1 else "const int place = 0;\n", add)
+            inner = self.each_pixel(
+                layer, "const int place = tap;\n" if high > 1 else "const int place = 0;\n", add
+            )
         text = block(f"for (int tap = {low}; tap < {high}; ++tap)", weights, inner)
         if high == 1:
-            text = block("", "const int tap = 0;\n" if isinstance(synapse, Conv2d) else "", weights, inner).lstrip()
+            text = block(
+                "", "const int tap = 0;\n" if isinstance(synapse, Conv2d) else "", weights, inner
+            ).lstrip()
         if channel:
             text = block(f"for (int from = 0; from < {layer.channels}; from += {layer.block})", text)
         return comment(f"from {source.population.name}") + text
@@ -221,7 +233,12 @@ class Writer:
         per_group = layer.channels // arrival.groups
         targets = layer.block if channel else per_group
         sums = self.sums(layer) + channel
-        types = {"index": self.program.index_type, "sum": layer.sum_type, "weight": arrival.weights.c_type, "factor": arrival.factor}
+        types = {
+            "index": self.program.index_type,
+            "sum": layer.sum_type,
+            "weight": arrival.weights.c_type,
+            "factor": arrival.factor,
+        }
         when = f"t - {late}" if late else "t"
         packed = "_packed" if arrival.packed else ""
         n = source.number
@@ -484,10 +501,14 @@ def schedule(program: Program, memory: Memory, *, stepped: bool) -> str:
     """Call the populations in order."""
     lines = []
     for together in memory.blocks:
-        repeats = len(together) > 1 or any(a.source.number == together[0].number for a in together[0].arrivals)
+        repeats = len(together) > 1 or any(
+            a.source.number == together[0].number for a in together[0].arrivals
+        )
         steps = ("t", "t + 1") if stepped or repeats else ("0", "NET_TIMESTEPS")
         calls = [_call(program, layer, steps) for layer in together]
-        lines += calls if stepped or not repeats else [block("for (int t = 0; t < NET_TIMESTEPS; ++t)", *calls)]
+        lines += (
+            calls if stepped or not repeats else [block("for (int t = 0; t < NET_TIMESTEPS; ++t)", *calls)]
+        )
     return "".join(lines)
 
 

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         RESOURCES as RESOURCES,
         ROW_KEYS as ROW_KEYS,
         ROW_RESOURCES as ROW_RESOURCES,
+        SINGLE_CORE as SINGLE_CORE,
         PlacedLayer as PlacedLayer,
         Placement as Placement,
         Tile as Tile,

@@ -81,6 +81,9 @@ class Problem:
     message: str
 
 
+SINGLE_CORE = ("whole", "program")  # placements on one core
+
+
 @record
 class Placement:
     """All populations but the input, in network order.
@@ -100,7 +103,7 @@ class Placement:
         """Return the number of cores; None if core allocation is undocumented."""
         if self.kind == "unknown":
             return None
-        return 1 if self.kind == "whole" else sum(layer.cores for layer in self.layers)
+        return 1 if self.kind in SINGLE_CORE else sum(layer.cores for layer in self.layers)
 
     @property
     def lower_bound(self) -> int | None:

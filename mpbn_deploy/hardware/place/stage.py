@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from typing_extensions import assert_never
 
@@ -23,12 +24,18 @@ def place_unknown(network: IntNetwork, profile: HardwareProfile, tiling: Tiling)
     return Placement(kind="unknown", layers=tuple(layers))
 
 
+def place_program(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
+    """Return every population undivided, on the one processor that runs the network as a program."""
+    return replace(place_unknown(network, profile, tiling), kind="program")
+
+
 # The placer for each `placement` of a profile.
 PLACERS: dict[str, Placer] = {
     "words": place_words,
     "crossbar": place_crossbar,
     "layers": place_layers,
     "whole": place_whole,
+    "program": place_program,
     "unknown": place_unknown,
 }
 
