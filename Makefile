@@ -5,6 +5,7 @@
 # make coverage          the suite again, with the lines that it reaches; fails below the floor
 # make docs              the documentation as a site, build/site/index.html; warnings are errors
 # make results           measure again the tables of docs/RESULTS.md that need no more than this machine; resumable
+# make test-mcu          the C program of the digits example on four microcontrollers in QEMU, where those are installed
 # make smoke             build the source archive and the wheel, install it into an empty environment, try it there
 # make update-golden     write what the commands print to tests/golden, to be read in the diff
 # make test-all-pythons  the suite on every Python 3.10 to 3.13 that is found
@@ -38,7 +39,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 FLOOR := 97
 COVERAGE := $(if $(filter 3.12 3.13,$(VERSION)),COVERAGE_CORE=sysmon) $(PYTEST) --cov --cov-fail-under=$(FLOOR)
 
-.PHONY: demo test lint format coverage smoke docs results update-golden install test-all-pythons clean
+.PHONY: demo test-mcu test lint format coverage smoke docs results update-golden install test-all-pythons clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py demo $(if $(MODEL),--model $(MODEL)) $(if $(DATA_DIR),--data-dir $(DATA_DIR))
@@ -51,6 +52,9 @@ coverage: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python .ci/docs/build.py
+
+test-mcu: $(STAMP)
+	$(BIN)/python .ci/mcu.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/results.py

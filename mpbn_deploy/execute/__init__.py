@@ -5,6 +5,7 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     executors            the executor protocol, and the dict that lists all executors
     options              ExecutionOptions, which every executor accepts
     reference            the definition, in NumPy
+    c                    the fastest: the network as C, compiled on this machine
     emulator             the fast simulator, in torch
     layers, membranes    populations as the emulator runs them, and the states of their neurons
     modulation           the states of sigma-delta neurons in the emulator
@@ -23,7 +24,13 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .executors import EXECUTORS as EXECUTORS, Executor as Executor, ListedExecutor as ListedExecutor
+    from .executors import (
+        AUTO as AUTO,
+        EXECUTORS as EXECUTORS,
+        Executor as Executor,
+        ListedExecutor as ListedExecutor,
+        fastest as fastest,
+    )
     from .options import ExecutionOptions as ExecutionOptions
     from .traces import chunks as chunks, outputs_of as outputs_of
     from .trial import check_one_neuron as check_one_neuron, one_neuron as one_neuron

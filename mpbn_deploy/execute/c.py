@@ -35,6 +35,7 @@ NATIVE = ("-march=native",)
 INSTALL = "apt install gcc, xcode-select --install, or set CC to a C compiler"
 PARTS_PER_THREAD = 4  # so that threads end at about the same time
 LINE = 64  # bytes of a line of the cache
+MAX_LIBRARIES = 256  # in the cache, some 100 kB each
 PATIENCE = 600  # seconds for the compiler
 
 DRIVER = """
@@ -234,7 +235,15 @@ def built(text: str) -> Path:
         _compile(path, source, unfinished)
         unfinished.replace(library)
         source.unlink()
+        _forget_old(folder)
     return library
+
+
+def _forget_old(folder: Path) -> None:
+    """Remove the libraries that were used least recently; those in use stay open."""
+    used = {path: path.stat().st_atime for path in folder.glob("*.so")}
+    for path in sorted(used, key=lambda each: used[each])[:-MAX_LIBRARIES]:
+        path.unlink(missing_ok=True)
 
 
 def _compile(path: str, source: Path, library: Path) -> None:

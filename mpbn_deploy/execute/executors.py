@@ -100,6 +100,7 @@ class ListedExecutor:
         return import_module(self.module)
 
 
+AUTO = "auto"  # the fastest executor that runs a network on this machine
 _HERE = __package__
 EXECUTORS: dict[str, ListedExecutor] = {
     "reference": ListedExecutor(name="reference", parts="chunks of samples", module=f"{_HERE}.reference"),
@@ -129,3 +130,11 @@ EXECUTORS: dict[str, ListedExecutor] = {
         reads_file=True,
     ),
 }
+
+
+def fastest(network: IntNetwork) -> str:
+    """Return the fastest executor of a network: C where there is a compiler, else the emulator."""
+    from .c import compiler
+
+    compiled = compiler() is not None and EXECUTORS["c"].obstacle(network) is None
+    return "c" if compiled else "emulator"

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ..base import Command, Execute, Options, add_network, add_options, main, option
-from ..execute import EXECUTORS
+from ..execute import AUTO, EXECUTORS
 from ..formats.options import Executing, FileFacts, Sampling
 
 
@@ -14,10 +14,10 @@ class Running(Options):
     """What runs the network."""
 
     backend: str = option(
-        "lava",
-        "the executor: reference (NumPy), emulator (torch, the fastest), lava (Lava's CPU simulator with our "
-        "process models), lava-stock (with Lava's own models, slow), netx (lava-dl's own reader of "
-        "network.net)",
+        AUTO,
+        "the executor: auto (c where there is a C compiler, else emulator), reference (NumPy), emulator "
+        "(torch), c (compiled, the fastest), lava (Lava's CPU simulator with our process models), lava-stock "
+        "(with Lava's own models, slow), netx (lava-dl's own reader of network.net)",
     )
     stock: bool = option(False, "the same as --backend lava-stock")
 
@@ -25,7 +25,7 @@ class Running(Options):
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network(parser, FileFacts)
     add_options(parser.add_argument_group("samples"), Sampling)
-    add_options(parser.add_argument_group("backend"), Running, backend={"choices": EXECUTORS})
+    add_options(parser.add_argument_group("backend"), Running, backend={"choices": (AUTO, *EXECUTORS)})
     add_options(parser.add_argument_group("execution"), Executing)
 
 
@@ -37,11 +37,12 @@ def _load() -> Execute:
 
 COMMAND = Command(
     name="run",
-    summary="Run an exported network in Lava's CPU simulator, or in the emulator.",
+    summary="Run an exported network, compiled, in the emulator or in Lava's CPU simulator.",
     details=(
-        "All backends compute the same integers; the emulator needs no Lava and is much faster.\n\n"
-        "example: python -m mpbn_deploy.run model.loihi2 --backend emulator --samples all\n"
-        "         python -m mpbn_deploy.run network.net --backend emulator --data random\n"
+        "All backends compute the same integers; the fastest that this machine has is the default.\n\n"
+        "example: python -m mpbn_deploy.run model.loihi2 --samples all\n"
+        "         python -m mpbn_deploy.run model.loihi2 --backend lava\n"
+        "         python -m mpbn_deploy.run network.net --data random\n"
         "         python -m mpbn_deploy.run model.loihi2 --samples all --cluster local:4"
     ),
     add_arguments=_add_arguments,

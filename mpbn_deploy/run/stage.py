@@ -12,12 +12,12 @@ import numpy as np
 
 from ..base import HANG_SECONDS, Array, OptionError, announce, did_you_mean, progress_bar
 from ..data import Samples
-from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor
+from ..execute import AUTO, EXECUTORS, ExecutionOptions, ListedExecutor, fastest
 from ..execute.cluster import Cluster
 from ..ir import IntNetwork, Trace, as_steps, count_overflows, join_overflows
 
 Predicted = tuple[Array, Mapping[str, Array]]  # predictions, and the overflows of a trace
-WITH_STOCK = {"lava": "lava-stock"}  # the executor that --stock selects instead
+WITH_STOCK = {"lava": "lava-stock", AUTO: "lava-stock"}  # the executor that --stock selects instead
 
 
 def run(
@@ -32,12 +32,14 @@ def run(
 ) -> dict[str, Any]:
     """Run the samples; return predictions, speed and, if the samples have labels, accuracy.
 
-    `backend` is a key of `EXECUTORS`. `netx` is the network's file, needed by executors that read it. If a
+    `backend` is a key of `EXECUTORS`, or "auto": the fastest one. `netx` is the network's file, needed by executors that read it. If a
     block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
     distributes the samples over its workers; the predictions are the same.
     """
     option = "--stock" if stock else f"--backend {backend}"
     backend = _backend(backend, stock)
+    if backend == AUTO:  # workers may have no compiler
+        backend = fastest(network) if cluster is None else "emulator"
     executor = EXECUTORS[backend]
     if (obstacle := executor.obstacle(network)) is not None:
         raise OptionError(f"{option} cannot run this network: {obstacle}.")
@@ -63,8 +65,8 @@ def _backend(backend: str, stock: bool) -> str:
         raise OptionError(
             f"--stock selects Lava's own process models; --backend {backend} has none. Use --backend lava."
         )
-    if backend not in EXECUTORS:
-        raise OptionError(f"no backend {backend!r}. {did_you_mean(backend, list(EXECUTORS))}")
+    if backend not in (AUTO, *EXECUTORS):
+        raise OptionError(f"no backend {backend!r}. {did_you_mean(backend, [AUTO, *EXECUTORS])}")
     return WITH_STOCK[backend] if stock else backend
 
 
