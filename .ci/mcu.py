@@ -2,10 +2,10 @@
 
     python .ci/mcu.py [--json] [PROJECT ...]      folders c/ of exports; without any, the digits example
 
-Installs nothing: it says which of the cross compilers and emulators are missing. Each program is compiled with
-its self-test and run; then the network alone is compiled as for a device, its flash and memory are counted by
-`size`, and the instructions of an inference are counted by QEMU (-icount: instructions, and not cycles, of which
-a device takes more).
+Installs nothing: it says which of the cross compilers and emulators are missing. Each program is compiled
+with its self-test and run; then the network alone is compiled as for a device, its flash and memory are
+counted by `size`, and the instructions of an inference by QEMU (-icount: instructions, and not cycles, of
+which a device takes more).
 """
 
 import argparse
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
@@ -103,8 +104,8 @@ void Reset(void) {
 }
 __attribute__((section(".vectors"), used)) static const void *const vectors[2] = {&stack_top, (void *)Reset};
 """
-# With -icount shift=0 an instruction takes a nanosecond of QEMU's clock: RISC-V counts instructions itself, and
-# the timer of a Cortex-M counts down, once in {nanoseconds} of them.
+# With -icount shift=0 an instruction takes a nanosecond of QEMU's clock: RISC-V counts instructions itself,
+# and the timer of a Cortex-M counts down, once in {nanoseconds} of them.
 COUNTER = """
 #include <stdio.h>
 #include "{name}.h"
@@ -143,22 +144,30 @@ int main(void) {{
 """
 
 
-def tools(device):
+def tools(device: Device) -> list[str]:
     """The programs that a device needs."""
     return [f"{device.compiler}-gcc", f"{device.compiler}-size", device.emulator[0]]
 
 
-def compiled(device, work, sources, program, *flags):
+def compiled(device: Device, work: Path, sources: list[Path], program: Path, *flags: str) -> Path:
     """Compile and link a program."""
     script = LINKER.replace("{flash}", str(device.flash)).replace("{ram}", str(device.ram))
     (work / "device.ld").write_text(script)
     library = [word.format(work=work) for word in device.library]
-    command = [f"{device.compiler}-gcc", *device.flags, *flags, *map(str, sources), "-o", str(program), *library]
+    command = [
+        f"{device.compiler}-gcc",
+        *device.flags,
+        *flags,
+        *map(str, sources),
+        "-o",
+        str(program),
+        *library,
+    ]
     subprocess.run(command, check=True)
     return program
 
 
-def emulated(device, program, *flags):
+def emulated(device: Device, program: Path, *flags: str) -> tuple[str, bool]:
     """Run a program in QEMU; return what it printed, and whether it ended with success."""
     semihosting = ("-semihosting-config", "enable=on,target=native")
     command = [*device.emulator, "-nographic", *semihosting, *flags, "-kernel", str(program)]
@@ -166,23 +175,37 @@ def emulated(device, program, *flags):
     return (done.stdout + done.stderr).strip(), done.returncode == 0
 
 
-def run_on(device, project, work):
+def run_on(device: Device, project: Path, work: Path) -> dict[str, Any]:
     """Test a project on a device; return what was found."""
     source = next((project / "src").glob("*.c"))
     prefix = re.search(r"int (\w+)_run\(", source.with_suffix(".h").read_text())[1]
     include = (f"-I{project / 'src'}", f"-I{project / 'test'}")
-    test = compiled(device, work, [project / "test" / "selftest.c"], work / "selftest", "-O2", "-std=gnu99", *include)
+    test = compiled(
+        device, work, [project / "test" / "selftest.c"], work / "selftest", "-O2", "-std=gnu99", *include
+    )
     text, good = emulated(device, test)
     alone = work / "network.o"
     freestanding = PICOLIBC[:1] if device.library is PICOLIBC else ()
-    command = [f"{device.compiler}-gcc", *device.flags, *STRICT, *freestanding, *include, "-c", str(source), "-o", str(alone)]
+    command = [
+        f"{device.compiler}-gcc",
+        *device.flags,
+        *STRICT,
+        *freestanding,
+        *include,
+        "-c",
+        str(source),
+        "-o",
+        str(alone),
+    ]
     subprocess.run(command, check=True)
     sizes = subprocess.run([f"{device.compiler}-size", alone], capture_output=True, text=True, check=True)
     flash, data, zero = map(int, sizes.stdout.splitlines()[1].split()[:3])
     counter = work / "counter.c"
-    counter.write_text(COUNTER.format(
+    counter.write_text(
+        COUNTER.format(
             name=source.stem, prefix=prefix, upper=prefix.upper(), nanoseconds=1000 / device.megahertz
-        ))
+        )
+    )
     counted = compiled(device, work, [counter, source], work / "counter", "-O2", "-std=gnu99", *include)
     instructions = re.search(r"instructions (\d+)", emulated(device, counted, "-icount", "shift=0")[0])
     return {
@@ -196,7 +219,7 @@ def run_on(device, project, work):
     }
 
 
-def digits(work):
+def digits(work: Path) -> Path:
     """Export the digits example for a microcontroller, without verification by Lava."""
     command = [sys.executable, "-m", "mpbn_deploy.export", ROOT / "examples" / "models" / "digits.pt"]
     command += ["--target", "rp2040", "--out", work / "digits.rp2040", "--budget", "0"]
@@ -204,8 +227,10 @@ def digits(work):
     return work / "digits.rp2040" / "c"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("projects", nargs="*", type=Path, metavar="PROJECT")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

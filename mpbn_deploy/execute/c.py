@@ -49,7 +49,8 @@ static __thread int32_t **all_voltages;
 static __thread void **all_sent;
 static __thread int64_t **all_overflows;
 static __thread size_t sample;
-static void traced(int n, int step, int pixel, const int32_t *voltages, const uint8_t *spikes, const void *messages) {
+static void traced(int n, int step, int pixel, const int32_t *voltages, const uint8_t *spikes,
+                   const void *messages) {
     const size_t count = (size_t)channels[n], width = (size_t)widths[n];
     const size_t at = ((sample * %(timesteps)d + (size_t)step) * (size_t)pixels[n] + (size_t)pixel) * count;
     if (voltages) memcpy(all_voltages[n] + at, voltages, count * sizeof *voltages);
@@ -60,8 +61,8 @@ static void traced(int n, int step, int pixel, const int32_t *voltages, const ui
     if (all_voltages) traced(n, step, pixel, voltages, spikes, messages)
 #define NET_OVERFLOW(n, pixel, channel) ++all_overflows[n][(pixel) * channels[n] + (channel)]
 %(network)s
-int run_samples(const uint8_t *tables, const net_input_t *inputs, size_t samples, size_t apart, size_t stride, net_score_t *scores,
-                int32_t **voltages, void **sent, int64_t **overflows) {
+int run_samples(const uint8_t *tables, const net_input_t *inputs, size_t samples, size_t apart,
+                size_t stride, net_score_t *scores, int32_t **voltages, void **sent, int64_t **overflows) {
     blob = tables, all_voltages = voltages, all_sent = sent, all_overflows = overflows;
     for (sample = 0; sample < samples; ++sample) {
         const int error = run(inputs + sample * apart, stride, scores + sample * %(outputs)d);

@@ -32,9 +32,9 @@ def run(
 ) -> dict[str, Any]:
     """Run the samples; return predictions, speed and, if the samples have labels, accuracy.
 
-    `backend` is a key of `EXECUTORS`, or "auto": the fastest one. `netx` is the network's file, needed by executors that read it. If a
-    block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
-    distributes the samples over its workers; the predictions are the same.
+    `backend` is a key of `EXECUTORS`, or "auto": the fastest one. `netx` is the network's file,
+    needed by executors that read it. If a block of time steps takes Lava longer than `patience` seconds, it
+    counts as hanging. A `cluster` distributes the samples over its workers; the predictions are the same.
     """
     option = "--stock" if stock else f"--backend {backend}"
     backend = _backend(backend, stock)

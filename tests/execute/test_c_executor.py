@@ -83,7 +83,9 @@ def deep(channels, seed=0, *, size=(5, 6), largest=127):
         ),
         connections=(
             Connection(source="input", target="a", synapse=Conv2d(weight=weights(channels, 3, 3, 3), **same)),
-            Connection(source="a", target="b", synapse=Conv2d(weight=weights(channels, channels, 3, 3), **same)),
+            Connection(
+                source="a", target="b", synapse=Conv2d(weight=weights(channels, channels, 3, 3), **same)
+            ),
             Connection(
                 source="b",
                 target="pooled",
@@ -131,12 +133,17 @@ def test_an_overflow_names_the_population():
 
 
 def test_networks_that_share_a_library_keep_their_weights():
-    first, second = deep(16, 0), deep(16, 1)
+    first = deep(16)
+    *others, last = first.connections
+    mirrored = replace(last, synapse=replace(last.synapse, weight=last.synapse.weight[::-1]))
+    second = replace(first, connections=(*others, mirrored))
     inputs = inputs_for(first, 3)
     a, b = c.Compiled(first), c.Compiled(second)
     assert a.library._handle == b.library._handle
     for network, compiled in ((first, a), (second, b), (first, a)):
-        assert np.array_equal(compiled.run(inputs, keep_trace=False).outputs, simulate(network, inputs).outputs)
+        assert np.array_equal(
+            compiled.run(inputs, keep_trace=False).outputs, simulate(network, inputs).outputs
+        )
 
 
 def test_a_program_is_compiled_once(cache, monkeypatch):
@@ -164,7 +171,9 @@ def test_without_a_compiler_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     network = int_chain(0)
     assert fastest(network) == "emulator"
-    with pytest.raises(MissingPackageError, match=r"no C compiler found \(no-such-compiler\): apt install gcc"):
+    with pytest.raises(
+        MissingPackageError, match=r"no C compiler found \(no-such-compiler\): apt install gcc"
+    ):
         EXECUTORS["c"].run(network, inputs_for(network, 1), ExecutionOptions())
 
 

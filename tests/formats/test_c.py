@@ -143,7 +143,10 @@ def test_a_matrix_onto_maps_and_a_kernel_add_up(tmp_path):
                 synapse=Conv2d(weight=generator.integers(-9, 9, (3, 2, 3, 3)), padding=(1, 1), exponent=1),
             ),
             Connection(
-                source="maps", target="maps", delay=1, synapse=Dense(weight=generator.integers(-9, 9, (36, 36)))
+                source="maps",
+                target="maps",
+                delay=1,
+                synapse=Dense(weight=generator.integers(-9, 9, (36, 36))),
             ),
         ),
         timesteps=5,
@@ -177,11 +180,13 @@ def test_networks_of_others_overflow_as_in_lava(tmp_path):
 
 
 def test_two_networks_in_one_program(tmp_path):
-    folders = [project(tmp_path / name, int_chain(seed), prefix=name) for seed, name in enumerate(("one", "two"))]
+    folders = [
+        project(tmp_path / name, int_chain(seed), prefix=name) for seed, name in enumerate(("one", "two"))
+    ]
     main = tmp_path / "main.c"
     main.write_text(
-        '#include "one.h"\n#include "two.h"\nint main(void) { return ONE_OUTPUTS - TWO_OUTPUTS + (one_run == 0) '
-        "+ (two_run == 0); }\n"
+        '#include "one.h"\n#include "two.h"\nint main(void) { return ONE_OUTPUTS - TWO_OUTPUTS + '
+        "(one_run == 0) + (two_run == 0); }\n"
     )
     files = [str(folder / "src" / f"{name}.c") for folder, name in zip(folders, ("one", "two"), strict=True)]
     include = [f"-I{folder / 'src'}" for folder in folders]
@@ -199,7 +204,9 @@ def test_prefixes_that_are_no_names(prefix):
 
 def test_inputs_of_more_than_32_bits_are_named():
     network = dense(weights=np.ones((6, 5), np.int64), maximum=2**40)
-    with pytest.raises(FormatError, match=r"input: values of 0..1099511627776; C programs take inputs of up to 32"):
+    with pytest.raises(
+        FormatError, match=r"input: values of 0..1099511627776; C programs take inputs of up to 32"
+    ):
         write_source(network)
 
 
@@ -227,7 +234,10 @@ def test_the_hash_sees_every_spike_and_voltage():
     voltages[name][0, 1].flat[3] += 1
     spikes = {**trace.spikes, name: trace.spikes[name].copy()}
     spikes[name][0, 0].flat[2] ^= True
-    found = {run_hash(network, each) for each in (trace, replace(trace, voltages=voltages), replace(trace, spikes=spikes))}
+    found = {
+        run_hash(network, each)
+        for each in (trace, replace(trace, voltages=voltages), replace(trace, spikes=spikes))
+    }
     assert len(found) == 3
 
 

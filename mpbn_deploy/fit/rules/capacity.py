@@ -164,12 +164,11 @@ def program_fits_flash(design: Design) -> Violations:
     size, most = program_size(design.network), design.limit("chip.flash_bytes")
     if size.flash > most.value:
         bits = size.with_packed_weights
-        packed = f"--weight-bits 4 would take about {bits:,}; " if bits < size.flash else ""
+        packed = f"--weight-bits 4 would take about {bits:,}. " if bits < size.flash else ""
         yield (
             WHOLE_NETWORK,
-            f"{size.flash:,} bytes of flash ({size.tables:,} of tables), {size.flash - most.value:,} too many; "
-            f"{design.maximum_text(most)}. {packed.capitalize() if packed[:1] != '-' else packed}fewer channels "
-            "or layers take less.",
+            f"{size.flash:,} bytes of flash ({size.tables:,} of tables), {size.flash - most.value:,} too "
+            f"many; {design.maximum_text(most)}. {packed}Fewer channels or layers take less.",
         )
 
 
@@ -180,8 +179,8 @@ def program_fits_memory(design: Design) -> Violations:
     if size.memory > most.value:
         yield (
             WHOLE_NETWORK,
-            f"{size.memory:,} bytes of memory, {size.memory - most.value:,} too many; {design.maximum_text(most)}. "
-            "Fewer channels, smaller maps or fewer time steps take less.",
+            f"{size.memory:,} bytes of memory, {size.memory - most.value:,} too many; "
+            f"{design.maximum_text(most)}. Fewer channels, smaller maps or fewer time steps take less.",
         )
 
 

@@ -1,15 +1,9 @@
-"""The functions of a program that do not depend on its network, in C; each is written only where it is called.
-
-A kernel adds the weights of sources that sent something to the sums of their targets. Work follows spikes:
-rows of weights are added for the channels in a list of those that fired, four rows at once, so that sums are
-loaded and stored once for four of them. These are plain loops over contiguous numbers, which compilers
-vectorize.
-"""
+"""The functions of a program that do not depend on its network; templates/kernels.c holds their text."""
 
 from __future__ import annotations
 
+from importlib.resources import files
 from string import Template
-from textwrap import dedent
 
 from ...base import record
 
@@ -21,221 +15,27 @@ SHORT_NAMES = {
     "int32_t": "i32",
     "int64_t": "i64",
 }
-
-CHOSEN = ", ".join(
+MAX_LANES = 32  # of a vector: 64 bytes, the widest that processors have
+CHOSEN = ", ".join(  # of all numbers of eight bits: which of them are set
     "{" + ", ".join(map(str, ([k for k in range(8) if mask >> k & 1] + [0] * 8)[:8])) + "}"
     for mask in range(256)
 )
-MAX_LANES = 32  # of a vector: 64 bytes, the widest that processors have
 
 
-def _c(text: str) -> Template:
-    return Template(dedent(text).lstrip("\n"))
+def template(name: str) -> Template:
+    """Return a file of the folder templates."""
+    return Template((files(__package__) / "templates" / name).read_text(encoding="utf-8"))
 
 
-# Sums are $sum, weights $weight, and each is worth $times (nothing, or a multiplication).
-ADD_ROWS = _c("""
-    /* Add the rows of the sources in a list to the sums of their targets. */
-    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, size_t stride, int targets,
-                          const $index *restrict list, int count) {
-        int k = 0;
-        for (; k + 4 <= count; k += 4) {
-            const $weight *a = weights + (size_t)list[k] * stride, *b = weights + (size_t)list[k + 1] * stride;
-            const $weight *c = weights + (size_t)list[k + 2] * stride, *d = weights + (size_t)list[k + 3] * stride;
-            for (int o = 0; o < targets; ++o) sums[o] = ($sum)(sums[o] + (($sum)a[o] + b[o] + c[o] + d[o])$times);
-        }
-        for (; k < count; ++k) {
-            const $weight *a = weights + (size_t)list[k] * stride;
-            for (int o = 0; o < targets; ++o) sums[o] = ($sum)(sums[o] + ($sum)a[o]$times);
-        }
-    }
-""")
-ADD_PACKED_ROWS = _c("""
-    /* The same with two weights in a byte, each plus 8: the first half of a row in the low bits. */
-    NET_KERNEL void $name($sum *restrict sums, const uint8_t *restrict weights, size_t stride, int targets,
-                          const $index *restrict list, int count) {
-        const int half = (targets + 1) / 2;
-        $sum *restrict upper = sums + half;
-        int k = 0;
-        for (; k + 4 <= count; k += 4) {
-            const uint8_t *a = weights + (size_t)list[k] * stride, *b = weights + (size_t)list[k + 1] * stride;
-            const uint8_t *c = weights + (size_t)list[k + 2] * stride, *d = weights + (size_t)list[k + 3] * stride;
-            for (int o = 0; o < half; ++o)
-                sums[o] = ($sum)(sums[o] + ((a[o] & 15) + (b[o] & 15) + (c[o] & 15) + (d[o] & 15) - 32)$times);
-            for (int o = 0; o < targets - half; ++o)
-                upper[o] = ($sum)(upper[o] + ((a[o] >> 4) + (b[o] >> 4) + (c[o] >> 4) + (d[o] >> 4) - 32)$times);
-        }
-        for (; k < count; ++k) {
-            const uint8_t *a = weights + (size_t)list[k] * stride;
-            for (int o = 0; o < half; ++o) sums[o] = ($sum)(sums[o] + ((a[o] & 15) - 8)$times);
-            for (int o = 0; o < targets - half; ++o) upper[o] = ($sum)(upper[o] + ((a[o] >> 4) - 8)$times);
-        }
-    }
-""")
-# A lane holds two weights: high * 256 + low + 128. So one sum of lanes and one of their high bytes give both sums,
-# and no weight has to be widened, which takes longer than adding it.
-ADD_PAIRS = _c("""
-    typedef int16_t $lanes __attribute__((vector_size($bytes), aligned(2), may_alias));
-    typedef uint16_t u$lanes __attribute__((vector_size($bytes), aligned(2), may_alias));
-    /* Add the rows of the sources in a list to the sums of $targets targets. */
-    static __attribute__((noinline)) void $name(int16_t *restrict sums, const int16_t *restrict weights,
-                                                size_t stride, const $index *restrict list, int count) {
-        u$lanes $zeros;
-        $lanes $highs;
-        for (int k = 0; k < count; ++k) {
-            const $lanes *row = (const $lanes *)(weights + (size_t)list[k] * stride);
-            $adds
-        }
-        $lanes *first = ($lanes *)sums, *second = ($lanes *)(sums + $half);
-        const uint16_t extra = (uint16_t)(128 * count);
-        $stores
-    }
-""")
-ADD_GROUPED = _c("""
-    /* Add the row of each source in a list to the sums of its group; `sources` are in a group. */
-    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, size_t stride, int targets,
-                          const $index *restrict list, int count, int sources) {
-        for (int k = 0; k < count; ++k) {
-            $add(sums + (list[k] / sources) * targets, weights, stride, targets, list + k, 1);
-        }
-    }
-""")
-ADD_BITS = _c("""
-    /* Add the weight of each channel whose bit is set. */
-    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, const uint8_t *spikes, int channels) {
-        for (int o = 0; o < channels; ++o) {
-            if ((spikes[o / 8] >> (o % 8)) & 1) sums[o] = ($sum)(sums[o] + ($sum)weights[o]$times);
-        }
-    }
-""")
-ADD_FIRED = _c("""
-    /* Add the weight of each channel that fired. */
-    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, const uint8_t *restrict fired,
-                          int channels) {
-        for (int o = 0; o < channels; ++o) sums[o] = ($sum)(sums[o] + ($sum)fired[o] * weights[o]$times);
-    }
-""")
-ADD_VALUES = _c("""
-    /* Add the rows of all sources, times what each sends; values are `apart`, and zeros are skipped. */
-    NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, size_t stride, int targets,
-                          const $value *restrict values, size_t apart, int groups, int sources) {
-        for (int g = 0; g < groups; ++g, sums += targets) {
-            for (int i = 0; i < sources; ++i, weights += stride, values += apart) {
-                const $sum value = ($sum)*values;
-                if (value == 0) continue;
-                for (int o = 0; o < targets; ++o) sums[o] = ($sum)(sums[o] + weights[o] * value$times);
-            }
-        }
-    }
-""")
-ADD_PACKED_VALUES = _c("""
-    /* The same with two weights in a byte, each plus 8. */
-    NET_KERNEL void $name($sum *restrict sums, const uint8_t *restrict weights, size_t stride, int targets,
-                          const $value *restrict values, size_t apart, int groups, int sources) {
-        const int half = (targets + 1) / 2;
-        for (int g = 0; g < groups; ++g, sums += targets) {
-            $sum *restrict upper = sums + half;
-            for (int i = 0; i < sources; ++i, weights += stride, values += apart) {
-                const $sum value = ($sum)*values;
-                if (value == 0) continue;
-                for (int o = 0; o < half; ++o) sums[o] = ($sum)(sums[o] + ((weights[o] & 15) - 8) * value$times);
-                for (int o = 0; o < targets - half; ++o)
-                    upper[o] = ($sum)(upper[o] + ((weights[o] >> 4) - 8) * value$times);
-            }
-        }
-    }
-""")
-FIXED = {
-    "listed_bits": _c("""
-        /* List the channels whose bits are set; return how many. */
-        static int listed_bits(const uint8_t *spikes, int bytes, $index *list) {
-            int count = 0;
-            for (int n = 0; n < bytes; ++n) {
-                int channel = 8 * n;
-                for (unsigned rest = spikes[n]; rest != 0u; rest >>= 1, ++channel) {
-                    if ((rest & 1u) != 0u) list[count++] = ($index)channel;
-                }
-            }
-            return count;
-        }
-    """),
-    "packed_bits": _c("""
-        /* One bit for each channel that fired. */
-        static void packed_bits(const uint8_t *fired, int channels, uint8_t *spikes) {
-            for (int o = 0; o < channels; o += 8) {
-                unsigned byte = 0;
-                for (int bit = 0; bit < 8 && o + bit < channels; ++bit) byte |= (unsigned)fired[o + bit] << bit;
-                spikes[o / 8] = (uint8_t)byte;
-            }
-        }
-    """),
-    "listed_fired": _c("""
-        /* chosen[m]: the numbers of the bits of m that are set */
-        static const $index chosen[256][8] = {$chosen};
-        /* List the channels that fired, eight at a time; return how many. */
-        NET_KERNEL int listed_fired(const uint8_t *restrict fired, int channels, $index *restrict list) {
-            int count = 0, o = 0;
-            for (; o + 8 <= channels; o += 8) {
-                unsigned mask = 0;
-        #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-                uint64_t eight; /* of its eight bytes, the lowest bits */
-                memcpy(&eight, fired + o, 8);
-                mask = (unsigned)((eight * 0x0102040810204080u) >> 56);
-        #else
-                for (int k = 0; k < 8; ++k) mask |= (unsigned)fired[o + k] << k;
-        #endif
-                for (int k = 0; k < 8; ++k) list[count + k] = ($index)(chosen[mask][k] + o);
-                count += __builtin_popcount(mask);
-            }
-            for (; o < channels; ++o) {
-                if (fired[o]) list[count++] = ($index)o;
-            }
-            return count;
-        }
-    """),
-    "decayed": _c("""
-        /* trunc(state * kept / 4096) of a state of 24 bits, without a product of more than 32. */
-        static inline int32_t decayed(int32_t state, int32_t kept) {
-            const int32_t size = state < 0 ? -state : state;
-            const int32_t left = (size >> 12) * kept + (((size & 4095) * kept) >> 12);
-            return state < 0 ? -left : left;
-        }
-    """),
-    "floored": _c("""
-        /* floor(value / 2**shift) */
-        static inline $wide floored($wide value, int shift) {
-            return value < 0 ? -((-value - 1) >> shift) - 1 : value >> shift;
-        }
-    """),
-    "beyond": _c("""
-        /* Whether a state has left 24 bits. */
-        static inline int beyond(int64_t state) { return state > 8388607 || state < -8388607; }
-    """),
-    "wrapped": _c("""
-        /* value, changed by multiples of 2**bits to at least -2**(bits - 1) and below 2**(bits - 1) */
-        static inline int64_t wrapped(int64_t value, int bits) {
-            const int64_t half = (int64_t)1 << (bits - 1);
-            const int64_t kept = (int64_t)((uint64_t)(value + half) & ((uint64_t)half * 2u - 1u));
-            return kept - half;
-        }
-    """),
-    "wrapped_current": _c("""
-        /* A current as Lava holds it: 32 bits, and beyond 24 moved toward zero by 2**24, once. */
-        static inline int64_t wrapped_current(int64_t current) {
-            const int64_t held = wrapped(current, 32);
-            return held > 8388608 ? held - 16777216 : held <= -8388608 ? held + 16777216 : held;
-        }
-    """),
-    "clipped": _c("""
-        /* A voltage as Lava holds it: 32 bits, clipped at 24. */
-        static inline int64_t clipped(int64_t voltage) {
-            const int64_t held = wrapped(voltage, 32);
-            return held > 8388607 ? 8388607 : held < -8388607 ? -8388607 : held;
-        }
-    """),
-}
+def _sections() -> dict[str, Template]:
+    """Divide kernels.c into its functions."""
+    _, *sections = template("kernels.c").template.split("\n//// ")
+    parted = (section.partition("\n") for section in sections)
+    return {name: Template(text) for name, _, text in parted}
+
+
+TEXTS = _sections()
 NEEDS = {"wrapped_current": ("wrapped",), "clipped": ("wrapped",)}
-ORDER = tuple(FIXED)
 
 
 @record
@@ -247,42 +47,31 @@ class Kernel:
     before: tuple[Kernel, ...] = ()
 
 
-def kernel(
-    template: Template, stem: str, *, index: str, sum: str, weight: str, value: str = "", factor: int = 1
-) -> Kernel:
-    """Return a kernel for some types and a common factor of its weights."""
-    types = [SHORT_NAMES[kind] for kind in (weight, *((value,) if value else ()), sum)]
+def kernel(stem: str, *, index: str, total: str, weight: str, value: str = "", factor: int = 1) -> Kernel:
+    """Return a kernel for some types of sums, weights and values, and a common factor of its weights."""
+    types = [SHORT_NAMES[kind] for kind in (weight, *filter(None, [value]), total)]
     name = "_".join([stem, *types, *([f"x{factor}"] if factor > 1 else [])])
+    text, add = stem, ""
     before: tuple[Kernel, ...] = ()
-    add = ""
-    if template is ADD_GROUPED:
-        rows = ADD_PACKED_ROWS if stem.endswith("packed") else ADD_ROWS
-        before = (
-            kernel(
-                rows,
-                "add_packed" if stem.endswith("packed") else "add",
-                index=index,
-                sum=sum,
-                weight=weight,
-                factor=factor,
-            ),
-        )
+    if stem.startswith("add_grouped"):  # which adds one row at a time
+        text, single = "add_grouped", stem.replace("_grouped", "")
+        before = (kernel(single, index=index, total=total, weight=weight, factor=factor),)
         add = before[0].name
     times = f" * {factor}" if factor > 1 else ""
-    text = template.substitute(
-        name=name, index=index, sum=sum, weight=weight, value=value, times=times, add=add
+    filled = TEXTS[text].substitute(
+        name=name, index=index, sum=total, weight=weight, value=value, times=times, add=add
     )
-    return Kernel(name=name, text=text, before=before)
+    return Kernel(name=name, text=filled, before=before)
 
 
 def pair_kernel(targets: int, index: str) -> Kernel:
     """Return the kernel of rows of lanes, whose sums stay in registers: as vectors of up to 32 lanes."""
     lanes = min(MAX_LANES, targets // 2)
     vectors = range(targets // 2 // lanes)
-    name = f"add_pairs_{targets}"
-    text = ADD_PAIRS.substitute(
+    name, kind = f"add_pairs_{targets}", f"lanes_{targets}"
+    text = TEXTS["add_pairs"].substitute(
         name=name,
-        lanes=f"lanes_{targets}",
+        lanes=kind,
         bytes=2 * lanes,
         index=index,
         targets=targets,
@@ -290,12 +79,11 @@ def pair_kernel(targets: int, index: str) -> Kernel:
         zeros=", ".join(f"all{j} = {{0}}" for j in vectors),
         highs=", ".join(f"high{j} = {{0}}" for j in vectors),
         adds=" ".join(
-            f"const lanes_{targets} row{j} = row[{j}]; all{j} += (ulanes_{targets})row{j}; high{j} += row{j} >> 8;"
+            f"const {kind} row{j} = row[{j}]; all{j} += (u{kind})row{j}; high{j} += row{j} >> 8;"
             for j in vectors
         ),
         stores=" ".join(
-            f"first[{j}] += (lanes_{targets})(all{j} - ((ulanes_{targets})high{j} << 8) - extra); "
-            f"second[{j}] += high{j};"
+            f"first[{j}] += ({kind})(all{j} - ((u{kind})high{j} << 8) - extra); second[{j}] += high{j};"
             for j in vectors
         ),
     )

@@ -1,4 +1,4 @@
-"""Place the arrays of a program in static memory: arrays that are never needed at the same time share bytes."""
+"""Place the arrays of a program in static memory; those never needed at the same time share bytes."""
 
 from __future__ import annotations
 

@@ -252,8 +252,8 @@ def _sender(network: IntNetwork, number: int, population: Population[Any]) -> Se
     found = narrowest(low, high)
     if kind == "input" and found == np.int64:
         raise FormatError(
-            f"{layer_name(population.name)}: values of {low}..{high}; C programs take inputs of up to 32 bits. "
-            "Choose a smaller range, for example with --input-bits 8."
+            f"{layer_name(population.name)}: values of {low}..{high}; C programs take inputs of up to 32 "
+            "bits. Choose a smaller range, for example with --input-bits 8."
         )
     return Sender(
         number=number,
@@ -381,7 +381,7 @@ def _packed(rows: Array) -> Array:
 
 
 def _paired(arrival: Arrival, block: int) -> Arrival:
-    """Return spikes with the weights of a block as lanes of 16 bits: one of the second half, one of the first.
+    """Return spikes whose weights are lanes of 16 bits: two weights, one of each half of a block.
 
     A lane is 256 * second + first + 128, so that its high byte is the second weight.
     """

@@ -13,62 +13,14 @@ import numpy as np
 from ... import __version__
 from ...base import Array, OptionError, record
 from ...ir import IntNetwork, neuron_kind, sends, value_range
+from .kernels import template
 from .memory import Memory
 from .plan import FAST, SMALL, Program, Style, plan_program
 from .source import Writer, comment, memories, places_text, schedule, struct_text, table_text
 
 PREFIX = "net"
-KEYWORDS = frozenset(
-    [
-        "auto",
-        "break",
-        "case",
-        "char",
-        "const",
-        "continue",
-        "default",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "register",
-        "restrict",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "typedef",
-        "union",
-        "unsigned",
-        "void",
-        "volatile",
-        "while",
-        "main",
-        "asm",
-        "class",
-        "new",
-        "delete",
-        "this",
-        "template",
-        "namespace",
-        "public",
-        "private",
-        "protected",
-        "virtual",
-    ]
-)
-# Upper bounds of the code that gcc 12 writes at -O2 for Cortex-M0+, M4, M7 and RV32 (make test-mcu checks them).
+KEYWORDS = frozenset(template("keywords.txt").template.split())
+# Upper bounds of the code that gcc 12 writes at -O2 for Cortex-M0+, M4, M7 and RV32 (make test-mcu).
 CODE_BYTES, LAYER_BYTES, ARRIVAL_BYTES = 800, 260, 210
 ALIGNED = 64  # bytes between tables of a blob begin at multiples of
 
@@ -159,12 +111,11 @@ def write_source(network: IntNetwork, prefix: str = PREFIX, style: Style = SMALL
     digest = network_hash(network)
     tables = sum(table.values.nbytes for table in program.tables)
     name = "network" if prefix == PREFIX else prefix
-    facts = {"hash": digest, "tables": tables, "whole": whole.bytes, "stepped": stepped.bytes}
     return CSource(
         name=name,
         prefix=prefix,
         source=renamed(_source(program, whole, stepped, name), prefix),
-        header=renamed(_header(program, **facts), prefix),
+        header=renamed(_header(program, digest, tables, whole.bytes, stepped.bytes), prefix),
         program=program,
         hash=digest,
         table_bytes=tables,
@@ -248,7 +199,7 @@ def renamed(text: str, prefix: str) -> str:
 # ---- the header -------------------------------------------------------------------------------
 
 
-def _header(program: Program, *, hash: str, tables: int, whole: int, stepped: int) -> str:
+def _header(program: Program, digest: str, tables: int, whole: int, stepped: int) -> str:
     network = program.network
     given, shape = network.input_range, network.input.shape
     form = " x ".join(map(str, shape))
@@ -278,7 +229,7 @@ extern "C" {{
 #endif
 
 #define NET_VERSION "{__version__}"
-#define NET_HASH "{hash}" /* SHA-256 of the network */
+#define NET_HASH "{digest}" /* SHA-256 of the network */
 #define NET_TIMESTEPS {network.timesteps}
 #define NET_INPUTS {prod(shape)} /* {form} */
 #define NET_INPUT_MINIMUM ({given.minimum})
@@ -311,8 +262,8 @@ int net_class(const net_score_t scores[NET_OUTPUTS]);
 
 
 _STEPS = """
-/* One time step at a time; compile with NET_STEPPED=1, which keeps the states of all neurons. Results are those
-   of net_run after NET_TIMESTEPS steps. net_step returns 0, or a negative error as net_run does. */
+/* One time step at a time; compile with NET_STEPPED=1, which keeps the states of all neurons. Results are
+   those of net_run after NET_TIMESTEPS steps. net_step returns 0, or a negative error as net_run does. */
 #if defined(NET_STEPPED) && NET_STEPPED
 void net_reset(void);
 int net_step(const net_input_t input[NET_INPUTS], net_score_t scores[NET_OUTPUTS]);
@@ -350,7 +301,7 @@ _HOOKS = """#if INT_MAX < 2147483647
 #ifndef NET_STEPPED
 #define NET_STEPPED 0 /* 1: net_reset and net_step, one time step at a time */
 #endif
-#ifndef NET_TRACE /* is given (population, step, pixel, voltages, spikes or 0, messages or 0) of all neurons */
+#ifndef NET_TRACE /* is given the voltages, spikes and messages of each pixel; 0 where there are none */
 #define NET_TRACE(population, step, pixel, voltages, spikes, messages) ((void)0)
 #endif
 #ifndef NET_OVERFLOW /* is given each neuron whose state left its width, in networks of others */
@@ -392,6 +343,7 @@ def _whole(program: Program, memory: Memory) -> str:
 
 def _stepped(program: Program, memory: Memory) -> str:
     check = "    if (!in_range(input)) return NET_BAD_INPUT;\n" if _range_check(program) else ""
+    calls = indent(schedule(program, memory, stepped=True), "    ")
     return f"""static int now;
 
 void net_reset(void) {{
@@ -403,7 +355,7 @@ int net_step(const net_input_t input[NET_INPUTS], net_score_t scores[NET_OUTPUTS
     const int t = now;
     const size_t stride = 0;
     (void)stride;
-{check}{indent(schedule(program, memory, stepped=True), "    ")}    /* Steps are counted modulo a power of two, which rings of past spikes divide. */
+{check}{calls}    /* Steps are counted modulo a power of two, which rings of past spikes divide. */
     now = t < 1073741823 ? t + 1 : 536870912;
     return 0;
 }}

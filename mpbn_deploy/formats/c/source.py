@@ -66,7 +66,7 @@ class Writer:
 
     def functions(self) -> str:
         """Return the text of all functions that were called."""
-        fixed = [kernels.FIXED[name].substitute(self.names) for name in kernels.ORDER if name in self.fixed]
+        fixed = [text.substitute(self.names) for name, text in kernels.TEXTS.items() if name in self.fixed]
         return "\n".join([*fixed, *self.kernels.values()])
 
     # ---- a population -------------------------------------------------------------------------
@@ -233,45 +233,36 @@ class Writer:
         per_group = layer.channels // arrival.groups
         targets = layer.block if channel else per_group
         sums = self.sums(layer) + channel
-        types = {
-            "index": self.program.index_type,
-            "sum": layer.sum_type,
-            "weight": arrival.weights.c_type,
-            "factor": arrival.factor,
-        }
-        when = f"t - {late}" if late else "t"
-        packed = "_packed" if arrival.packed else ""
-        n = source.number
+        factor, packed = arrival.factor, "_packed" if arrival.packed else ""
+        when, n, lists = f"t - {late}" if late else "t", source.number, self.program.fast
+
+        def name(stem: str, value: str = "") -> str:
+            types = {"index": self.program.index_type, "total": layer.sum_type, "value": value}
+            return self.called(kernel(stem, **types, weight=arrival.weights.c_type, factor=factor))
+
+        rows = f"{sums}, {weights}, {stride}u, {targets}"
         if source.kind != "spikes":
-            template = kernels.ADD_PACKED_VALUES if arrival.packed else kernels.ADD_VALUES
-            name = self.called(kernel(template, f"add{packed}_values", value=source.c_type, **types))
-            values, apart = (
-                (f"input + (size_t)({when}) * stride + place", source.pixels)
-                if source.kind == "input"
-                else (f"MESSAGES_{n}({when}, place)", 1)
-            )
-            per = source.channels // arrival.groups
-            return f"{name}({sums}, {weights}, {stride}u, {targets}, {values}, {apart}u, {arrival.groups}, {per});\n"
+            values, apart = f"MESSAGES_{n}({when}, place)", 1
+            if source.kind == "input":
+                values, apart = f"input + (size_t)({when}) * stride + place", source.pixels
+            groups = f"{arrival.groups}, {source.channels // arrival.groups}"
+            return f"{name(f'add{packed}_values', source.c_type)}({rows}, {values}, {apart}u, {groups});\n"
         if arrival.depthwise:
-            lists = self.program.fast
-            template, stem = (kernels.ADD_FIRED, "add_fired") if lists else (kernels.ADD_BITS, "add_bits")
-            name = self.called(kernel(template, stem, **types))
-            return f"{name}({sums}, {weights}, {'FIRED' if lists else 'SPIKES'}_{n}({when}, place), {layer.channels});\n"
-        if self.program.fast:
+            stem, fired = ("add_fired", "FIRED") if lists else ("add_bits", "SPIKES")
+            return f"{name(stem)}({sums}, {weights}, {fired}_{n}({when}, place), {layer.channels});\n"
+        if lists:
             listed, count, prepared = f"LIST_{n}({when}, place)", f"*COUNT_{n}({when}, place)", ""
         else:
-            listed, count = self.list_scratch(layer), "count"
-            prepared = f"const int count = {self.call('listed_bits')}(SPIKES_{n}({when}, place), {-(-source.channels // 8)}, {listed});\n"
+            listed, count, width = self.list_scratch(layer), "count", -(-source.channels // 8)
+            call = f"{self.call('listed_bits')}(SPIKES_{n}({when}, place), {width}, {listed})"
+            prepared = f"const int count = {call};\n"
         if arrival.paired:
-            name = self.called(kernels.pair_kernel(layer.block, self.program.index_type))
-            return f"{name}({sums}, {weights}, {stride}u, {listed}, {count});\n"
+            pairs = self.called(kernels.pair_kernel(layer.block, self.program.index_type))
+            return f"{pairs}({sums}, {weights}, {stride}u, {listed}, {count});\n"
         if arrival.groups > 1:
-            name = self.called(kernel(kernels.ADD_GROUPED, f"add_grouped{packed}", **types))
-            count += f", {source.channels // arrival.groups}"
-        else:
-            template = kernels.ADD_PACKED_ROWS if arrival.packed else kernels.ADD_ROWS
-            name = self.called(kernel(template, f"add{packed}", **types))
-        return f"{prepared}{name}({sums}, {weights}, {stride}u, {targets}, {listed}, {count});\n"
+            per_source = source.channels // arrival.groups
+            return f"{prepared}{name(f'add_grouped{packed}')}({rows}, {listed}, {count}, {per_source});\n"
+        return f"{prepared}{name(f'add{packed}')}({rows}, {listed}, {count});\n"
 
     def list_scratch(self, layer: Layer) -> str:
         shared = self.program.index_type == "uint8_t"
@@ -368,7 +359,8 @@ class Writer:
         """A neuron whose states fit, or are checked."""
         kind = layer.arithmetic
         if rule.graded:
-            yield f"messages[o] = ({self.program.senders[layer.population.name].c_type})sums[o]{f' * {layer.scale}' if layer.scale > 1 else ''};\n"
+            message = self.program.senders[layer.population.name].c_type
+            yield f"messages[o] = ({message})sums[o]{f' * {layer.scale}' if layer.scale > 1 else ''};\n"
             return
         yield self.arrived(layer)
         arriving = "arrived"
@@ -377,7 +369,8 @@ class Writer:
             arriving = "charge"
         bias = self.value(layer, "bias")
         plus = "" if bias == "0" else f" + {bias}"
-        yield f"const {kind} potential = {self.decayed(layer, 'kept_voltage', 'voltage[o]')}{arriving}{plus};\n"
+        left = self.decayed(layer, "kept_voltage", "voltage[o]")
+        yield f"const {kind} potential = {left}{arriving}{plus};\n"
         if layer.checked:
             yield f"bad |= {self.call('beyond')}({arriving}) | beyond(potential);\n"
         if layer.has_current:
@@ -402,9 +395,11 @@ class Writer:
     def narrowed(self, layer: Layer, rule: Membrane) -> Iterator[str]:
         """A neuron of a network of others: states that leave their width continue as in Lava."""
         yield self.arrived(layer)
-        yield f"const int64_t charge = {self.decayed(layer, 'kept_current', 'current[o]') if layer.has_current else ''}arrived;\n"
+        kept = self.decayed(layer, "kept_current", "current[o]") if layer.has_current else ""
+        yield f"const int64_t charge = {kept}arrived;\n"
         yield f"const int64_t held = {self.call('wrapped_current')}(charge);\n"
-        yield f"const int64_t sum = {self.decayed(layer, 'kept_voltage', 'voltage[o]')}charge + {self.value(layer, 'bias')};\n"
+        kept = self.decayed(layer, "kept_voltage", "voltage[o]")
+        yield f"const int64_t sum = {kept}charge + {self.value(layer, 'bias')};\n"
         yield f"const int64_t potential = {self.call('clipped')}(sum + held - charge);\n"
         if layer.has_current:
             yield "current[o] = (int32_t)held;\n"
@@ -450,7 +445,8 @@ class Writer:
             if not self.program.fast:
                 yield f"{self.call('packed_bits')}(fired, {channels}, SPIKES_{n}(t, pixel));\n"
             elif not all(arrival.depthwise for _, arrival in readers):
-                yield f"*COUNT_{n}(t, pixel) = {self.call('listed_fired')}(fired, {channels}, LIST_{n}(t, pixel));\n"
+                call = f"{self.call('listed_fired')}(fired, {channels}, LIST_{n}(t, pixel))"
+                yield f"*COUNT_{n}(t, pixel) = {call};\n"
         shown = [
             "voltage" if layer.has_voltage else "0",
             "fired" if layer.sends_spikes else "0",
