@@ -46,7 +46,6 @@ Emitted = Literal["network", "c"]  # what is written beside NIR and netx
 # How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
 NirReset = Literal["auto", "zero", "subtract", "subtract-before-leak", "subtract-after-leak"]
 NirCurrent = Literal["auto", "new", "previous"]
-Emitted = Literal["c"]  # what can be written beside NIR and netx
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 # What manifests that do not name these options mean.
