@@ -320,6 +320,7 @@ def check(alike, reasons):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # hundreds of processes, which take minutes on a busy machine
 @pytest.mark.parametrize(
     ("name", "reasons"), [("Dense", DENSE), ("Conv", CONVOLUTION)], ids=["Dense", "Conv"]
 )
@@ -337,6 +338,7 @@ def test_every_change_of_lavas_synapses_is_noticed(monkeypatch, name, reasons):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # hundreds of processes, which take minutes on a busy machine
 def test_every_change_of_lavas_neurons_is_noticed(monkeypatch):
     from mpbn_deploy.execute.lava.models import PyLifResetModelBitAcc, TapedLifModelFixed
     from mpbn_deploy.execute.lava.processes import TapedLif
