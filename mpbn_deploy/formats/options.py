@@ -42,7 +42,7 @@ OverflowChoice = Literal["proved", "measured"]
 PoolingChoice = Literal["composed", "relay", "auto"]
 Side = Literal["auto", "chip", "host"]  # where a layer runs
 Dialect = Literal["faithful", "portable"]
-Emitted = Literal["network", "c"]  # what is written beside NIR and netx
+Emitted = Literal["c"]  # what can be written beside NIR and netx
 # How spikes reset in a NIR file, and which current a CubaLIF integrates; auto: as stated there, or assumed.
 NirReset = Literal["auto", "zero", "subtract", "subtract-before-leak", "subtract-after-leak"]
 NirCurrent = Literal["auto", "new", "previous"]
