@@ -11,13 +11,13 @@ the authors' figure.
 """
 
 import argparse
-import platform
 import tempfile
 from datetime import date
 from pathlib import Path
 
 import numpy as np
 import torch
+from model_cards import processor
 from torch import nn
 
 from mpbn_deploy.api import export
@@ -58,7 +58,7 @@ def main():
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     model, data = folder / "best_snn_5class.pt", folder / "val.npz"
-    print(f"{platform.processor() or platform.machine()}, {date.today()}; PyTorch on all samples: ", end="")
+    print(f"{processor()}, {date.today()}; PyTorch on all samples: ", end="")
     print(f"{published_accuracy(model, data):.2%}\n")
     print("| options | test samples | PyTorch | folded | integer | lost | exit code |")
     print("|---|---|---|---|---|---|---|", flush=True)

@@ -11,6 +11,7 @@ pickle_check   rejects pickles that could exhaust memory, stack or time
 progress       progress bars and messages on standard error
 commands       runs a command: options, outcome, exit code, signals
 terminal       prints the text of an outcome
+faults         two lines and a file about an exception that no input should cause
 schemas        records as JSON, and the schemas that describe it
 imports        functions that the user names as package.module:function
 memory         freed memory, kept or returned to the system

@@ -4,6 +4,8 @@ model.pt or a NIR file, and a target -> export folder, verified and fitted
 
 stage      `export`: runs all stages of the pipeline and writes the folder
 model      reads and folds the model; keeps the integers of quantization-aware training
+inputs     the samples to verify with, and those to calibrate on
+remedies   other options, tried for a network that lost accuracy
 notes      remarks for the user, from all stages
 facts      model, options and versions, for the manifest and the report
 command    what the command does with its options; __main__ defines them

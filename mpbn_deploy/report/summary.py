@@ -50,7 +50,8 @@ def _losses(content: ReportContent) -> list[Verdict]:
 
 
 def _exactness(report: VerifyReport) -> Verdict:
-    if not report.bit_exact or (report.fold is not None and not report.fold.agrees):
+    lost = report.accuracy is not None and report.accuracy.lost
+    if not report.bit_exact or report.silent or lost or (report.fold is not None and not report.fold.agrees):
         return Verdict(text=report.verdict, tone="bad")
     complete = report.lava_claim is not None and report.executed == len(report.comparisons)
     certain = complete and not report.assumptions

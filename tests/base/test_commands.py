@@ -114,8 +114,8 @@ def test_exporting_again_replaces_the_folder(folder, model_path, result):
     assert f"note: {folder} holds an earlier export; this one will replace it\n" in err
     assert code == 0 and (folder / "report.html").read_text() != "old"
     manifest = json.loads((folder / "manifest.json").read_text())
-    expected = {**ExportOptions().recorded(), "weight_bits": 4, "calibration": "digits"}
-    assert manifest["options"] == expected  # as given
+    expected = {**ExportOptions(input_offset=0).recorded(), "weight_bits": 4, "calibration": "digits"}
+    assert manifest["options"] == expected  # as given, or chosen
     assert manifest["model"]["name"] == "model.pt" and len(manifest["model"]["sha256"]) == 64
 
 
@@ -176,7 +176,7 @@ def test_export_with_shared_thresholds(model_path, result, refused, tmp_path):
     code, data, _ = result("export", model_path, "--target", "loihi2", "--samples", 2,
                            "--thresholds", "shared", "--out", tmp_path / "shared")  # fmt: skip
     manifest = json.loads((tmp_path / "shared" / "manifest.json").read_text())
-    assert code == 0 and data["notes"] == [n for p in manifest["quantization"] for n in p["notes"]]
+    assert code == 0 and data["notes"][1:] == [n for p in manifest["quantization"] for n in p["notes"]]
     assert "invalid choice: 'some'" in refused(
         "export", model_path, "--target", "loihi2", "--thresholds", "some"
     )

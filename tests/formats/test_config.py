@@ -80,7 +80,7 @@ def test_an_error_names_the_file_and_the_key(capfd, monkeypatch, tmp_path, entry
     [
         ('model = "none.pt"', "none.pt: no such file."),
         ('target = "loihi3"', "no hardware profile 'loihi3'. Did you mean"),
-        ('overflow = "measured"', "--overflow measured needs calibration data: add --calibration NAME."),
+        ("weight_bits = 12", "weight bits 12; loihi2 supports signed weights of 2..8 bits"),
     ],
 )
 def test_a_later_error_names_the_file(capfd, monkeypatch, tmp_path, entry, message):

@@ -94,6 +94,7 @@ def trained_body():
         if isinstance(module, LIF):
             nn.init.uniform_(module.mpbn.bn.weight, 0.5, 1.5)
             nn.init.uniform_(module.mpbn.bn.bias, -0.5, 0.5)
+    layers["second"].mpbn.bn.bias.data += 0.5  # so that some of its neurons fire on noise
     return nn.Sequential(layers).eval()
 
 
@@ -581,12 +582,17 @@ def test_lost_weights_and_accuracy_are_verdicts(content):
     """Of a network whose predictions have become another's."""
     changed = Predictions(samples=100, changed=80, became_right=0, became_wrong=70)
     accuracy = Accuracy(data="d", samples=100, float_network=0.8, integer_network=0.1, predictions=changed)
-    assert accuracy.collapsed and not replace(accuracy, integer_network=0.75).collapsed
-    assert not replace(accuracy, samples=10).collapsed
+    assert accuracy.lost and accuracy.collapsed and not replace(accuracy, integer_network=0.792).lost
+    few = Predictions(samples=10, changed=8, became_right=3, became_wrong=4)  # which may be chance
+    assert not replace(accuracy, samples=10, integer_network=0.7, predictions=few).lost
     first = content.quantization[0]
     lost = (replace(first, channels_without_weights=first.channels_with_weights), *content.quantization[1:])
     verified = replace(content.verify, accuracy=accuracy)
-    assert not verified.passed and "accuracy collapsed" in accuracy_text(accuracy)[2]
+    assert not verified.passed
+    assert accuracy_text(accuracy)[2] == (
+        "ACCURACY LOST by quantization: 70.00 points, with a standard error of 4.58"
+    )
+    assert verified.verdict.startswith("70.0 points of accuracy lost by quantization; the integers: ")
     found = verdicts(replace(content, quantization=lost, verify=verified))[2:]
     assert [(each.text.replace('"', ""), each.tone) for each in found] == [
         (f"weights lost to rounding: {first.name}", "bad"),
