@@ -50,7 +50,7 @@ def choose_inputs(
     calibration = data if automatic else options.calibration
     train = _beside_tested(parts, options.samples) if calibration == data else parts.train
     if train is None or model.integers is not None or calibration is None:
-        if automatic and not samples.random and model.integers is None:
+        if calibration is not None and not samples.random and model.integers is None:
             announce(f"note: no calibration: {samples.name} has no samples beside those that are tested")
         return samples, None, replace(options, calibration=None)
     chosen = load_calibration(model.folded, calibration, options.data_dir, train)

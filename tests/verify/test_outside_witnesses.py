@@ -11,12 +11,15 @@ from networks import inputs_for, int_chain, int_loop, int_residual, int_windows,
 from rich.console import Console
 
 from mpbn_deploy.__main__ import console_script
-from mpbn_deploy.base import MissingPackageError, SimulationError
+from mpbn_deploy.base import MissingPackageError, SimulationError, main
 from mpbn_deploy.execute.outside import WITNESSES, WitnessFailedError, nengo_loihi, sana_fe, xylosim
 from mpbn_deploy.execute.outside.shares import Costs
 from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.export.__main__ import COMMAND as EXPORT
+from mpbn_deploy.formats.netx import write_netx
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout, SoftLif
 from mpbn_deploy.verify import outside, verify
+from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
 from mpbn_deploy.verify.outside import compare_with_witness
 from mpbn_deploy.verify.text import verify_text
 
@@ -426,3 +429,14 @@ def test_doctor_counts_what_is_not_installed_as_no_failure(monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "to add nengo-loihi (verify --witness): pip install 'mpbn_deploy[witness]'" in shown
     assert ("to fix" in shown) == (code == 1)
+
+
+def test_a_witness_that_was_asked_for_must_be_installed(monkeypatch, tmp_path, capsys):
+    def missing(package):
+        raise nengo_loihi.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(nengo_loihi.metadata, "version", missing)
+    write_netx(int_chain(), tmp_path / "a.net")
+    for command in ([VERIFY, tmp_path / "a.net"], [EXPORT, tmp_path / "a.pt", "--target", "loihi2"]):
+        assert main(command[0], [*map(str, command[1:]), "--witness", "nengo-loihi"]) == 2
+        assert "nengo-loihi is not installed; pip install" in capsys.readouterr().err
