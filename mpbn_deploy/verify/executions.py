@@ -169,12 +169,15 @@ def compare_shard(given: Executions, inputs: Array) -> Comparisons:
     )
 
 
-def compare_here(given: Executions, inputs: Array) -> Comparisons:
-    """Compare what has a budget, which workers of a cluster would each take: slow executors, witnesses."""
+def compare_here(given: Executions, inputs: Array, *, shown: bool = True) -> Comparisons:
+    """Compare what has a budget, which workers of a cluster would each take: slow executors, witnesses.
+
+    Also the work of a process beside this one.
+    """
     slow = (executor for executor in given.executors if _budget(executor, given) is not None)
-    parts = [_compare_budgeted(executor, given, inputs, None, True) for executor in slow]
+    parts = [_compare_budgeted(executor, given, inputs, None, shown) for executor in slow]
     return join_executors(
-        [*parts, *(_compare_witness(witness, given, inputs, None, True) for witness in given.witnesses)]
+        [*parts, *(_compare_witness(witness, given, inputs, None, shown) for witness in given.witnesses)]
     )
 
 

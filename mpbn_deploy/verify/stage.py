@@ -7,7 +7,8 @@ spike and voltage that it reports.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from ..ir import (
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
 from .accuracy import Accuracy, Predictions, measure_accuracy
+from .beside import compared_beside
 from .certificate import LAVA_CLAIM
 from .comparison import Comparison, Comparisons, Mismatch, join_samples
 from .drift import Drift, DriftMeter, PopulationDrift, measure_drift
@@ -272,6 +274,37 @@ def verify(
         budget=asked.budget,
         witnesses=chosen_witnesses(asked.witness, installed=False),
     )
+    with ExitStack() as running:
+        beside = None
+        if cluster is None and len(inputs):
+            beside = running.enter_context(compared_beside(executions, inputs))
+            executions = beside.others(executions)
+        report = _verified(
+            executions, samples, folded, trained=None if twin else model, cluster=cluster
+        )
+        report = replace(report, stock_reader_obstacle=obstacle, assumptions=assumptions)
+        return report if beside is None else _with_more(report, beside.result())
+
+
+def _with_more(report: VerifyReport, found: Comparisons) -> VerifyReport:
+    """Return the report with more comparisons, in the order of the executors."""
+    return replace(
+        report,
+        comparisons=_ordered((*report.comparisons, *found.comparisons)),
+        failed=(*report.failed, *found.failed),
+    )
+
+
+def _verified(
+    executions: Executions,
+    samples: Samples,
+    folded: FoldedNetwork | None,
+    *,
+    trained: SpikingNetwork | None,
+    cluster: Cluster | None,
+) -> VerifyReport:
+    """Compare executors that run in this process or on a cluster, and the integer with the folded network."""
+    network, patience, inputs = executions.network, executions.options.patience, samples.inputs
     meter = DriftMeter(folded, network) if folded is not None and cluster is None else None
     compared = _compare(executions, inputs, cluster, None if meter is None else meter.add)
     report = VerifyReport(
@@ -281,15 +314,12 @@ def verify(
         failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
         overflows=count_overflows(compared.overflows),
-        stock_reader_obstacle=obstacle,
-        assumptions=assumptions,
         trace=compared.trace,
         counted=compared.counted,
         silent=() if compared.counted is None else silent_populations(network, compared.counted),
     )
     if folded is None:
         return report
-    trained = None if twin else model
     labels, test, name = samples.labels, samples.test, samples.name
     drift = measure_drift(folded, network, inputs, labels) if meter is None else meter.drift(labels)
     accuracy = None if test is None else measure_accuracy(folded, network, test, name, trained, cluster)
@@ -325,13 +355,13 @@ def _compare(
     parts = cluster.share_out(compare_shard, executions.portable(), inputs, "verify: comparisons, shards")
     shared = join_samples(network, parts)
     both = join_executors([shared, compare_here(executions, inputs)])
-    order = [executor.name for executor in EXECUTORS.values()]
-    listed = {name: place for place, name in enumerate(order)}
-    return replace(
-        both,
-        counted=shared.counted,
-        comparisons=tuple(sorted(both.comparisons, key=lambda c: listed.get(c.execution, len(order)))),
-    )
+    return replace(both, counted=shared.counted, comparisons=_ordered(both.comparisons))
+
+
+def _ordered(comparisons: Iterable[Comparison]) -> tuple[Comparison, ...]:
+    """Return comparisons in the order of the executors, others behind them."""
+    listed = {executor.name: place for place, executor in enumerate(EXECUTORS.values())}
+    return tuple(sorted(comparisons, key=lambda c: listed.get(c.execution, len(listed))))
 
 
 def _check_folded(

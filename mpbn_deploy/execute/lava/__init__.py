@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .compat import (
         INSTALL_LAVA as INSTALL_LAVA,
         LavaFailedError as LavaFailedError,
+        children_exit_with_parent as children_exit_with_parent,
         deferred_signals as deferred_signals,
         installed_version as installed_version,
         lava_version as lava_version,
