@@ -34,7 +34,7 @@ from ..ir import (
 )
 from ..quantize import messages_fit
 from .activity import Activity
-from .host_layer import activity_on_chip, check_sides, on_chip
+from .host_layer import activity_on_chip, on_chip
 from .stage import Choice, FitReport, fit, with_costs
 from .verdict import blocking_severities, by_rule, unmet_rules
 
@@ -145,35 +145,25 @@ def _side_choices(
     network: IntNetwork, first: FitReport, report: FitReport, given: Placing
 ) -> Iterator[Choice]:
     """Yield why the first layer and the readout run where they do; nothing for those that cannot move."""
-    reason = unmet_rules(by_rule(first, blocking_severities(first)))
-    for option, asked, side in (
-        ("first layer", given.first_layer, report.first_layer),
-        ("readout", given.readout, report.readout),
-    ):
-        if asked == "auto" and _can_move(network, option):
-            why = f"otherwise {reason}" if side == "host" else _why_on_chip(network, option, report)
+    places: tuple[tuple[str, Side, Side, tuple[Side, Side]], ...] = (
+        ("first layer", given.first_layer, report.first_layer, ("host", "chip")),
+        ("readout", given.readout, report.readout, ("chip", "host")),
+    )
+    for option, asked, side, moved in places:
+        try:
+            rest = on_chip(network, *moved)
+        except OptionError:  # no layer that the host can take over
+            continue
+        if side == "host":
+            why = f"otherwise {unmet_rules(by_rule(first, blocking_severities(first)))}"
+        elif report.fits is not False:
+            why = "the network fits"
+        elif any(map(_spikes, rest.layers)):
+            why = "on the host, it does not make the network fit"
+        else:
+            why = "on the host, it would leave no spiking neurons to the chip"
+        if asked == "auto":
             yield Choice(option=option, chosen=side, why=why)
-
-
-def _why_on_chip(network: IntNetwork, option: str, report: FitReport) -> str:
-    if report.fits is not False:
-        return "the network fits"
-    if not any(map(_spikes, on_chip(network, *_moved(option)).layers)):
-        return "no neuron that fires would be left on the chip"
-    return "on the host, it does not make the network fit"
-
-
-def _moved(option: str) -> tuple[Side, Side]:
-    return ("host", "chip") if option == "first layer" else ("chip", "host")
-
-
-def _can_move(network: IntNetwork, option: str) -> bool:
-    first_layer, readout = _moved(option)
-    try:
-        check_sides(network, Placing(first_layer=first_layer, readout=readout))
-    except OptionError:
-        return False
-    return True
 
 
 def resolved_pooling(network: IntNetwork) -> PoolingChoice:
