@@ -16,7 +16,6 @@ to separate two weights of a lane.
 
 import argparse
 import ctypes
-import platform
 import time
 from datetime import date
 from pathlib import Path

@@ -21,7 +21,6 @@ from mpbn_deploy.execute.c import Compiled
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.formats.c import program_size, sample_count, write_project
 
-
 CALIBRATED = 1000  # windows on which the largest states are measured
 
 
@@ -76,9 +75,7 @@ def main():
     folded = fold(trace(spiking_network(weights, *facts)))
     for overflow, bits in (("proved", 8), ("measured", 8), ("measured", 4)):
         given = inputs[:CALIBRATED] if overflow == "measured" else None
-        network = quantize(
-            folded, load_profile("rp2040"), given, weight_bits=bits, overflow=overflow
-        ).network
+        network = quantize(folded, load_profile("rp2040"), given, weight_bits=bits, overflow=overflow).network
         outputs = Compiled(network).run(inputs, keep_trace=False).outputs
         right, size = outputs.argmax(axis=1) == labels, program_size(network)
         changed = np.sum(outputs.argmax(axis=1) != published)

@@ -279,9 +279,7 @@ def verify(
         if cluster is None and len(inputs):
             beside = running.enter_context(compared_beside(executions, inputs))
             executions = beside.others(executions)
-        report = _verified(
-            executions, samples, folded, trained=None if twin else model, cluster=cluster
-        )
+        report = _verified(executions, samples, folded, trained=None if twin else model, cluster=cluster)
         report = replace(report, stock_reader_obstacle=obstacle, assumptions=assumptions)
         return report if beside is None else _with_more(report, beside.result())
 
