@@ -6,6 +6,7 @@ IntNetwork + samples (+ FoldedNetwork, PyTorch model, test split) -> VerifyRepor
     executions    runs the reference and every executor once
     comparison    one executor against the reference simulator, bit by bit
     lava_models   Lava's own models, within a budget
+    beside        Lava's own models in a process beside this one
     outside       simulators of others, population by population
     twin          the PyTorch model of quantization-aware training as an executor
     drift         the integer against the float network, per population and time step

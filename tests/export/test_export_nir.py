@@ -147,7 +147,8 @@ def test_an_export_that_does_not_fit_names_the_command_that_looks_further(tmp_pa
         *chips,
     ]
     asked = ["--target", "loihi1", *chips, "--advise"]
-    assert main(COMMAND, [*arguments, "--target", "loihi1"]) == 1
+    asked[-1:-1] = ["--first-layer", "chip"]
+    assert main(COMMAND, [*arguments, "--target", "loihi1", "--first-layer", "chip"]) == 1
     out = capfd.readouterr().out
     assert "compute the first layer on the host: fit --first-layer host" in out
     typed = shlex.join(["python", "-m", "mpbn_deploy.fit", str(tmp_path / "theirs.loihi1"), *asked])
