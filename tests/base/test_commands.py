@@ -114,14 +114,14 @@ def test_exporting_again_replaces_the_folder(folder, model_path, result):
     assert f"note: {folder} holds an earlier export; this one will replace it\n" in err
     assert code == 0 and (folder / "report.html").read_text() != "old"
     manifest = json.loads((folder / "manifest.json").read_text())
-    expected = {**ExportOptions(input_offset=0).recorded(), "weight_bits": 4, "calibration": "digits"}
-    assert manifest["options"] == expected  # as given, or chosen
+    chosen = ExportOptions(input_offset=0, pooling="composed", tiling="compiler")
+    assert manifest["options"] == {**chosen.recorded(), "weight_bits": 4, "calibration": "digits"}
     assert manifest["model"]["name"] == "model.pt" and len(manifest["model"]["sha256"]) == 64
 
 
 @needs_lava
 def test_run_both_backends_alike(export_folder, result, digits):
-    code, lava, _ = result("run", export_folder, "--samples", 3)
+    code, lava, _ = result("run", export_folder, "--samples", 3, "--backend", "lava")
     assert code == 0 and lava["backend"] == "lava" and lava["samples"] == 3
     code, fast, _ = result(
         "run", export_folder, "--samples", "all", "--backend", "emulator", "--data", "digits"
@@ -156,11 +156,12 @@ def test_fit(export_folder, result):
 def test_a_network_that_does_not_fit_is_still_written(model_path, result, tmp_path):
     """Loihi 1 takes plain spikes; its 7 thresholds per core, none below one, are held by an export for it."""
     code, data, _ = result(
-        "export", model_path, "--target", "loihi1", "--samples", 2, "--out", tmp_path / "l1"
-    )
+        "export", model_path, "--target", "loihi1", "--samples", 2, "--out", tmp_path / "l1",
+        "--first-layer", "chip",
+    )  # fmt: skip
     assert code == 1 and data["bit_exact"] and not data["fits"]
     assert (tmp_path / "l1" / "report.html").stat().st_size > 1000
-    code, data, _ = result("fit", tmp_path / "l1", "--target", "loihi1")
+    code, data, _ = result("fit", tmp_path / "l1", "--target", "loihi1", "--first-layer", "chip")
     broken = {f["rule"] for f in data["findings"] if f["severity"] == "error"}
     assert code == 1 and broken == {"input_values_fit_message"}
     assert call("fit", tmp_path / "l1", "--target", "loihi2") == 0
@@ -241,7 +242,7 @@ def test_commands_run_as_modules_and_print_nothing_but_json(export_folder, tmp_p
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["backend"] == "lava"
+    assert json.loads(done.stdout)["backend"] in ("c", "emulator")  # the fastest that this machine has
 
 
 def test_a_users_own_network(result, tmp_path, monkeypatch):

@@ -110,4 +110,4 @@ def test_the_list_is_read_without_torch_and_lava():
         "print([m for m in ('torch', 'lava', 'numpy') if m in sys.modules], *EXECUTORS)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["[]", "reference", "emulator", "lava", "lava-stock", "netx"]
+    assert done.stdout.split() == ["[]", "reference", "emulator", "c", "lava", "lava-stock", "netx"]

@@ -203,7 +203,10 @@ def test_progress_is_shown_in_a_pipe(tmp_path, monkeypatch, capfd):
     verify(network, inputs_for(network, samples=2), netx=tmp_path / "network.net", budget=60.0)
     said = capfd.readouterr().err
     assert "verify: the reference, 2 samples of 4 steps" in said
-    assert "Lava (our models), blocks of steps: 1/1" in said and "lava-dl netx, samples: 2/2" in said
+    assert "Lava (our models), blocks of steps: 1/1" in said
+    assert "Lava's own models and lava-dl netx, in a process beside this one" in said
+    verify(network, inputs_for(network, samples=2), netx=tmp_path / "network.net", budget=None)
+    assert "lava-dl netx, samples: 2/2" in capfd.readouterr().err
 
 
 # ---- where floats and registers end -----------------------------------------------------------
