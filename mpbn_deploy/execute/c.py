@@ -80,18 +80,20 @@ class Compiled:
         self.network, self.threads = network, threads or cores()
         self.program, text, tables = write_fast(network)
         self.tables = _aligned(tables)
-        layers = self.program.layers
+        self.input_type = _numpy_type(self.program.input_type)
+        self.shapes = network.input.shape, (network.timesteps, *network.input.shape)
         self.library = ctypes.CDLL(str(built(_driver(self.program, text))))
         self.function = self.library.run_samples
         self.function.argtypes = [*[ctypes.c_void_p] * 2, *[ctypes.c_size_t] * 3, *[ctypes.c_void_p] * 4]
-        self.narrows = [layer for layer in layers if layer.narrows]
+        self.narrows = [layer for layer in self.program.layers if layer.narrows]
 
     def run(self, inputs: Array, *, keep_trace: bool = True, progress: Progress = no_progress) -> Trace:
         """Run the network; without a trace, only outputs are kept. `progress` counts chunks of samples."""
         network, inputs = self.network, np.asarray(inputs)
-        as_steps(inputs[:1], network.input.shape, network.timesteps)
+        if len(inputs) == 0 or inputs.shape[1:] not in self.shapes:
+            as_steps(inputs[:1], network.input.shape, network.timesteps)  # raises
         check_input_values(network, inputs)
-        given = np.ascontiguousarray(inputs, _numpy_type(self.program.input_type))
+        given = np.ascontiguousarray(inputs, self.input_type)
         size = max(1, -(-len(given) // (PARTS_PER_THREAD * self.threads))) if self.threads > 1 else len(given)
         starts = range(0, len(given), size)
         parts = [given[start : start + size] for start in starts]

@@ -46,6 +46,7 @@ def test_all_chips_are_there():
     others = {"truenorth", "tianjic", "speck", "xylo-a3", "spinnaker2", "akida1000", "brainscales2"}
     others |= {"loihi2-2022", "hala-point", "dynapcnn", "xylo-a2", "xylo-imu", "akd1500", "akida2"}
     others |= {"odin", "reckon", "darwin3"}
+    others |= {"c", "rp2040", "rp2350", "stm32f446", "stm32h743", "nrf52840", "esp32-c3"}
     assert {"loihi1", "loihi2", "unbounded"} | others == set(profile_names())
 
 
@@ -262,7 +263,7 @@ def test_an_entry_in_the_wrong_place_or_form(tmp_path, entry, problem):
         (HEADINGS + "[cores]\nneurons = 1", "cores.neurons: unknown key. Did you mean 'core.neurons'?"),
         (
             HEADINGS + 'placement = "crosbar"',
-            "placement: 'crosbar'; allowed are words, crossbar, layers, whole, unknown",
+            "placement: 'crosbar'; allowed are words, crossbar, layers, whole, program, unknown",
         ),
         (HEADINGS + "placement = 3", "placement: 3; allowed are"),
         (HEADINGS + 'placements = "words"', "placements: unknown key. Did you mean 'placement'?"),
