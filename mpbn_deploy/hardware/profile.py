@@ -119,7 +119,9 @@ class HardwareProfile:
         if key not in EXPORT_KEYS:
             return f"{self.name}: the profile lacks {key} ({KEYS[key]}). Add it with its source."
         absent = ", ".join(k for k in EXPORT_KEYS if not self.knows(k))
-        chips = [(file, profile) for file, profile in readable_profiles()[0] if profile.placement != "program"]
+        chips = [
+            (file, profile) for file, profile in readable_profiles()[0] if profile.placement != "program"
+        ]
         others = ", ".join(file.name for file, profile in chips if profile.exportable)
         return (
             f"{self.name}: networks cannot be quantized for it, because its profile lacks {absent}. Export "

@@ -146,8 +146,7 @@ def test_an_export_that_does_not_fit_names_the_command_that_looks_further(tmp_pa
         "5",
         *chips,
     ]
-    asked = ["--target", "loihi1", *chips, "--advise"]
-    asked[-1:-1] = ["--first-layer", "chip"]
+    asked = ["--target", "loihi1", *chips[:2], "--first-layer", "chip", *chips[2:], "--advise"]
     assert main(COMMAND, [*arguments, "--target", "loihi1", "--first-layer", "chip"]) == 1
     out = capfd.readouterr().out
     assert "compute the first layer on the host: fit --first-layer host" in out
