@@ -1,11 +1,11 @@
-"""SCG, a network that others trained and put on an FPGA, from its checkpoint to C.
+"""SCG, a network that others trained and put on an FPGA, from its checkpoint to C: a table of docs/results/c.md.
 
-    python benchmarks/scg.py best_snn_5class.pt val.npz [--out scg.rp2040]      prints a table of docs/results/c.md
+    python benchmarks/scg.py best_snn_5class.pt val.npz [--out scg.rp2040]
 
-Checkpoint and validation windows (9,767 windows of 256 samples of a seismocardiogram, five classes) are those of
-github.com/dentar142/scg-snn-eg4s20: 256 inputs, x / 127; 64 and 5 neurons without biases that keep 0.9 of their
-voltage, fire at 1 and subtract 1; 32 time steps; the class is the neuron with most spikes. The float network here is
-written out below and runs in float64; the project in --out is for `.ci/mcu.py`.
+Checkpoint and validation windows (9,767 windows of 256 samples of a seismocardiogram, five classes) are those
+of github.com/dentar142/scg-snn-eg4s20: 256 inputs, x / 127; 64 and 5 neurons without biases that keep 0.9 of
+their voltage, fire at 1 and subtract 1; 32 time steps; the class is the neuron with most spikes. The float
+network is written out below and runs in float64; the project in --out is for `.ci/mcu.py`.
 """
 
 import argparse
@@ -69,8 +69,8 @@ def main():
     inputs, labels = data["X"].reshape(len(data["X"]), -1), data["y"]
     published = counted_spikes(weights, torch.tensor(inputs / 127.0), *facts).argmax(dim=1).numpy()
     print(f"published network in PyTorch: {np.mean(published == labels):.4%} of {len(labels):,}\n")
-    print("| overflow | weight bits | accuracy in C, all | without those of calibration | predictions changed "
-          "| tables | memory | outputs equal |")  # fmt: skip
+    print("| overflow | weight bits | accuracy in C, all | without those of calibration "
+          "| predictions changed | tables | memory | outputs equal |")  # fmt: skip
     print("|---" * 8 + "|")
     folded = fold(trace(spiking_network(weights, *facts)))
     for overflow, bits in (("proved", 8), ("measured", 8), ("measured", 4)):
@@ -80,8 +80,8 @@ def main():
         right, size = outputs.argmax(axis=1) == labels, program_size(network)
         changed = np.sum(outputs.argmax(axis=1) != published)
         equal = np.array_equal(simulate(network, inputs[-256:]).outputs, outputs[-256:])
-        print(f"| {overflow} | {bits} | {np.mean(right):.2%} | {np.mean(right[CALIBRATED:]):.2%} | {changed:,} "
-              f"| {size.tables:,} | {size.memory:,} | {'256 of 256' if equal else 'NO'} |")  # fmt: skip
+        print(f"| {overflow} | {bits} | {np.mean(right):.2%} | {np.mean(right[CALIBRATED:]):.2%} "
+              f"| {changed:,} | {size.tables:,} | {size.memory:,} | {'256 of 256' if equal else 'NO'} |")  # fmt: skip
         if options.out and (overflow, bits) == ("measured", 8):
             some = inputs[: sample_count(network)]
             write_project(options.out / "c", network, some, simulate(network, some))

@@ -534,18 +534,15 @@ def test_a_lava_that_cannot_run_the_folded_network_is_reported(monkeypatch):
 def test_commands_run_lavas_own_models_on_request(export_folder, capsys):
     common = [str(export_folder), "--samples", "2"]
     runs = []
-    for options in ([], ["--stock"]):
+    for options in (["--backend", "lava"], ["--stock"]):
         assert console_script(["run", *common, "--json", *options]) == 0
         runs.append(json.loads(capsys.readouterr().out))
     assert runs[0]["predictions"] == runs[1]["predictions"]
     assert [run["backend"] for run in runs] == ["lava", "lava-stock"]
     assert console_script(["verify", *common, "--json", "--stock"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [c["execution"] for c in found["comparisons"]][:3] == [
-        "emulator",
-        "Lava (our models)",
-        "Lava's own models",
-    ]
+    ran = {c["execution"] for c in found["comparisons"]}
+    assert {"emulator", "Lava (our models)", "Lava's own models"} <= ran
     assert all(c["spikes_mismatched"] == 0 < c["spikes_compared"] for c in found["comparisons"])
     floating = found["lava_floating_point"]
     assert floating["spikes_mismatched"] == 0 < floating["spikes_compared"]
@@ -669,14 +666,14 @@ def test_commands_without_lava(monkeypatch, netx_path, capfd):
     from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
 
     monkeypatch.setattr(compat, "installed_version", lambda package: None)
-    assert main(RUN, [str(netx_path), "--samples", "2"]) == 2
+    assert main(RUN, [str(netx_path), "--samples", "2", "--backend", "lava"]) == 2
     err = capfd.readouterr().err
     assert "error: lava-nc is not installed; everything but Lava works" in err and "Traceback" not in err
     assert main(VERIFY, [str(netx_path), "--samples", "2", "--budget", "60"]) == 0
     out, err = capfd.readouterr()
     absent = "Lava (our models), Lava's own models, lava-dl netx not run"
     assert (
-        f"bit-exact in the one execution that ran; {absent}" in " ".join(out.split())
+        f"executions that ran; {absent}" in " ".join(out.split())
         and "Traceback" not in err
     )
     assert main(RUN, [str(netx_path), "--samples", "2", "--backend", "emulator"]) == 0

@@ -376,6 +376,14 @@ CASES = [
         features((3, 4, 5, 2)),
         features((9, 4, 4, 9)),
     ),
+    (
+        {"chip__flash_bytes": 2500},
+        "program_fits_flash",
+        "network",
+        features((9, 40, 40, 9)),
+        features((3, 4, 5, 2)),
+    ),
+    ({"chip__ram_bytes": 100}, "program_fits_memory", "network", features((9, 400, 9)), features((3, 4, 2))),
 ]
 
 

@@ -716,7 +716,7 @@ def test_networks_of_others_that_overflow_are_verified_like_any(result, capfd):
     """Inputs far beyond those of lava-dl's tutorial."""
     options = ["--timesteps", "6", "--input-range", "-30000", "30000", "--samples", "1"]
     code, report = result("verify", recorded("mnist.net"), *options, "--budget", "60")
-    assert code == 0 and report["bit_exact"] and report["executions_run"] == 4
+    assert code == 0 and report["bit_exact"] and report["executions_run"] == 5
     assert report["overflows"].keys() == {"layer0"} and 10 < report["overflows"]["layer0"]["neurons"] < 784
     assert not any(c["not_run"] for c in report["comparisons"])
     run = ["run", str(recorded("mnist.net")), "--backend", "emulator", *options]
@@ -739,8 +739,8 @@ def test_networks_of_others_stay_so(tmp_path):
 @needs_lava
 def test_verify_takes_a_file(result, netx_path, netx_graph_path):
     for file, executions in (
-        (netx_path, ["emulator", "Lava (our models)", "Lava's own models", "lava-dl netx"]),
-        (netx_graph_path, ["emulator", "Lava (our models)", "Lava's own models"]),
+        (netx_path, ["emulator", "C", "Lava (our models)", "Lava's own models", "lava-dl netx"]),
+        (netx_graph_path, ["emulator", "C", "Lava (our models)", "Lava's own models"]),
     ):
         code, report = result("verify", file, "--samples", 2, "--budget", 60)
         assert code == 0 and report["bit_exact"] and report["executions_run"] == len(executions)
@@ -784,7 +784,7 @@ def test_a_residual_network_is_exported_as_a_graph(result, tmp_path):
     assert code == 0 and exported["fits"] and exported["bit_exact"]
     code, report = result("verify", tmp_path / "model.loihi2", "--samples", 2, "--data", "random")
     executions = [comparison["execution"] for comparison in report["comparisons"]]
-    assert code == 0 and executions == ["emulator", "Lava (our models)"] and report["spikes_mismatched"] == 0
+    assert code == 0 and executions == ["emulator", "C", "Lava (our models)"] and report["spikes_mismatched"] == 0
     network = read_netx(tmp_path / "model.loihi2" / "network.net")
     assert not is_chain(network) and len(network.connections) == 5
 

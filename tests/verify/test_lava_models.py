@@ -93,7 +93,7 @@ def test_a_spoiled_lif_of_lava_turns_a_residual_network_red(spoiled, request, al
     network = int_residual()
     report = verify(network, inputs_for(network), budget=60.0)
     assert not report.passed and report.verdict == "not bit-exact"
-    assert [c.exact for c in report.comparisons] == [True, True, False]  # emulator, our models, Lava's own
+    assert [c.execution for c in report.comparisons if not c.exact] == [OWN] and len(report.comparisons) > 2
     assert own(report).voltages_mismatched and report.lava_claim is None
 
 
@@ -195,8 +195,8 @@ def test_some_populations_compare_no_outputs(monkeypatch):
 def test_a_command_runs_them_within_its_budget(export_folder, capsys):
     assert console_script(["verify", str(export_folder), "--samples", "2", "--budget", "30", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [c["execution"] for c in found["comparisons"]][2] == OWN
-    assert found["comparisons"][2]["spikes_compared"] == found["comparisons"][0]["spikes_compared"]
+    compared = {c["execution"]: c["spikes_compared"] for c in found["comparisons"]}
+    assert compared[OWN] == compared["emulator"] > 0
 
 
 @pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "soon"])

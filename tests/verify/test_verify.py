@@ -143,7 +143,7 @@ def test_all_executions_agree_and_drift_is_measured(tmp_path):
     )
     data = report.to_json()
     assert data["bit_exact"] and data["first_mismatch"] is None
-    executions = ["emulator", "Lava (our models)", "Lava's own models", "lava-dl netx"]
+    executions = ["emulator", "C", "Lava (our models)", "Lava's own models", "lava-dl netx"]
     assert [c["execution"] for c in data["comparisons"]] == executions
     if lava_sim.lava_version():
         assert all(c["spikes_compared"] > 0 for c in data["comparisons"])
@@ -184,12 +184,12 @@ def test_without_lava_the_rest_is_compared_and_the_gap_is_said(monkeypatch):
     replace_lava(monkeypatch, missing)
     _, network = small_networks()
     report = verify(network, inputs_for(network))
-    assert report.bit_exact and report.comparisons[1].not_run.startswith("lava-nc is not installed")
+    assert report.bit_exact and report.comparisons[2].not_run.startswith("lava-nc is not installed")
     text = _render(report)
-    said = "bit-exact in the one execution that ran; Lava (our models) not run"
+    said = "bit-exact in 2 executions; Lava (our models) not run"
     assert said in " ".join(text.split())  # it is wrapped
     assert re.search(r"Lava \(our models\) +not run +\n", text)  # its row
-    assert (report.to_json()["executions_run"], report.to_json()["executions_wanted"]) == (1, 2)
+    assert (report.to_json()["executions_run"], report.to_json()["executions_wanted"]) == (2, 3)
 
 
 def test_folding_is_checked_against_the_module_itself():
@@ -230,7 +230,7 @@ def test_why_the_stock_reader_is_not_asked_is_said(monkeypatch, tmp_path, networ
     replace_lava(monkeypatch, lambda net, given: simulate(net, given))
     write_netx(network, tmp_path / "network.net")
     report = verify(network, inputs_for(network), netx=tmp_path / "network.net")
-    assert [c.execution for c in report.comparisons] == ["emulator", "Lava (our models)"]
+    assert [c.execution for c in report.comparisons] == ["emulator", "C", "Lava (our models)"]
     assert report.verdict.endswith("bit-exact to the reference; Lava's own models not run")  # one is silent
     assert re.search(f"lava-dl netx cannot run this network: .*{reason}", _render(report))
     assert re.search(reason, report.to_json()["stock_reader_obstacle"])

@@ -118,7 +118,8 @@ def _sent(program: Program, layer: Layer, ends: dict[int, tuple[int, int]], step
             yield Array(name=f"FIRED_{n}", c_type=FIRED, per=channels, **life)
         if not all(arrival.depthwise for _, arrival in readers):
             yield Array(name=f"LIST_{n}", c_type=program.index_type, per=channels, **life)
-            yield Array(name=f"COUNT_{n}", c_type="int32_t", per=1, **life)
+            starts = places // layer.pixels * (layer.pixels + 1)
+            yield Array(name=f"START_{n}", c_type="int32_t", per=1, **{**life, "places": starts})
 
 
 def _states(layer: Layer, block: tuple[int, int], alone: bool) -> Iterator[Array]:

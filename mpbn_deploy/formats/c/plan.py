@@ -42,6 +42,7 @@ from ...ir import (
 
 INTEGERS = (np.uint8, np.int8, np.uint16, np.int16, np.int32, np.int64)  # narrow ones first
 PACKED_BITS = 4  # weights of up to so many bits share a byte
+CACHED = 2**14  # bytes of weights that stay in the first cache beside sums
 TILE_SUMS = 32  # pixels * time steps whose sums a fast program computes together: they reuse rows of weights
 MOST_PARTS = 8  # into which sums are divided
 SHORT = 2**15 - 1
@@ -131,6 +132,7 @@ class Arrival:
     reach: Array  # [tap, target channel]: the largest magnitude of a partial sum, in units of the sum
     wraps: bool = False  # at 24 bits, in networks of others
     paired: bool = False  # two weights in a lane of 16 bits
+    span: int = 1  # taps of a row of the kernel (source pixels of a row) that one list of spikes covers
 
     @property
     def groups(self) -> int:
@@ -218,8 +220,8 @@ class Program:
 
     @property
     def index_type(self) -> str:
-        """The type of a channel's number."""
-        most = max(sender.channels for sender in self.senders.values())
+        """The type of a channel's number; in a fast program, of its number in a row of pixels."""
+        most = max(s.channels * (s.size[1] if self.fast else 1) for s in self.senders.values())
         return "uint8_t" if most <= 2**8 else "uint16_t" if most <= 2**16 else "int32_t"
 
     @property
@@ -345,18 +347,33 @@ def _arrival(
             assert_never(synapse)
     limit = 2 ** (PACKED_BITS - 1)
     packed = style is SMALL and rows.shape[-1] > 1 and -limit <= rows.min() and rows.max() < limit
-    factor = 2 ** max(0, shift)
+    factor, span = 2 ** max(0, shift), _span(connection, source, style)
     groups = synapse.groups if isinstance(synapse, Conv2d) else 1
+    reach = _reach(rows.reshape(len(rows), groups, source.channels // groups, -1), source)
     return Arrival(
         source=source,
         connection=connection,
         weights=Table(name=name, values=_packed(rows) if packed else as_narrow(rows, signed=True)),
         packed=packed,
         factor=factor,
-        taps=(0, len(rows)),
-        reach=factor * _reach(rows.reshape(len(rows), groups, source.channels // groups, -1), source),
+        taps=(0, len(rows) // span),
+        reach=factor * reach.reshape(-1, span, reach.shape[-1]).sum(axis=1),
         wraps=wraps,
+        span=span,
     )
+
+
+def _span(connection: Connection, source: Sender, style: Style) -> int:
+    """Return how many source pixels of a row one list covers: all that a row of the kernel reads."""
+    synapse = connection.synapse
+    if style is SMALL or source.kind != "spikes":
+        return 1
+    if isinstance(synapse, Dense):
+        return source.size[1]
+    width, channels = synapse.weight.shape[3], len(synapse.weight)
+    together = width * source.channels * min(channels, BLOCKS[0])  # bytes of weights
+    plain = synapse.groups == synapse.dilation[1] == 1
+    return width if plain and together <= CACHED else 1
 
 
 def _matrix_rows(weight: Array, source: Sender, target: int) -> Array:

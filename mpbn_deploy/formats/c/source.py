@@ -11,7 +11,7 @@ from ...ir import DECAY_ONE, Conv2d, Membrane, Modulator, neuron_kind, sends
 from . import kernels
 from .kernels import Kernel, kernel
 from .memory import Memory, place
-from .plan import Arrival, Layer, Parameter, Program, Sender, Table
+from .plan import Arrival, Layer, Parameter, Program, Table
 
 PER_LINE = 24  # numbers of a table
 
@@ -176,7 +176,7 @@ class Writer:
         low, high = arrival.taps
         channel = "" if layer.block == layer.channels else " + from"
         offset = " + from / 2" if channel and arrival.paired else channel
-        unit = arrival.weights.values[0].size
+        unit = arrival.weights.values[0].size * arrival.span
         at = "" if high == 1 else f" + (size_t)tap * {unit}u"
         weights = f"const {arrival.weights.c_type} *weights = {arrival.weights.name}{at}{offset};\n"
         add = self.each_step(
@@ -187,41 +187,66 @@ class Writer:
         if late and layer.steps == 1:
             add = block(f"if (t >= {late})", add)
         if isinstance(synapse, Conv2d):
-            inner = self.each_pixel(layer, self.window(layer, synapse, source, add))
+            inner = self.each_pixel(layer, self.window(layer, arrival, synapse, add))
         else:
-            inner = self.each_pixel(
-                layer, "const int place = tap;\n" if high > 1 else "const int place = 0;\n", add
-            )
+            inner = self.each_pixel(layer, self.whole_row(arrival), add)
         text = block(f"for (int tap = {low}; tap < {high}; ++tap)", weights, inner)
         if high == 1:
             text = block(
-                "", "const int tap = 0;\n" if isinstance(synapse, Conv2d) else "", weights, inner
+                "",
+                "const int tap = 0;\n" if isinstance(synapse, Conv2d) or self.lists(arrival) else "",
+                weights,
+                inner,
             ).lstrip()
         if channel:
             text = block(f"for (int from = 0; from < {layer.channels}; from += {layer.block})", text)
         return comment(f"from {source.population.name}") + text
 
-    def window(self, layer: Layer, synapse: Conv2d, source: Sender, add: str) -> str:
-        """Find the source pixel of a tap, if there is one."""
-        width, (height, across) = synapse.weight.shape[3], source.size
+    def whole_row(self, arrival: Arrival) -> str:
+        """The source pixel of a matrix; in a fast program, its row of source pixels."""
+        if not self.lists(arrival):
+            return f"const int place = {'tap' if arrival.taps[1] > 1 else '0'};\n"
+        width = arrival.span
+        return f"const int place = tap * {width}, next = place + {width}, column = 0;\n"
+
+    def lists(self, arrival: Arrival) -> bool:
+        """Whether spikes arrive as lists that are stored."""
+        return self.program.fast and arrival.source.kind == "spikes" and not arrival.depthwise
+
+    def window(self, layer: Layer, arrival: Arrival, synapse: Conv2d, add: str) -> str:
+        """Find the source pixel of a tap, if there is one; with lists, those of a row of the kernel."""
+        width, (height, across) = synapse.weight.shape[3], arrival.source.size
         (down, right), (top, left), (skip, hop) = synapse.stride, synapse.padding, synapse.dilation
-        target_height, target_width = layer.population.shape[1:]
-        (above, below), (before, after) = synapse.silent
-        rows = f"row >= 0 && row < {height} && column >= 0 && column < {across}"
-        quiet = [
-            f"pixel / {layer.width} >= {above}" * (above > 0),
-            f"pixel / {layer.width} < {target_height - below}" * (below > 0),
-            f"pixel % {layer.width} >= {before}" * (before > 0),
-            f"pixel % {layer.width} < {target_width - after}" * (after > 0),
-        ]
+        tap, shift = f"tap / {width} * {skip}", f" + tap % {width} * {hop}"
+        if arrival.span > 1:
+            tap, shift = f"tap * {skip}", ""
+        end = f"column + {arrival.span} < {across} ? column + {arrival.span} : {across}"
+        bounds = "const int low = column < 0 ? 0 : column;\n" + f"const int high = {end};\n"
+        inside = "low < high" if arrival.span > 1 else f"column >= 0 && column < {across}"
+        listed = self.lists(arrival)
+        place = f"const int place = row * {across} + {'low' if arrival.span > 1 else 'column'};\n"
+        after = f"row * {across} + high" if arrival.span > 1 else "place + 1"
+        conditions = [f"row >= 0 && row < {height}", inside, *self.loud(layer, synapse)]
         return (
-            f"const int row = pixel / {layer.width} * {down} - {top} + tap / {width} * {skip};\n"
-            f"const int column = pixel % {layer.width} * {right} - {left} + tap % {width} * {hop};\n"
+            f"const int row = pixel / {layer.width} * {down} - {top} + {tap};\n"
+            f"const int column = pixel % {layer.width} * {right} - {left}{shift};\n"
+            f"{bounds if arrival.span > 1 else ''}"
         ) + block(
-            f"if ({' && '.join([rows, *filter(None, quiet)])})",
-            f"const int place = row * {across} + column;\n",
-            add,
+            f"if ({' && '.join(conditions)})", place, f"const int next = {after};\n" if listed else "", add
         )
+
+    def loud(self, layer: Layer, synapse: Conv2d) -> Iterator[str]:
+        """Yield the conditions that a target pixel lies inside of the silent border."""
+        height, width = layer.population.shape[1:]
+        (above, below), (before, after) = synapse.silent
+        for sign, limit, needed in (
+            (f"pixel / {layer.width} >=", above, above),
+            (f"pixel / {layer.width} <", height - below, below),
+            (f"pixel % {layer.width} >=", before, before),
+            (f"pixel % {layer.width} <", width - after, after),
+        ):
+            if needed:
+                yield f"{sign} {limit}"
 
     def added(self, layer: Layer, arrival: Arrival, channel: str) -> str:
         """Add what one source pixel sends in one time step."""
@@ -250,18 +275,23 @@ class Writer:
         if arrival.depthwise:
             stem, fired = ("add_fired", "FIRED") if lists else ("add_bits", "SPIKES")
             return f"{name(stem)}({sums}, {weights}, {fired}_{n}({when}, place), {layer.channels});\n"
-        if lists:
-            listed, count, prepared = f"LIST_{n}({when}, place)", f"*COUNT_{n}({when}, place)", ""
+        base = "0"
+        if lists:  # numbers in a list count from the first pixel of its row
+            starts = f"START_{n}({when}, 0)"
+            listed, count = f"LIST_{n}({when}, 0) + begins[place]", "begins[next] - begins[place]"
+            prepared, base = f"const int32_t *begins = {starts};\n", f"column * {source.channels}"
+            weights = f"{weights} - column * (ptrdiff_t){source.channels * stride}"
+            rows = f"{sums}, {weights}, {stride}u, {targets}"
         else:
             listed, count, width = self.list_scratch(layer), "count", -(-source.channels // 8)
             call = f"{self.call('listed_bits')}(SPIKES_{n}({when}, place), {width}, {listed})"
             prepared = f"const int count = {call};\n"
         if arrival.paired:
             pairs = self.called(kernels.pair_kernel(layer.block, self.program.index_type))
-            return f"{pairs}({sums}, {weights}, {stride}u, {listed}, {count});\n"
+            return f"{prepared}{pairs}({sums}, {weights}, {stride}u, {listed}, {count});\n"
         if arrival.groups > 1:
             per_source = source.channels // arrival.groups
-            return f"{prepared}{name(f'add_grouped{packed}')}({rows}, {listed}, {count}, {per_source});\n"
+            return f"{prepared}{name(f'add_grouped{packed}')}({rows}, {listed}, {count}, {per_source}, {base});\n"
         return f"{prepared}{name(f'add{packed}')}({rows}, {listed}, {count});\n"
 
     def list_scratch(self, layer: Layer) -> str:
@@ -445,8 +475,10 @@ class Writer:
             if not self.program.fast:
                 yield f"{self.call('packed_bits')}(fired, {channels}, SPIKES_{n}(t, pixel));\n"
             elif not all(arrival.depthwise for _, arrival in readers):
-                call = f"{self.call('listed_fired')}(fired, {channels}, LIST_{n}(t, pixel))"
-                yield f"*COUNT_{n}(t, pixel) = {call};\n"
+                yield f"int32_t *begins = START_{n}(t, pixel);\nif (pixel == 0) *begins = 0;\n"
+                first = f"pixel % {layer.width} * {channels}"
+                call = f"{self.call('listed_fired')}(fired, {channels}, LIST_{n}(t, 0) + *begins, {first})"
+                yield f"begins[1] = *begins + {call};\n"
         shown = [
             "voltage" if layer.has_voltage else "0",
             "fired" if layer.sends_spikes else "0",
@@ -477,9 +509,9 @@ def places_text(program: Program, memory: Memory) -> str:
         pixels = program.layers[number - 1].pixels
         base = f"memory.{array.c_type.removesuffix('_t')}_ + {each.start}"
         stem = array.name.rsplit("_", 1)[0]
-        if stem in ("SPIKES", "FIRED", "LIST", "COUNT", "MESSAGES"):
+        if stem in ("SPIKES", "FIRED", "LIST", "START", "MESSAGES"):
             step = f"((t) & {array.ring - 1})" if array.ring else "(t)"
-            place = f"(size_t)({step} * {pixels} + (pixel))"
+            place = f"(size_t)({step} * {pixels + (stem == 'START')} + (pixel))"
         elif stem in ("VOLTAGE", "CURRENT") and array.places == pixels:
             place = "(size_t)(pixel)"
         else:

@@ -61,11 +61,11 @@ static __attribute__((noinline)) void $name(int16_t *restrict sums, const int16_
 }
 
 //// add_grouped
-/* Add the row of each source in a list to the sums of its group; `sources` are in a group. */
+/* Add the row of each source in a list to the sums of its group; `sources` are in a group, the first is `first`. */
 NET_KERNEL void $name($sum *restrict sums, const $weight *restrict weights, size_t stride, int targets,
-                      const $index *restrict list, int count, int sources) {
+                      const $index *restrict list, int count, int sources, int first) {
     for (int k = 0; k < count; ++k) {
-        $add(sums + (list[k] / sources) * targets, weights, stride, targets, list + k, 1);
+        $add(sums + ((list[k] - first) / sources) * targets, weights, stride, targets, list + k, 1);
     }
 }
 
@@ -140,8 +140,8 @@ static void packed_bits(const uint8_t *fired, int channels, uint8_t *spikes) {
 //// listed_fired
 /* chosen[m]: the numbers of the bits of m that are set */
 static const $index chosen[256][8] = {$chosen};
-/* List the channels that fired, eight at a time; return how many. */
-NET_KERNEL int listed_fired(const uint8_t *restrict fired, int channels, $index *restrict list) {
+/* List the channels that fired, eight at a time, counted from `first`; return how many. */
+NET_KERNEL int listed_fired(const uint8_t *restrict fired, int channels, $index *restrict list, int first) {
     int count = 0, o = 0;
     for (; o + 8 <= channels; o += 8) {
         unsigned mask = 0;
@@ -152,11 +152,11 @@ NET_KERNEL int listed_fired(const uint8_t *restrict fired, int channels, $index 
 #else
         for (int k = 0; k < 8; ++k) mask |= (unsigned)fired[o + k] << k;
 #endif
-        for (int k = 0; k < 8; ++k) list[count + k] = ($index)(chosen[mask][k] + o);
+        for (int k = 0; k < 8; ++k) list[count + k] = ($index)(chosen[mask][k] + first + o);
         count += __builtin_popcount(mask);
     }
     for (; o < channels; ++o) {
-        if (fired[o]) list[count++] = ($index)o;
+        if (fired[o]) list[count++] = ($index)(first + o);
     }
     return count;
 }
