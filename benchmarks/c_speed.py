@@ -4,13 +4,13 @@
 
 Pretrained networks run on test samples of their data sets; architectures named with --arch have random
 weights and statistics of two batches, and run on random images. All take turns in one thread, and the fastest
-of several runs counts, in processor seconds of that thread, which other processes disturb least. Float models
-run in eval mode under torch.no_grad, in float32 and bfloat16, and the faster one counts. Outputs must be equal
-to the emulator's.
+of several runs counts, in processor seconds of that thread, which other processes disturb least. Float
+models run in eval mode under torch.no_grad, in float32 and bfloat16, and the faster one counts. Outputs must
+be equal to the emulator's.
 
 Events are spikes (or inputs that are not zero) times the synapses that each passes; the limit is the rate at
-which one core adds numbers of 16 bits, measured by a loop in C. An event takes one such addition, and half of a
-shift to separate the two weights of a lane.
+which one core adds numbers of 16 bits, measured by a loop in C. An event takes one such addition, and half
+of a shift to separate the two weights of a lane.
 
 --march compiles for another processor: x86-64-v3 has AVX2 and no AVX-512.
 """
@@ -138,7 +138,8 @@ def row(name, batch, model, network, samples, limit):
     spread = f"{min(rates):.0%} to {max(rates):.0%}"
     cells = [name, batch, f"{1e6 * taken['c'] / batch:,.1f}", f"{1e6 * taken['emulator'] / batch:,.1f}",
              f"{1e6 * real / batch:,.1f}", f"{taken['emulator'] / taken['c']:.1f} x",
-             f"{real / taken['c']:.1f} x", spread, f"{per_second / 1e9:.1f}", f"{per_second / limit:.0%}"]  # fmt: skip
+             f"{real / taken['c']:.1f} x", spread, f"{per_second / 1e9:.1f}",
+             f"{per_second / limit:.0%}"]  # fmt: skip
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 

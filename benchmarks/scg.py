@@ -1,4 +1,4 @@
-"""SCG, a network that others trained and put on an FPGA, from its checkpoint to C: a table of docs/results/c.md.
+"""SCG, a network that others trained and put on an FPGA, from its checkpoint to C (docs/results/c.md).
 
     python benchmarks/scg.py best_snn_5class.pt val.npz [--out scg.rp2040]
 
@@ -80,8 +80,9 @@ def main():
         right, size = outputs.argmax(axis=1) == labels, program_size(network)
         changed = np.sum(outputs.argmax(axis=1) != published)
         equal = np.array_equal(simulate(network, inputs[-256:]).outputs, outputs[-256:])
-        print(f"| {overflow} | {bits} | {np.mean(right):.2%} | {np.mean(right[CALIBRATED:]):.2%} "
-              f"| {changed:,} | {size.tables:,} | {size.memory:,} | {'256 of 256' if equal else 'NO'} |")  # fmt: skip
+        rest, agree = right[CALIBRATED:], "256 of 256" if equal else "NO"
+        print(f"| {overflow} | {bits} | {np.mean(right):.2%} | {np.mean(rest):.2%} "
+              f"| {changed:,} | {size.tables:,} | {size.memory:,} | {agree} |")  # fmt: skip
         if options.out and (overflow, bits) == ("measured", 8):
             some = inputs[: sample_count(network)]
             write_project(options.out / "c", network, some, simulate(network, some))

@@ -119,10 +119,8 @@ class HardwareProfile:
         if key not in EXPORT_KEYS:
             return f"{self.name}: the profile lacks {key} ({KEYS[key]}). Add it with its source."
         absent = ", ".join(k for k in EXPORT_KEYS if not self.knows(k))
-        chips = [
-            (file, profile) for file, profile in readable_profiles()[0] if profile.placement != "program"
-        ]
-        others = ", ".join(file.name for file, profile in chips if profile.exportable)
+        exportable = [(file, profile) for file, profile in readable_profiles()[0] if profile.exportable]
+        others = ", ".join(file.name for file, profile in exportable if profile.placement != "program")
         return (
             f"{self.name}: networks cannot be quantized for it, because its profile lacks {absent}. Export "
             f"for a target that has them ({others}), then check that export against this chip: "

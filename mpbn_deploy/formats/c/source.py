@@ -192,12 +192,8 @@ class Writer:
             inner = self.each_pixel(layer, self.whole_row(arrival), add)
         text = block(f"for (int tap = {low}; tap < {high}; ++tap)", weights, inner)
         if high == 1:
-            text = block(
-                "",
-                "const int tap = 0;\n" if isinstance(synapse, Conv2d) or self.lists(arrival) else "",
-                weights,
-                inner,
-            ).lstrip()
+            needed = isinstance(synapse, Conv2d) or self.lists(arrival)
+            text = block("", "const int tap = 0;\n" * needed, weights, inner).lstrip()
         if channel:
             text = block(f"for (int from = 0; from < {layer.channels}; from += {layer.block})", text)
         return comment(f"from {source.population.name}") + text
@@ -291,7 +287,8 @@ class Writer:
             return f"{prepared}{pairs}({sums}, {weights}, {stride}u, {listed}, {count});\n"
         if arrival.groups > 1:
             per_source = source.channels // arrival.groups
-            return f"{prepared}{name(f'add_grouped{packed}')}({rows}, {listed}, {count}, {per_source}, {base});\n"
+            call = f"{name(f'add_grouped{packed}')}({rows}, {listed}, {count}, {per_source}, {base})"
+            return f"{prepared}{call};\n"
         return f"{prepared}{name(f'add{packed}')}({rows}, {listed}, {count});\n"
 
     def list_scratch(self, layer: Layer) -> str:
