@@ -672,10 +672,7 @@ def test_commands_without_lava(monkeypatch, netx_path, capfd):
     assert main(VERIFY, [str(netx_path), "--samples", "2", "--budget", "60"]) == 0
     out, err = capfd.readouterr()
     absent = "Lava (our models), Lava's own models, lava-dl netx not run"
-    assert (
-        f"executions that ran; {absent}" in " ".join(out.split())
-        and "Traceback" not in err
-    )
+    assert f"executions that ran; {absent}" in " ".join(out.split()) and "Traceback" not in err
     assert main(RUN, [str(netx_path), "--samples", "2", "--backend", "emulator"]) == 0
 
 

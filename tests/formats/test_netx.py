@@ -784,7 +784,11 @@ def test_a_residual_network_is_exported_as_a_graph(result, tmp_path):
     assert code == 0 and exported["fits"] and exported["bit_exact"]
     code, report = result("verify", tmp_path / "model.loihi2", "--samples", 2, "--data", "random")
     executions = [comparison["execution"] for comparison in report["comparisons"]]
-    assert code == 0 and executions == ["emulator", "C", "Lava (our models)"] and report["spikes_mismatched"] == 0
+    assert (
+        code == 0
+        and executions == ["emulator", "C", "Lava (our models)"]
+        and report["spikes_mismatched"] == 0
+    )
     network = read_netx(tmp_path / "model.loihi2" / "network.net")
     assert not is_chain(network) and len(network.connections) == 5
 
