@@ -44,7 +44,8 @@ def main() -> None:
 def stage() -> None:
     """Write all pages and pictures to build/docs."""
     shutil.rmtree(STAGING, ignore_errors=True)
-    (STAGING / "reference").mkdir(parents=True)
+    for folder in ("reference", "results"):
+        (STAGING / folder).mkdir(parents=True)
     for source, page in sources().items():
         (STAGING / page).write_text(page_text(source), encoding="utf-8")
     for picture in (ROOT / "docs").glob("*.png"):
@@ -55,7 +56,9 @@ def stage() -> None:
 
 def sources() -> dict[str, str]:
     """Map each page of the repository to its page of the site."""
-    inside = {f"docs/{file.name}": file.name for file in sorted((ROOT / "docs").glob("*.md"))}
+    docs = ROOT / "docs"
+    found = [file.relative_to(docs).as_posix() for file in sorted(docs.rglob("*.md"))]
+    inside = {f"docs/{page}": page for page in found}
     return {**inside, **{source: page for source, page in ELSEWHERE.items() if (ROOT / source).is_file()}}
 
 
@@ -81,12 +84,17 @@ def _link(link: re.Match[str], source: str) -> str:
     found = os.path.relpath((ROOT / source).parent / path, ROOT)
     known = sources()
     if found in known:
-        return f"[{label}]({known[found]}{'#' if anchor else ''}{anchor})"
+        return f"[{label}]({_from(source, known[found])}{'#' if anchor else ''}{anchor})"
     if found.startswith("docs/"):
-        return f"{mark}[{label}]({found.removeprefix('docs/')})"
+        return f"{mark}[{label}]({_from(source, found.removeprefix('docs/'))})"
     if not (ROOT / found).exists():
         sys.exit(f"{source}: links to {target}, which does not exist")
     return f"`{label}`" if found.endswith(label) else f"{label} (`{found}`)"
+
+
+def _from(source: str, page: str) -> str:
+    """Return the path of a page of the site, seen from the page of a source."""
+    return os.path.relpath(page, os.path.dirname(sources()[source]) or ".")
 
 
 def _formula(math: re.Match[str]) -> str:

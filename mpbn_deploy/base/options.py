@@ -28,6 +28,7 @@ from typing_extensions import Self, dataclass_transform
 from .arguments import whole_number
 from .errors import FormatError, OptionError, did_you_mean
 
+KINDS = {int: "a whole number", float: "a number", str: "a name"}
 METAVARS = {int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
 Record = TypeVar("Record", bound="Options")
 
@@ -109,13 +110,15 @@ class Declared:
             if unknown := [each for each in values if each not in self.choices]:
                 return f"{self.name} {unknown[0]!r}. {did_you_mean(str(unknown[0]), self.choices)}"
         if self.word is not None and not self._is_one(value):
-            return f"{self.name} {value!r}; {self.hint.__name__} or {self.word!r} is needed."
+            return f"{self.name} {value!r}; {KINDS[self.hint]} or {self.word!r} is needed."
         if self.option.must is None or self.option.must[0](value):
             return ""
         return f"{option_name(self.name)} {value}; {self.option.must[1]} is needed."
 
     def settled(self, value: Any) -> Any:
         """Return a value in the type of the field; callers may give lists, and paths in any form."""
+        if self.optional and self.default is not None and value == self.option.none:  # as it is typed
+            return None
         if self.count is not None:
             return (value,) if isinstance(value, str) else tuple(value)
         return self.hint(value) if self.hint in (Path, str) else value
@@ -167,7 +170,17 @@ class Declared:
         words: dict[str, str | None] = {} if self.word is None else {self.word: self.word}
         if self.optional and self.default is not None:
             words[self.option.none] = None
-        return parse if not words else lambda text: words[text] if text in words else parse(text)
+
+        def read(text: str) -> Any:
+            try:
+                return words[text] if text in words else parse(text)
+            except (ValueError, argparse.ArgumentTypeError) as error:
+                if self.word is None:
+                    raise
+                needed = f"{KINDS[self.hint]} or {self.word}"
+                raise argparse.ArgumentTypeError(f"{text!r} is not {needed}") from error
+
+        return read
 
     def words(self, value: Any) -> Iterator[object]:
         """Yield the words that type a value."""

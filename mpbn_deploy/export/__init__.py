@@ -6,6 +6,7 @@ stage      `export`: runs all stages of the pipeline and writes the folder
 model      reads and folds the model; keeps the integers of quantization-aware training
 inputs     the samples to verify with, and those to calibrate on
 remedies   other options, tried for a network that lost accuracy
+projects   folders to build outside of Python: a C program
 notes      remarks for the user, from all stages
 facts      model, options and versions, for the manifest and the report
 command    what the command does with its options; __main__ defines them

@@ -73,9 +73,9 @@ def test_samples_in_one_part_are_never_both_calibrated_and_tested(
     np.savez(tmp_path / "mine.npz", **arrays)
     seen = {}
 
-    def quantize(folded, profile, calibration, **options):
+    def quantize(folded, profile, calibration, *given, **options):
         seen["calibrated"] = calibration
-        return original(folded, profile, calibration, **options)
+        return original(folded, profile, calibration, *given, **options)
 
     original = stage.quantize
     monkeypatch.setattr(stage, "quantize", quantize)
@@ -131,8 +131,8 @@ def test_offsets_are_numbers_or_auto(capsys):
 
 
 def test_manifests_written_before_there_was_auto():
-    recorded = ExportOptions.from_manifest({"weight_bits": 4, "calibration": None}, "manifest.json")
-    assert (recorded.input_offset, recorded.calibration, recorded.calibrated) == (0, "none", False)
+    recorded = ExportOptions.from_recorded({"weight_bits": 4, "calibration": None}, "manifest.json")
+    assert (recorded.input_offset, recorded.calibration, recorded.calibrated) == (0, None, False)
 
 
 # ---- red where accuracy is lost, or nothing fires -------------------------------------------------
