@@ -1,0 +1,17 @@
+"""The Verilog core for FPGAs, and a network as the contents of its memories.
+
+    core/      the core, written by hand: one for all networks
+    sim/       benches that run samples through it, in Verilator and in Icarus Verilog
+    tables     IntNetwork -> Tables: what the memories hold
+    files      the files of a folder `fpga/`, and the tools that use them
+"""
+
+from typing import TYPE_CHECKING
+
+from ...base import door
+
+if TYPE_CHECKING:
+    from .files import SOURCES as SOURCES, core_files as core_files, find_tool as find_tool
+    from .tables import Tables as Tables, core_tables as core_tables, obstacle as obstacle
+else:
+    __getattr__, __dir__ = door(__name__, __file__)
