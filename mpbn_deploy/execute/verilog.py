@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from ..base import Array, SimulationError, record
-from ..formats.verilog import SOURCES, Tables, core_files, core_tables, find_tool, obstacle as obstacle
-from ..ir import IntNetwork, Trace, as_steps, check_input_values
+from ..formats.verilog import CORE, Tables, core_files, core_tables, find_tool, input_memory, obstacle as obstacle
+from ..ir import IntNetwork, Trace, check_input_values
 from .options import ExecutionOptions
 from .traces import chunks, join_traces
 
@@ -49,7 +49,8 @@ class Simulation:
 
     def run(self, inputs: Array, *, trace: bool = True) -> Answer:
         """Run samples [samples, timesteps, *shape] or [samples, *shape]."""
-        values = self._values(inputs)
+        check_input_values(self.network, np.asarray(inputs), fractions=False)
+        values = input_memory(self.network, inputs, static=self.static)
         run = self._run_verilator if self.simulator == "verilator" else self._run_icarus
         answers, traced = run(values, trace)
         cycles, scores = answers[:, 0], answers[:, 1:]
@@ -58,15 +59,6 @@ class Simulation:
         outputs = pixels.swapaxes(1, 2).reshape(len(scores), *self.network.output.shape)
         spikes, voltages = self._traces(traced) if trace else ({}, {})
         return Answer(outputs=outputs, cycles=cycles, spikes=spikes, voltages=voltages)
-
-    def _values(self, inputs: Array) -> Array:
-        """Return the input memory of each sample: [time step, row, column, channel]."""
-        steps = as_steps(inputs, self.network.input.shape, self.network.timesteps)
-        check_input_values(self.network, np.asarray(inputs), fractions=False)
-        steps = steps[:, :1] if self.static else steps
-        if steps.ndim == 5:
-            steps = np.moveaxis(steps, 2, 4)
-        return steps.reshape(len(steps), -1).astype(np.int32)
 
     def _run_verilator(self, values: Array, trace: bool) -> tuple[Array, Array]:
         numbers = self.tables.numbers
@@ -122,7 +114,7 @@ def build(
     found = core_tables(network, lanes=lanes, static=static)
     for name, text in {**core_files(), **found.files()}.items():
         (folder / name).write_text(text, encoding="ascii")
-    sources = list(map(str, netlist)) or list(SOURCES)
+    sources = list(map(str, netlist)) or list(CORE)
     if simulator == "verilator":
         flags = f"-O2 -DMPBN_VALUE_BITS={found.numbers['VALUE_BITS']}"
         options = ["--cc", "--exe", "--build", "-O3", "-Wall", "--language", "1364-2005", "--top-module", "mpbn_network"]

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
-    from .files import SOURCES as SOURCES, core_files as core_files, find_tool as find_tool
+    from .files import (
+        BOARDS as BOARDS,
+        CORE as CORE,
+        FOLDER as FOLDER,
+        boards_of as boards_of,
+        core_files as core_files,
+        find_tool as find_tool,
+        in_core_order as in_core_order,
+        input_memory as input_memory,
+        write_fpga as write_fpga,
+    )
     from .tables import Tables as Tables, core_tables as core_tables, obstacle as obstacle
 else:
     __getattr__, __dir__ = door(__name__, __file__)

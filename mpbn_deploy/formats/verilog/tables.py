@@ -7,6 +7,7 @@ as large as its source. The fields of a word are in the order of the concatenati
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
@@ -81,16 +82,19 @@ class Tables:
     def lanes(self) -> int:
         return self.numbers["LANES"]
 
-    def files(self) -> dict[str, str]:
-        """Return the generated files: network.vh and the memories."""
-        return {
-            "network.vh": "".join(f"`define MPBN_{name} {value}\n" for name, value in self.numbers.items()),
+    def files(self, *, spram: bool = False) -> dict[str, str]:
+        """Return the generated files: network.vh and the memories; with `spram`, weights are loaded from flash."""
+        memories = {
             "layers.hex": self._words(LAYER_FIELDS, self.layers),
             "connections.hex": self._words(CONNECTION_FIELDS, self.connections),
             "weights.hex": hex_lines(self.weight_words(), self.lanes * self.numbers["WEIGHT_BITS"]),
             "parameters.hex": hex_lines(self.parameters, self.numbers["PARAMETER_WIDTH"]),
             "places.hex": hex_lines(self.places, self.numbers["PARAMETER_BITS"]),
         }
+        numbers = "".join(f"`define MPBN_{name} {value}\n" for name, value in self.numbers.items())
+        identity = zlib.crc32("".join([numbers, *memories.values()]).encode())
+        numbers += f"`define MPBN_IDENTITY 32'h{identity:08x}\n"
+        return {"network.vh": numbers + ("`define MPBN_SPRAM\n" if spram else ""), **memories}
 
     def schedule(self, steps: int) -> Iterator[tuple[int, range]]:
         """Yield the layers in the order of the core, each with the time steps that it then runs."""
@@ -472,7 +476,8 @@ class _Builder:
         count_bits = unsigned_bits(max(*counts, reach)) + 1
         inputs = self.network.input.size * (1 if self.static else self.steps)
         input_bits, spike_bits = unsigned_bits(inputs - 1), unsigned_bits(self.spike_words - 1)
-        outputs = self.grids[self.network.output.name].size * self.lanes
+        output = self.grids[self.network.output.name]
+        outputs = output.size * self.lanes
         lane_bits = unsigned_bits(self.lanes - 1)
         return {
             "LANES": self.lanes,
@@ -500,6 +505,7 @@ class _Builder:
             "STATE_ADDRESS_BITS": unsigned_bits(self.states - 1),
             "SCORE_BITS": max(unsigned_bits(outputs - 1), lane_bits + 1),
             "OUTPUTS": outputs,
+            "SCORES": output.channels if output.height * output.width == 1 else outputs,
             **self._arithmetic(),
         }
 

@@ -1,6 +1,11 @@
 // A network: the core with its memory of weights. Block RAM is filled by the bitstream. The single-port RAM of an
 // iCE40 UltraPlus (`MPBN_SPRAM) is not, and is written through the load port before the first sample.
 `include "network.vh"
+`ifdef MPBN_SPRAM
+`ifndef MPBN_BLOCK_RAM  // simulations read the weights from a file
+`define MPBN_USES_SPRAM
+`endif
+`endif
 module mpbn_network (
     input  wire                              clk,
     input  wire                              start,
@@ -27,10 +32,10 @@ module mpbn_network (
         .input_value(input_value), .weight_address(weight_address), .weights(weights),
         .score_address(score_address), .score(score), .spike_address(spike_address), .spikes(spikes),
         .trace(trace), .trace_voltage(trace_voltage), .trace_spike(trace_spike));
-`ifdef MPBN_SPRAM
-    mpbn_spram #(.WIDTH(WIDTH), .ADDRESS_BITS(`MPBN_ROW_BITS)) weight_memory (
-        .clk(clk), .write(load), .address(load ? load_address : weight_address), .written(load_weights),
-        .data(weights));
+`ifdef MPBN_USES_SPRAM
+    mpbn_spram #(.WIDTH(WIDTH)) weight_memory (
+        .clk(clk), .write(load), .address({{(17 - `MPBN_ROW_BITS){1'b0}}, load ? load_address : weight_address}),
+        .written(load_weights), .data(weights));
 `else
     mpbn_memory #(
         .WIDTH(WIDTH), .DEPTH(`MPBN_ROWS), .ADDRESS_BITS(`MPBN_ROW_BITS), .CONTENT("weights.hex")
