@@ -68,6 +68,7 @@ class ListedExecutor:
     install: str | None = None  # command that installs its packages; doctor then checks it
     slow: bool = False  # verify runs it only where slow executors are asked for
     reads_file: bool = False  # verify runs it only if there is a file network.net
+    requested: bool = False  # verify runs it only if --witness names it
 
     def obstacle(self, network: IntNetwork) -> str | None:
         found = getattr(self._imported(), "obstacle", None)
@@ -126,5 +127,20 @@ EXECUTORS: dict[str, ListedExecutor] = {
         install=INSTALL_LAVA,
         slow=True,
         reads_file=True,
+    ),
+    "verilator": ListedExecutor(
+        name="Verilog core (Verilator)",
+        parts="chunks of samples",
+        module=f"{_HERE}.verilog",
+        author="this package, simulated by Verilator",
+        install="apt-get install verilator",
+        requested=True,
+    ),
+    "uart": ListedExecutor(
+        name="FPGA at a serial port",
+        parts="samples",
+        module=f"{_HERE}.uart",
+        author="this package, on an FPGA",
+        requested=True,
     ),
 }

@@ -27,7 +27,7 @@ from ..base import (
     whole_number,
 )
 from ..data import DATASETS, RANDOM
-from ..execute.outside import WITNESSES
+from ..execute.outside import ASKED
 from ..formats.options import (
     Dialect,
     ExportOptions,
@@ -57,7 +57,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         also="; also for --calibration",
     )
     add_budget_argument(verification)
-    add_witness_argument(verification, WITNESSES)
+    add_witness_argument(verification, ASKED)
     _add_target_arguments(parser.add_argument_group("target and output"))
 
 

@@ -38,7 +38,8 @@ from ..data import (
     load_part,
 )
 from ..execute.outside import chosen_witnesses
-from ..fit import FitReport, NeuroBenchMetrics, check_sides, fit_on_chip, measure, neurobench_metrics
+from ..execute.reference import simulate
+from ..fit import FitReport, uses_single_port, NeuroBenchMetrics, check_sides, fit_on_chip, measure, neurobench_metrics
 from ..formats.config import config_text
 from ..formats.folder import (
     CONFIG_FILE,
@@ -55,9 +56,17 @@ from ..formats.folder import (
     write_manifest,
 )
 from ..formats.netx import read_netx, write_netx
+from ..formats.verilog import (
+    FOLDER as FPGA_FOLDER,
+    core_tables,
+    obstacle as verilog_obstacle,
+    sample_count,
+    write_fpga,
+)
 from ..formats.nir import read_folded, write_nir
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile, load_profile
+from ..ir import IntNetwork
 from ..quantize import (
     NumberFormats,
     Quantized,
@@ -72,6 +81,9 @@ from ..verify import VerifyReport, verify
 from .facts import as_lines, facts_of
 from .model import FoldedModel, load_and_fold
 from .notes import all_notes
+
+
+FPGAS = {"ice40-up5k": "up5k", "ecp5-25k": "25k", "ecp5-85k": "85k"}  # targets with a flow of open tools: the device
 
 
 @record
@@ -158,6 +170,7 @@ def export(
         content = _content(staging, model, result, profile, facts)
         metrics = neurobench_metrics(network, activity, content.counted)
         _write_reports(staging, result, metrics, content)
+        _write_projects(staging, profile, network, samples)
         config = config_text(model_path, str(target), options)
         (staging / CONFIG_FILE).write_text(config, encoding="utf-8")
         assumed = [asdict(assumption) for assumption in model.assumptions]
@@ -265,6 +278,19 @@ def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, opt
         raise FormatError(
             f"{NETX_FILE}: the network read back differs from the one written; please report this bug."
         )
+
+
+def _write_projects(staging: Path, profile: HardwareProfile, network: IntNetwork, samples: Samples) -> None:
+    """Write the folder to build in, for targets that have one: an FPGA's, unless the core does not hold the network."""
+    device = FPGAS.get(profile.name)
+    if device is None or verilog_obstacle(network) is not None:
+        return
+    announce(f"write: {FPGA_FOLDER}/, the core in Verilog with the network's memories")
+    lanes = profile.value("fabric.lanes")
+    inputs = samples.inputs[: sample_count(network, len(samples.inputs))]
+    single_port = uses_single_port(core_tables(network, lanes=lanes), profile)
+    trace = simulate(network, inputs)
+    write_fpga(staging / FPGA_FOLDER, network, inputs, trace, device=device, lanes=lanes, spram=single_port)
 
 
 def _verify(

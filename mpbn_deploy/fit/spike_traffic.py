@@ -110,7 +110,7 @@ def _numbered(placement: Placement) -> Iterator[tuple[PlacedLayer, list[tuple[in
     for layer in placement.layers:
         parts = list(enumerate(layer.tiles(), start=first))
         yield layer, parts
-        first += 0 if placement.kind == "whole" else len(parts)
+        first += 0 if placement.on_one_core else len(parts)
 
 
 def _cores_of_neurons(placement: Placement) -> dict[str, Array]:

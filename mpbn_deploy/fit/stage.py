@@ -7,12 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from ..base import Array, record
+from ..formats.verilog import obstacle
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
 from ..ir import IntNetwork, class_names
 from .activity import Activity, check_activity, core_loads
 from .chips import ChipMap, assign_chips, board_of, hops
 from .energy import EnergyReport, estimate
+from .fabric import FabricUse, fabric_use
 from .links import grid_of
 from .rules import RULES, Design, Finding
 from .spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
@@ -71,6 +73,7 @@ class FitReport:
     strict: bool = False  # limits that are not known or not checked count as broken
     board: str | None = None  # that holds the chips, if one is known
     boards: int = 0
+    fabric: FabricUse | None = None  # of an FPGA
 
     def found(self, severity: str) -> list[Finding]:
         """Return the findings of one severity."""
@@ -92,6 +95,7 @@ class FitReport:
             "findings": [asdict(finding) for finding in self.findings],
             "between_chips": _chips_json(self.chip_map),
             "energy": None if self.energy is None else self.energy.to_json(),
+            **({} if self.fabric is None else {"fabric": self.fabric.to_json()}),
         }
 
 
@@ -136,7 +140,13 @@ def fit(
         strict=strict,
         board=board,
         boards=boards,
+        fabric=_fabric(network, profile),
     )
+
+
+def _fabric(network: IntNetwork, profile: HardwareProfile) -> FabricUse | None:
+    held = profile.placement == "fabric" and obstacle(network) is None
+    return fabric_use(network, profile) if held else None
 
 
 def _fits(

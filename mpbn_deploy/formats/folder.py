@@ -7,6 +7,7 @@
     report.html     both reports, to read in a browser
     neurobench.json the metrics of NeuroBench
     run.toml        the model's name, the target and all options, to repeat the export
+    fpga/           for FPGAs: the core in Verilog, the network's memories, a Makefile; to be built in, so not hashed
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
 Reading checks every hash, that of the manifest itself included, so the network that runs is the one that was
@@ -46,6 +47,7 @@ from .config import read_config
 from .netx import read_netx
 from .nir import Assumption, read_folded
 from .options import ExportOptions
+from .verilog import FOLDER as FPGA_FOLDER
 
 FORMAT = "mpbn_deploy.export"
 VERSION = 2
@@ -55,6 +57,7 @@ NIR_FILE, NETX_FILE = "network.nir", "network.net"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 NEUROBENCH_FILE, CONFIG_FILE = "neurobench.json", "run.toml"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE, NEUROBENCH_FILE, CONFIG_FILE)
+PROJECTS = (FPGA_FOLDER,)  # folders to build in: their content may change
 NEEDED_FILES = (
     NIR_FILE,
     NETX_FILE,
@@ -352,7 +355,7 @@ def _is_empty(folder: Path) -> bool:
 
 def _is_export(folder: Path) -> bool:
     """Whether a folder contains an export, of any version, and nothing else."""
-    if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {*FILES, MANIFEST_FILE}:
+    if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {*FILES, *PROJECTS, MANIFEST_FILE}:
         return False
     try:
         manifest = read_json(folder / MANIFEST_FILE)

@@ -99,7 +99,7 @@ def core_map(
     placement: Placement, layers: Sequence[LayerFit], chip_map: ChipMap | None, profile: HardwareProfile
 ) -> CoreMap | None:
     """Draw all chips; None if cores are unknown, or if one core holds the whole network."""
-    if placement.cores is None or placement.kind == "whole":
+    if placement.cores is None or placement.on_one_core:
         return None
     limits = {layer.name: {name: use.limit for name, use in layer.use.items()} for layer in layers}
     cores = cores_of(placement, limits, chip_map, profile)

@@ -16,7 +16,7 @@ from ..base import (
     main,
 )
 from ..data import DATASETS, RANDOM
-from ..execute.outside import WITNESSES
+from ..execute.outside import ASKED
 from .certificate import LAVA_CLAIM
 
 
@@ -30,7 +30,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="compare Lava's own process models on all samples, however long it takes",
     )
-    add_witness_argument(comparison, WITNESSES)
+    add_witness_argument(comparison, ASKED)
     comparison.add_argument(
         "--check",
         action="store_true",

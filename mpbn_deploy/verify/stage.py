@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base import HANG_SECONDS, USUAL_BUDGET, Array, announce, no_progress, progress_bar, record
 from ..data import RANDOM, Split
-from ..execute import EXECUTORS, ExecutionOptions, chunks
+from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor, chunks
 from ..execute.cluster import Cluster
 from ..execute.outside import Witness
 from ..execute.reference import simulate
@@ -179,7 +179,7 @@ def verify(
     model: SpikingNetwork | None = None,
     assumptions: tuple[Assumption, ...] = (),
     budget: float | None = USUAL_BUDGET,
-    witnesses: tuple[Witness, ...] = (),
+    witnesses: tuple[Witness | ListedExecutor, ...] = (),
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
 ) -> VerifyReport:
@@ -204,12 +204,13 @@ def verify(
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
     listed = chosen_executors(slow=budget != 0, netx=netx is not None and obstacle is None)
+    asked = tuple(each for each in witnesses if isinstance(each, ListedExecutor))
     executions = Executions(
         network=network,
-        executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
+        executors=(*listed, *asked, *([] if twin is None else [TwinExecutor(model=twin)])),
         options=ExecutionOptions(netx=None if netx is None else Path(netx), patience=patience),
         budget=budget,
-        witnesses=witnesses,
+        witnesses=tuple(each for each in witnesses if isinstance(each, Witness)),
     )
     meter = DriftMeter(folded, network) if folded is not None and cluster is None else None
     compared = _compare(executions, inputs, cluster, None if meter is None else meter.add)

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...base import OptionError, did_you_mean
+from ..executors import EXECUTORS, ListedExecutor
 
 if TYPE_CHECKING:
     from ...ir import Neuron
@@ -86,10 +87,17 @@ WITNESSES: dict[str, Witness] = {
 }
 
 
-def chosen_witnesses(names: Iterable[str]) -> tuple[Witness, ...]:
+# What --witness can name: simulators of others, and executors that verify runs on request only.
+ASKED: dict[str, Witness | ListedExecutor] = {
+    **WITNESSES,
+    **{name: executor for name, executor in EXECUTORS.items() if executor.requested and executor.install},
+}
+
+
+def chosen_witnesses(names: Iterable[str]) -> tuple[Witness | ListedExecutor, ...]:
     """Return the witnesses of these names, each once."""
     chosen = tuple(dict.fromkeys(names))
     for name in chosen:
-        if name not in WITNESSES:
-            raise OptionError(f"witness {name!r}. {did_you_mean(name, WITNESSES)}")
-    return tuple(WITNESSES[name] for name in chosen)
+        if name not in ASKED:
+            raise OptionError(f"witness {name!r}. {did_you_mean(name, ASKED)}")
+    return tuple(ASKED[name] for name in chosen)

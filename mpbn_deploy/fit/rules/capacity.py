@@ -50,7 +50,8 @@ def shares_cores(design: Design) -> bool:
     """
     other = any(map(design.profile.knows, ("layer.thresholds", "formats.process_thresholds")))
     one = all(count <= 1 for _, count in _distinct_thresholds(design)) if is_placed(design) else False
-    return is_placed(design) and is_digital(design) and not other and not one
+    placed = is_placed(design) and design.profile.placement != "fabric"  # whose thresholds are in a memory
+    return placed and is_digital(design) and not other and not one
 
 
 def layers_fit_on_cores(design: Design) -> list[Finding]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         find_tool as find_tool,
         in_core_order as in_core_order,
         input_memory as input_memory,
+        sample_count as sample_count,
         write_fpga as write_fpga,
     )
     from .tables import Tables as Tables, core_tables as core_tables, obstacle as obstacle

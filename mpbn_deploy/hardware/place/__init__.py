@@ -21,7 +21,7 @@ tile, the core count, a lower bound and the peak resource use of each layer, and
   Other placers:
     crossbar          "crossbar", axons x neurons (TrueNorth); axons counts axons per input
     layer_per_core    "layers", one layer per core (Speck)
-    single_core       "whole", one core for the whole network (Xylo)
+    single_core       "whole", one core for the whole network (Xylo); "fabric", our core in an FPGA, in stage
     linkage           the source neurons that a tile reads; shared with fit
 
 Receptive fields and synapse counts of single neurons come from ir (`Axis`, `count_synapses`).

@@ -94,11 +94,16 @@ class Placement:
     problems: tuple[Problem, ...] = ()
 
     @property
+    def on_one_core(self) -> bool:
+        """Whether all populations share one core."""
+        return self.kind in ("whole", "fabric")
+
+    @property
     def cores(self) -> int | None:
         """Return the number of cores; None if core allocation is undocumented."""
         if self.kind == "unknown":
             return None
-        return 1 if self.kind == "whole" else sum(layer.cores for layer in self.layers)
+        return 1 if self.on_one_core else sum(layer.cores for layer in self.layers)
 
     @property
     def lower_bound(self) -> int | None:

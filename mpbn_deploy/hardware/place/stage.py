@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from typing_extensions import assert_never
 
@@ -23,12 +24,18 @@ def place_unknown(network: IntNetwork, profile: HardwareProfile, tiling: Tiling)
     return Placement(kind="unknown", layers=tuple(layers))
 
 
+def place_fabric(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
+    """Return every population undivided: one core of ours holds the whole network, layer after layer."""
+    return replace(place_unknown(network, profile, tiling), kind="fabric")
+
+
 # The placer for each `placement` of a profile.
 PLACERS: dict[str, Placer] = {
     "words": place_words,
     "crossbar": place_crossbar,
     "layers": place_layers,
     "whole": place_whole,
+    "fabric": place_fabric,
     "unknown": place_unknown,
 }
 
