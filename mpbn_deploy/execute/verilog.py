@@ -16,13 +16,14 @@ from typing import Literal
 import numpy as np
 
 from ..base import Array, SimulationError, record
-from ..formats.verilog import CORE, Tables, core_files, core_tables, find_tool, input_memory, obstacle as obstacle
+from ..formats.verilog import CORE, FRONT, Tables, core_files, core_tables, find_tool, input_memory, obstacle as obstacle
 from ..ir import IntNetwork, Trace, check_input_values
 from .options import ExecutionOptions
 from .traces import chunks, join_traces
 
 Run = Callable[[Array], Trace]
 Simulator = Literal["verilator", "iverilog"]
+CLOCKS = 4  # cycles of a bit of a simulated serial port
 SECONDS = 3600.0  # more than any simulation should take
 TAIL = 800  # characters of a tool's last words, for messages
 
@@ -122,6 +123,22 @@ def build(
     else:
         call([find_tool("iverilog"), "-g2005-sv" if netlist else "-g2005", "-o", "bench.vvp", "bench.v", *sources], folder)
     return Simulation(network=network, tables=found, folder=folder, simulator=simulator, static=static)
+
+
+@contextmanager
+def simulated_board(network: IntNetwork, folder: Path, *, lanes: int = 8, static: bool = True) -> Iterator[str]:
+    """Build the core with its serial front in Verilator, run it, and yield the name of its serial port."""
+    found = core_tables(network, lanes=lanes, static=static)
+    for name, text in {**core_files(), **found.files()}.items():
+        (folder / name).write_text(text, encoding="ascii")
+    options = ["--cc", "--exe", "--build", "-O3", "-Wall", "--language", "1364-2005", f"-GCLOCKS={CLOCKS}"]
+    sources = [*CORE, *FRONT, "board.cpp"]
+    call([find_tool("verilator"), *options, "--top-module", "mpbn_front", "-CFLAGS", "-O1", *sources], folder)
+    words = [str(folder / "obj_dir" / "Vmpbn_front"), str(CLOCKS)]
+    with subprocess.Popen(words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as board:
+        assert board.stdin is not None and board.stdout is not None
+        yield board.stdout.readline().strip()
+        board.stdin.close()  # ends the simulation
 
 
 def call(words: Sequence[str], folder: Path) -> str:

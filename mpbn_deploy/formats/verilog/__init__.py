@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         BOARDS as BOARDS,
         CORE as CORE,
         FOLDER as FOLDER,
+        FRONT as FRONT,
         boards_of as boards_of,
         core_files as core_files,
         find_tool as find_tool,

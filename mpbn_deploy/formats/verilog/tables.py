@@ -82,19 +82,29 @@ class Tables:
     def lanes(self) -> int:
         return self.numbers["LANES"]
 
-    def files(self, *, spram: bool = False) -> dict[str, str]:
-        """Return the generated files: network.vh and the memories; with `spram`, weights are loaded from flash."""
-        memories = {
+    @property
+    def memories(self) -> dict[str, str]:
+        """The text of the files *.hex."""
+        return {
             "layers.hex": self._words(LAYER_FIELDS, self.layers),
             "connections.hex": self._words(CONNECTION_FIELDS, self.connections),
             "weights.hex": hex_lines(self.weight_words(), self.lanes * self.numbers["WEIGHT_BITS"]),
             "parameters.hex": hex_lines(self.parameters, self.numbers["PARAMETER_WIDTH"]),
             "places.hex": hex_lines(self.places, self.numbers["PARAMETER_BITS"]),
         }
-        numbers = "".join(f"`define MPBN_{name} {value}\n" for name, value in self.numbers.items())
-        identity = zlib.crc32("".join([numbers, *memories.values()]).encode())
-        numbers += f"`define MPBN_IDENTITY 32'h{identity:08x}\n"
-        return {"network.vh": numbers + ("`define MPBN_SPRAM\n" if spram else ""), **memories}
+
+    @property
+    def identity(self) -> int:
+        """A checksum of 24 bits of all numbers and memories, by which a board is recognized."""
+        texts = [f"{name} {value}" for name, value in self.numbers.items()]
+        return zlib.crc32("".join([*texts, *self.memories.values()]).encode()) & 0xFFFFFF
+
+    def files(self, *, spram: bool = False) -> dict[str, str]:
+        """Return network.vh and the memories; with `spram`, the weights are loaded from flash memory."""
+        lines = [f"`define MPBN_{name} {value}\n" for name, value in self.numbers.items()]
+        lines.append(f"`define MPBN_IDENTITY 24'h{self.identity:06x}\n")
+        lines += ["`define MPBN_SPRAM\n"] if spram else []
+        return {"network.vh": "".join(lines), **self.memories}
 
     def schedule(self, steps: int) -> Iterator[tuple[int, range]]:
         """Yield the layers in the order of the core, each with the time steps that it then runs."""
@@ -549,11 +559,17 @@ class _Builder:
             "NEURON_DECAYS": int(self.each_decays),
             "VOLTAGE_MASK": self._mask("keep_voltage"),
             "CURRENT_MASK": self._mask("keep_current"),
+            "VOLTAGE_ONE_HOT": self._one_hot("keep_voltage"),
+            "CURRENT_ONE_HOT": self._one_hot("keep_current"),
         }
 
     def _mask(self, name: str) -> int:
         """Return the bits that some kept fraction has."""
         return int(np.bitwise_or.reduce([np.bitwise_or.reduce(n[name], axis=None) for n in self.neurons.values()]))
+
+    def _one_hot(self, name: str) -> int:
+        """Return 1 if every kept fraction is a power of two, or zero."""
+        return int(all(not (n[name] & n[name] - 1).any() for n in self.neurons.values()))
 
     def _largest_sum_bits(self) -> int:
         """Return the bits of the largest sum of synapses that can arrive, in units of the finest weight."""

@@ -86,7 +86,8 @@ module mpbn_core (
         .PARAMETER_BITS(`MPBN_PARAMETER_BITS), .STATE_ADDRESS_BITS(`MPBN_STATE_ADDRESS_BITS),
         .SCORE_BITS(`MPBN_SCORE_BITS), .ADDRESS_BITS(`MPBN_ADDRESS_BITS), .CURRENTS(`MPBN_CURRENTS),
         .SOFT(`MPBN_SOFT), .NEURON_DECAYS(`MPBN_NEURON_DECAYS), .VOLTAGE_MASK(`MPBN_VOLTAGE_MASK),
-        .CURRENT_MASK(`MPBN_CURRENT_MASK)
+        .CURRENT_MASK(`MPBN_CURRENT_MASK), .VOLTAGE_ONE_HOT(`MPBN_VOLTAGE_ONE_HOT),
+        .CURRENT_ONE_HOT(`MPBN_CURRENT_ONE_HOT)
     ) neurons (
         .clk(clk), .passed(passed), .drained(neurons_drained), .fires(fires), .subtracts(subtracts),
         .keep_voltage(keep_voltage), .keep_current(keep_current), .is_output(is_output), .first_step(first_step),

@@ -1,5 +1,4 @@
-// A memory with one read port and one write port, filled from a file if one is named. What is written in a cycle is
-// read from the next one on.
+// A memory with one read port and one write port, filled from a file if one is named.
 module mpbn_memory #(
     parameter WIDTH = 8,
     parameter DEPTH = 256,
@@ -19,7 +18,11 @@ module mpbn_memory #(
         initial $readmemh(CONTENT, words);
     end endgenerate
     always @(posedge clk) begin
-        if (read) data <= words[read_address];
         if (write) words[write_address] <= written;
+        if (read) begin
+            data <= words[read_address];
+            // Block RAM promises nothing for a word that is read while it is written; nothing here needs it.
+            if (write && read_address == write_address) data <= {WIDTH{1'bx}};
+        end
     end
 endmodule

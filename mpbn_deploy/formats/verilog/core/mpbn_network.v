@@ -12,7 +12,8 @@ module mpbn_network (
     output wire                              busy,
     input  wire                              load,
     input  wire [`MPBN_ROW_BITS-1:0]         load_address,
-    input  wire [`MPBN_LANES*`MPBN_WEIGHT_BITS-1:0] load_weights,
+    input  wire [1:0]                        load_part,      // of a row: 16 bits
+    input  wire [15:0]                       load_weights,
     input  wire                              input_write,
     input  wire [`MPBN_INPUT_BITS-1:0]       input_address,
     input  wire [`MPBN_VALUE_BITS-1:0]       input_value,
@@ -35,12 +36,13 @@ module mpbn_network (
 `ifdef MPBN_USES_SPRAM
     mpbn_spram #(.WIDTH(WIDTH)) weight_memory (
         .clk(clk), .write(load), .address({{(17 - `MPBN_ROW_BITS){1'b0}}, load ? load_address : weight_address}),
-        .written(load_weights), .data(weights));
+        .part(load_part), .written(load_weights), .data(weights));
 `else
+    wire unused_load = &{1'b0, load, load_address, load_part, load_weights};
     mpbn_memory #(
         .WIDTH(WIDTH), .DEPTH(`MPBN_ROWS), .ADDRESS_BITS(`MPBN_ROW_BITS), .CONTENT("weights.hex")
     ) weight_memory (
         .clk(clk), .read(1'b1), .read_address(weight_address), .data(weights),
-        .write(load), .write_address(load_address), .written(load_weights));
+        .write(1'b0), .write_address({`MPBN_ROW_BITS{1'b0}}), .written({WIDTH{1'b0}}));
 `endif
 endmodule

@@ -25,7 +25,9 @@ module mpbn_neuron #(
     parameter SOFT = 0,                 // 1: some reset is soft
     parameter NEURON_DECAYS = 0,        // 1: decays are parameters of each neuron, not of its layer
     parameter [12:0] VOLTAGE_MASK = 0,  // bits that some keep_voltage has
-    parameter [12:0] CURRENT_MASK = 0
+    parameter [12:0] CURRENT_MASK = 0,
+    parameter VOLTAGE_ONE_HOT = 0,      // 1: every keep_voltage is a power of two, or zero
+    parameter CURRENT_ONE_HOT = 0
 ) (
     input  wire                          clk,
     input  wire                          passed,
@@ -95,7 +97,7 @@ module mpbn_neuron #(
     // ---- 3 to 5: decay -----------------------------------------------------------------------------------
     wire signed [STATE_BITS-1:0] kept_voltage_5, kept_current_5;
     wire [12:0] keeps_voltage_3, keeps_current_3;
-    mpbn_decay #(.BITS(STATE_BITS), .MASK(VOLTAGE_MASK)) voltage_decay (
+    mpbn_decay #(.BITS(STATE_BITS), .MASK(VOLTAGE_MASK), .ONE_HOT(VOLTAGE_ONE_HOT)) voltage_decay (
         .clk(clk), .state(first_2 ? {STATE_BITS{1'b0}} : voltage_2), .keep(keeps_voltage_3), .kept(kept_voltage_5));
 
     // ---- 3 to 5: read the parameters -----------------------------------------------------------------------
@@ -157,7 +159,7 @@ module mpbn_neuron #(
             mpbn_memory #(.WIDTH(STATE_BITS), .DEPTH(STATES), .ADDRESS_BITS(STATE_ADDRESS_BITS)) memory (
                 .clk(clk), .read(1'b1), .read_address(read_1), .data(current_2),
                 .write(valid[8]), .write_address(written_8), .written(current_8));
-            mpbn_decay #(.BITS(STATE_BITS), .MASK(CURRENT_MASK)) decay (
+            mpbn_decay #(.BITS(STATE_BITS), .MASK(CURRENT_MASK), .ONE_HOT(CURRENT_ONE_HOT)) decay (
                 .clk(clk), .state(first_2 ? {STATE_BITS{1'b0}} : current_2), .keep(keeps_current_3),
                 .kept(kept_current_5));
         end else begin : no_currents

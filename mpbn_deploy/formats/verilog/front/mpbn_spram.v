@@ -6,7 +6,8 @@ module mpbn_spram #(
     input  wire             clk,
     input  wire             write,
     input  wire [16:0]      address,
-    input  wire [WIDTH-1:0] written,
+    input  wire [1:0]       part,     // of the row, 16 bits: what is written
+    input  wire [15:0]      written,
     output wire [WIDTH-1:0] data
 );
     localparam WIDE = WIDTH / 16, DEEP = 4 / WIDE;
@@ -21,8 +22,8 @@ module mpbn_spram #(
         for (deep = 0; deep < DEEP; deep = deep + 1) begin : banks
             for (wide = 0; wide < WIDE; wide = wide + 1) begin : parts
                 SB_SPRAM256KA ram (
-                    .CLOCK(clk), .ADDRESS(address[13:0]), .DATAIN(written[16*wide +: 16]), .MASKWREN(4'b1111),
-                    .WREN(write && (DEEP == 1 || address[15:14] == deep[1:0])), .CHIPSELECT(1'b1), .STANDBY(1'b0),
+                    .CLOCK(clk), .ADDRESS(address[13:0]), .DATAIN(written), .MASKWREN(4'b1111),
+                    .WREN(write && part == wide[1:0] && (DEEP == 1 || address[15:14] == deep[1:0])), .CHIPSELECT(1'b1), .STANDBY(1'b0),
                     .SLEEP(1'b0), .POWEROFF(1'b1), .DATAOUT(found[WIDTH*deep + 16*wide +: 16]));
             end
         end

@@ -19,7 +19,7 @@ module bench;
 
     mpbn_network network (
         .clk(clk), .start(start), .busy(busy), .load(1'b0), .load_address({`MPBN_ROW_BITS{1'b0}}),
-        .load_weights({`MPBN_LANES*`MPBN_WEIGHT_BITS{1'b0}}), .input_write(input_write),
+        .load_part(2'b0), .load_weights(16'b0), .input_write(input_write),
         .input_address(input_address), .input_value(input_value), .score_address(score_address), .score(score),
         .spike_address({`MPBN_SPIKE_BITS{1'b0}}), .spikes(spikes), .trace(trace), .trace_voltage(trace_voltage),
         .trace_spike(trace_spike));
