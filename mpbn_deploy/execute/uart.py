@@ -1,7 +1,7 @@
 """EXECUTOR: the core on an FPGA board, at a serial port.
 
-The protocol is in formats/verilog/front/mpbn_front.v. The board must hold the same network: its identity, a checksum
-of all memories, is compared before the first sample.
+The protocol is in formats/verilog/front/mpbn_front.v. The board must hold the same network: its identity, a
+checksum of all memories, is compared before the first sample.
 """
 
 from __future__ import annotations
@@ -66,12 +66,14 @@ class Line:
         """Return so many bytes; raise SimulationError if the board is silent for too long."""
         found, last = b"", time.monotonic()
         while len(found) < count:
-            ready, _, _ = select.select([self.file], [], [], max(0.0, last + self.patience - time.monotonic()))
+            ready, _, _ = select.select(
+                [self.file], [], [], max(0.0, last + self.patience - time.monotonic())
+            )
             part = os.read(self.file, count - len(found)) if ready else b""
             if not part:
                 raise SimulationError(
-                    f"{self.port}: no answer within {self.patience:g} s ({len(found)} of {count} bytes). Is the board "
-                    "programmed with this export (make prog), and is this its port?"
+                    f"{self.port}: no answer within {self.patience:g} s ({len(found)} of {count} bytes). "
+                    "Is the board programmed with this export (make prog), and is this its port?"
                 )
             found, last = found + part, time.monotonic()
         return found
@@ -80,7 +82,9 @@ class Line:
         """Send a command and return the bytes after the sign that begins its answer."""
         self.send(command)
         if (first := self.receive(1)) != sign:
-            raise SimulationError(f"{self.port}: answered {first!r}, expected {sign!r}; reset the board and try again.")
+            raise SimulationError(
+                f"{self.port}: answered {first!r}, expected {sign!r}; reset the board and try again."
+            )
         return self.receive(count)
 
 
@@ -94,8 +98,8 @@ class Board:
         found = [tables for tables in possible.values() if tables.identity == identity]
         if not found:
             raise SimulationError(
-                f"{line.port}: the board holds another network (identity {identity:06x}); program it with this export: "
-                "make prog"
+                f"{line.port}: the board holds another network (identity {identity:06x}); "
+                "program it with this export: make prog"
             )
         self.tables: Tables = found[0]
 
@@ -113,7 +117,9 @@ class Board:
         """Return the spikes of the last sample, [timesteps, *shape], of every population that fires."""
         numbers, lanes = self.tables.numbers, self.tables.lanes
         size = -(-lanes // 8)
-        data = np.frombuffer(self.line.ask(b"S", b"S", size * numbers["SPIKE_WORDS"]), np.uint8).reshape(-1, size)
+        data = np.frombuffer(self.line.ask(b"S", b"S", size * numbers["SPIKE_WORDS"]), np.uint8).reshape(
+            -1, size
+        )
         bits = np.unpackbits(data, axis=1, bitorder="little")[:, :lanes]
         found = {}
         for layer, where, population in zip(
@@ -121,7 +127,9 @@ class Board:
         ):
             if layer["fires"]:
                 words = bits[where.base : where.base + self.network.timesteps * where.size]
-                channels = words.reshape(self.network.timesteps, where.height * where.width, -1)[:, :, : where.channels]
+                channels = words.reshape(self.network.timesteps, where.height * where.width, -1)[
+                    :, :, : where.channels
+                ]
                 whole = channels.swapaxes(1, 2).reshape(self.network.timesteps, *population.shape)
                 found[population.name] = whole.astype(bool)
         return found
@@ -136,7 +144,9 @@ class Board:
 @contextmanager
 def connected(network: IntNetwork, port: str | None, *, static: bool = True) -> Iterator[Board]:
     if port is None:
-        raise OptionError("--backend uart needs the serial port of the board: add --port, such as --port /dev/ttyUSB1.")
+        raise OptionError(
+            "--backend uart needs the serial port of the board: add --port, such as --port /dev/ttyUSB1."
+        )
     line = Line(port)
     try:
         yield Board(network, line, static=static)
@@ -150,5 +160,8 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     static = np.asarray(inputs).ndim == 1 + len(network.input.shape)
     with connected(network, options.port, static=static) as board:
         memory = input_memory(network, inputs, static=static)
-        outputs = [board.outputs(board.classify(memory[index]).scores) for index in options.progress(range(len(memory)))]
+        outputs = [
+            board.outputs(board.classify(memory[index]).scores)
+            for index in options.progress(range(len(memory)))
+        ]
     return Trace(spikes={}, voltages={}, outputs=np.stack(outputs))

@@ -1,7 +1,7 @@
 """EXECUTOR: the Verilog core in a simulator of hardware, Verilator or Icarus Verilog.
 
-Verilator compiles the core to C++, once per network, and runs millions of cycles per second. Icarus Verilog starts at
-once and is slow; it also simulates a synthesized netlist. Both run the same files that `export` writes.
+Verilator compiles the core to C++, once per network, and runs millions of cycles per second. Icarus Verilog
+starts at once and is slow; it also simulates a synthesized netlist. Both run the files that `export` writes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from typing import Literal
 import numpy as np
 
 from ..base import Array, SimulationError, record
-from ..formats.verilog import CORE, FRONT, Tables, core_files, core_tables, find_tool, input_memory, obstacle as obstacle
+from ..formats.verilog import (
+    CORE,
+    FRONT,
+    Tables,
+    core_files,
+    core_tables,
+    find_tool,
+    input_memory,
+    obstacle as obstacle,
+)
 from ..ir import IntNetwork, Trace, check_input_values
 from .options import ExecutionOptions
 from .traces import chunks, join_traces
@@ -30,7 +39,7 @@ TAIL = 800  # characters of a tool's last words, for messages
 
 @record
 class Answer:
-    """What the core gave: outputs as the reference has them, cycles of each sample, and a trace if requested."""
+    """Outputs as the reference has them, the cycles of each sample, and a trace if requested."""
 
     outputs: Array
     cycles: Array
@@ -68,12 +77,22 @@ class Simulation:
         files = ["samples.bin", "answers.bin", *(["trace.bin"] if trace else [])]
         call(["obj_dir/Vmpbn_network", *sizes, *files], self.folder)
         answers = np.fromfile(self.folder / "answers.bin", np.int32).reshape(len(values), -1).astype(np.int64)
-        traced = np.fromfile(self.folder / "trace.bin", np.int32).astype(np.int64) if trace else np.zeros(0, np.int64)
+        traced = (
+            np.fromfile(self.folder / "trace.bin", np.int32).astype(np.int64)
+            if trace
+            else np.zeros(0, np.int64)
+        )
         return answers, np.stack([traced >> 1, traced & 1], axis=-1).reshape(len(values), -1, 2)
 
     def _run_icarus(self, values: Array, trace: bool) -> tuple[Array, Array]:
         (self.folder / "samples.txt").write_text("\n".join(map(str, values.ravel().tolist())))
-        words = ["vvp", "bench.vvp", "+samples=samples.txt", "+answers=answers.txt", *(["+trace"] if trace else [])]
+        words = [
+            "vvp",
+            "bench.vvp",
+            "+samples=samples.txt",
+            "+answers=answers.txt",
+            *(["+trace"] if trace else []),
+        ]
         call(words, self.folder)
         lines = [line.split() for line in (self.folder / "answers.txt").read_text().splitlines()]
         if any(not line[1].lstrip("-").isdigit() for line in lines):
@@ -83,7 +102,7 @@ class Simulation:
         return answers.reshape(len(values), -1), traced.reshape(len(values), -1, 2)
 
     def _traces(self, traced: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Sort what the core traced, [samples, neurons and steps in its order, (voltage, spike)], by population."""
+        """Sort [samples, neurons and steps in the order of the core, (voltage, spike)] by population."""
         samples, steps = len(traced), self.network.timesteps
         states = {p.name: np.zeros((samples, steps, p.size, 2), np.int64) for p in self.network.layers}
         at = 0
@@ -92,7 +111,9 @@ class Simulation:
             shape = (samples, where.height * where.width, where.words, len(span), where.unit, 2)
             size = int(np.prod(shape[1:5]))
             part = traced[:, at : at + size].reshape(shape).transpose(0, 3, 2, 4, 1, 5)
-            channels = part.reshape(samples, len(span), where.words * where.unit, -1, 2)[:, :, : where.channels]
+            channels = part.reshape(samples, len(span), where.words * where.unit, -1, 2)[
+                :, :, : where.channels
+            ]
             states[population.name][:, span.start : span.stop] = channels.reshape(samples, len(span), -1, 2)
             at += size
         shapes = {p.name: (samples, steps, *p.shape) for p in self.network.layers}
@@ -111,22 +132,44 @@ def build(
     static: bool = True,
     netlist: Sequence[Path] = (),
 ) -> Simulation:
-    """Write a network's files into a folder and build the simulation; `netlist` replaces the core's sources."""
+    """Write a network's files and build the simulation; `netlist` replaces the sources of the core."""
     found = core_tables(network, lanes=lanes, static=static)
     for name, text in {**core_files(), **found.files()}.items():
         (folder / name).write_text(text, encoding="ascii")
     sources = list(map(str, netlist)) or list(CORE)
     if simulator == "verilator":
         flags = f"-O2 -DMPBN_VALUE_BITS={found.numbers['VALUE_BITS']}"
-        options = ["--cc", "--exe", "--build", "-O3", "-Wall", "--language", "1364-2005", "--top-module", "mpbn_network"]
+        options = [
+            "--cc",
+            "--exe",
+            "--build",
+            "-O3",
+            "-Wall",
+            "--language",
+            "1364-2005",
+            "--top-module",
+            "mpbn_network",
+        ]
         call([find_tool("verilator"), *options, "-CFLAGS", flags, *sources, "bench.cpp"], folder)
     else:
-        call([find_tool("iverilog"), "-g2005-sv" if netlist else "-g2005", "-o", "bench.vvp", "bench.v", *sources], folder)
+        call(
+            [
+                find_tool("iverilog"),
+                "-g2005-sv" if netlist else "-g2005",
+                "-o",
+                "bench.vvp",
+                "bench.v",
+                *sources,
+            ],
+            folder,
+        )
     return Simulation(network=network, tables=found, folder=folder, simulator=simulator, static=static)
 
 
 @contextmanager
-def simulated_board(network: IntNetwork, folder: Path, *, lanes: int = 8, static: bool = True) -> Iterator[str]:
+def simulated_board(
+    network: IntNetwork, folder: Path, *, lanes: int = 8, static: bool = True
+) -> Iterator[str]:
     """Build the core with its serial front in Verilator, run it, and yield the name of its serial port."""
     found = core_tables(network, lanes=lanes, static=static)
     for name, text in {**core_files(), **found.files()}.items():
@@ -135,16 +178,20 @@ def simulated_board(network: IntNetwork, folder: Path, *, lanes: int = 8, static
     sources = [*CORE, *FRONT, "board.cpp"]
     call([find_tool("verilator"), *options, "--top-module", "mpbn_front", "-CFLAGS", "-O1", *sources], folder)
     words = [str(folder / "obj_dir" / "Vmpbn_front"), str(CLOCKS)]
-    with subprocess.Popen(words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as board:
+    with subprocess.Popen(
+        words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as board:
         assert board.stdin is not None and board.stdout is not None
         yield board.stdout.readline().strip()
         board.stdin.close()  # ends the simulation
 
 
 def call(words: Sequence[str], folder: Path) -> str:
-    """Run a tool in a folder and return what it prints; raise SimulationError with its last words if it fails."""
+    """Run a tool in a folder and return what it prints; raise SimulationError if it fails."""
     try:
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=SECONDS, errors="replace")
+        done = subprocess.run(
+            words, cwd=folder, capture_output=True, text=True, timeout=SECONDS, errors="replace"
+        )
     except subprocess.TimeoutExpired as error:
         raise SimulationError(f"{Path(words[0]).name} did not end within {SECONDS:.0f} s.") from error
     if done.returncode:
@@ -163,7 +210,7 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
 
 @contextmanager
 def opened(network: IntNetwork, samples: int, options: ExecutionOptions) -> Iterator[Run]:
-    """Build the simulation when the first samples arrive, and again only if others need the other kind of input."""
+    """Build the simulation when the first samples arrive, once for each kind of input."""
     with tempfile.TemporaryDirectory(prefix="mpbn_verilog_") as name:
         built: dict[bool, Simulation] = {}
 
@@ -173,7 +220,7 @@ def opened(network: IntNetwork, samples: int, options: ExecutionOptions) -> Iter
                 folder = Path(name) / ("static" if static else "steps")
                 folder.mkdir()
                 built[static] = build(network, folder, static=static)
-            parts = [_trace(built[static], inputs[part], options) for part in options.progress(chunks(network, len(inputs)))]
+            parts = [_trace(built[static], inputs[part], options) for part in chunks(network, len(inputs))]
             return join_traces(parts)
 
         yield prepared

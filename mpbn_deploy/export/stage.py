@@ -39,7 +39,15 @@ from ..data import (
 )
 from ..execute.outside import chosen_witnesses
 from ..execute.reference import simulate
-from ..fit import FitReport, uses_single_port, NeuroBenchMetrics, check_sides, fit_on_chip, measure, neurobench_metrics
+from ..fit import (
+    FitReport,
+    NeuroBenchMetrics,
+    check_sides,
+    fit_on_chip,
+    measure,
+    neurobench_metrics,
+    uses_single_port,
+)
 from ..formats.config import config_text
 from ..formats.folder import (
     CONFIG_FILE,
@@ -56,6 +64,8 @@ from ..formats.folder import (
     write_manifest,
 )
 from ..formats.netx import read_netx, write_netx
+from ..formats.nir import read_folded, write_nir
+from ..formats.options import ExportOptions
 from ..formats.verilog import (
     FOLDER as FPGA_FOLDER,
     core_tables,
@@ -63,8 +73,6 @@ from ..formats.verilog import (
     sample_count,
     write_fpga,
 )
-from ..formats.nir import read_folded, write_nir
-from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile, load_profile
 from ..ir import IntNetwork
 from ..quantize import (
@@ -82,8 +90,11 @@ from .facts import as_lines, facts_of
 from .model import FoldedModel, load_and_fold
 from .notes import all_notes
 
-
-FPGAS = {"ice40-up5k": "up5k", "ecp5-25k": "25k", "ecp5-85k": "85k"}  # targets with a flow of open tools: the device
+FPGAS = {
+    "ice40-up5k": "up5k",
+    "ecp5-25k": "25k",
+    "ecp5-85k": "85k",
+}  # targets with a flow of open tools: the device
 
 
 @record
@@ -281,7 +292,7 @@ def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, opt
 
 
 def _write_projects(staging: Path, profile: HardwareProfile, network: IntNetwork, samples: Samples) -> None:
-    """Write the folder to build in, for targets that have one: an FPGA's, unless the core does not hold the network."""
+    """Write the folder fpga/ for an FPGA, unless the core does not hold the network."""
     device = FPGAS.get(profile.name)
     if device is None or verilog_obstacle(network) is not None:
         return

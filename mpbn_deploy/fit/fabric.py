@@ -45,7 +45,9 @@ class FabricUse:
         return {
             "lanes": self.lanes,
             "weight_bits": self.weight_bits,
-            "memories": {m.name: {"words": m.depth, "bits": m.width, "blocks": m.blocks} for m in self.memories},
+            "memories": {
+                m.name: {"words": m.depth, "bits": m.width, "blocks": m.blocks} for m in self.memories
+            },
             "block_rams": {"used": self.block_rams, "limit": self.block_ram_limit},
             "single_port_bytes": self.single_port_bytes,
             "logic_cells": {"estimated": self.logic_cells, "limit": self.logic_limit},
@@ -56,10 +58,13 @@ class FabricUse:
     @property
     def line(self) -> str:
         """One line for reports."""
-        weights = f", weights in {SINGLE_PORT} ({self.single_port_bytes:,} bytes)" if self.single_port_bytes else ""
+        weights = (
+            f", weights in {SINGLE_PORT} ({self.single_port_bytes:,} bytes)" if self.single_port_bytes else ""
+        )
         return (
-            f"core of {self.lanes} lanes: about {self.logic_cells:,} of {self.logic_limit:,} logic cells (estimated), "
-            f"{self.block_rams} of {self.block_ram_limit} blocks of RAM{weights}; power is not estimated"
+            f"core of {self.lanes} lanes: about {self.logic_cells:,} of {self.logic_limit:,} logic cells "
+            f"(estimated), {self.block_rams} of {self.block_ram_limit} blocks of RAM{weights}; power is not "
+            "estimated"
         )
 
 
@@ -81,7 +86,12 @@ def fabric_use(network: IntNetwork, profile: HardwareProfile) -> FabricUse:
         sizes["currents"] = sizes["voltages"]
     aside = {"weights"} if uses_single_port(tables, profile) else set()
     memories = tuple(
-        Memory(name=name, depth=depth, width=width, blocks=0 if name in aside else blocks(depth, width, *geometry))
+        Memory(
+            name=name,
+            depth=depth,
+            width=width,
+            blocks=0 if name in aside else blocks(depth, width, *geometry),
+        )
         for name, (depth, width) in sizes.items()
     )
     return FabricUse(
@@ -105,11 +115,14 @@ def _tables(network: IntNetwork, lanes: int) -> Tables:
 def uses_single_port(tables: Tables, profile: HardwareProfile) -> bool:
     """Whether weights are in single-port RAM: if the device has it, and they fit."""
     limit = profile.limit("fabric.single_port_bytes")
-    return limit is not None and tables.numbers["ROWS"] * tables.lanes * tables.numbers["WEIGHT_BITS"] <= 8 * limit.value
+    return (
+        limit is not None
+        and tables.numbers["ROWS"] * tables.lanes * tables.numbers["WEIGHT_BITS"] <= 8 * limit.value
+    )
 
 
 def blocks(depth: int, width: int, widest: int, words: int) -> int:
-    """Return the fewest blocks of RAM that hold a memory, each `words` of `widest` bits, or twice as many of half."""
+    """Return the blocks of RAM of a memory: `words` of `widest` bits each, or twice as many of half."""
     fewest = None
     while widest:
         count = -(-depth // words) * -(-width // widest)

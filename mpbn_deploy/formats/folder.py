@@ -7,7 +7,7 @@
     report.html     both reports, to read in a browser
     neurobench.json the metrics of NeuroBench
     run.toml        the model's name, the target and all options, to repeat the export
-    fpga/           for FPGAs: the core in Verilog, the network's memories, a Makefile; to be built in, so not hashed
+    fpga/           for FPGAs: the core in Verilog, the network's memories, a Makefile; not hashed
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
 Reading checks every hash, that of the manifest itself included, so the network that runs is the one that was
@@ -355,7 +355,11 @@ def _is_empty(folder: Path) -> bool:
 
 def _is_export(folder: Path) -> bool:
     """Whether a folder contains an export, of any version, and nothing else."""
-    if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {*FILES, *PROJECTS, MANIFEST_FILE}:
+    if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {
+        *FILES,
+        *PROJECTS,
+        MANIFEST_FILE,
+    }:
         return False
     try:
         manifest = read_json(folder / MANIFEST_FILE)

@@ -27,9 +27,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default="lava",
         help="the executor: reference (NumPy), emulator (torch, the fastest), lava (Lava's CPU simulator "
         "with our process models), lava-stock (with Lava's own models, slow), netx (lava-dl's own reader of "
-        "network.net), verilator (the Verilog core), uart (the same on a board at --port) (default %(default)s)",
+        "network.net), verilator (the Verilog core), uart (the same on a board at --port) "
+        "(default %(default)s)",
     )
-    backend.add_argument("--port", metavar="DEVICE", help="serial port of --backend uart, such as /dev/ttyUSB1")
+    backend.add_argument(
+        "--port", metavar="DEVICE", help="serial port of --backend uart, such as /dev/ttyUSB1"
+    )
     backend.add_argument("--stock", action="store_true", help="the same as --backend lava-stock")
     add_execution_arguments(parser)
 

@@ -22,8 +22,9 @@ def memories_fit_the_fpga(design: Design) -> Violations:
         largest = max(use.memories, key=lambda memory: memory.blocks)
         yield (
             WHOLE_NETWORK,
-            f"{use.block_rams} blocks of RAM, of which {largest.name} take {largest.blocks} ({largest.depth} words of "
-            f"{largest.width} bits); {design.limit_text(most.value, most)}: {use.block_rams - most.value} too many. "
+            f"{use.block_rams} blocks of RAM, of which {largest.name} take {largest.blocks} ({largest.depth} "
+            f"words of {largest.width} bits); {design.limit_text(most.value, most)}: "
+            f"{use.block_rams - most.value} too many. "
             "Use fewer weight bits (--weight-bits 4), a smaller network, or a larger device (ecp5-85k).",
         )
 

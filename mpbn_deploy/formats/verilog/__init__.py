@@ -1,9 +1,9 @@
 """The Verilog core for FPGAs, and a network as the contents of its memories.
 
-    core/      the core, written by hand: one for all networks
-    sim/       benches that run samples through it, in Verilator and in Icarus Verilog
-    tables     IntNetwork -> Tables: what the memories hold
-    files      the files of a folder `fpga/`, and the tools that use them
+core/      the core, written by hand: one for all networks
+sim/       benches that run samples through it, in Verilator and in Icarus Verilog
+tables     IntNetwork -> Tables: what the memories hold
+files      the files of a folder `fpga/`, and the tools that use them
 """
 
 from typing import TYPE_CHECKING

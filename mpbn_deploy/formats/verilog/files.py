@@ -15,6 +15,7 @@ from .tables import Grid, Tables, core_tables
 
 HERE = Path(__file__).parent
 FOLDER = "fpga"
+SUFFIXES = (".v", ".cpp", ".pcf", ".lpf")
 CORE = (
     "mpbn_network.v",
     "mpbn_core.v",
@@ -53,16 +54,32 @@ BOARDS = {
     "icebreaker": Board(**_ICE, pins="icebreaker.pcf", program=_ICEPROG),
     "upduino3": Board(**_ICE, pins="upduino3.pcf", program=_ICEPROG),
     "orangecrab": Board(
-        family="ecp5", device="--25k", package="CSFBGA285", pins="orangecrab.lpf", program="dfu-util -D top.bit"
+        family="ecp5",
+        device="--25k",
+        package="CSFBGA285",
+        pins="orangecrab.lpf",
+        program="dfu-util -D top.bit",
     ),
     "orangecrab-85": Board(
-        family="ecp5", device="--85k", package="CSFBGA285", pins="orangecrab.lpf", program="dfu-util -D top.bit"
+        family="ecp5",
+        device="--85k",
+        package="CSFBGA285",
+        pins="orangecrab.lpf",
+        program="dfu-util -D top.bit",
     ),
     "ulx3s-25": Board(
-        family="ecp5", device="--25k", package="CABGA381", pins="ulx3s.lpf", program="openFPGALoader -b ulx3s top.bit"
+        family="ecp5",
+        device="--25k",
+        package="CABGA381",
+        pins="ulx3s.lpf",
+        program="openFPGALoader -b ulx3s top.bit",
     ),
     "ulx3s": Board(
-        family="ecp5", device="--85k", package="CABGA381", pins="ulx3s.lpf", program="openFPGALoader -b ulx3s top.bit"
+        family="ecp5",
+        device="--85k",
+        package="CABGA381",
+        pins="ulx3s.lpf",
+        program="openFPGALoader -b ulx3s top.bit",
     ),
 }
 
@@ -74,8 +91,10 @@ def boards_of(device: str) -> list[str]:
 
 def core_files() -> dict[str, str]:
     """Return the text of the hand-written files: core, front, boards and benches."""
-    paths = [path for folder in ("core", "front", "boards", "sim") for path in sorted((HERE / folder).iterdir())]
-    return {path.name: path.read_text(encoding="ascii") for path in paths if path.is_file()}
+    paths = [
+        path for folder in ("core", "front", "boards", "sim") for path in sorted((HERE / folder).iterdir())
+    ]
+    return {path.name: path.read_text(encoding="ascii") for path in paths if path.suffix in SUFFIXES}
 
 
 def find_tool(name: str) -> str:
@@ -120,7 +139,7 @@ def sample_count(network: IntNetwork, available: int) -> int:
 
 
 def input_memory(network: IntNetwork, inputs: Array, *, static: bool) -> Array:
-    """Return the input memory of each sample: [time step, row, column, channel]; static inputs have one step."""
+    """Return the input memory of each sample: [time step, row, column, channel]; static: one step."""
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     steps = steps[:, :1] if static else steps
     if steps.ndim == 5:
@@ -133,13 +152,16 @@ def numbers_text(values: Array) -> str:
 
 
 def expected_text(network: IntNetwork, tables: Tables, trace: Trace, count: int) -> str:
-    """Return the lines that sim/bench.v prints, without the cycles: voltages and spikes, then scores, per sample."""
+    """Return the lines that sim/bench.v prints, without cycles: voltages and spikes, then scores."""
     lines = []
     for sample in range(count):
         for number, steps in tables.schedule(network.timesteps):
             name, where = network.layers[number].name, tables.populations[number]
             states = [trace.voltages[name][sample], trace.spikes[name][sample].astype(np.int64)]
-            pairs = zip(*(in_core_order(each[steps.start : steps.stop], where).tolist() for each in states), strict=True)
+            pairs = zip(
+                *(in_core_order(each[steps.start : steps.stop], where).tolist() for each in states),
+                strict=True,
+            )
             lines += [f"t {voltage} {spike}\n" for voltage, spike in pairs]
         last = tables.populations[-1]
         scores = in_core_order(np.asarray(trace.outputs[sample], np.int64)[None], last)
@@ -148,7 +170,7 @@ def expected_text(network: IntNetwork, tables: Tables, trace: Trace, count: int)
 
 
 def in_core_order(values: Array, where: Grid) -> Array:
-    """Sort [steps, *shape] as the core visits neurons: pixel, group, step, lane; lanes without a neuron are zero."""
+    """Sort [steps, *shape] as the core visits neurons: pixel, group, step, lane; padded with zeros."""
     steps = len(values)
     padded = np.zeros((steps, where.words * where.unit, where.height * where.width), np.int64)
     padded[:, : where.channels] = values.reshape(steps, where.channels, -1)
@@ -166,15 +188,21 @@ def makefile(device: str, *, spram: bool) -> str:
     """Return the Makefile of a folder, with the pins and commands of every board that has the device."""
     names = boards_of(device)
     cases = "\n".join(
-        f"{word} ($(BOARD),{name})\nPINS := {board.pins}\nPACKAGE := {board.package}\nPROGRAM := {board.program}"
-        for word, name, board in (("ifeq" if k == 0 else "else ifeq", n, BOARDS[n]) for k, n in enumerate(names))
+        f"{word} ($(BOARD),{name})\nPINS := {board.pins}\nPACKAGE := {board.package}\n"
+        f"PROGRAM := {board.program}"
+        for word, name, board in (
+            ("ifeq" if k == 0 else "else ifeq", n, BOARDS[n]) for k, n in enumerate(names)
+        )
     )
     family = BOARDS[names[0]].family
     sources = [*CORE, *FRONT, *(FROM_FLASH if spram else ())]
-    return _MAKEFILE.substitute(
+    template = Template((HERE / "sim" / "Makefile.template").read_text(encoding="ascii"))
+    return template.substitute(
         boards=", ".join(names),
         default=names[0],
-        cases=f"{cases}\nelse\n$$(error BOARD=$$(BOARD); allowed are {', '.join(names)})\nendif".replace("$$", "$"),
+        cases=f"{cases}\nelse\n$$(error BOARD=$$(BOARD); allowed are {', '.join(names)})\nendif".replace(
+            "$$", "$"
+        ),
         sources=" ".join(sources),
         core=" ".join(CORE),
         device=device,
@@ -204,47 +232,3 @@ _FLOWS = {
         "frequency": "75",
     },
 }
-
-_MAKEFILE = Template("""\
-# make sim         run samples through the core and compare every spike, voltage and score (iverilog)
-# make synth       synthesize with yosys; the report is in synth.log
-# make bitstream   place and route with nextpnr, write $bitstream
-# make prog        write it to the board; BOARD=$default (of: $boards)
-#
-# yosys, nextpnr and packers may be those of pip (yowasp-*) or of your system.
-BOARD ?= $default
-$cases
-SOURCES := $sources
-SIMULATED := $core
-DATA := network.vh layers.hex connections.hex weights.hex parameters.hex places.hex
-TOP := $$(firstword $$(subst -, ,$$(BOARD))).v
-find = $$(firstword $$(shell command -v $$(1) || command -v yowasp-$$(1)) missing-tool-$$(1))
-
-.PHONY: sim synth bitstream prog clean
-sim: answers.txt
-	grep -v '^c' answers.txt | cmp - expected.txt
-	@echo "sim: $$$$(grep -c '^c' answers.txt) samples equal, $$$$(grep -c '^t' answers.txt) neurons and steps;" \\
-	  "cycles: $$$$(grep '^c' answers.txt | cut -d ' ' -f 2 | tr '\\n' ' ')"
-
-answers.txt: bench.vvp samples.txt
-	$$(call find,vvp) bench.vvp +samples=samples.txt +answers=$$@ +trace
-
-bench.vvp: bench.v $$(SIMULATED) $$(DATA)
-	$$(call find,iverilog) -g2005 -DMPBN_BLOCK_RAM -o $$@ bench.v $$(SIMULATED)
-
-synth: top.json
-top.json: $$(TOP) $$(SOURCES) $$(DATA)
-	$$(call find,yosys) -q -l synth.log -p 'read_verilog -defer $$(TOP) $$(SOURCES); $synth -top top -json top.json; stat'
-
-bitstream: $bitstream
-$bitstream: top.json $$(PINS)
-	$$(call find,$nextpnr) --$device --package $$(PACKAGE) --json top.json $pins $$(PINS) $routed --freq $frequency \\
-	  -l route.log -q
-	$$(call find,$pack) $packed
-
-prog: $bitstream
-	$$(PROGRAM)
-
-clean:
-	rm -f answers.txt bench.vvp top.json top.routed $bitstream synth.log route.log
-""")

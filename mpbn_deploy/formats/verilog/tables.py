@@ -1,8 +1,9 @@
 """An integer network as the contents of the core's memories: IntNetwork -> Tables.
 
-`core/` is fixed; a network is data. Spikes are stored as words of LANES channels, [time step][pixel][word], and
-weights as rows of LANES target channels, [target group][tap][source channel]. A matrix is a convolution whose kernel is
-as large as its source. The fields of a word are in the order of the concatenations in core/scan.v and core/neuron.v.
+`core/` is fixed; a network is data. Spikes are stored as words of LANES channels, [time step][pixel][word],
+and weights as rows of LANES target channels, [target group][tap][source channel]. A matrix is a convolution
+whose kernel is as large as its source. The fields of a word are in the order of the concatenations in
+core/mpbn_scan.v and core/mpbn_neuron.v.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ LAYER_FIELDS = _fields(
     "PLACE: first_row_place first_column_place; ADDRESS: first_store store_step; STATE_ADDRESS: first_state"
 )
 CONNECTION_FIELDS = _fields(
-    "1: graded pixelwise; FACTOR: factor; STEP: delay; COUNT: kernel_height kernel_width source_height source_width "
-    "start_y start_x stride_y stride_x dilation_y dilation_x words top bottom left right; ADDRESS: base time_step "
-    "tap_right tap_down next_group next_column next_row; ROW: first_row rows tap_rows"
+    "1: graded pixelwise; FACTOR: factor; STEP: delay; COUNT: kernel_height kernel_width source_height "
+    "source_width start_y start_x stride_y stride_x dilation_y dilation_x words top bottom left right;"
+    "ADDRESS: base time_step tap_right tap_down next_group next_column next_row; ROW: first_row rows tap_rows"
 )
 Numbers = Mapping[str, int]
 
@@ -135,7 +136,7 @@ class Tables:
 
 
 def pack(values: Iterable[tuple[int, int]]) -> int:
-    """Concatenate (value, bits), the first in the most significant bits; negative values in two's complement."""
+    """Concatenate (value, bits), the first in the most significant bits, in two's complement."""
     word = 0
     for value, bits in values:
         word = word << bits | (int(value) & (1 << bits) - 1)
@@ -217,7 +218,7 @@ def loops(network: IntNetwork) -> list[range]:
 
 @record
 class Window:
-    """The words of source channels that a group of target channels reads: first + step * group, `count` each."""
+    """The words of source channels that a group of target channels reads: `count` from step * group on."""
 
     step: int
     count: int
@@ -238,10 +239,16 @@ def window(synapse: Conv2d | Dense, source: Grid, target: Grid) -> Window:
 
 
 def kernels(synapse: Conv2d | Dense, source: Grid, target: Grid) -> Array:
-    """Return weights [target pixel or 1, target channel, source channel, tap row, tap column], zeros between groups."""
+    """Return weights [target pixel or 1, target channel, source channel, tap row, tap column]."""
     match synapse:
         case Dense(weight=weight):
-            shape = (target.channels, target.height * target.width, source.channels, source.height, source.width)
+            shape = (
+                target.channels,
+                target.height * target.width,
+                source.channels,
+                source.height,
+                source.width,
+            )
             return weight.astype(np.int64).reshape(shape).swapaxes(0, 1)
         case Conv2d(weight=weight, groups=groups):
             outer, inner = len(weight) // groups, weight.shape[1]
@@ -254,7 +261,7 @@ def kernels(synapse: Conv2d | Dense, source: Grid, target: Grid) -> Array:
 
 
 def weight_rows(weights: Array, view: Window, source: Grid, target: Grid) -> Array:
-    """Return [pixel, group, row, lane]: for each group of target channels the rows of the words that it reads."""
+    """Return [pixel, group, row, lane]: for each group of target channels the rows that it reads."""
     pixels, outer, inner, *taps = weights.shape
     padded = np.zeros((pixels, target.words * target.unit, source.words * source.unit, *taps), np.int64)
     padded[:, :outer, :inner] = weights
@@ -267,7 +274,9 @@ def weight_rows(weights: Array, view: Window, source: Grid, target: Grid) -> Arr
     return np.stack(groups, axis=1)
 
 
-def connection_numbers(connection: Connection, source: Grid, target: Grid, steps: int, rewind: int) -> dict[str, int]:
+def connection_numbers(
+    connection: Connection, source: Grid, target: Grid, steps: int, rewind: int
+) -> dict[str, int]:
     """Return the fields of a connection that do not depend on weights; `rewind` steps precede a move."""
     synapse, view = connection.synapse, window(connection.synapse, source, target)
     taps, stride, padding, dilation, silent = (source.height, source.width), (0, 0), (0, 0), (1, 1), NO_BORDER
@@ -312,7 +321,7 @@ def connection_numbers(connection: Connection, source: Grid, target: Grid, steps
 
 
 def neuron_numbers(population: IntPopulation) -> dict[str, Array]:
-    """Return bias (in units of the state), threshold, subtrahend and kept fractions, each [channels, rows, columns]."""
+    """Return bias (in units of the state), threshold, subtrahend, kept fractions, each [channels, y, x]."""
     neuron = integrating(population.neuron)
     assert neuron is not None  # `obstacle` names all others
     threshold, subtrahend = neuron_threshold(neuron), neuron_subtrahend(neuron)
@@ -330,7 +339,7 @@ def neuron_numbers(population: IntPopulation) -> dict[str, Array]:
 
 
 def line_classes(values: Array, axis: int) -> tuple[Array, Array]:
-    """Number the distinct rows or columns of [fields, channels, rows, columns]: class of each, first of each class."""
+    """Number the distinct rows or columns of [fields, channels, y, x]: class of each, first of each."""
     lines = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
     _, first, which = np.unique(lines, axis=0, return_index=True, return_inverse=True)
     return which.ravel(), first
@@ -358,7 +367,9 @@ class _Builder:
         self.grids = self._grids()
         self.neurons = {p.name: neuron_numbers(p) for p in network.layers}
         self.each_decays = any(
-            np.ptp(numbers[key]) for numbers in self.neurons.values() for key in ("keep_voltage", "keep_current")
+            np.ptp(numbers[key])
+            for numbers in self.neurons.values()
+            for key in ("keep_voltage", "keep_current")
         )
         self.rows: list[Array] = []
         self.row_count = 0
@@ -457,7 +468,7 @@ class _Builder:
         self.row_count += len(rows) + missing
 
     def _add_parameters(self, values: Mapping[str, Array], target: Grid) -> tuple[int, int]:
-        """Store each distinct row and column of parameters once; return the first parameter and the first place."""
+        """Store each distinct row and column once; return the first parameter and the first place."""
         names = ("bias", "threshold", "subtrahend", "keep_voltage", "keep_current")
         stack = np.stack([values[name] for name in names[: 5 if self.each_decays else 3]])
         padded = np.zeros((len(stack), target.words * self.lanes, *stack.shape[2:]), np.int64)
@@ -520,7 +531,11 @@ class _Builder:
         }
 
     def _has_borders(self) -> bool:
-        targets = [layer for layer in self.layers for _ in range(layer["first_connection"], layer["last_connection"] + 1)]
+        targets = [
+            layer
+            for layer in self.layers
+            for _ in range(layer["first_connection"], layer["last_connection"] + 1)
+        ]
         return any(
             (c["top"], c["left"], c["bottom"], c["right"]) != (0, 0, layer["height"], layer["width"])
             for c, layer in zip(self.connections, targets, strict=True)
@@ -541,7 +556,9 @@ class _Builder:
         bias_bits, threshold_bits = signed_bits(fields[0] >> bias_shift), signed_bits(fields[1])
         subtrahend_bits = signed_bits(fields[2])
         return {
-            "STATE_BITS": max(STATE_BITS, sum_bits + 1, bias_bits + 1, threshold_bits + 1, subtrahend_bits + 1),
+            "STATE_BITS": max(
+                STATE_BITS, sum_bits + 1, bias_bits + 1, threshold_bits + 1, subtrahend_bits + 1
+            ),
             "WEIGHT_BITS": weight_bits,
             "VALUE_BITS": value_bits,
             "FACTOR_BITS": factor_bits,
@@ -553,7 +570,10 @@ class _Builder:
             "BIAS_SHIFT": bias_shift,
             "THRESHOLD_BITS": threshold_bits,
             "SUBTRAHEND_BITS": subtrahend_bits,
-            "PARAMETER_WIDTH": bias_bits + threshold_bits + subtrahend_bits + (2 * FRACTION_BITS if self.each_decays else 0),
+            "PARAMETER_WIDTH": bias_bits
+            + threshold_bits
+            + subtrahend_bits
+            + (2 * FRACTION_BITS if self.each_decays else 0),
             "CURRENTS": int(self._mask("keep_current") != 0),
             "SOFT": int(any(layer["subtracts"] for layer in self.layers)),
             "NEURON_DECAYS": int(self.each_decays),
@@ -565,7 +585,9 @@ class _Builder:
 
     def _mask(self, name: str) -> int:
         """Return the bits that some kept fraction has."""
-        return int(np.bitwise_or.reduce([np.bitwise_or.reduce(n[name], axis=None) for n in self.neurons.values()]))
+        return int(
+            np.bitwise_or.reduce([np.bitwise_or.reduce(n[name], axis=None) for n in self.neurons.values()])
+        )
 
     def _one_hot(self, name: str) -> int:
         """Return 1 if every kept fraction is a power of two, or zero."""

@@ -103,6 +103,7 @@ module mpbn_events #(
     assign line[LANES*SUM_BITS +: SUM_BITS] = 0;
     assign sum = line[0 +: SUM_BITS];
     wire signed [SUM_BITS-1:0] wide_factor = {{(SUM_BITS - EVENT_BITS){factor_3[EVENT_BITS-1]}}, factor_3};
+    wire cleared = mark_at[3] && clears_sums;
     genvar lane;
     generate
         for (lane = 0; lane < LANES; lane = lane + 1) begin : lanes
@@ -113,8 +114,10 @@ module mpbn_events #(
             reg signed [SUM_BITS-1:0] copy;
             always @(posedge clk) begin
                 product <= wide_weight * wide_factor;
-                if (mark_at[3] && clears_sums) total <= 0;
-                else if (event_at[3]) total <= total + product;
+                if (event_at[3] || cleared) begin  // in this form, it is the accumulator of an iCE40's multiplier
+                    total <= total + product;
+                    if (cleared) total <= 0;
+                end
                 if (mark_at[3]) copy <= total;
                 else if (shift) copy <= line[(lane+1)*SUM_BITS +: SUM_BITS];
             end

@@ -46,9 +46,9 @@ module mpbn_neuron #(
     input  wire signed [SUM_BITS-1:0]    sum,
     output reg  [PARAMETER_BITS-1:0]     parameter_read,
     input  wire [PARAMETER_WIDTH-1:0]    parameters,    // one cycle after their address
-    output reg                           store,
-    output reg  [ADDRESS_BITS-1:0]       stored_address,
-    output reg  [LANES-1:0]              stored_spikes,
+    output wire                          store,
+    output wire [ADDRESS_BITS-1:0]       stored_address,
+    output wire [LANES-1:0]              stored_spikes,
     input  wire [SCORE_BITS-1:0]         score_read,
     output wire signed [STATE_BITS-1:0]  score,         // one cycle after its address
     output wire                          trace,
@@ -82,7 +82,7 @@ module mpbn_neuron #(
         begins <= {begins[6:1], passed};
     end
     wire unused_place = &{1'b0, place[ADDRESS_BITS-1:SCORE_BITS-LANE_BITS]};  // an output has few neurons
-    assign drained = valid == 0 && !store;
+    assign drained = valid == 0;
     assign shift = valid[5];
 
     // ---- 1, 2: read the state; the first step of a sample begins at zero -------------------------------
@@ -170,6 +170,7 @@ module mpbn_neuron #(
 
     // ---- 8: spikes are collected into a word; the output layer's are counted, or its voltages kept ---------------
     reg [LANE_BITS-1:0] lane_8 = 0;
+    reg [LANES-2:0] earlier_8 = 0;  // spikes of the lanes before
     reg first_8 = 0;
     reg [ADDRESS_BITS-1:0] store_8;
     reg [SCORE_BITS-LANE_BITS-1:0] score_8;
@@ -179,10 +180,11 @@ module mpbn_neuron #(
     always @(posedge clk) begin
         lane_8 <= begins[7] ? 0 : lane_8 + 1'b1;
         if (begins[7]) begin first_8 <= first; store_8 <= store_at; score_8 <= score_at; end
-        if (valid[8]) stored_spikes <= {spike_8, stored_spikes[LANES-1:1]};
-        store <= valid[8] && fires && lane_8 == LAST_LANE;
-        stored_address <= store_8;
+        if (valid[8]) earlier_8 <= stored_spikes[LANES-1:1];
     end
+    assign store = valid[8] && fires && lane_8 == LAST_LANE;
+    assign stored_address = store_8;
+    assign stored_spikes = {spike_8, earlier_8};
     wire [LANE_BITS-1:0] lane_7 = begins[7] ? 0 : lane_8 + 1'b1;
     wire [SCORE_BITS-LANE_BITS-1:0] score_7 = begins[7] ? score_at : score_8;
     mpbn_memory #(.WIDTH(STATE_BITS), .DEPTH(1 << SCORE_BITS), .ADDRESS_BITS(SCORE_BITS)) scores (

@@ -38,7 +38,7 @@ module mpbn_front #(
     reg [INDEX-1:0] index = 0;       // of an input value, a score or a word of spikes
     reg [7:0] low = 0;
     reg [23:0] cycles = 0;
-    reg [15:0] best = 0;
+    reg [`MPBN_SCORE_BITS-1:0] best = 0;
     reg signed [`MPBN_STATE_BITS-1:0] best_score = 0;
     reg [31:0] message = 0;          // bytes to send, the next one lowest
     reg [2:0] bytes = 0;
@@ -102,7 +102,7 @@ module mpbn_front #(
             if (index == (spikes_follow ? LAST_WORD : LAST_SCORE)) begin scores_follow <= 0; spikes_follow <= 0; end
             state <= SEND;
         end else begin
-            if (better) begin best <= index; best_score <= score; end
+            if (better) begin best <= index[`MPBN_SCORE_BITS-1:0]; best_score <= score; end
             index <= index == LAST_SCORE ? 0 : index + 1'b1;
             state <= index == LAST_SCORE ? BEST : ADDRESS;
         end
@@ -113,7 +113,7 @@ module mpbn_front #(
             if (bytes == 0) begin
                 best_follows <= 0;
                 bytes <= best_follows ? 2 : 0;
-                message <= {16'b0, best};
+                message <= {{(32 - `MPBN_SCORE_BITS){1'b0}}, best};
                 if (!best_follows) state <= scores_follow || spikes_follow ? ADDRESS : WAIT;
             end
         end
