@@ -1,11 +1,11 @@
 """Measure the Verilog core: equality in simulation, cycles, and place and route by open tools.
 
-    python benchmarks/fpga.py equal examples/models/digits.pt --traced 64             # in Verilator
+    python benchmarks/fpga.py equal digits --traced 64               # in Verilator
     python benchmarks/fpga.py equal fashion --samples 128 --data-dir DATA
-    python benchmarks/fpga.py equal scg --scg FOLDER                                  # best_snn_5class.pt, val.npz
-    python benchmarks/fpga.py random --count 200                                      # small networks of every kind
-    python benchmarks/fpga.py place examples/models/digits.pt --target ice40-up5k     # yosys, nextpnr
-    python benchmarks/fpga.py netlist examples/models/digits.pt --target ice40-up5k   # 8 samples after synthesis
+    python benchmarks/fpga.py equal scg --scg FOLDER                 # best_snn_5class.pt, val.npz
+    python benchmarks/fpga.py random --count 200                     # small networks of every kind
+    python benchmarks/fpga.py place digits --target ice40-up5k       # yosys, nextpnr
+    python benchmarks/fpga.py netlist digits --target ice40-up5k     # 8 samples after synthesis
 
 Each prints one line of JSON per result. `random` takes the builders of tests/networks.py.
 """
@@ -66,7 +66,7 @@ def network_of(name: str, options: argparse.Namespace) -> tuple[IntNetwork, Arra
 
 
 def scg(folder: Path, target: str) -> tuple[IntNetwork, Array, Array]:
-    """Return the network of dentar142/scg-snn-eg4s20: 256-64-5, v <- 0.9 v + W x / 127, fires at 1, subtracts 1."""
+    """Return the network of dentar142/scg-snn-eg4s20: 256-64-5, v <- 0.9 v + W x / 127, fires at 1."""
     import torch
 
     loaded = torch.load(folder / "best_snn_5class.pt", map_location="cpu", weights_only=True)
@@ -103,7 +103,7 @@ def scg(folder: Path, target: str) -> tuple[IntNetwork, Array, Array]:
 
 
 def different(simulation: Simulation, inputs: Array) -> tuple[int, int, Array]:
-    """Return numbers compared, numbers different and cycles: spikes, voltages and outputs against the reference."""
+    """Compare spikes, voltages and outputs with the reference: numbers compared, different, and cycles."""
     answer, want = simulation.run(inputs), simulate(simulation.network, inputs)
     pairs = [(answer.outputs, want.outputs)]
     for name in want.spikes:
@@ -165,7 +165,7 @@ def synaptic_events(network: IntNetwork, inputs: Array) -> float:
 
 
 def random_networks(count: int) -> Iterator[tuple[str, IntNetwork, Array, bool]]:
-    """Yield small networks of every kind that the core holds, with inputs that are static or change per step."""
+    """Yield small networks of every kind that the core holds, inputs static or changing."""
     sys.path.insert(0, str(HERE.parent / "tests"))
     from networks import (
         charged,

@@ -499,7 +499,7 @@ class _Builder:
         input_bits, spike_bits = unsigned_bits(inputs - 1), unsigned_bits(self.spike_words - 1)
         output = self.grids[self.network.output.name]
         outputs = output.size * self.lanes
-        lane_bits = unsigned_bits(self.lanes - 1)
+        score_bits = max(unsigned_bits(outputs - 1), unsigned_bits(self.lanes - 1) + 1)
         return {
             "LANES": self.lanes,
             "STEPS": self.steps,
@@ -524,9 +524,10 @@ class _Builder:
             "PLACE_BITS": unsigned_bits(len(self.places) - 1),
             "PLACES": len(self.places),
             "STATE_ADDRESS_BITS": unsigned_bits(self.states - 1),
-            "SCORE_BITS": max(unsigned_bits(outputs - 1), lane_bits + 1),
+            "SCORE_BITS": score_bits,
             "OUTPUTS": outputs,
             "SCORES": output.channels if output.height * output.width == 1 else outputs,
+            "INDEX_BITS": max(input_bits, spike_bits, score_bits) + 1,
             **self._arithmetic(),
         }
 

@@ -23,7 +23,7 @@ module mpbn_front #(
     localparam INPUTS = `MPBN_INPUTS, SCORES = `MPBN_SCORES, WORDS = `MPBN_SPIKE_WORDS;
     localparam WORD_BYTES = (`MPBN_LANES + 7) / 8;
     localparam [2:0] WAIT = 0, LOW = 1, HIGH = 2, RUN = 3, BEST = 4, ADDRESS = 5, FETCH = 6, SEND = 7;
-    localparam INDEX = 16;
+    localparam INDEX = `MPBN_INDEX_BITS;
     localparam [INDEX-1:0] LAST_INPUT = INPUTS[INDEX-1:0] - 1'b1, LAST_SCORE = SCORES[INDEX-1:0] - 1'b1,
                            LAST_WORD = WORDS[INDEX-1:0] - 1'b1;
 
