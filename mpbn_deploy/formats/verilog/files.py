@@ -11,7 +11,8 @@ import numpy as np
 
 from ...base import Array, MissingPackageError, record
 from ...ir import IntNetwork, Trace, as_steps
-from .tables import Grid, Tables, core_tables
+from .layout import core_tables
+from .tables import Grid, Tables
 
 HERE = Path(__file__).parent
 FOLDER = "fpga"
