@@ -68,7 +68,8 @@ class ListedExecutor:
     install: str | None = None  # command that installs its packages; doctor then checks it
     slow: bool = False  # verify runs it only where slow executors are asked for
     reads_file: bool = False  # verify runs it only if there is a file network.net
-    requested: bool = False  # verify runs it only if --witness names it
+    requested: bool = False  # verify runs it only if --witness names it; doctor does not
+    on_board: bool = False  # only `run` uses it, with --port
 
     def obstacle(self, network: IntNetwork) -> str | None:
         found = getattr(self._imported(), "obstacle", None)
@@ -141,6 +142,6 @@ EXECUTORS: dict[str, ListedExecutor] = {
         parts="samples",
         module=f"{_HERE}.uart",
         author="this package, on an FPGA",
-        requested=True,
+        on_board=True,
     ),
 }

@@ -57,6 +57,7 @@ def chosen_executors(*, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
         for key, executor in EXECUTORS.items()
         if key != REFERENCE
         and not executor.requested
+        and not executor.on_board
         and (slow or not executor.slow)
         and (netx or not executor.reads_file)
     )

@@ -90,7 +90,7 @@ WITNESSES: dict[str, Witness] = {
 # What --witness can name: simulators of others, and executors that verify runs on request only.
 ASKED: dict[str, Witness | ListedExecutor] = {
     **WITNESSES,
-    **{name: executor for name, executor in EXECUTORS.items() if executor.requested and executor.install},
+    **{name: executor for name, executor in EXECUTORS.items() if executor.requested},
 }
 
 
