@@ -14,6 +14,8 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     convolutions         convolutions in forms that torch's libraries compute correctly
     lava/                Lava's CPU simulator, with our process models or its own; lava-dl's netx reader
     outside/             third-party simulators, as witnesses: nengo-loihi, SANA-FE, xylosim
+    verilog              the Verilog core in a simulator of hardware, or as a simulated board
+    uart                 the same core on an FPGA, at a serial port
     cluster              distributes samples over Dask workers
     trial                a one-neuron network that tests whether an executor works on this machine
     traces               joins traces, reads outputs from them, divides samples into chunks

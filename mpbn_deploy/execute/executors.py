@@ -4,6 +4,7 @@ To add an executor, write one module and add one line to `EXECUTORS`; `run --bac
 use every entry of the dict. The module defines
 
     run(network, inputs, options) -> Trace    takes the same inputs as the reference simulator
+    version() -> str                          if verify runs it on request: raises MissingPackageError
     obstacle(network) -> str | None           a feature of the network it does not support (optional)
     check() -> str                            runs a small test for doctor, returns the version (optional)
     opened(network, samples, options)         context manager: `run`, prepared once for several parts of the
@@ -68,6 +69,8 @@ class ListedExecutor:
     install: str | None = None  # command that installs its packages; doctor then checks it
     slow: bool = False  # verify runs it only where slow executors are asked for
     reads_file: bool = False  # verify runs it only if there is a file network.net
+    requested: bool = False  # verify runs it only if --witness names it; doctor does not
+    on_board: bool = False  # only `run` uses it, with --port
 
     def obstacle(self, network: IntNetwork) -> str | None:
         found = getattr(self._imported(), "obstacle", None)
@@ -86,6 +89,10 @@ class ListedExecutor:
             return nullcontext(lambda inputs: self.run(network, inputs, options))
         prepared: AbstractContextManager[Run] = found(network, samples, options)
         return prepared
+
+    def version(self) -> str:
+        """Return the installed version, of an executor that is `requested`; raise if there is none."""
+        return str(self._imported().version())
 
     def check(self) -> str:
         """Run a small test on this machine and return a line for doctor; raise if it fails."""
@@ -128,6 +135,21 @@ EXECUTORS: dict[str, ListedExecutor] = {
         install=INSTALL_LAVA,
         slow=True,
         reads_file=True,
+    ),
+    "verilator": ListedExecutor(
+        name="Verilog core (Verilator)",
+        parts="chunks of samples",
+        module=f"{_HERE}.verilog",
+        author="this package, simulated by Verilator",
+        install="apt-get install verilator",
+        requested=True,
+    ),
+    "uart": ListedExecutor(
+        name="FPGA at a serial port",
+        parts="samples",
+        module=f"{_HERE}.uart",
+        author="this package, on an FPGA",
+        on_board=True,
     ),
 }
 

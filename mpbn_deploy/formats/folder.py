@@ -7,6 +7,7 @@
     report.html     both reports, to read in a browser
     neurobench.json the metrics of NeuroBench
     run.toml        the model's name, the target and all options, to repeat the export
+    fpga/           for FPGAs: the core in Verilog, the network's memories, a Makefile; not hashed
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
 Reading checks every hash, that of the manifest itself included, so the network that runs is the one that was
@@ -47,6 +48,7 @@ from .config import read_config
 from .netx import read_netx
 from .nir import Assumption, read_folded
 from .options import ExportOptions
+from .verilog import FOLDER as FPGA_FOLDER
 
 FORMAT = "mpbn_deploy.export"
 VERSION = 2
@@ -56,6 +58,7 @@ NIR_FILE, NETX_FILE = "network.nir", "network.net"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 NEUROBENCH_FILE, CONFIG_FILE = "neurobench.json", "run.toml"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE, NEUROBENCH_FILE, CONFIG_FILE)
+PROJECTS = (PROGRAM, FPGA_FOLDER)  # folders to build in; the manifest lists what is in the first
 NEEDED_FILES = (
     NIR_FILE,
     NETX_FILE,
@@ -363,8 +366,8 @@ def _is_export(folder: Path) -> bool:
     """Whether a folder contains an export, of any version, and nothing else."""
     if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {
         *FILES,
+        *PROJECTS,
         MANIFEST_FILE,
-        PROGRAM,
     }:
         return False
     try:

@@ -55,7 +55,11 @@ def chosen_executors(*, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
     return tuple(
         executor
         for key, executor in EXECUTORS.items()
-        if key != REFERENCE and (slow or not executor.slow) and (netx or not executor.reads_file)
+        if key != REFERENCE
+        and not executor.requested
+        and not executor.on_board
+        and (slow or not executor.slow)
+        and (netx or not executor.reads_file)
     )
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from ..base import HANG_SECONDS, Array, Report, announce, changed, no_progress, progress_bar, record
 from ..data import RANDOM, Samples
-from ..execute import EXECUTORS, ExecutionOptions, chunks
+from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor, chunks
 from ..execute.cluster import Cluster
-from ..execute.outside import chosen_witnesses
+from ..execute.outside import Witness, chosen_witnesses
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..formats.nir import Assumption
@@ -253,7 +253,8 @@ def verify(
         netx      lava-dl's stock reader of this file, if the network is a chain
         model     the PyTorch model that was folded: spikes changed by folding, and its accuracy; or the
                   model of quantization-aware training: its spikes and outputs
-        witness   simulators of others, population by population, each for about `budget` seconds
+        witness   simulators of others, population by population, each for about `budget` seconds; or the
+                  Verilog core
 
     Lava's own process models are slow; they run on as many samples and populations as they can in about
     `budget` seconds (0: not at all; None: on all samples), and lava-dl's reader in a quarter of it. If a
@@ -267,12 +268,14 @@ def verify(
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
     listed = chosen_executors(slow=asked.budget != 0, netx=netx is not None and obstacle is None)
+    named = chosen_witnesses(asked.witness, installed=False)
+    requested = (each for each in named if isinstance(each, ListedExecutor))
     executions = Executions(
         network=network,
-        executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
+        executors=(*listed, *requested, *([] if twin is None else [TwinExecutor(model=twin)])),
         options=ExecutionOptions(netx=None if netx is None else Path(netx), patience=patience),
         budget=asked.budget,
-        witnesses=chosen_witnesses(asked.witness, installed=False),
+        witnesses=tuple(each for each in named if isinstance(each, Witness)),
     )
     with ExitStack() as running:
         beside = None

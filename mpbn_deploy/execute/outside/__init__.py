@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from .shares import Share as Share, share as share
     from .witnesses import (
+        ASKED as ASKED,
         WITNESSES as WITNESSES,
         Witness as Witness,
         chosen_witnesses as chosen_witnesses,

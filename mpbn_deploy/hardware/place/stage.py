@@ -29,6 +29,11 @@ def place_program(network: IntNetwork, profile: HardwareProfile, tiling: Tiling)
     return replace(place_unknown(network, profile, tiling), kind="program")
 
 
+def place_fabric(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
+    """Return every population undivided: one core of ours holds the whole network, layer after layer."""
+    return replace(place_unknown(network, profile, tiling), kind="fabric")
+
+
 # The placer for each `placement` of a profile.
 PLACERS: dict[str, Placer] = {
     "words": place_words,
@@ -36,6 +41,7 @@ PLACERS: dict[str, Placer] = {
     "layers": place_layers,
     "whole": place_whole,
     "program": place_program,
+    "fabric": place_fabric,
     "unknown": place_unknown,
 }
 
