@@ -68,6 +68,7 @@ class ListedExecutor:
     install: str | None = None  # command that installs its packages; doctor then checks it
     slow: bool = False  # verify runs it only where slow executors are asked for
     reads_file: bool = False  # verify runs it only if there is a file network.net
+    chip: str | None = None  # whose neurons it knows, "loihi" or "xylo"; None: those of both
 
     def obstacle(self, network: IntNetwork) -> str | None:
         found = getattr(self._imported(), "obstacle", None)
@@ -110,6 +111,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
         module=f"{_HERE}.lava.ours",
         author="this package, run by Lava",
         install=INSTALL_LAVA,
+        chip="loihi",
     ),
     "lava-stock": ListedExecutor(
         name="Lava's own models",
@@ -117,6 +119,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
         module=f"{_HERE}.lava.stock",
         author="Intel, in Lava",
         slow=True,
+        chip="loihi",
     ),
     "netx": ListedExecutor(
         name="lava-dl netx",
@@ -126,5 +129,14 @@ EXECUTORS: dict[str, ListedExecutor] = {
         install=INSTALL_LAVA,
         slow=True,
         reads_file=True,
+        chip="loihi",
+    ),
+    "xylosim": ListedExecutor(
+        name="xylosim",
+        parts="samples",
+        module=f"{_HERE}.outside.xylo_network",
+        author="SynSense, the maker of Xylo",
+        install="pip install xylosim",
+        chip="xylo",
     ),
 }

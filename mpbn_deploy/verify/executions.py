@@ -22,7 +22,7 @@ from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor, chu
 from ..execute.lava import LavaFailedError
 from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
-from ..ir import IntNetwork, Trace, check_input_values, count_spikes, join_overflows
+from ..ir import IntNetwork, Trace, check_input_values, count_spikes, join_overflows, shift_rules
 from .comparison import Comparison, Comparisons, compare, join_samples
 from .lava_models import SHARES, compare_within_budget
 from .outside import compare_with_witness
@@ -50,12 +50,19 @@ class Executions:
         return replace(self, options=self.options.portable())
 
 
-def chosen_executors(*, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
-    """Return all executors but the reference; slow ones only with `slow`, file readers only with `netx`."""
+def chosen_executors(network: IntNetwork, *, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
+    """Return the executors of the network's neurons, without the reference.
+
+    Slow ones only with `slow`, file readers only with `netx`.
+    """
+    chip = "loihi" if shift_rules(network) is None else "xylo"
     return tuple(
         executor
         for key, executor in EXECUTORS.items()
-        if key != REFERENCE and (slow or not executor.slow) and (netx or not executor.reads_file)
+        if key != REFERENCE
+        and executor.chip in (None, chip)
+        and (slow or not executor.slow)
+        and (netx or not executor.reads_file)
     )
 
 

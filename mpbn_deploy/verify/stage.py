@@ -203,7 +203,7 @@ def verify(
     """
     obstacle = None if netx is None else stock_reader_obstacle(network)
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
-    listed = chosen_executors(slow=budget != 0, netx=netx is not None and obstacle is None)
+    listed = chosen_executors(network, slow=budget != 0, netx=netx is not None and obstacle is None)
     executions = Executions(
         network=network,
         executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
