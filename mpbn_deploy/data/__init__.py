@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Inputs as Inputs,
         Part as Part,
         Split as Split,
+        as_spike_counts as as_spike_counts,
         center_crop as center_crop,
         hold_out as hold_out,
         subset as subset,

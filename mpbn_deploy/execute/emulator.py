@@ -24,13 +24,13 @@ from torch import Tensor
 from ..base import Array, Progress, no_progress, record
 from ..ir import (
     AnyNetwork,
-    FloatXylo,
     IntNetwork,
     Modulator,
     Shape,
     Trace,
     as_steps,
     check_input_values,
+    counting,
     shift_rules,
     wrapped,
 )
@@ -65,8 +65,8 @@ class Emulator:
     def __init__(self, network: AnyNetwork) -> None:
         self.network = network
         self.shifts = shift_rules(network)
-        self.counts = any(isinstance(p.neuron, FloatXylo) for p in network.layers)
-        if self.shifts is not None or self.counts:
+        self.counts = any(counting(p.neuron) is not None for p in network.layers)
+        if self.counts:
             return
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             self.layers = [prepared(network, population) for population in network.layers]
@@ -79,7 +79,7 @@ class Emulator:
         check_input_values(network, np.asarray(inputs), fractions=not isinstance(network, IntNetwork))
         size = _chunk(network)
         starts = range(0, len(inputs), size)
-        if self.shifts is not None or self.counts:
+        if self.counts:
             parts = (inputs[start : start + size] for start in progress(starts))
             return join_traces([self._run_counts(part, keep_trace) for part in parts])
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):

@@ -65,6 +65,7 @@ from ..quantize import (
     load_calibration,
     quantize,
     read_calibration,
+    shifts_decays,
     trained_integers,
 )
 from ..report import ReportContent, write_html
@@ -176,7 +177,8 @@ def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
 
 def _check(profile: HardwareProfile, options: ExportOptions) -> None:
     """Reject invalid options before any long computation."""
-    NumberFormats.of(profile, options.weight_bits)
+    if not shifts_decays(profile):
+        NumberFormats.of(profile, options.weight_bits)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)
     if options.data is not None:

@@ -18,6 +18,7 @@ from ..ir import (
     XYLO_OUTPUT_SPIKES,
     Connection,
     IntNetwork,
+    Network,
     Shifting,
     as_dense,
     shift_rules,
@@ -49,7 +50,7 @@ def specification(network: IntNetwork) -> dict[str, Any]:
     return given
 
 
-def part_of(network: IntNetwork, connection: Connection) -> str:
+def part_of(network: Network[Any], connection: Connection) -> str:
     """Return the matrix that holds a connection: "in", "rec" or "out"."""
     if connection.source == network.input.name:
         return "in"

@@ -125,6 +125,7 @@ if TYPE_CHECKING:
         SigmaDeltaNeuron as SigmaDeltaNeuron,
         SoftLif as SoftLif,
         Xylo as Xylo,
+        counting as counting,
         fires as fires,
         has_current as has_current,
         integer_neuron as integer_neuron,
@@ -139,6 +140,7 @@ if TYPE_CHECKING:
         soft_reset as soft_reset,
         value_range as value_range,
         with_values as with_values,
+        xylo_reset as xylo_reset,
     )
     from .overflow import (
         clipped_voltage as clipped_voltage,

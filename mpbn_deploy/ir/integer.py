@@ -35,6 +35,7 @@ from .neurons import (
     SigmaDelta,
     SoftLif,
     Xylo,
+    counting,
     integrating,
     neuron_kind,
     neuron_subtrahend,
@@ -182,7 +183,7 @@ def _xylo_problems(network: IntNetwork, population: IntPopulation, neuron: Xylo)
             problems.append(f"{name}: {label} {least if least < low else most}; allowed are {low}..{high}")
     if neuron.max_spikes < 1:
         problems.append(f"{name}: at most {neuron.max_spikes} spikes per step; at least 1 is needed")
-    if strangers := [p.name for p in network.layers if not isinstance(p.neuron, Xylo)]:
+    if strangers := [p.name for p in network.layers if counting(p.neuron) is None]:
         problems.append(f"{name}: a Xylo neuron in a network with others ({', '.join(strangers)})")
     if network.input_range.minimum < 0:
         problems.append(f"{name}: negative inputs; Xylo takes numbers of spikes")

@@ -434,6 +434,19 @@ def modulating(neuron: Neuron) -> SigmaDeltaNeuron | None:
             assert_never(neuron)
 
 
+def counting(neuron: AnyNeuron) -> Xylo | FloatXylo | None:
+    """Return the neuron, typed as one of Xylo, which sends how often it fired; None for any other kind."""
+    match neuron:
+        case Xylo() | FloatXylo():
+            return neuron
+        case Lif() | SoftLif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
+            return None
+        case FloatLif() | FloatSoftLif() | FloatReadout():
+            return None
+        case _:
+            assert_never(neuron)
+
+
 @overload
 def with_values(
     neuron: Neuron, bias: Array, threshold: Array | None, subtrahend: Array | None = None
@@ -476,6 +489,12 @@ def soft_reset(neuron: FloatLif, subtrahend: Array) -> FloatSoftLif:
     """Return the neuron with a soft reset in place of the reset to zero."""
     numbers = {field.name: getattr(neuron, field.name) for field in fields(neuron)}
     return FloatSoftLif(subtrahend=subtrahend, **numbers)
+
+
+def xylo_reset(neuron: FloatLif, max_spikes: int) -> FloatXylo:
+    """Return the neuron with the resets of Xylo in place of the reset to zero."""
+    numbers = {field.name: getattr(neuron, field.name) for field in fields(neuron)}
+    return FloatXylo(max_spikes=max_spikes, **numbers)
 
 
 def integer_neuron(

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from typing_extensions import assert_never
 
 from ..base import Array, record
 from .composition import as_dense
-from .graph import Connection, Network
+from .graph import Connection, Network, Population
 from .integer import IntNetwork
-from .neurons import XYLO_HIGH, XYLO_LOW, AnyNeuron, Xylo
-from .synapses import Shape
+from .neurons import XYLO_HIGH, XYLO_LOW, AnyNeuron, FloatXylo, Xylo, counting
 
 State = tuple[Array, Array]
 
@@ -70,24 +70,30 @@ class Shifting:
         return (current, voltage - counts * self.threshold), counts
 
 
-def shifting(neuron: Xylo, shape: Shape) -> Shifting:
-    """Return the update of a population, with one number per neuron, flat."""
+def shifting(population: Population[AnyNeuron]) -> Shifting | None:
+    """Return the update of integer neurons of Xylo, with one number per neuron, flat; None for others."""
 
     def each(values: int | Array) -> Array:
-        return np.broadcast_to(np.asarray(values, np.int64), shape).ravel()
+        return np.broadcast_to(np.asarray(values, np.int64), population.shape).ravel()
 
-    return Shifting(
-        threshold=each(neuron.threshold),
-        bias=each(neuron.bias),
-        shift_current=each(neuron.shift_current),
-        shift_voltage=each(neuron.shift_voltage),
-        max_spikes=neuron.max_spikes,
-    )
+    match neuron := counting(population.neuron):
+        case Xylo():
+            return Shifting(
+                threshold=each(neuron.threshold),
+                bias=each(neuron.bias),
+                shift_current=each(neuron.shift_current),
+                shift_voltage=each(neuron.shift_voltage),
+                max_spikes=neuron.max_spikes,
+            )
+        case FloatXylo() | None:
+            return None
+        case _:
+            assert_never(neuron)
 
 
 def shift_rules(network: Network[AnyNeuron]) -> dict[str, Shifting] | None:
     """Return the updates of a network of Xylo neurons, by population; None for any other network."""
-    rules = {p.name: shifting(p.neuron, p.shape) for p in network.layers if isinstance(p.neuron, Xylo)}
+    rules = {p.name: rule for p in network.layers if (rule := shifting(p)) is not None}
     return rules or None
 
 

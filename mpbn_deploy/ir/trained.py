@@ -189,19 +189,8 @@ class Delay:
     """y at step t = x at step t - 1, and zero in the first step"""
 
 
-Operation = (
-    Linear
-    | Convolution
-    | BatchNorm
-    | Flatten
-    | AveragePool
-    | AdaptivePool
-    | MaxPool
-    | Add
-    | Spike
-    | CountingSpike
-    | Delay
-)
+OverTime = Spike | CountingSpike | Delay  # operations that see several time steps
+Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | OverTime
 
 
 @record

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         RESET_GRADIENTS as RESET_GRADIENTS,
         RESETS as RESETS,
         SURROGATE_NAMES as SURROGATE_NAMES,
+        XYLO_DEFAULTS as XYLO_DEFAULTS,
     )
     from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
     from .neuron import LIF as LIF, MPBN as MPBN

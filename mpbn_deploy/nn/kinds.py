@@ -9,6 +9,14 @@ MPBN_GAINS = ("free", "positive")
 SURROGATE_NAMES = ("rectangle", "tanh", "wide")
 RESETS = ("zero", "subtract")
 RESET_GRADIENTS = ("whole", "detached")
+# Where XyloLIF differs from LIF.
+XYLO_DEFAULTS: dict[str, Any] = {
+    "mpbn_gain": "positive",
+    "reset": "subtract",
+    "leak": 0.875,
+    "current_leak": 0.5,
+    "threshold": 1.0,
+}
 NEURON_DEFAULTS: dict[str, Any] = {
     "mpbn_gain": "free",
     "mpbn_epsilon": 1e-5,

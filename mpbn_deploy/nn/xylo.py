@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from ..base import OptionError
 from ..ir import XYLO_HIDDEN_SPIKES
+from .kinds import XYLO_DEFAULTS
 from .neuron import LIF
 from .timed import TimedLayer
 
-XYLO_DEFAULTS: dict[str, Any] = {"leak": 0.875, "current_leak": 0.5, "threshold": 1.0}
 LEAST_THRESHOLD = 0.125  # of the threshold before MPBN: a folded threshold must stay positive
 WINDOW = 0.5  # how far beyond the first and last count gradients flow, in thresholds
 
@@ -60,12 +60,10 @@ class XyloLIF(LIF):
         mpbn: str = "channel",
         **neuron: Any,
     ) -> None:
-        if neuron.pop("reset", "subtract") != "subtract":
-            raise OptionError("XyloLIF: reset zero; Xylo's neurons subtract their threshold. Omit --reset.")
-        if neuron.pop("mpbn_gain", "positive") != "positive":
-            raise OptionError("XyloLIF: MPBN gain free; Xylo's thresholds are positive. Omit --mpbn-gain.")
-        neuron = {**XYLO_DEFAULTS, **neuron}
-        super().__init__(shape, mpbn=mpbn, mpbn_gain="positive", reset="subtract", **neuron)
+        for name in ("reset", "mpbn_gain"):
+            if (found := neuron.get(name, XYLO_DEFAULTS[name])) != XYLO_DEFAULTS[name]:
+                raise OptionError(f"XyloLIF: {name} {found}; Xylo has {name} {XYLO_DEFAULTS[name]} only.")
+        super().__init__(shape, mpbn=mpbn, **{**XYLO_DEFAULTS, **neuron})
         if self.threshold <= 0:
             raise OptionError(f"XyloLIF: threshold {self.threshold}; a positive number is needed.")
         channels = shape if isinstance(shape, int) else shape[0]

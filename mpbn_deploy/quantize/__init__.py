@@ -53,5 +53,6 @@ if TYPE_CHECKING:
         QuantizedNeurons as QuantizedNeurons,
         QuantizedSynapse as QuantizedSynapse,
     )
+    from .xylo import shifts_decays as shifts_decays
 else:
     __getattr__, __dir__ = door(__name__, __file__)

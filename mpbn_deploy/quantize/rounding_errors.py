@@ -35,6 +35,7 @@ from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
 
+CLEAR_LEAK_ERROR = 1e-3  # more than 12 bits of a decay give
 CLEAR_GAIN = 2.0  # a bit of every weight
 COARSE_WEIGHT = 7  # the largest weight of a population that is still worth rounding: as many as 4 bits hold
 
@@ -88,6 +89,7 @@ class RoundingErrors:
     channels_with_weights: int  # before rounding
     overflow_proved_absent: bool
     leak_error: float
+    current_leak_error: float = 0.0
     thresholds_beyond_reach: int | None = None
     thresholds: ThresholdChoices | None = None
     input_bits: int | None = None  # of inputs that would leave bits for the weights that were lost
@@ -318,6 +320,12 @@ def _notes(found: RoundingErrors) -> Iterator[str]:
             f"--input-offset {gain.offset}, the network takes inputs minus {gain.offset}, and weights are "
             f"at least {gain.times_larger:.1f} times finer."
         )
+    for label, error in (("membrane", found.leak_error), ("current", found.current_leak_error)):
+        if abs(error) > CLEAR_LEAK_ERROR:
+            yield (
+                f"the leak of its {label} differs by {error:+.4f} from the trained one, which the chip does "
+                "not have; this is the nearest (1 - 2^-k on chips that shift). Train with one of those."
+            )
     if not found.overflow_proved_absent:
         yield (
             "absence of overflow is not proved, only likely from the calibration inputs "

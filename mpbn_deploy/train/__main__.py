@@ -17,6 +17,7 @@ from .settings import (
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
     FULL_RATE_BITS,
+    NEURONS,
     OPTIMIZERS,
     PRECISIONS,
     QUANTIZED_RATE,
@@ -97,6 +98,14 @@ def _add_network_arguments(group: argparse._ArgumentGroup) -> None:
         f"(default {DEFAULT_ARCHITECTURE}; paper {RECIPES['paper']['arch']}; fast {RECIPES['fast']['arch']})",
     )
     group.add_argument(
+        "--neuron",
+        choices=NEURONS,
+        default="lif",
+        help="lif: the paper's; xylo: that of SynSense's Xylo, which subtracts its threshold up to 31 times "
+        "in a step, with decays of 1 - 2^-k; it means --recipe xylo, and inputs are spike counts of 0..15 "
+        "(default %(default)s)",
+    )
+    group.add_argument(
         "--width",
         type=whole_number(1),
         metavar="N",
@@ -173,8 +182,9 @@ def _add_optimization_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimizer",
         choices=OPTIMIZERS,
-        help="sgd, with momentum; or muon, which keeps the norms of weights, for layers with a batch norm "
-        f"behind them, and sgd for the rest; with --init, sgd unless you set it ({_usual('optimizer')})",
+        help="sgd, with momentum; muon, which keeps the norms of weights, for layers with a batch norm "
+        "behind them, and sgd for the rest; or adam; with --init, sgd unless you set it "
+        f"({_usual('optimizer')})",
     )
     group.add_argument(
         "--epochs",

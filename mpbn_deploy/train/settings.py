@@ -13,7 +13,9 @@ DEFAULT_TIMESTEPS = 4
 FINE_TUNING_RATE = 0.0005  # of a network that is trained already, in batches of 32
 QUANTIZED_RATE = 0.005  # in batches of 32
 FULL_RATE_BITS = 4
-OPTIMIZERS = ("sgd", "muon")
+OPTIMIZERS = ("sgd", "muon", "adam")
+NEURONS = ("lif", "xylo")
+XYLO_RECIPE = "xylo"
 SCHEDULES = ("cosine", "one-cycle")
 PRECISIONS = ("float32", "bfloat16")
 AUGMENTATIONS = (
@@ -100,6 +102,13 @@ RECIPES: dict[str, Mapping[str, Any]] = {
         "augmentation": "crop-flip",
         "precision": "auto",
         "validation": 0.02,
+    },
+    XYLO_RECIPE: {
+        "arch": "xylo-rnn",
+        "optimizer": "adam",
+        "learning_rate": 0.003,
+        "epochs": 40,
+        "weight_decay": 0.0,
     },
 }
 

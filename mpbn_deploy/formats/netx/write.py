@@ -36,6 +36,7 @@ from ...ir import (
     SoftLif,
     Synapse,
     Xylo,
+    counting,
     fires,
     integrating,
     modulating,
@@ -130,7 +131,7 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
         return "neurons with a soft reset; those of netx reset to zero"
     if modulating(population.neuron) is not None:
         return NO_CHAIN
-    if isinstance(population.neuron, Xylo):
+    if counting(population.neuron) is not None:
         return "neurons of Xylo, which netx does not have"
     if integrating(population.neuron) is None:
         return "relays, which pass sums on as graded messages; netx has no such layer"

@@ -74,7 +74,8 @@ def _xylo(
     return sequential(
         **layers,
         readout=nn.Linear(size, classes, bias=False),
-        spikes=XyloLIF(classes, max_spikes=XYLO_OUTPUT_SPIKES, **neuron),
+        # The paper normalizes no outputs.
+        spikes=XyloLIF(classes, max_spikes=XYLO_OUTPUT_SPIKES, **{**neuron, "mpbn": "none"}),
         count=SpikeCount(),
     )
 
