@@ -14,7 +14,15 @@ from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
 from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import ExportOptions
 from ..frontend import trace
-from ..ir import FoldedNetwork, Input, InputFormat, IntNetwork, real_network
+from ..ir import (
+    XYLO_INPUT_SPIKES,
+    FoldedNetwork,
+    Input,
+    InputFormat,
+    IntNetwork,
+    counting,
+    real_network,
+)
 from ..nn import LIF, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 
@@ -118,6 +126,9 @@ def _load_nir(path: Path, options: ExportOptions) -> FoldedModel:
 def _with_inputs(model: FoldedModel, options: ExportOptions) -> FoldedModel:
     """Apply --input-offset and --input-bits to the model; its module then takes the same inputs."""
     given, folded = model.folded.input_range, model.folded
+    counts = any(counting(p.neuron) is not None for p in folded.layers)
+    if counts and options.input_bits is None and given.maximum > XYLO_INPUT_SPIKES:
+        options = replace(options, input_bits=XYLO_INPUT_SPIKES.bit_length())
     if options.input_offset:
         folded = offset_inputs(folded, options.input_offset)
     if options.input_bits is not None and folded.input_range.coarser(options.input_bits).divisor > 1:

@@ -57,6 +57,7 @@ from ..formats.folder import (
 from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
 from ..formats.options import ExportOptions
+from ..formats.xylo import write_xylo
 from ..hardware import HardwareProfile, load_profile
 from ..quantize import (
     NumberFormats,
@@ -93,7 +94,7 @@ class ExportResult:
     def to_json(self) -> dict[str, Any]:
         return {
             "folder": str(self.folder),
-            "files": [*FILES, MANIFEST_FILE],
+            "files": [*(name for name in FILES if (self.folder / name).exists()), MANIFEST_FILE],
             "fits": self.fitted.fits,
             "passed": self.verified.passed,
             "verdict": self.verified.verdict,
@@ -127,6 +128,8 @@ def export(
     model = load_and_fold(model_path, options)
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options.first_layer, options.readout)
+    if shifts_decays(profile) and options.samples == ExportOptions().samples:
+        options = replace(options, samples=None)  # networks for it are small, and its simulator is fast
     samples = _samples(model, options, test)
     quantized, calibration_notes = _quantize(model, profile, options, training)
     network = quantized.network
@@ -136,7 +139,7 @@ def export(
     if replaces:
         announce(f"note: {folder} holds an earlier export; this one will replace it")
     with new_folder(folder) as staging:
-        _write_networks(staging, model, quantized, options)
+        _write_networks(staging, model, quantized, profile, options)
         verified = _verify(staging, model, quantized, samples, options)
         announce(f"fit: on {profile.title}")
         activity = measure(network, samples.inputs, counted=verified.counted, random=samples.random)
@@ -259,7 +262,13 @@ def _quantize(
     return quantized, notes
 
 
-def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, options: ExportOptions) -> None:
+def _write_networks(
+    staging: Path,
+    model: FoldedModel,
+    quantized: Quantized,
+    profile: HardwareProfile,
+    options: ExportOptions,
+) -> None:
     announce(f"write: {NIR_FILE} and {NETX_FILE}")
     write_nir(model.folded, staging / NIR_FILE, dialect=options.nir_dialect)
     write_netx(quantized.network, staging / NETX_FILE)
@@ -267,6 +276,9 @@ def _write_networks(staging: Path, model: FoldedModel, quantized: Quantized, opt
         raise FormatError(
             f"{NETX_FILE}: the network read back differs from the one written; please report this bug."
         )
+    if shifts_decays(profile):
+        names = () if model.card is None else model.card.class_names
+        write_xylo(quantized.network, staging, profile.name, names)
 
 
 def _verify(

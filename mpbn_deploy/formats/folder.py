@@ -6,6 +6,8 @@
     verify.json     the VerifyReport
     report.html     both reports, to read in a browser
     neurobench.json the metrics of NeuroBench
+    xylo.npz        for Xylo: the arguments of Rockpool's config_from_specification, with a card, xylo.json,
+                    and run_on_xylo.py, which loads them into Rockpool
     run.toml        the model's name, the target and all options, to repeat the export
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
@@ -46,6 +48,7 @@ from .config import read_config
 from .netx import read_netx
 from .nir import Assumption, read_folded
 from .options import ExportOptions
+from .xylo import XYLO_FILES
 
 FORMAT = "mpbn_deploy.export"
 VERSION = 2
@@ -54,7 +57,7 @@ FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 NIR_FILE, NETX_FILE = "network.nir", "network.net"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 NEUROBENCH_FILE, CONFIG_FILE = "neurobench.json", "run.toml"
-FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE, NEUROBENCH_FILE, CONFIG_FILE)
+FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE, NEUROBENCH_FILE, CONFIG_FILE, *XYLO_FILES)
 NEEDED_FILES = (
     NIR_FILE,
     NETX_FILE,
@@ -323,7 +326,7 @@ def _tidy(out: Path) -> None:
 
 def write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
     """Write the manifest, after all other files: the caller's description and the hashes of those files."""
-    files = {name: sha256(folder / name) for name in FILES}
+    files = {name: sha256(folder / name) for name in FILES if (folder / name).exists()}
     manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
     manifest["sha256"] = seal(manifest)
     (folder / MANIFEST_FILE).write_text(json_text(manifest), encoding="utf-8")

@@ -7,6 +7,9 @@ populations are parts of one, so a chain of layers is a matrix with blocks besid
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,8 @@ from ..ir import (
     shift_rules,
 )
 
+XYLO_FILES = ARRAYS, CARD, SCRIPT = "xylo.npz", "xylo.json", "run_on_xylo.py"
+DEVICES = {"xylo-a2": "syns61201", "xylo-a3": "syns65302", "xylo-imu": "syns63300"}
 LARGEST_WEIGHT = 127
 PARTS = ("in", "rec", "out")
 
@@ -48,6 +53,54 @@ def specification(network: IntNetwork) -> dict[str, Any]:
     for key in ("threshold", "bias"):
         given[key], given[f"{key}_out"] = _joined(hidden, key), getattr(last, key)
     return given
+
+
+def write_xylo(network: IntNetwork, folder: Path, target: str, class_names: Sequence[str]) -> None:
+    """Write the numbers of a chip, a card that says what they are, and a script that loads them."""
+    given = specification(network)
+    arrays = {name: np.asarray(values) for name, values in given.items()}
+    np.savez(folder / ARRAYS, **arrays)
+    card = {
+        "format": "mpbn_deploy.xylo",
+        "version": 1,
+        "target": target,
+        "device": DEVICES.get(target),
+        "timesteps": network.timesteps,
+        "inputs": network.input.size,
+        "input_spikes": [network.input_range.minimum, network.input_range.maximum],
+        "input_divisor": network.input_range.divisor,
+        "hidden": {p.name: p.size for p in network.layers[:-1]},
+        "outputs": list(class_names) or network.output.size,
+        "meaning": "the class is the output that fires most often; states start at zero for each sample",
+        "arguments": {name: list(values.shape) for name, values in arrays.items()},
+    }
+    (folder / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    (folder / SCRIPT).write_text(SCRIPT_TEXT, encoding="utf-8")
+
+
+# Rockpool names the biases of hidden neurons differently in its simulator and for its chips.
+SCRIPT_TEXT = '''"""Run spike counts [steps, inputs] on Xylo: python run_on_xylo.py counts.npy [--chip]"""
+
+import importlib, json, sys
+from pathlib import Path
+import numpy as np
+
+here, counts, chip = Path(__file__).parent, np.load(sys.argv[1]), "--chip" in sys.argv
+numbers = {name: v.item() if v.ndim == 0 else v for name, v in np.load(here / "xylo.npz").items()}
+if chip:  # needs samna and a development kit
+    device = json.loads((here / "xylo.json").read_text())["device"]
+    xylo = importlib.import_module(f"rockpool.devices.xylo.{device}")
+    config, valid, why = xylo.config_from_specification(bias_hidden=numbers.pop("bias"), **numbers)
+    assert valid, why
+    kits, *_ = importlib.import_module("rockpool.devices.xylo.helper").find_xylo_hdks()
+    spikes, _, _ = xylo.XyloSamna(kits[0], config, dt=1e-3)(counts)
+else:  # the simulator of Audio 2: pip install rockpool xylosim
+    from rockpool.devices.xylo.syns61201 import XyloSim
+
+    spikes, _, _ = XyloSim.from_specification(**numbers).evolve(counts)
+fired = np.asarray(spikes).sum(axis=0)
+print("spikes of each output:", *fired.tolist(), "class:", int(fired.argmax()))
+'''
 
 
 def part_of(network: Network[Any], connection: Connection) -> str:

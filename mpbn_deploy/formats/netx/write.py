@@ -127,12 +127,12 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
     if others:
         listed = ", ".join(map(layer_name, others))
         return f"a graph with skip connections (from {listed}); netx is a chain of layers"
+    if counting(population.neuron) is not None:
+        return "neurons of Xylo, which netx does not have"
     if neuron_subtrahend(population.neuron) is not None:
         return "neurons with a soft reset; those of netx reset to zero"
     if modulating(population.neuron) is not None:
         return NO_CHAIN
-    if counting(population.neuron) is not None:
-        return "neurons of Xylo, which netx does not have"
     if integrating(population.neuron) is None:
         return "relays, which pass sums on as graded messages; netx has no such layer"
     if any(c.synapse.exponent for c in entering):
