@@ -15,11 +15,12 @@ from .neuron import LIF
 from .timed import TimedLayer
 
 LEAST_THRESHOLD = 0.125  # of the threshold before MPBN: a folded threshold must stay positive
-WINDOW = 0.5  # how far beyond the first and last count gradients flow, in thresholds
+BELOW, ABOVE = 1.0, 1.0  # how fast the slope of a count falls beyond its first and last step, per threshold
+RECURRENT_GAIN = 0.3  # of torch's initial weights, which are meant for single spikes
 
 
 class _Counts(torch.autograd.Function):
-    """floor(ratio) in 0..most; backward, the slope of the staircase around each of its steps"""
+    """floor(ratio) in 0..most; backward, the slope of the staircase, one, falling exponentially beyond it"""
 
     @staticmethod
     def forward(ctx: Any, ratio: Tensor, most: int) -> Tensor:
@@ -30,8 +31,8 @@ class _Counts(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (ratio,) = ctx.saved_tensors
-        inside = (ratio > WINDOW - 0.5) & (ratio < ctx.most + WINDOW)
-        return gradient * inside, None
+        distance = BELOW * (1 - ratio).clamp_min(0) + ABOVE * (ratio - ctx.most).clamp_min(0)
+        return gradient * torch.exp(-distance), None
 
 
 class XyloLIF(LIF):
@@ -72,6 +73,8 @@ class XyloLIF(LIF):
         self.recurrent: nn.Linear | None = None
         if recurrent:
             self.recurrent = nn.Linear(channels, channels, bias=False)
+            if not self.recurrent.weight.is_meta:
+                nn.init.uniform_(self.recurrent.weight, *_ends(RECURRENT_GAIN / channels**0.5))
 
     @property
     def least_threshold(self) -> float:
@@ -125,6 +128,10 @@ class XyloLIF(LIF):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, max_spikes={self.max_spikes}"
+
+
+def _ends(largest: float) -> tuple[float, float]:
+    return -largest, largest
 
 
 def _over(values: Tensor, sample: Tensor) -> Tensor:

@@ -109,6 +109,7 @@ RECIPES: dict[str, Mapping[str, Any]] = {
         "learning_rate": 0.003,
         "epochs": 40,
         "weight_decay": 0.0,
+        "clip_gradient": 1.0,
     },
 }
 

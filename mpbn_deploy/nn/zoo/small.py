@@ -50,8 +50,8 @@ def xylo_mlp(input_shape: Shape, classes: int, width: int = 64, **neuron: Any) -
     return _xylo(input_shape, classes, (width, width), recurrent=False, neuron=neuron)
 
 
-def xylo_rnn(input_shape: Shape, classes: int, width: int = 48, **neuron: Any) -> nn.Module:
-    """Build a recurrent hidden layer of Xylo neurons and spiking outputs; Audio 2 has a fan-out of 64."""
+def xylo_rnn(input_shape: Shape, classes: int, width: int = 96, **neuron: Any) -> nn.Module:
+    """Build a recurrent hidden layer of Xylo neurons and spiking outputs."""
     return _xylo(input_shape, classes, (width,), recurrent=True, neuron=neuron)
 
 
