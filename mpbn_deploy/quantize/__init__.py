@@ -14,6 +14,7 @@ FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork 
     ties             weights that stay equal, for relays
     pooling          which poolings become relays
     rounding_errors  Quantized, with the rounding errors of every population
+    xylo             the same for Xylo, whose decays are shifts
     twin             the integer network as a torch module, for quantization-aware training
     structure        an integer network without its numbers, as JSON in a checkpoint
 """

@@ -7,7 +7,8 @@ chip's three matrices (inputs, hidden, outputs) share a left shift, so
 
 where the current leak is divided away because the chip's current decays before it is used. States have 16
 bits, and decays round by up to one unit of them: so scales are as large as states allow. With calibration
-inputs these are the largest that occur, times `MARGIN`; without, `USUAL_REACH` thresholds.
+inputs these are the largest that occur, times `MARGIN`; without, as many thresholds as a neuron can fire in a
+step, and at least `USUAL_REACH`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from ..ir import (
 from .rounding_errors import Quantized, RoundingErrors, ThresholdChoices
 
 MARGIN = 2.0  # 16 bits / the largest state on the calibration inputs
-USUAL_REACH = 24.0  # 16 bits / threshold, without calibration inputs
+USUAL_REACH = 24  # 16 bits / threshold, without calibration inputs
 LARGEST_WEIGHT_SHIFT = 7  # of weights of 8 bits in states of 16
 TRAIN_FOR_IT = "Train for it: python -m mpbn_deploy.train --data digits-rows --neuron xylo"
 RESETS = {"lif": "resets to zero", "soft lif": "fires at most once in a step", "readout": "never fires"}
@@ -119,7 +120,8 @@ def _reach(folded: FoldedNetwork, inputs: Array | None) -> dict[str, Array]:
     """Return what 16 bits must hold of each neuron, in real numbers, by channel."""
     thresholds = {p.name: np.broadcast_to(_of_xylo(p).threshold, p.shape) for p in folded.layers}
     if inputs is None:
-        return {name: _per_channel(USUAL_REACH * values) for name, values in thresholds.items()}
+        most = {p.name: max(USUAL_REACH, 2 + _of_xylo(p).max_spikes) for p in folded.layers}
+        return {name: _per_channel(most[name] * values) for name, values in thresholds.items()}
     trace = simulate(folded, inputs)
     reach = {}
     for name, threshold in thresholds.items():
