@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .executors import EXECUTORS as EXECUTORS, Executor as Executor, ListedExecutor as ListedExecutor
+    from .executors import (
+        EXECUTORS as EXECUTORS,
+        Executor as Executor,
+        ListedExecutor as ListedExecutor,
+        chip_of as chip_of,
+    )
     from .options import ExecutionOptions as ExecutionOptions
     from .traces import chunks as chunks, outputs_of as outputs_of
     from .trial import check_one_neuron as check_one_neuron, one_neuron as one_neuron

@@ -71,6 +71,8 @@ class ListedExecutor:
     chip: str | None = None  # whose neurons it knows, "loihi" or "xylo"; None: those of both
 
     def obstacle(self, network: IntNetwork) -> str | None:
+        if self.chip not in (None, chip_of(network)):
+            return f"its neurons are those of {chip_of(network).capitalize()}"
         found = getattr(self._imported(), "obstacle", None)
         return None if found is None else found(network)
 
@@ -99,6 +101,13 @@ class ListedExecutor:
 
     def _imported(self) -> Any:
         return import_module(self.module)
+
+
+def chip_of(network: IntNetwork) -> str:
+    """Return the family of chips whose neurons a network has: "loihi" or "xylo"."""
+    from ..ir import shift_rules
+
+    return "loihi" if shift_rules(network) is None else "xylo"
 
 
 _HERE = __package__

@@ -12,11 +12,12 @@ import numpy as np
 
 from ..base import HANG_SECONDS, Array, OptionError, announce, did_you_mean, progress_bar
 from ..data import Samples
-from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor
+from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor, chip_of
 from ..execute.cluster import Cluster
 from ..ir import IntNetwork, Trace, as_steps, count_overflows, join_overflows
 
 Predicted = tuple[Array, Mapping[str, Array]]  # predictions, and the overflows of a trace
+DEFAULT_BACKEND, XYLO_BACKEND = "lava", "emulator"
 WITH_STOCK = {"lava": "lava-stock"}  # the executor that --stock selects instead
 
 
@@ -36,6 +37,9 @@ def run(
     block of time steps takes Lava longer than `patience` seconds, it counts as hanging. A `cluster`
     distributes the samples over its workers; the predictions are the same.
     """
+    if backend == DEFAULT_BACKEND and not stock and chip_of(network) == "xylo":
+        announce(f"note: Lava has no neurons of Xylo; --backend {XYLO_BACKEND} runs them")
+        backend = XYLO_BACKEND
     option = "--stock" if stock else f"--backend {backend}"
     backend = _backend(backend, stock)
     executor = EXECUTORS[backend]
@@ -46,6 +50,7 @@ def run(
     started = time.perf_counter()
     predictions, overflows = _predict(network, samples.inputs, backend, executor, options, cluster)
     seconds = time.perf_counter() - started
+    counted = count_overflows(overflows, 24 if chip_of(network) == "loihi" else 16)
     accuracy = None if samples.labels is None else float(np.mean(predictions == samples.labels))
     return {
         "backend": backend,
@@ -54,7 +59,7 @@ def run(
         "predictions": predictions.tolist(),
         "accuracy": accuracy,
         "samples_per_second": len(predictions) / seconds,
-        "overflows": {name: asdict(found) for name, found in count_overflows(overflows).items()},
+        "overflows": {name: asdict(found) for name, found in counted.items()},
     }
 
 

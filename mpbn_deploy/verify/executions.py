@@ -18,11 +18,11 @@ from ..base import (
     progress_bar,
     record,
 )
-from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor, chunks
+from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor, chip_of, chunks
 from ..execute.lava import LavaFailedError
 from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
-from ..ir import IntNetwork, Trace, check_input_values, count_spikes, join_overflows, shift_rules
+from ..ir import IntNetwork, Trace, check_input_values, count_spikes, join_overflows
 from .comparison import Comparison, Comparisons, compare, join_samples
 from .lava_models import SHARES, compare_within_budget
 from .outside import compare_with_witness
@@ -55,7 +55,7 @@ def chosen_executors(network: IntNetwork, *, slow: bool, netx: bool) -> tuple[Li
 
     Slow ones only with `slow`, file readers only with `netx`.
     """
-    chip = "loihi" if shift_rules(network) is None else "xylo"
+    chip = chip_of(network)
     return tuple(
         executor
         for key, executor in EXECUTORS.items()
