@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ..base import Array
-from ..ir import (
-    XYLO_HIDDEN_SPIKES,
-    XYLO_OUTPUT_SPIKES,
-    Connection,
-    Dense,
-    Input,
-    IntNetwork,
-    Lif,
-    Population,
-    Trace,
-    Xylo,
-)
+from ..ir import Connection, Dense, Input, IntNetwork, Lif, Population, Trace
 from .options import ExecutionOptions
 from .reference import simulate
 
@@ -37,30 +25,6 @@ def one_neuron(decay_voltage: int = 3072) -> IntNetwork:
         connections=(Connection(source="input", target="neuron", synapse=Dense(weight=np.array([[2]]))),),
         timesteps=2,
         scales={"neuron": np.ones(1)},
-    )
-
-
-def one_xylo_neuron() -> IntNetwork:
-    """Return two neurons of Xylo in a row: weight 20, threshold 30, inputs 0..15, four time steps."""
-    numbers: dict[str, Any] = {
-        "threshold": np.array([30]),
-        "bias": np.array([1]),
-        "shift_current": 1,
-        "shift_voltage": 2,
-    }
-    synapse = Dense(weight=np.array([[20]]))
-    return IntNetwork(
-        populations=(
-            Population(name="input", shape=(1,), neuron=Input(minimum=0, maximum=15)),
-            Population(name="hidden", shape=(1,), neuron=Xylo(max_spikes=XYLO_HIDDEN_SPIKES, **numbers)),
-            Population(name="output", shape=(1,), neuron=Xylo(max_spikes=XYLO_OUTPUT_SPIKES, **numbers)),
-        ),
-        connections=(
-            Connection(source="input", target="hidden", synapse=synapse),
-            Connection(source="hidden", target="output", synapse=synapse, delay=1),
-        ),
-        timesteps=4,
-        scales={},
     )
 
 

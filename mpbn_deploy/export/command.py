@@ -9,9 +9,8 @@ from math import sqrt
 
 from rich.console import Group
 
-from ..base import MANIFEST_FILE, Outcome, layer_name, signs_of_life
+from ..base import Outcome, layer_name, signs_of_life
 from ..fit import fit_text
-from ..formats.folder import FILES
 from ..formats.options import DATA_OPTIONS, PLACEMENT_OPTIONS, ExportOptions, typed
 from ..ir import firing
 from ..verify import verify_text
@@ -29,7 +28,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         *(f"note: {note}" for note in result.notes),
         *_losses(result),
         *_doubts(result),
-        f"written: {result.folder}/ with {', '.join([*FILES, MANIFEST_FILE])}",
+        f"written: {result.folder}/ with {', '.join(result.files)}",
     )
     return Outcome(data=result.to_json(), text=text, exit_code=0 if result.good else 1)
 

@@ -87,6 +87,11 @@ class ExportResult:
     notes: tuple[str, ...] = ()  # for the user (notes.py)
 
     @property
+    def files(self) -> list[str]:
+        """The names of the files in the folder."""
+        return [*(name for name in FILES if (self.folder / name).exists()), MANIFEST_FILE]
+
+    @property
     def good(self) -> bool:
         """Whether the network passed verification, fits the chip and kept its weights."""
         return self.verified.passed and self.fitted.fits is True and not self.quantized.lost
@@ -94,7 +99,7 @@ class ExportResult:
     def to_json(self) -> dict[str, Any]:
         return {
             "folder": str(self.folder),
-            "files": [*(name for name in FILES if (self.folder / name).exists()), MANIFEST_FILE],
+            "files": self.files,
             "fits": self.fitted.fits,
             "passed": self.verified.passed,
             "verdict": self.verified.verdict,

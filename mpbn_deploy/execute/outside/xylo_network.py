@@ -8,9 +8,7 @@ from ...base import Array, FormatError
 from ...formats.xylo import specification
 from ...ir import IntNetwork, Trace, as_steps, check_input_values
 from ..options import ExecutionOptions
-from ..reference import simulate
 from ..traces import outputs_of
-from ..trial import one_xylo_neuron
 from .xylosim import WholeNetwork, version
 
 
@@ -21,15 +19,6 @@ def obstacle(network: IntNetwork) -> str | None:
     except FormatError as error:
         return str(error)
     return None
-
-
-def check() -> str:
-    """Compare with the reference on two neurons, for doctor."""
-    network, inputs = one_xylo_neuron(), np.array([[[1], [2], [3], [0]], [[15], [15], [15], [15]]])
-    expected, got = simulate(network, inputs), run(network, inputs, ExecutionOptions())
-    if not np.array_equal(expected.spikes["hidden"], got.spikes["hidden"]):
-        raise RuntimeError("xylosim: spikes of a one-neuron network differ from the reference")
-    return f"{version()}, one neuron fired {int(got.spikes['hidden'].sum())} spikes as expected"
 
 
 def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
