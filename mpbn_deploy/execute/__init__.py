@@ -9,6 +9,7 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     emulator             the fast simulator, in torch
     layers, membranes    populations as the emulator runs them, and the states of their neurons
     modulation           the states of sigma-delta neurons in the emulator
+    shifts               networks of Xylo's neurons in the emulator
     narrow               states that leave their width, in networks that we did not quantize
     spike_products       integer products of spikes and weights, used by the emulator
     convolutions         convolutions in forms that torch's libraries compute correctly
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         EXECUTORS as EXECUTORS,
         Executor as Executor,
         ListedExecutor as ListedExecutor,
+        chip_of as chip_of,
         fastest as fastest,
     )
     from .options import ExecutionOptions as ExecutionOptions

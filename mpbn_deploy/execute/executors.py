@@ -71,8 +71,11 @@ class ListedExecutor:
     reads_file: bool = False  # verify runs it only if there is a file network.net
     requested: bool = False  # verify runs it only if --witness names it; doctor does not
     on_board: bool = False  # only `run` uses it, with --port
+    chip: str | None = None  # whose neurons it knows, "loihi" or "xylo"; None: those of both
 
     def obstacle(self, network: IntNetwork) -> str | None:
+        if self.chip not in (None, chip_of(network)):
+            return f"its neurons are those of {chip_of(network).capitalize()}"
         found = getattr(self._imported(), "obstacle", None)
         return None if found is None else found(network)
 
@@ -107,18 +110,26 @@ class ListedExecutor:
         return import_module(self.module)
 
 
+def chip_of(network: IntNetwork) -> str:
+    """Return the family of chips whose neurons a network has: "loihi" or "xylo"."""
+    from ..ir import shift_rules
+
+    return "loihi" if shift_rules(network) is None else "xylo"
+
+
 AUTO = "auto"  # the fastest executor that runs a network on this machine
 _HERE = __package__
 EXECUTORS: dict[str, ListedExecutor] = {
     "reference": ListedExecutor(name="reference", parts="chunks of samples", module=f"{_HERE}.reference"),
     "emulator": ListedExecutor(name="emulator", parts="chunks of samples", module=f"{_HERE}.emulator"),
-    "c": ListedExecutor(name="C", parts="chunks of samples", module=f"{_HERE}.c"),
+    "c": ListedExecutor(name="C", parts="chunks of samples", module=f"{_HERE}.c", chip="loihi"),
     "lava": ListedExecutor(
         name="Lava (our models)",
         parts="blocks of steps",
         module=f"{_HERE}.lava.ours",
         author="this package, run by Lava",
         install=INSTALL_LAVA,
+        chip="loihi",
     ),
     "lava-stock": ListedExecutor(
         name="Lava's own models",
@@ -126,6 +137,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
         module=f"{_HERE}.lava.stock",
         author="Intel, in Lava",
         slow=True,
+        chip="loihi",
     ),
     "netx": ListedExecutor(
         name="lava-dl netx",
@@ -135,6 +147,14 @@ EXECUTORS: dict[str, ListedExecutor] = {
         install=INSTALL_LAVA,
         slow=True,
         reads_file=True,
+        chip="loihi",
+    ),
+    "xylosim": ListedExecutor(
+        name="xylosim",
+        parts="samples",
+        module=f"{_HERE}.outside.xylo_network",
+        author="SynSense, the maker of Xylo",  # doctor checks it as a witness
+        chip="xylo",
     ),
     "verilator": ListedExecutor(
         name="Verilog core (Verilator)",

@@ -1,17 +1,19 @@
-"""Write what a network is built from outside of Python: a C program, a core in Verilog."""
+"""Write what a network is built from outside of Python: C, a core in Verilog, the numbers of Rockpool."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..base import announce
 from ..data import Samples
 from ..execute.reference import simulate
 from ..fit import uses_single_port
-from ..formats import c, verilog
+from ..formats import c, verilog, xylo
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile
 from ..ir import IntNetwork
+from ..quantize import shifts_decays
 
 # Targets with a flow of open tools: the device.
 FPGAS = {"ice40-up5k": "up5k", "ecp5-25k": "25k", "ecp5-85k": "85k"}
@@ -21,13 +23,20 @@ def check_projects(network: IntNetwork, profile: HardwareProfile, options: Expor
     """Raise if a network cannot be written as asked, before anything is written."""
     if _emits_c(profile, options):
         c.plan_program(network)
+    if shifts_decays(profile):
+        xylo.specification(network)
 
 
 def write_projects(
-    staging: Path, network: IntNetwork, profile: HardwareProfile, samples: Samples, options: ExportOptions
+    staging: Path,
+    network: IntNetwork,
+    profile: HardwareProfile,
+    samples: Samples,
+    options: ExportOptions,
+    class_names: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Write the folders that are asked for, or that the target needs; return their names."""
-    written = []
+    """Write the folders and files that are asked for, or that the target needs; return their names."""
+    written: list[str] = []
     if _emits_c(profile, options):
         announce(f"write: {c.FOLDER}/, the network as C")
         inputs = samples.inputs[: c.sample_count(network)]
@@ -37,6 +46,10 @@ def write_projects(
         announce(f"write: {verilog.FOLDER}/, the core in Verilog with the network's memories")
         _write_fpga(staging / verilog.FOLDER, network, profile, samples)
         written.append(f"{verilog.FOLDER}/")
+    if shifts_decays(profile):
+        announce(f"write: {', '.join(xylo.XYLO_FILES)}, for Rockpool")
+        xylo.write_xylo(network, staging, profile.name, class_names)
+        written.extend(xylo.XYLO_FILES)
     return tuple(written)
 
 

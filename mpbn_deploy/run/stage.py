@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base import HANG_SECONDS, Array, OptionError, announce, did_you_mean, progress_bar
 from ..data import Samples
-from ..execute import AUTO, EXECUTORS, ExecutionOptions, ListedExecutor, fastest
+from ..execute import AUTO, EXECUTORS, ExecutionOptions, ListedExecutor, chip_of, fastest
 from ..execute.cluster import Cluster
 from ..ir import IntNetwork, Trace, as_steps, count_overflows, join_overflows
 
@@ -50,6 +50,7 @@ def run(
     started = time.perf_counter()
     predictions, overflows = _predict(network, samples.inputs, backend, executor, options, cluster)
     seconds = time.perf_counter() - started
+    counted = count_overflows(overflows, 24 if chip_of(network) == "loihi" else 16)
     accuracy = None if samples.labels is None else float(np.mean(predictions == samples.labels))
     return {
         "backend": backend,
@@ -58,7 +59,7 @@ def run(
         "predictions": predictions.tolist(),
         "accuracy": accuracy,
         "samples_per_second": len(predictions) / seconds,
-        "overflows": {name: asdict(found) for name, found in count_overflows(overflows).items()},
+        "overflows": {name: asdict(found) for name, found in counted.items()},
     }
 
 

@@ -24,6 +24,7 @@ from ...ir import (
     IntPopulation,
     Shape,
     bounds,
+    counting,
     fires,
     integrating,
     largest_sum,
@@ -48,6 +49,8 @@ def grid(name: str, shape: Shape, unit: int, base: int = 0) -> Grid:
 def obstacle(network: IntNetwork) -> str | None:
     """Return a feature of the network that the core does not hold, or None if there is none."""
     for population in network.layers:
+        if counting(population.neuron) is not None:
+            return f"{population.name}: neurons of Xylo, which fire several times in a step"
         if integrating(population.neuron) is None:
             return f"{population.name}: {neuron_kind(population.neuron)} neurons, which send graded messages"
     if network.foreign and not all(bound.fits for bound in bounds(network).values()):

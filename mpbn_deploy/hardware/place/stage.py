@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from typing_extensions import assert_never
 
-from ...ir import Delta, IntNetwork, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif
+from ...ir import Delta, IntNetwork, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif, Xylo
 from ..profile import HardwareProfile
 from .crossbar import place_crossbar
 from .layer_per_core import place_layers
@@ -63,7 +63,7 @@ def place(network: IntNetwork, profile: HardwareProfile, *, tiling: Tiling = "co
 def _check_neuron(neuron: Neuron) -> None:
     """Accept the kinds of neurons whose number on a core placers know (`core_neurons`)."""
     match neuron:
-        case Lif() | SoftLif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
+        case Lif() | SoftLif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma() | Xylo():
             pass
         case _:
             assert_never(neuron)
