@@ -145,7 +145,7 @@ def _executors() -> list[Component]:
     return [
         Component(name=executor.name, needed=False, test=executor.check, fix=executor.install)
         for executor in EXECUTORS.values()
-        if executor.install is not None
+        if executor.install is not None and not executor.requested
     ]
 
 

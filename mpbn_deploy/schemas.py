@@ -50,7 +50,7 @@ class Run(NamedTuple):
     predictions: list[int]  # class of each sample
     accuracy: float | None  # fraction of right predictions; null without labels
     samples_per_second: float
-    overflows: dict[str, Overflow]  # by population; only networks that were not quantized here can overflow
+    overflows: dict[str, Overflow]  # by population; of networks not quantized here; sums of Xylo saturate
 
 
 class Doctor(NamedTuple):

@@ -33,6 +33,7 @@ from mpbn_deploy.ir import (
     Sigma,
     SigmaDelta,
     SoftLif,
+    Xylo,
     compact,
     firing,
     value_range,
@@ -660,3 +661,40 @@ def assert_trains_on_integers(folder):
     comparisons = json.loads((folder / "trained" / "verify.json").read_text())["comparisons"]
     assert "PyTorch, as trained" in [c["execution"] for c in comparisons]
     assert all(c["spikes_mismatched"] == 0 for c in comparisons)
+
+
+def int_xylo(seed=0, *, timesteps=6, hard=False):
+    """Two hidden populations of Xylo neurons with a loop and a way back; `hard` ones reach their limits."""
+    random = np.random.default_rng(seed)
+    sizes = {"input": 5, "hidden1": 6, "hidden2": 4, "output": 3}
+    shifts = random.integers(0, 9 if hard else 2, 3)
+
+    def neuron(name):
+        size = sizes[name]
+        threshold = 2.0 ** random.uniform(0, 15, size) if hard else random.integers(40, 400, size)
+        return Xylo(
+            threshold=np.clip(threshold, 1, 32767).astype(int),
+            bias=random.integers(-9000, 9000, size) if hard else random.integers(-20, 40, size),
+            shift_current=random.integers(0 if hard else 1, 16 if hard else 4, size),
+            shift_voltage=random.integers(0, 16 if hard else 6, size),
+            max_spikes=1 if name == "output" else 31,
+        )
+
+    def connection(source, target):
+        largest = 127 if hard else 40
+        part = 0 if source == "input" else 2 if target == "output" else 1
+        weight = random.integers(-largest // 2, largest + 1, (sizes[target], sizes[source]))
+        synapse = Dense(weight=weight, exponent=int(shifts[part]))
+        return Connection(source=source, target=target, synapse=synapse, delay=0 if part == 0 else 1)
+
+    pairs = [("input", "hidden1"), ("hidden1", "hidden1"), ("hidden2", "hidden1")]
+    pairs += [("input", "hidden2"), ("hidden1", "hidden2"), ("hidden1", "output"), ("hidden2", "output")]
+    return IntNetwork(
+        populations=(
+            Population(name="input", shape=(5,), neuron=Input(minimum=0, maximum=15)),
+            *(Population(name=n, shape=(sizes[n],), neuron=neuron(n)) for n in list(sizes)[1:]),
+        ),
+        connections=tuple(connection(*pair) for pair in pairs),
+        timesteps=timesteps,
+        scales={name: np.ones(size) for name, size in list(sizes.items())[1:]},
+    )

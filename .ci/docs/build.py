@@ -94,7 +94,7 @@ def _link(link: re.Match[str], source: str) -> str:
 
 def _from(source: str, page: str) -> str:
     """Return the path of a page of the site, seen from the page of a source."""
-    return os.path.relpath(page, os.path.dirname(sources()[source]) or ".")
+    return os.path.relpath(page, Path(sources()[source]).parent)
 
 
 def _formula(math: re.Match[str]) -> str:

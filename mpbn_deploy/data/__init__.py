@@ -9,7 +9,7 @@ they allocate and run no code from the files.
     own            the user's own data: named arrays from a file, a folder or a function
     arrays, pictures, code    read .npz and .npy files, folders by classes, functions
     layout         the axes of samples, and samples as a network takes them
-    digits, mnist, cifar, cifar10_dvs, imagenet    one loader each (mnist and cifar: two)
+    digits, mnist, cifar, cifar10_dvs, imagenet, vowels    one loader each (mnist and cifar: two)
     reading        what the loaders share: finding folders, bounded reading, checked labels
     autoaugment    AutoAugment for color pictures
     plain_pickle   reads the pickles of CIFAR without running them
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Inputs as Inputs,
         Part as Part,
         Split as Split,
+        as_spike_counts as as_spike_counts,
         center_crop as center_crop,
         hold_out as hold_out,
         subset as subset,

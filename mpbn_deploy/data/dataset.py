@@ -8,7 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..base import Array, OptionError, freeze_arrays, record
-from ..ir import InputFormat
+from ..ir import Input, InputFormat
+
+SILENT_STEPS = 4  # after a recording, for chips on which spikes take a time step from layer to layer
 
 
 class Inputs(Protocol):
@@ -115,3 +117,39 @@ def hold_out(dataset: DataSet, fraction: float) -> tuple[DataSet, Split | None]:
 def subset(split: Split, indices: Array) -> Split:
     """Return some samples of a split, which are read when they are indexed."""
     return Split(inputs=Subset(inputs=split.inputs, indices=indices), labels=split.labels[indices])
+
+
+def as_spike_counts(dataset: DataSet, most: int, timesteps: int | None) -> DataSet:
+    """Return a data set for chips that take 0..most spikes per channel and time step.
+
+    Values above that are divided and rounded as `Input.coarser` does, and multiplied again, so that the
+    network learns from what the chip will see. Inputs are not centered: a mean would be a constant input.
+    Recordings are followed by silence, in which the spikes of the last frames reach the output.
+    """
+    given = dataset.input_format
+    if given.minimum < 0 or dataset.frames is None or len(given.shape) != 1:
+        raise OptionError(
+            f"{dataset.name}: samples of shape {given.shape} with values {given.minimum}..{given.maximum}; "
+            "Xylo takes channels over time with values from 0, such as --data digits-rows."
+        )
+    coarse = Input(minimum=given.minimum, maximum=given.maximum).coarser(most.bit_length())
+    steps = dataset.frames + SILENT_STEPS if timesteps is None else timesteps
+
+    def counted(split: Split) -> Split:
+        values = np.asarray(split.inputs[:])
+        rounded = (coarse.presented(values) * coarse.divisor).astype(values.dtype)
+        return Split(inputs=followed_by_silence(rounded, steps), labels=split.labels)
+
+    return replace(
+        dataset,
+        train=counted(dataset.train),
+        test=counted(dataset.test),
+        input_format=replace(given, mean=np.zeros(1), deviation=given.deviation),
+        frames=steps,
+    )
+
+
+def followed_by_silence(inputs: Array, timesteps: int) -> Array:
+    """Return recordings [samples, frames, channels] of `timesteps` frames: the missing ones are zero."""
+    missing = timesteps - inputs.shape[1]
+    return np.pad(inputs, ((0, 0), (0, missing), (0, 0))) if missing > 0 else inputs

@@ -14,6 +14,7 @@ from .imagenet import load_imagenet
 from .layout import cropped
 from .mnist import load_fashion_mnist, load_mnist
 from .own import OwnData, as_dataset, dataset_name, is_own, read_own
+from .vowels import load_japanese_vowels
 
 DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": load_digits,
@@ -24,6 +25,7 @@ DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
     "cifar100": load_cifar100,
     "cifar10-dvs": load_cifar10_dvs,
     "imagenet": load_imagenet,
+    "japanese-vowels": load_japanese_vowels,
 }
 
 

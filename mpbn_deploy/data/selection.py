@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ..base import USUAL_SAMPLES, Array, DataError, announce, record
-from ..ir import FoldedNetwork, Input, IntNetwork
-from .dataset import Inputs, Part, Split
+from ..ir import FoldedNetwork, Input, IntNetwork, counting
+from .dataset import Inputs, Part, Split, followed_by_silence
 from .layout import Changed, arranged, presented
 from .own import dataset_name, is_own
 from .registry import DATASETS, LoadedPart, load_part, unknown_data
@@ -96,6 +96,8 @@ def fitting_part(
             f"{taken.conversion} ({conversion_options(taken)})"
         )
     given = presented(found.inputs, taken)
+    if any(counting(p.neuron) is not None for p in network.layers) and len(given.shape) == 3:
+        given = followed_by_silence(np.asarray(given[:]), network.timesteps)
     inputs = arranged(name, given, network.input.shape, network.timesteps, axes, quiet=quiet)
     return Part(inputs=inputs, labels=found.labels)
 

@@ -22,11 +22,24 @@ import torch
 from torch import Tensor
 
 from ..base import Array, Progress, no_progress, record
-from ..ir import AnyNetwork, IntNetwork, Modulator, Shape, Trace, as_steps, check_input_values, wrapped
+from ..ir import (
+    AnyNetwork,
+    IntNetwork,
+    Modulator,
+    Shape,
+    Trace,
+    as_steps,
+    check_input_values,
+    counting,
+    shift_rules,
+    wrapped,
+)
 from .layers import Current, Layer, apply_weight as apply_weight, prepared, truncated_decay as truncated_decay
 from .membranes import Membranes, NarrowMembranes, States, channels_last
 from .modulation import Modulations
 from .options import ExecutionOptions
+from .reference import simulate
+from .shifts import emulate_shifts
 from .traces import join_traces, outputs_of
 
 CHUNK = 128  # samples computed at once, to bound memory
@@ -51,6 +64,10 @@ class Emulator:
 
     def __init__(self, network: AnyNetwork) -> None:
         self.network = network
+        self.shifts = shift_rules(network)
+        self.counts = any(counting(p.neuron) is not None for p in network.layers)
+        if self.counts:
+            return
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             self.layers = [prepared(network, population) for population in network.layers]
             self.settled = {layer.name: _settled(network, layer) for layer in self.layers}
@@ -62,10 +79,20 @@ class Emulator:
         check_input_values(network, np.asarray(inputs), fractions=not isinstance(network, IntNetwork))
         size = _chunk(network)
         starts = range(0, len(inputs), size)
+        if self.counts:
+            parts = (inputs[start : start + size] for start in progress(starts))
+            return join_traces([self._run_counts(part, keep_trace) for part in parts])
         with torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             parts = (inputs[start : start + size] for start in progress(starts))
             traces = [_run(network, self.layers, part, keep_trace, self.settled) for part in parts]
         return join_traces(traces)
+
+    def _run_counts(self, inputs: Array, keep_trace: bool) -> Trace:
+        """Run neurons that fire several times in a step; those of real numbers as the reference does."""
+        if self.shifts is not None and isinstance(self.network, IntNetwork):
+            return emulate_shifts(self.network, self.shifts, inputs, keep_trace=keep_trace)
+        trace = simulate(self.network, inputs)
+        return trace if keep_trace else replace(trace, spikes={}, voltages={})
 
 
 def _chunk(network: AnyNetwork) -> int:

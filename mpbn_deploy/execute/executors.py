@@ -4,6 +4,7 @@ To add an executor, write one module and add one line to `EXECUTORS`; `run --bac
 use every entry of the dict. The module defines
 
     run(network, inputs, options) -> Trace    takes the same inputs as the reference simulator
+    version() -> str                          if verify runs it on request: raises MissingPackageError
     obstacle(network) -> str | None           a feature of the network it does not support (optional)
     check() -> str                            runs a small test for doctor, returns the version (optional)
     opened(network, samples, options)         context manager: `run`, prepared once for several parts of the
@@ -68,8 +69,13 @@ class ListedExecutor:
     install: str | None = None  # command that installs its packages; doctor then checks it
     slow: bool = False  # verify runs it only where slow executors are asked for
     reads_file: bool = False  # verify runs it only if there is a file network.net
+    requested: bool = False  # verify runs it only if --witness names it; doctor does not
+    on_board: bool = False  # only `run` uses it, with --port
+    chip: str | None = None  # whose neurons it knows, "loihi" or "xylo"; None: those of both
 
     def obstacle(self, network: IntNetwork) -> str | None:
+        if self.chip not in (None, chip_of(network)):
+            return f"its neurons are those of {chip_of(network).capitalize()}"
         found = getattr(self._imported(), "obstacle", None)
         return None if found is None else found(network)
 
@@ -87,6 +93,10 @@ class ListedExecutor:
         prepared: AbstractContextManager[Run] = found(network, samples, options)
         return prepared
 
+    def version(self) -> str:
+        """Return the installed version, of an executor that is `requested`; raise if there is none."""
+        return str(self._imported().version())
+
     def check(self) -> str:
         """Run a small test on this machine and return a line for doctor; raise if it fails."""
         found = getattr(self._imported(), "check", None)
@@ -100,18 +110,26 @@ class ListedExecutor:
         return import_module(self.module)
 
 
+def chip_of(network: IntNetwork) -> str:
+    """Return the family of chips whose neurons a network has: "loihi" or "xylo"."""
+    from ..ir import shift_rules
+
+    return "loihi" if shift_rules(network) is None else "xylo"
+
+
 AUTO = "auto"  # the fastest executor that runs a network on this machine
 _HERE = __package__
 EXECUTORS: dict[str, ListedExecutor] = {
     "reference": ListedExecutor(name="reference", parts="chunks of samples", module=f"{_HERE}.reference"),
     "emulator": ListedExecutor(name="emulator", parts="chunks of samples", module=f"{_HERE}.emulator"),
-    "c": ListedExecutor(name="C", parts="chunks of samples", module=f"{_HERE}.c"),
+    "c": ListedExecutor(name="C", parts="chunks of samples", module=f"{_HERE}.c", chip="loihi"),
     "lava": ListedExecutor(
         name="Lava (our models)",
         parts="blocks of steps",
         module=f"{_HERE}.lava.ours",
         author="this package, run by Lava",
         install=INSTALL_LAVA,
+        chip="loihi",
     ),
     "lava-stock": ListedExecutor(
         name="Lava's own models",
@@ -119,6 +137,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
         module=f"{_HERE}.lava.stock",
         author="Intel, in Lava",
         slow=True,
+        chip="loihi",
     ),
     "netx": ListedExecutor(
         name="lava-dl netx",
@@ -128,6 +147,29 @@ EXECUTORS: dict[str, ListedExecutor] = {
         install=INSTALL_LAVA,
         slow=True,
         reads_file=True,
+        chip="loihi",
+    ),
+    "xylosim": ListedExecutor(
+        name="xylosim",
+        parts="samples",
+        module=f"{_HERE}.outside.xylo_network",
+        author="SynSense, the maker of Xylo",  # doctor checks it as a witness
+        chip="xylo",
+    ),
+    "verilator": ListedExecutor(
+        name="Verilog core (Verilator)",
+        parts="chunks of samples",
+        module=f"{_HERE}.verilog",
+        author="this package, simulated by Verilator",
+        install="apt-get install verilator",
+        requested=True,
+    ),
+    "uart": ListedExecutor(
+        name="FPGA at a serial port",
+        parts="samples",
+        module=f"{_HERE}.uart",
+        author="this package, on an FPGA",
+        on_board=True,
     ),
 }
 

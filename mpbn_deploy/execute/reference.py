@@ -23,13 +23,17 @@ from ..ir import (
     Modulator,
     Population,
     Rule,
+    Shifting,
     State,
     Trace,
     apply_synapse,
     as_steps,
     check_input_values,
+    delivered_counts,
+    delivered_weights,
     firing,
     membrane,
+    shift_rules,
     update_rule,
     wide_sums,
     wrapped,
@@ -47,6 +51,8 @@ def simulate(network: AnyNetwork, inputs: Array) -> Trace:
     steps = as_steps(inputs, network.input.shape, network.timesteps)
     check_input_values(network, np.asarray(inputs), fractions=isinstance(network, FoldedNetwork))
     match network:
+        case IntNetwork() if (rules := shift_rules(network)) is not None:
+            return _run_shifts(network, rules, steps.astype(np.int64))
         case IntNetwork():
             return _run(network, steps.astype(np.int64))
         case FoldedNetwork():
@@ -85,6 +91,34 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
         voltages=voltages,
         outputs=outputs_of(network, spikes, voltages),
         overflows={name: each.overflows for name, each in narrow.items() if each.overflows.any()},
+    )
+
+
+def _run_shifts(network: IntNetwork, rules: Mapping[str, Shifting], steps: Array) -> Trace:
+    """Run a network of `Xylo` neurons, which take spikes one synapse after the other."""
+    samples, timesteps = steps.shape[:2]
+    states: dict[str, State] = {p.name: (np.zeros((samples, p.size), np.int64),) * 2 for p in network.layers}
+    spikes = {p.name: np.zeros((samples, timesteps, *p.shape), np.int64) for p in network.layers}
+    voltages = {name: np.zeros_like(counts) for name, counts in spikes.items()}
+    saturations = {p.name: np.zeros(p.size, np.int64) for p in network.layers}
+    weights = {p.name: delivered_weights(network, p.name) for p in network.layers}
+    sent = {network.input.name: steps, **spikes}
+    for step in range(timesteps):
+        for name, rule in rules.items():
+            counts, shape = delivered_counts(network, name, sent, step), (samples, *network.shapes[name])
+            synapses = zip(counts.T, weights[name].T, strict=True)
+            arrivals = (count[:, None] * weight for count, weight in synapses)
+            current, early = rule.deliver(states[name][0], arrivals)
+            charged, late = rule.integrate((current, states[name][1]))
+            states[name], fired = rule.fire(charged)
+            spikes[name][:, step] = fired.reshape(shape)
+            voltages[name][:, step] = states[name][1].reshape(shape)
+            saturations[name] += (early | late).sum(axis=0)
+    return Trace(
+        spikes=spikes,
+        voltages=voltages,
+        outputs=outputs_of(network, spikes, voltages),
+        overflows={p.name: n.reshape(p.shape) for p in network.layers if (n := saturations[p.name]).any()},
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base import JSON, SURPLUS, Command, Execute, FormatError, OptionError, StrictParser, add_options, main
 from ..data import RANDOM
-from ..execute.outside import WITNESSES
+from ..execute.outside import ASKED
 from ..formats.options import Placing, Quantizing, Reading, Verifying, Writing
 
 CONFIG = "--config"
@@ -44,7 +44,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         samples={"help": SAMPLES},
         data={"also": f"else {RANDOM}"},
         data_dir={"help": "folder with the files of the data set, if it needs one; also for --calibration"},
-        witness={"choices": WITNESSES},
+        witness={"choices": ASKED},
     )
     placing = parser.add_argument_group("target and output")
     placing.add_argument(

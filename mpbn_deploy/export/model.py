@@ -15,9 +15,17 @@ from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import AUTO, ExportOptions
 from ..frontend import trace
 from ..hardware import HardwareProfile
-from ..ir import FoldedNetwork, Input, InputFormat, IntNetwork, real_network
+from ..ir import (
+    XYLO_INPUT_SPIKES,
+    FoldedNetwork,
+    Input,
+    InputFormat,
+    IntNetwork,
+    counting,
+    real_network,
+)
 from ..nn import LIF, ModelCard, SpikingNetwork
-from ..quantize import NumberFormats, QuantizedBody, choose_offset
+from ..quantize import NumberFormats, QuantizedBody, choose_offset, shifts_decays
 
 
 @record
@@ -73,7 +81,9 @@ def load_and_fold(path: Path, options: ExportOptions, profile: HardwareProfile) 
     if model.integers is not None:
         return model
     offset = options.input_offset
-    if offset == AUTO:
+    if offset == AUTO and (_counts(model.folded) or shifts_decays(profile)):
+        offset = 0  # inputs are counts of spikes
+    elif offset == AUTO:
         offset = choose_offset(model.folded, NumberFormats.of(profile, options.weight_bits))
     return _with_inputs(model, offset, options.input_bits, automatic=options.input_offset == AUTO)
 
@@ -126,9 +136,16 @@ def _load_nir(path: Path, options: ExportOptions) -> FoldedModel:
     )
 
 
+def _counts(folded: FoldedNetwork) -> bool:
+    """Whether neurons are those of Xylo, which count spikes."""
+    return any(counting(population.neuron) is not None for population in folded.layers)
+
+
 def _with_inputs(model: FoldedModel, offset: int, bits: int | None, *, automatic: bool) -> FoldedModel:
     """Apply --input-offset and --input-bits to the model; its module then takes the same inputs."""
     given, folded = model.folded.input_range, model.folded
+    if _counts(folded) and bits is None and given.maximum > XYLO_INPUT_SPIKES:
+        bits = XYLO_INPUT_SPIKES.bit_length()
     if offset:
         folded = offset_inputs(folded, offset)
     if bits is not None and folded.input_range.coarser(bits).divisor > 1:

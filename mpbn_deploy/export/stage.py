@@ -64,6 +64,7 @@ from ..quantize import (
     Quantized,
     check_overflow,
     quantize,
+    shifts_decays,
     trained_integers,
 )
 from ..report import ReportContent, write_html
@@ -125,6 +126,8 @@ def export(
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options)
     asked = options
+    if shifts_decays(profile) and options.samples == ExportOptions().samples:
+        options = replace(options, samples=None)  # networks for it are small, and its simulator is fast
     samples, calibration, options = choose_inputs(model, options, named)
     options = replace(options, input_offset=model.input_offset)
     quantized = _quantize(model, profile, options, calibration)
@@ -135,9 +138,10 @@ def export(
         announce(f"note: {folder} holds an earlier export; this one will replace it")
     with new_folder(folder) as staging:
         _write_networks(staging, model, quantized, options)
-        projects = write_projects(staging, network, profile, samples, options)
+        names = () if model.card is None else model.card.class_names
+        projects = write_projects(staging, network, profile, samples, options, names)
         verified = _verify(staging, model, quantized, samples, options)
-        if verified.accuracy is not None and verified.accuracy.lost and model.integers is None:
+        if verified.accuracy is not None and verified.accuracy.lost and _has_remedies(model, profile):
             tried = try_others(
                 asked,
                 NumberFormats.of(profile, None).weight_bits,
@@ -170,6 +174,11 @@ def export(
     return result
 
 
+def _has_remedies(model: FoldedModel, profile: HardwareProfile) -> bool:
+    """Whether options choose the integers: not those of training, and Xylo has one way to choose them."""
+    return model.integers is None and not shifts_decays(profile)
+
+
 def _resolved(options: ExportOptions, network: IntNetwork, fitted: FitReport) -> ExportOptions:
     """Return the options with what "auto" became, so that the same export can be repeated.
 
@@ -193,7 +202,8 @@ def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
 
 def _check(profile: HardwareProfile, options: ExportOptions) -> None:
     """Reject invalid options before any long computation."""
-    NumberFormats.of(profile, options.weight_bits)
+    if not shifts_decays(profile):
+        NumberFormats.of(profile, options.weight_bits)
     check_prefix(options.c_prefix)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)

@@ -9,6 +9,7 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     activity      spikes and synaptic operations; measurement counts them on samples
     energy        energy and time per sample; energy_text prints them
     neurobench    the metrics of NeuroBench
+    fabric        what the Verilog core takes of an FPGA
     form          the form with the fewest cores that fits
     host_layer    the network without its first layer or readout, which the host computes
     question      the request of the command line: network, chip, options of placement
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         range_ends as range_ends,
         spread as spread,
     )
+    from .fabric import FabricUse as FabricUse, fabric_use as fabric_use, uses_single_port as uses_single_port
     from .form import fit_on_chip as fit_on_chip, resolved_pooling as resolved_pooling
     from .host_layer import check_sides as check_sides
     from .measurement import measure as measure

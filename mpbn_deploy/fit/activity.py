@@ -36,6 +36,7 @@ from ..ir import (
     SigmaDelta,
     SoftLif,
     Synapse,
+    Xylo,
     apply_synapse,
     count_synapses,
     counted,
@@ -82,7 +83,7 @@ def updates(neuron: Neuron, profile: HardwareProfile | None) -> int:
     Without a profile, it is one.
     """
     match neuron:
-        case Lif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
+        case Lif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma() | Xylo():
             return 1
         case SoftLif():
             return 1 if profile is None else core_neurons(neuron, profile)

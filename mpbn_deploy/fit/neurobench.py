@@ -20,7 +20,16 @@ from dataclasses import fields, replace
 import numpy as np
 
 from ..base import Array, Report, record
-from ..ir import Connection, IntNetwork, SpikeCounts, connection_fan_out, count_synapses, firing, update_rule
+from ..ir import (
+    Connection,
+    IntNetwork,
+    SpikeCounts,
+    connection_fan_out,
+    count_synapses,
+    counting,
+    firing,
+    is_graded,
+)
 from .activity import Activity
 
 
@@ -85,7 +94,7 @@ def _neuron_arrays(network: IntNetwork) -> list[Array]:
 def _operations(network: IntNetwork, activity: Activity) -> tuple[float, float]:
     """Return the operations of graded and of binary events, over all samples."""
     first = network.input
-    graded = {p.name for p in network.layers if update_rule(p.neuron, network.timesteps).graded}  # relays
+    graded = {p.name for p in network.layers if is_graded(p.neuron) and counting(p.neuron) is None}
     if first.neuron.minimum < -1 or first.neuron.maximum > 1:
         graded.add(first.name)
     sums = {True: 0.0, False: 0.0}

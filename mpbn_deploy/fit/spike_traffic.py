@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base import Array, array_record
-from ..hardware.place import SINGLE_CORE, Link, PlacedLayer, Placement, Tile, links, merge_indices
+from ..hardware.place import Link, PlacedLayer, Placement, Tile, links, merge_indices
 from ..ir import IntNetwork
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _numbered(placement: Placement) -> Iterator[tuple[PlacedLayer, list[tuple[in
     for layer in placement.layers:
         parts = list(enumerate(layer.tiles(), start=first))
         yield layer, parts
-        first += 0 if placement.kind in SINGLE_CORE else len(parts)
+        first += 0 if placement.on_one_core else len(parts)
 
 
 def _cores_of_neurons(placement: Placement) -> dict[str, Array]:

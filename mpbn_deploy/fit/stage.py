@@ -8,12 +8,14 @@ from dataclasses import replace
 from ..base import Array, Report, record
 from ..formats.c import ProgramSize, program_size
 from ..formats.options import Side
+from ..formats.verilog import obstacle
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
 from ..ir import IntNetwork, class_names
 from .activity import Activity, check_activity, core_loads
 from .chips import ChipMap, assign_chips, board_of, hops
 from .energy import EnergyReport, estimate
+from .fabric import FabricUse, fabric_use
 from .rules import RULES, Design, Finding
 from .spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
 
@@ -76,7 +78,7 @@ class FitReport(Report):
     """
 
     JSON = """target fits chips cores cores_lower_bound=lower_bound tiling first_layer readout choices?
-        strict? assumption? layers findings program? between_chips=chip_map energy"""
+        strict? assumption? layers findings program? fabric?? between_chips=chip_map energy"""
 
     target: str
     fits: bool | None  # None if the chip's allocation of cores is not documented
@@ -97,6 +99,7 @@ class FitReport(Report):
     board: str | None = None  # that holds the chips, if one is known
     boards: int = 0
     program: ProgramSize | None = None  # of a target that runs the network as a program
+    fabric: FabricUse | None = None  # of an FPGA
 
     def found(self, severity: str) -> list[Finding]:
         """Return the findings of one severity."""
@@ -142,6 +145,7 @@ def fit(
         board=board,
         boards=boards,
         program=program_size(network) if profile.placement == "program" else None,
+        fabric=_fabric(network, profile),
     )
     return report if activity is None else with_costs(report, network, profile, activity)
 
@@ -155,6 +159,11 @@ def with_costs(
     chip_map = _chip_map(network, placement, activity, sent, profile)
     energy = _energy(network, profile, activity, placement, sent, chip_map)
     return replace(report, chip_map=chip_map, energy=energy)
+
+
+def _fabric(network: IntNetwork, profile: HardwareProfile) -> FabricUse | None:
+    held = profile.placement == "fabric" and obstacle(network) is None
+    return fabric_use(network, profile) if held else None
 
 
 def _fits(

@@ -171,6 +171,8 @@ def _cost_cells(report: FitReport) -> list[str]:
 def _cost_lines(report: FitReport) -> Iterator[str]:
     if report.program is not None:
         yield str(report.program)
+    if report.fabric is not None:
+        yield report.fabric.line
     if report.first_layer == "host":
         yield "the first layer runs on the host; its work and energy are not included"
     if report.readout == "host":

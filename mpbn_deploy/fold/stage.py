@@ -41,16 +41,20 @@ from ..ir import (
     Add,
     Affine,
     Algebra,
+    Arrival,
     AveragePool,
     BatchNorm,
     Connection,
     Convolution,
+    CountingSpike,
+    Delay,
     Dense,
     Flatten,
     FloatFiringNeuron,
     FloatLif,
     FloatNeuron,
     FloatReadout,
+    FloatXylo,
     FoldedNetwork,
     Input,
     InputFormat,
@@ -67,6 +71,7 @@ from ..ir import (
     average_synapse,
     compact,
     constant_source,
+    counting_threshold,
     firing,
     per_channel,
     scaled,
@@ -121,6 +126,8 @@ class _Folding:
         match operation.kind:
             case Spike():
                 self.fire(operation, operation.kind, values[0])
+            case CountingSpike():
+                self.count(operation, operation.kind, values[0])
             case MaxPool():
                 self.pool(operation, operation.kind, values[0])
             case Add():
@@ -141,13 +148,37 @@ class _Folding:
         synapses, bias = self.arriving(shape, value)
         if spike.recurrent is not None:  # its bias counts from the first step on
             loop = _affine(operation, spike.recurrent, shape)
-            again, _ = self.arriving(shape, self.algebra.through(replace(loop, bias=None), sent))
+            again, _ = self.arriving(shape, self.algebra.through(replace(loop, bias=None, delay=1), sent))
             synapses, bias = {**synapses, **again}, bias if loop.bias is None else bias + loop.bias
         if np.any(spike.current_leak):
             synapses, bias = self.accumulating(name, synapses, bias)
         neuron, synapses = _fold_neuron(shape, spike, made, synapses, bias)
         self.populate(name, made.shape(shape), neuron, synapses)
         self.values[name] = sent
+
+    def count(self, operation: TracedOperation, spike: CountingSpike, value: Value) -> None:
+        """Add neurons of Xylo, whose norm is part of their threshold and of what a spike subtracts."""
+        name, shape = operation.name, operation.shape
+        self.shapes[name] = shape
+        if value.constant is not None and value.constant.any():
+            raise FoldError(
+                f"{layer_name(name)}: a bias, or the mean of a norm or of the inputs, enters its current and "
+                "would build up there; Xylo adds biases to the voltage only. Use Linear(bias=False) without "
+                "batch norm: XyloLIF has a bias of its own, and MPBN."
+            )
+        synapses, _ = self.arriving(shape, value)
+        if spike.recurrent is not None:
+            loop = replace(_affine(operation, spike.recurrent, shape), bias=None, delay=1)
+            synapses |= self.arriving(shape, self.algebra.through(loop, self.algebra.sent(name)))[0]
+        threshold, bias = (per_channel(each, shape) for each in (counting_threshold(spike), spike.bias))
+        neuron = FloatXylo(
+            threshold=threshold,
+            bias=bias,
+            leak=spike.leak,
+            current_leak=spike.current_leak,
+            max_spikes=spike.max_spikes,
+        )
+        self.populate(name, shape, neuron, synapses)
 
     def pool(self, operation: TracedOperation, pool: MaxPool, value: Value) -> None:
         """Add a max pool of spikes: neurons without memory that fire if any of their inputs does."""
@@ -168,11 +199,13 @@ class _Folding:
         (arrival, map_), *others = value.maps.items()
         if arrival[0] == INPUT_NAME or others or value.constant is not None:
             return False
-        return value.as_sent() is not None or map_ is self.values[arrival[0]].maps[arrival]
+        return value.as_sent() is not None or map_ is self.values[arrival[0]].maps.get(arrival)
 
     def finish(self, trained: TrainedNetwork) -> None:
         """Add the readout, which integrates the last value and never fires (Eq. 3)."""
         last, leak = trained.operations[-1], trained.readout_leak
+        if isinstance(last.kind, CountingSpike):  # whose spikes are counted
+            return
         value = self.values[last.name]
         if leak is not None:  # a membrane sums, and readouts divide by the time steps
             times = np.full(last.shape, float(trained.timesteps))
@@ -181,10 +214,11 @@ class _Folding:
         readout = FloatReadout(bias=compact(bias), leak=1.0 if leak is None else leak)
         self.populate(OUTPUT_NAME, last.shape, readout, synapses)
 
-    def populate(self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[str, Synapses]) -> None:
+    def populate(
+        self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[Arrival, Synapses]
+    ) -> None:
         self.populations.append(Population(name=name, shape=shape, neuron=neuron))
-        for source, parts in synapses.items():
-            delay = 1 if source == name else 0  # a layer receives its own spikes in the next step
+        for (source, delay), parts in synapses.items():
             self.connections += (
                 Connection(source=source, target=name, synapse=part, delay=delay) for part in parts
             )
@@ -192,8 +226,8 @@ class _Folding:
         self.values[name] = self.algebra.sent(name)
 
     def accumulating(
-        self, target: str, synapses: dict[str, Synapses], bias: Array
-    ) -> tuple[dict[str, Synapses], Array]:
+        self, target: str, synapses: dict[Arrival, Synapses], bias: Array
+    ) -> tuple[dict[Arrival, Synapses], Array]:
         """Return synapses with neurons that always fire in place of a bias, which would not build up."""
         if not bias.any():
             return synapses, bias
@@ -201,14 +235,13 @@ class _Folding:
         while name in self.values:
             name += "_"
         source, (silent, constant) = constant_source(name, target, bias, self.driver)
-        self.populate(name, source.shape, source.neuron, {INPUT_NAME: (silent.synapse,)})
-        return {**synapses, name: (constant.synapse,)}, np.zeros_like(bias)
+        self.populate(name, source.shape, source.neuron, {(INPUT_NAME, 0): (silent.synapse,)})
+        return {**synapses, (name, 0): (constant.synapse,)}, np.zeros_like(bias)
 
-    def arriving(self, shape: Shape, value: Value) -> tuple[dict[str, Synapses], Array]:
+    def arriving(self, shape: Shape, value: Value) -> tuple[dict[Arrival, Synapses], Array]:
         """Return a value as synapses onto neurons of a shape, and a bias for each neuron."""
-        arriving = self.algebra.onto(value, shape)
         bias = np.zeros(shape) if value.constant is None else value.constant
-        return {source: synapses for (source, _), synapses in arriving.items()}, bias
+        return self.algebra.onto(value, shape), bias
 
 
 def _check_output_name(trained: TrainedNetwork) -> None:
@@ -237,7 +270,7 @@ def _normalization(given: InputFormat) -> Affine:
 
 def _affine(
     operation: TracedOperation,
-    kind: Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool,
+    kind: Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | Delay,
     source: Shape,
 ) -> Affine:
     """Return an operation without neurons as an affine map of values of shape `source`."""
@@ -245,6 +278,8 @@ def _affine(
     match kind:
         case Flatten():
             return same
+        case Delay():
+            return replace(same, delay=1)
         case Linear(weight=weight, bias=bias):
             return replace(same, synapse=Dense(weight=weight), bias=bias)
         case Convolution(synapse=synapse, bias=bias):
@@ -265,8 +300,8 @@ def _affine(
 
 
 def _fold_neuron(
-    trained: Shape, spike: Spike, made: Copies, synapses: dict[str, Synapses], bias: Array
-) -> tuple[FloatFiringNeuron, dict[str, Synapses]]:
+    trained: Shape, spike: Spike, made: Copies, synapses: dict[Arrival, Synapses], bias: Array
+) -> tuple[FloatFiringNeuron, dict[Arrival, Synapses]]:
     shape = made.shape(trained)
     threshold = np.full(shape, spike.threshold)
     bias = made.signed(np.broadcast_to(bias, trained))
@@ -308,8 +343,8 @@ def _spread(values: Array, shape: Shape) -> Array:
 
 
 def _express_constants(
-    constant: Array, always: Array, synapses: dict[str, Synapses], bias: Array, threshold: Array
-) -> tuple[dict[str, Synapses], Array, Array]:
+    constant: Array, always: Array, synapses: dict[Arrival, Synapses], bias: Array, threshold: Array
+) -> tuple[dict[Arrival, Synapses], Array, Array]:
     """Make constant neurons fire `always` or never, independent of their input.
 
     If all neurons of a channel are constant, the channel gets zero weights and a bias of 2 (always) or

@@ -2,6 +2,7 @@
 
     nir/        NIR files: FoldedNetwork or IntNetwork <-> network.nir
     netx/       lava-dl netx files: IntNetwork <-> network.net
+    xylo        the numbers of a Xylo chip: IntNetwork -> arguments of Rockpool
     folder      the export folder: both networks, reports, and a manifest with the hash of every file
     config      run.toml: an export as a file
     options     the options of each stage, shared by the command line, the Python API and the manifest

@@ -6,7 +6,10 @@
     verify.json     the VerifyReport
     report.html     both reports, to read in a browser
     neurobench.json the metrics of NeuroBench
+    xylo.npz        for Xylo: the arguments of Rockpool's config_from_specification, with a card, xylo.json,
+                    and run_on_xylo.py, which loads them into Rockpool
     run.toml        the model's name, the target and all options, to repeat the export
+    fpga/           for FPGAs: the core in Verilog, the network's memories, a Makefile; not hashed
     manifest.json   hashes of the model and of every file here, versions, options, scales, formats
 
 Reading checks every hash, that of the manifest itself included, so the network that runs is the one that was
@@ -47,6 +50,8 @@ from .config import read_config
 from .netx import read_netx
 from .nir import Assumption, read_folded
 from .options import ExportOptions
+from .verilog import FOLDER as FPGA_FOLDER
+from .xylo import XYLO_FILES
 
 FORMAT = "mpbn_deploy.export"
 VERSION = 2
@@ -56,6 +61,7 @@ NIR_FILE, NETX_FILE = "network.nir", "network.net"
 FIT_FILE, VERIFY_FILE, REPORT_FILE = "fit.json", "verify.json", "report.html"
 NEUROBENCH_FILE, CONFIG_FILE = "neurobench.json", "run.toml"
 FILES = (NIR_FILE, NETX_FILE, FIT_FILE, VERIFY_FILE, REPORT_FILE, NEUROBENCH_FILE, CONFIG_FILE)
+PROJECTS = (PROGRAM, FPGA_FOLDER)  # folders to build in; the manifest lists what is in the first
 NEEDED_FILES = (
     NIR_FILE,
     NETX_FILE,
@@ -224,7 +230,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest.get("sha256") != seal(manifest):
         raise FormatError(f"{file}: changed since it was exported (its own sha256 differs). Export again.")
     files, target = manifest.get("files"), manifest.get("target")
-    listed = isinstance(files, dict) and set(NEEDED_FILES) <= {*filter(_is_no_program, files)} <= set(FILES)
+    listed = isinstance(files, dict) and set(NEEDED_FILES) <= {*filter(_is_no_program, files)} <= {
+        *FILES,
+        *XYLO_FILES,
+    }
     if not listed or not isinstance(target, dict):
         raise FormatError(f"{file}: damaged; it must list {', '.join(FILES)} and a target.")
     names = [target.get("name"), manifest.get("data"), *_as_list(manifest.get("class_names"))]
@@ -331,7 +340,8 @@ def _tidy(out: Path) -> None:
 def write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
     """Write the manifest, after all other files: the caller's description and the hashes of those files."""
     program = sorted(path for path in (folder / PROGRAM).rglob("*") if path.is_file())
-    names = [*FILES, *(path.relative_to(folder).as_posix() for path in program)]
+    others = [name for name in XYLO_FILES if (folder / name).exists()]
+    names = [*FILES, *others, *(path.relative_to(folder).as_posix() for path in program)]
     files = {name: sha256(folder / name) for name in names}
     manifest = {"format": FORMAT, "version": VERSION, **described, "files": files}
     manifest["sha256"] = seal(manifest)
@@ -363,8 +373,9 @@ def _is_export(folder: Path) -> bool:
     """Whether a folder contains an export, of any version, and nothing else."""
     if not folder.is_dir() or not {file.name for file in folder.iterdir()} <= {
         *FILES,
+        *XYLO_FILES,
+        *PROJECTS,
         MANIFEST_FILE,
-        PROGRAM,
     }:
         return False
     try:

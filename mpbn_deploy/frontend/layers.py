@@ -14,12 +14,14 @@ from ..ir import (
     AdaptivePool,
     AveragePool,
     BatchNorm,
+    CountingSpike,
+    Delay,
     Flatten,
     MaxPool,
     Operation,
     Spike,
 )
-from ..nn import LIF, RecurrentLIF, SpikePool
+from ..nn import LIF, RecurrentLIF, SpikeCount, SpikePool, StepDelay, XyloLIF
 from .synapses import array, bias, convolution, linear, pair
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
@@ -58,6 +60,19 @@ def _recurrent_lif(module: RecurrentLIF) -> Spike:
     synapse = module.recurrent
     recurrent = linear(synapse) if isinstance(synapse, nn.Linear) else convolution(synapse)
     return replace(_lif(module), recurrent=recurrent)
+
+
+def _xylo_lif(module: XyloLIF) -> CountingSpike:
+    return CountingSpike(
+        leak=module.leak,
+        current_leak=module.current_leak,
+        threshold=module.threshold,
+        least_threshold=module.least_threshold,
+        norm=None if module.mpbn is None else _batch_norm(module.mpbn.bn, module.mpbn.gain),
+        bias=array(module.bias),
+        max_spikes=module.max_spikes,
+        recurrent=None if module.recurrent is None else linear(module.recurrent),
+    )
 
 
 def _flatten(module: nn.Flatten) -> Flatten:
@@ -116,4 +131,7 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     nn.Dropout2d: _nothing,
     LIF: _lif,
     RecurrentLIF: _recurrent_lif,
+    XyloLIF: _xylo_lif,
+    StepDelay: lambda module: Delay(),
+    SpikeCount: _nothing,  # the folded network sums spikes where this one takes their mean
 }

@@ -28,6 +28,8 @@ from ..ir import (
     AveragePool,
     BatchNorm,
     Convolution,
+    CountingSpike,
+    Delay,
     Flatten,
     Linear,
     MaxPool,
@@ -320,8 +322,8 @@ def apply_operation(operation: Operation, sources: list[Tensor]) -> Tensor:
             return functional.max_pool2d(x, kernel, stride, padding, dilation)
         case Add():
             return x + sources[1]
-        case Spike():
-            raise AssertionError("neurons are computed over time")
+        case Spike() | CountingSpike() | Delay():
+            raise AssertionError("neurons and delays are computed over time")
         case _:
             assert_never(operation)
 

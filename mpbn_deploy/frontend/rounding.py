@@ -27,10 +27,14 @@ from ..ir import (
     AveragePool,
     BatchNorm,
     Convolution,
+    CountingSpike,
+    Delay,
     Linear,
     Operation,
     Spike,
     TrainedNetwork,
+    counting_threshold,
+    per_channel,
 )
 from .rehearsal import apply_operation, over_channels
 
@@ -70,6 +74,11 @@ class _Value:
             operations=count,
         )
 
+    def delayed(self) -> _Value:
+        """Return the value one time step later."""
+        value, size = (torch.cat([torch.zeros_like(each[:1]), each[:-1]]) for each in (self.value, self.size))
+        return replace(self, value=value, size=size)
+
 
 def rounding_bounds(
     trained: TrainedNetwork, inputs: Tensor, spikes: Mapping[str, Tensor], epsilon: float
@@ -94,6 +103,13 @@ def rounding_bounds(
                 operation.kind, sources[0], spikes.get(operation.name), epsilon
             )
             values[operation.name] = _Value(value=sent, size=sent, operations=FEW)
+        elif isinstance(operation.kind, CountingSpike):
+            ties[operation.name], sent = _counts(
+                operation.kind, sources[0], spikes.get(operation.name), epsilon
+            )
+            values[operation.name] = _Value(value=sent, size=sent, operations=FEW)
+        elif isinstance(operation.kind, Delay):
+            values[operation.name] = sources[0].delayed()
         else:
             values[operation.name] = sources[0].through(operation.kind, sources)
     last = values[trained.operations[-1].name]
@@ -139,6 +155,36 @@ def _decisions(
         if subtrahend is not None:
             after, left = membrane - subtrahend, size + subtrahend.abs()
         membrane, size = torch.where(spike > 0, after, membrane), torch.where(spike > 0, left, size)
+    return torch.stack(ties), torch.stack(sent)
+
+
+def _counts(
+    neuron: CountingSpike, arriving: _Value, fired: Tensor | None, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return the ties of a neuron that counts: membranes near a multiple of the threshold; and its counts."""
+    membrane = size = current = current_size = count = torch.zeros_like(arriving.value[0])
+    shape = tuple(membrane.shape[1:])
+    threshold, bias = (
+        torch.tensor(np.broadcast_to(per_channel(each, shape), shape).copy())
+        for each in (counting_threshold(neuron), neuron.bias)
+    )
+    ties, sent = [], []
+    for step, x in enumerate(arriving.value):
+        current = neuron.current_leak * current + x
+        current_size = neuron.current_leak * current_size + arriving.size[step]
+        if neuron.recurrent is not None:
+            again = _Value(value=count[None], size=count[None], operations=0)
+            looped = again.through(neuron.recurrent, [again])
+            current, current_size = current + looped.value[0], current_size + looped.size[0]
+        size = neuron.leak * size + membrane.abs() + current_size + bias.abs()
+        membrane = neuron.leak * membrane + current + bias
+        ratio = membrane / threshold
+        own = ratio.floor().clamp(0, neuron.max_spikes)
+        count = own if fired is None else fired[step].double()
+        bound = epsilon * (arriving.operations + 8 * (step + 1)) * (size + threshold)
+        ties.append((ratio - ratio.round()).abs() * threshold <= bound)
+        sent.append(count)
+        membrane, size = membrane - count * threshold, size + count * threshold
     return torch.stack(ties), torch.stack(sent)
 
 

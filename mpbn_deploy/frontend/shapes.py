@@ -12,6 +12,8 @@ from ..ir import (
     AveragePool,
     BatchNorm,
     Convolution,
+    CountingSpike,
+    Delay,
     Flatten,
     Linear,
     MaxPool,
@@ -49,7 +51,9 @@ def shape_after(where: str, operation: Operation, sources: list[Shape]) -> Shape
         case Add():
             _expect(where, sources[1], sources[1] == source, f"{source}, the shape of its other input")
             return source
-        case Spike(norm=norm, recurrent=recurrent):
+        case Delay():
+            return source
+        case Spike(norm=norm, recurrent=recurrent) | CountingSpike(norm=norm, recurrent=recurrent):
             size = 0 if norm is None else len(norm.gain)
             _expect(where, source, size in (0, source[0], np.prod(source)), f"{size} channels or neurons")
             if (

@@ -12,7 +12,7 @@ HEADINGS = ("name", "title", "description")
 PLACEMENT = "placement"  # the heading that selects how cores are filled
 EXTENDS, WITHOUT = "extends", "without"  # headings: a profile to start from, and its keys to leave out
 SIMULATOR = "simulator"  # the heading of a target that is not a chip
-PLACEMENTS = ("words", "crossbar", "layers", "whole", "program", "unknown")
+PLACEMENTS = ("words", "crossbar", "layers", "whole", "program", "fabric", "unknown")
 BASES = ("published", "measured", "fitted", "derived")  # how a number was obtained
 CHIP = "chip"  # the table of capacities of a chip
 SYSTEMS = "systems"  # the table of boards: name -> number of chips
@@ -123,6 +123,17 @@ CHIPS: dict[str, str] = {
     f"{SYSTEMS}.*": "chips on the board of this name",
 }
 
+FABRICS: dict[str, str] = {
+    "fabric.logic_cells": "cells of an FPGA, each a lookup table of four inputs and a register",
+    "fabric.block_rams": "blocks of RAM with a read port and a write port",
+    "fabric.block_ram_width": "bits of a word of a block of RAM, at its widest",
+    "fabric.block_ram_depth": "words of a block of RAM, at its widest; twice as many of half the width",
+    "fabric.single_port_bytes": "bytes of RAM with a single port, empty after configuration; absent: none",
+    "fabric.multipliers": "multipliers of at least 16 x 16 bits",
+    "fabric.lanes": "neurons that the core charges in parallel, each with a multiplier",
+    "fabric.clock": "frequency, in MHz, for which the core is placed and routed",
+}
+
 COSTS: dict[str, str] = {
     "energy.synaptic_operation": "picojoules to add one weight to one neuron",
     "energy.neuron_update": "picojoules for one neuron in one time step",
@@ -140,7 +151,7 @@ COSTS: dict[str, str] = {
     "time.step": "nanoseconds of a time step, if the chip fixes it",
 }
 
-KEYS: dict[str, str] = {**FORMATS, **LAYERS, **NETWORKS, **CORES, **CHIPS, **COSTS}
+KEYS: dict[str, str] = {**FORMATS, **LAYERS, **NETWORKS, **CORES, **CHIPS, **FABRICS, **COSTS}
 
 # Ranges whose ends may be negative.
 RANGES = ("formats.weight_exponent", "formats.threshold", "network.input")

@@ -74,7 +74,8 @@ class HardwareProfile:
     """The known limits and costs of a chip, by dotted keys such as "core.neurons".
 
     `placement` selects how cores are filled: memory `words` (Loihi), a `crossbar` of axons and neurons
-    (TrueNorth), one core per layer (`layers`, Speck), one core for the `whole` network (Xylo), or `unknown`.
+    (TrueNorth), one core per layer (`layers`, Speck), one core for the `whole` network (Xylo), our core
+    in the `fabric` of an FPGA, or `unknown`.
     """
 
     name: str

@@ -10,6 +10,7 @@ Everything is a frozen record of NumPy arrays that is checked when it is made. N
     neurons          the kinds of neurons and their equations
     membranes        the neuron update, written once for integers and real numbers
     modulators       the update of sigma-delta neurons
+    shifting         the update of Xylo's neurons
     synapses         Dense and Conv2d: the linear maps between populations
     composition      composes and adds synapses
     pooling          pooling layers as synapses
@@ -95,9 +96,15 @@ if TYPE_CHECKING:
     from .modulators import Modulator as Modulator
     from .neurons import (
         DECAY_ONE as DECAY_ONE,
+        LARGEST_SHIFT as LARGEST_SHIFT,
         STATE_EXPONENT as STATE_EXPONENT,
         STATE_LIMIT as STATE_LIMIT,
         THRESHOLD_LIMIT as THRESHOLD_LIMIT,
+        XYLO_HIDDEN_SPIKES as XYLO_HIDDEN_SPIKES,
+        XYLO_HIGH as XYLO_HIGH,
+        XYLO_INPUT_SPIKES as XYLO_INPUT_SPIKES,
+        XYLO_LOW as XYLO_LOW,
+        XYLO_OUTPUT_SPIKES as XYLO_OUTPUT_SPIKES,
         AnyNeuron as AnyNeuron,
         Delta as Delta,
         FiringNeuron as FiringNeuron,
@@ -106,6 +113,7 @@ if TYPE_CHECKING:
         FloatNeuron as FloatNeuron,
         FloatReadout as FloatReadout,
         FloatSoftLif as FloatSoftLif,
+        FloatXylo as FloatXylo,
         Input as Input,
         IntegratingNeuron as IntegratingNeuron,
         Lif as Lif,
@@ -116,6 +124,8 @@ if TYPE_CHECKING:
         SigmaDelta as SigmaDelta,
         SigmaDeltaNeuron as SigmaDeltaNeuron,
         SoftLif as SoftLif,
+        Xylo as Xylo,
+        counting as counting,
         fires as fires,
         has_current as has_current,
         integer_neuron as integer_neuron,
@@ -130,6 +140,7 @@ if TYPE_CHECKING:
         soft_reset as soft_reset,
         value_range as value_range,
         with_values as with_values,
+        xylo_reset as xylo_reset,
     )
     from .overflow import (
         clipped_voltage as clipped_voltage,
@@ -157,6 +168,13 @@ if TYPE_CHECKING:
         relay_names as relay_names,
         with_relays as with_relays,
         without_relays as without_relays,
+    )
+    from .shifting import (
+        Shifting as Shifting,
+        delivered_counts as delivered_counts,
+        delivered_weights as delivered_weights,
+        saturated as saturated,
+        shift_rules as shift_rules,
     )
     from .splits import can_split as can_split, split_sum as split_sum
     from .sums import sum_of_weights as sum_of_weights
@@ -199,6 +217,8 @@ if TYPE_CHECKING:
         AveragePool as AveragePool,
         BatchNorm as BatchNorm,
         Convolution as Convolution,
+        CountingSpike as CountingSpike,
+        Delay as Delay,
         Flatten as Flatten,
         InputFormat as InputFormat,
         Linear as Linear,
@@ -207,7 +227,8 @@ if TYPE_CHECKING:
         Spike as Spike,
         TracedOperation as TracedOperation,
         TrainedNetwork as TrainedNetwork,
+        counting_threshold as counting_threshold,
     )
-    from .values import Affine as Affine, Algebra as Algebra, Value as Value
+    from .values import Affine as Affine, Algebra as Algebra, Arrival as Arrival, Value as Value
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import Array, NetworkError, record
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
-from .neurons import FloatNeuron, neuron_subtrahend, neuron_threshold
+from .neurons import FloatNeuron, counting, neuron_subtrahend, neuron_threshold
 
 FloatPopulation = Population[FloatNeuron]
 LARGEST_REAL = float(np.finfo(np.float32).max)
@@ -50,6 +50,8 @@ def _neuron_problems(population: FloatPopulation) -> list[str]:
         problems += broadcast_problems(f"{name}: threshold", threshold, shape)
         if np.isnan(threshold).any():
             problems.append(f"{name}: thresholds hold NaN")
+        elif counting(neuron) is not None and not ((threshold > 0) & (threshold < np.inf)).all():
+            problems.append(f"{name}: thresholds of Xylo neurons must be positive and finite")
     if (subtrahend := neuron_subtrahend(neuron)) is not None:
         problems += broadcast_problems(f"{name}: subtrahend", subtrahend, shape)
         problems += _real_problems(f"{name}: subtrahends", subtrahend)

@@ -19,9 +19,12 @@ from .graph import Network, Population, broadcast_problems, graph_problems, inpu
 from .neurons import (
     DECAY_ONE,
     LARGEST_EXPONENT,
+    LARGEST_SHIFT,
     STATE_EXPONENT,
     STATE_LIMIT,
     THRESHOLD_LIMIT,
+    XYLO_HIGH,
+    XYLO_LOW,
     Delta,
     IntegratingNeuron,
     Lif,
@@ -31,6 +34,8 @@ from .neurons import (
     Sigma,
     SigmaDelta,
     SoftLif,
+    Xylo,
+    counting,
     integrating,
     neuron_kind,
     neuron_subtrahend,
@@ -159,10 +164,44 @@ def _message_problems(network: IntNetwork, population: IntPopulation) -> list[st
             if min(low, 0) < minimum or max(high, 0) > maximum:
                 return [f"{name}: messages of {low}..{high}, but the relay declares {minimum}..{maximum}"]
             return []
+        case Xylo():
+            return _xylo_problems(network, population, neuron)
         case Lif() | SoftLif() | Readout() | Sigma():
             return []
         case _:
             assert_never(neuron)
+
+
+def _xylo_problems(network: IntNetwork, population: IntPopulation, neuron: Xylo) -> list[str]:
+    """Check that 16 bits hold the numbers of a Xylo neuron, and that all others are such neurons too."""
+    name, shape = population.name, population.shape
+    limits = {
+        "threshold": (neuron.threshold, 1, XYLO_HIGH),  # at zero it would fire for ever
+        "bias": (neuron.bias, XYLO_LOW, XYLO_HIGH),
+        "shift_current": (neuron.shift_current, 0, LARGEST_SHIFT),
+        "shift_voltage": (neuron.shift_voltage, 0, LARGEST_SHIFT),
+    }
+    problems = []
+    for label, (values, low, high) in limits.items():
+        if isinstance(values, np.ndarray):
+            problems += _parameter_problems(f"{name}: {label}", values, shape)
+        if not low <= (least := int(np.min(values))) <= (most := int(np.max(values))) <= high:
+            problems.append(f"{name}: {label} {least if least < low else most}; allowed are {low}..{high}")
+    if neuron.max_spikes < 1:
+        problems.append(f"{name}: at most {neuron.max_spikes} spikes per step; at least 1 is needed")
+    if strangers := [p.name for p in network.layers if counting(p.neuron) is None]:
+        problems.append(f"{name}: a Xylo neuron in a network with others ({', '.join(strangers)})")
+    if network.input_range.minimum < 0:
+        problems.append(f"{name}: negative inputs; Xylo takes numbers of spikes")
+    sources = [connection.source for connection in network.entering(name)]
+    if len(set(sources)) < len(sources):
+        problems.append(f"{name}: several connections from one population; Xylo has one weight per pair")
+    for connection in network.entering(name):
+        weight, exponent = connection.synapse.weight, connection.synapse.exponent
+        reached = (int(weight.min(initial=0)), int(weight.max(initial=0)))
+        if exponent < 0 or not XYLO_LOW <= reached[0] << exponent <= reached[1] << exponent <= XYLO_HIGH:
+            problems.append(f"{connection.label}: weights times 2**{exponent} beyond 16 bits")
+    return problems
 
 
 def _modulator_problems(

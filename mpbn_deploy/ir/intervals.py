@@ -29,7 +29,8 @@ from .graph import Connection
 from .integer import IntNetwork
 from .membranes import AnyNetwork, AnyPopulation, Membrane, update_rule
 from .modulators import Modulator
-from .neurons import STATE_LIMIT, value_range
+from .neurons import STATE_LIMIT, XYLO_HIGH, XYLO_LOW, value_range
+from .shifting import shifting
 from .sums import Interval, synapse_interval
 from .synapses import apply_synapse
 
@@ -67,6 +68,9 @@ def state_intervals(network: AnyNetwork, population: AnyPopulation) -> tuple[Int
 
     They are in units of the state. A readout of real numbers is treated as a sum over time, as in integers.
     """
+    if shifting(population) is not None:  # its sums saturate
+        limits = np.full(population.shape, float(XYLO_LOW)), np.full(population.shape, float(XYLO_HIGH))
+        return limits, limits
     rule = update_rule(population.neuron, 1)
     if isinstance(rule, Modulator):
         return modulated_intervals(network, population, rule)

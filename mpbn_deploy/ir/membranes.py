@@ -31,6 +31,7 @@ from .neurons import (
     FloatNeuron,
     FloatReadout,
     FloatSoftLif,
+    FloatXylo,
     IntegratingNeuron,
     Lif,
     Readout,
@@ -38,6 +39,7 @@ from .neurons import (
     Sigma,
     SigmaDelta,
     SoftLif,
+    Xylo,
 )
 from .overflow import clipped_voltage, wrapped_current
 
@@ -95,7 +97,8 @@ class Membrane:
         voltage <- 0 where spike; with a subtrahend, voltage - subtrahend
 
     The state is zero before the first step of each sample. Without a threshold, the neuron never fires. A
-    `graded` one sends its voltage in every step, as a graded message, and returns to zero.
+    `graded` one sends its voltage in every step, as a graded message, and returns to zero; with `max_spikes`
+    it sends instead how often the threshold fits into the voltage, at most so often, and subtracts that.
     """
 
     unit: int  # a weight of one, in units of the state
@@ -106,6 +109,7 @@ class Membrane:
     subtrahend: Array | None = None  # of a soft reset
     divisor: int = 1
     graded: bool = False
+    max_spikes: int | None = None
     limit: float = inf  # the largest magnitude of a state
 
     def integrate(self, state: State, arriving: Array) -> State:
@@ -118,6 +122,9 @@ class Membrane:
     def fire(self, state: State) -> tuple[State, Array]:
         """Return the state after its reset, and the spikes or graded messages."""
         current, voltage = state
+        if self.max_spikes is not None:
+            counts = np.clip(np.floor(voltage / self.threshold), 0, self.max_spikes)
+            return (current, voltage - counts * self.threshold), counts
         if self.graded:
             return (current, np.zeros_like(voltage)), voltage
         if self.threshold is None:
@@ -161,10 +168,14 @@ Rule = Membrane | Modulator
 
 
 def update_rule(neuron: AnyNeuron, timesteps: int) -> Rule:
-    """Return the update of a neuron of any kind: its membrane, or its modulator."""
+    """Return the update of a neuron of any kind."""
     match neuron:
-        case Lif() | SoftLif() | Readout() | Relay() | FloatLif() | FloatSoftLif() | FloatReadout():
+        case Lif() | SoftLif() | Readout() | Relay():
             return membrane(neuron, timesteps)
+        case FloatLif() | FloatSoftLif() | FloatReadout() | FloatXylo():
+            return membrane(neuron, timesteps)
+        case Xylo():
+            raise TypeError("a network of Xylo neurons has its own updates: shift_rules")
         case Delta() | SigmaDelta() | Sigma():
             return modulator(neuron)
         case _:
@@ -190,10 +201,13 @@ def membrane(neuron: AnyNeuron, timesteps: int) -> Membrane:
             return replace(_real_membrane(neuron, neuron.threshold, 1), subtrahend=neuron.subtrahend)
         case FloatReadout():
             return _real_membrane(neuron, None, timesteps)
+        case FloatXylo():
+            rule = _real_membrane(neuron, neuron.threshold, 1)
+            return replace(rule, subtrahend=neuron.threshold, graded=True, max_spikes=neuron.max_spikes)
         case Relay():
             return _relay_membrane()
-        case Delta() | SigmaDelta() | Sigma():
-            raise TypeError(f"a {type(neuron).__name__} neuron has a modulator, and no membrane")
+        case Delta() | SigmaDelta() | Sigma() | Xylo():
+            raise TypeError(f"a {type(neuron).__name__} neuron has an update of its own, and no membrane")
         case _:
             assert_never(neuron)
 
@@ -249,9 +263,9 @@ def spiking(population: FloatPopulation) -> Population[FloatFiringNeuron] | None
 def spiking(population: AnyPopulation) -> Population[FiringNeuron] | Population[FloatFiringNeuron] | None:
     """Return the population, typed as one of neurons with a threshold; None if it never fires."""
     match neuron := population.neuron:
-        case Lif() | SoftLif():
+        case Lif() | SoftLif() | Xylo():
             return population.with_neuron(neuron)
-        case FloatLif() | FloatSoftLif():
+        case FloatLif() | FloatSoftLif() | FloatXylo():
             return population.with_neuron(neuron)
         case Readout() | FloatReadout() | Relay() | Delta() | SigmaDelta() | Sigma():
             return None

@@ -19,6 +19,9 @@ STATE_EXPONENT = 6  # a weight or threshold of 1 is 2**6 units of current or vol
 DECAY_ONE = 4096  # a decay of 4096 clears the state within one step
 STATE_LIMIT = 2**23 - 1  # the largest magnitude of a current or voltage
 LARGEST_EXPONENT = 23  # shifts a one beyond the largest state
+XYLO_LOW, XYLO_HIGH = -(2**15), 2**15 - 1  # the limits of Xylo's states
+LARGEST_SHIFT = 15  # of a decay of Xylo
+XYLO_INPUT_SPIKES, XYLO_HIDDEN_SPIKES, XYLO_OUTPUT_SPIKES = 15, 31, 1  # the most in a time step
 THRESHOLD_LIMIT = 2**17  # times 2**6 this exceeds every voltage, so larger thresholds are equivalent
 
 
@@ -187,10 +190,36 @@ class Sigma:
     """
 
 
-FiringNeuron = Lif | SoftLif
+@array_record
+class Xylo:
+    """The neuron of SynSense's Xylo, in units of a weight. In each time step, in this order:
+
+        current <- current + weight * count, synapse by synapse
+        current <- current - decay(current, shift_current)
+        change   = current - decay(voltage, shift_voltage) + bias
+        voltage <- voltage + change
+        count    = how often the threshold fits into the voltage, 0..max_spikes
+        voltage <- voltage - count * threshold
+
+        decay(x, k) = x >> k, but 1 if that is 0 and x > 0
+
+    Every sum saturates at 16 bits, after each synapse and each term; only -decay(-32768, 0) wraps, and is
+    -32768. So the order of the synapses matters: that of the sources in the network, and of their neurons.
+    The state is zero before the first step of each sample. All numbers are one per neuron, or one per
+    channel as (channels, 1, 1); shifts may also be one for all neurons.
+    """
+
+    threshold: Array
+    bias: Array
+    shift_current: int | Array
+    shift_voltage: int | Array
+    max_spikes: int
+
+
+FiringNeuron = Lif | SoftLif | Xylo
 IntegratingNeuron = Lif | SoftLif | Readout  # neurons with a membrane: bias, current, voltage, decays
 SigmaDeltaNeuron = Delta | SigmaDelta | Sigma
-Neuron = Lif | SoftLif | Readout | Relay | Delta | SigmaDelta | Sigma
+Neuron = Lif | SoftLif | Readout | Relay | Delta | SigmaDelta | Sigma | Xylo
 
 # ---- in real numbers --------------------------------------------------------------------------
 
@@ -244,8 +273,25 @@ class FloatReadout:
     current_leak: float | Array = 0.0
 
 
-FloatFiringNeuron = FloatLif | FloatSoftLif
-FloatNeuron = FloatLif | FloatSoftLif | FloatReadout
+@array_record
+class FloatXylo:
+    """The neuron of Xylo in real numbers: `FloatSoftLif` that subtracts its threshold as often as it can,
+
+        count    = how often the threshold, which is positive, fits into the voltage, 0..max_spikes
+        voltage <- voltage - count * threshold
+
+    A current that decays before it is used, as Xylo's does, is this one with weights times its leak.
+    """
+
+    threshold: Array
+    bias: Array
+    leak: float | Array
+    current_leak: float | Array
+    max_spikes: int
+
+
+FloatFiringNeuron = FloatLif | FloatSoftLif | FloatXylo
+FloatNeuron = FloatLif | FloatSoftLif | FloatReadout | FloatXylo
 
 # ---- functions of any kind --------------------------------------------------------------------
 
@@ -271,6 +317,8 @@ def neuron_kind(neuron: Input | AnyNeuron) -> str:
             return "sigma delta"
         case Sigma():
             return "sigma"
+        case Xylo() | FloatXylo():
+            return "xylo"
         case _:
             assert_never(neuron)
 
@@ -278,7 +326,7 @@ def neuron_kind(neuron: Input | AnyNeuron) -> str:
 def fires(neuron: Input | AnyNeuron) -> bool:
     """Whether a neuron sends spikes; others send graded messages, or nothing."""
     match neuron:
-        case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
+        case Lif() | SoftLif() | Xylo() | FloatLif() | FloatSoftLif() | FloatXylo():
             return True
         case Input() | Relay() | Readout() | FloatReadout() | Delta() | SigmaDelta() | Sigma():
             return False
@@ -290,6 +338,8 @@ def sends(neuron: Input | AnyNeuron) -> bool:
     """Whether other populations can receive from a neuron; readouts only have a voltage."""
     match neuron:
         case Input() | Lif() | SoftLif() | FloatLif() | FloatSoftLif() | Relay() | Delta() | SigmaDelta():
+            return True
+        case Xylo() | FloatXylo():
             return True
         case Readout() | FloatReadout() | Sigma():
             return False
@@ -304,6 +354,8 @@ def is_graded(neuron: Input | AnyNeuron) -> bool:
             return True
         case Lif() | SoftLif() | FloatLif() | FloatSoftLif() | Readout() | FloatReadout() | Sigma():
             return False
+        case Xylo() | FloatXylo():  # the number of its spikes
+            return True
         case _:
             assert_never(neuron)
 
@@ -311,7 +363,7 @@ def is_graded(neuron: Input | AnyNeuron) -> bool:
 def neuron_threshold(neuron: AnyNeuron) -> Array | None:
     """Return the threshold, in units of a weight; None for a neuron that never fires."""
     match neuron:
-        case Lif() | SoftLif() | FloatLif() | FloatSoftLif():
+        case Lif() | SoftLif() | Xylo() | FloatLif() | FloatSoftLif() | FloatXylo():
             return neuron.threshold
         case Readout() | FloatReadout() | Relay() | Delta() | SigmaDelta() | Sigma():
             return None
@@ -324,6 +376,8 @@ def neuron_subtrahend(neuron: AnyNeuron) -> Array | None:
     match neuron:
         case SoftLif() | FloatSoftLif():
             return neuron.subtrahend
+        case Xylo() | FloatXylo():
+            return neuron.threshold
         case Lif() | FloatLif() | Readout() | FloatReadout() | Relay() | Delta() | SigmaDelta() | Sigma():
             return None
         case _:
@@ -337,6 +391,8 @@ def has_current(neuron: AnyNeuron) -> bool:
             return bool(np.min(neuron.decay_current) < DECAY_ONE)
         case FloatLif() | FloatSoftLif() | FloatReadout():
             return bool(np.max(neuron.current_leak) > 0)
+        case Xylo() | FloatXylo():
+            return True
         case Relay() | Delta() | SigmaDelta() | Sigma():
             return False
         case _:
@@ -347,6 +403,8 @@ def neuron_bias(neuron: AnyNeuron) -> Array:
     """Return the bias, which is added to the voltage in each step; for integer neurons its mantissa."""
     match neuron:
         case Lif() | SoftLif() | Readout() | SigmaDelta() | FloatLif() | FloatSoftLif() | FloatReadout():
+            return neuron.bias
+        case Xylo() | FloatXylo():
             return neuron.bias
         case Relay() | Delta() | Sigma():
             return np.zeros(1, np.int32)
@@ -359,7 +417,7 @@ def integrating(neuron: Neuron) -> IntegratingNeuron | None:
     match neuron:
         case Lif() | SoftLif() | Readout():
             return neuron
-        case Relay() | Delta() | SigmaDelta() | Sigma():
+        case Relay() | Delta() | SigmaDelta() | Sigma() | Xylo():
             return None
         case _:
             assert_never(neuron)
@@ -370,7 +428,20 @@ def modulating(neuron: Neuron) -> SigmaDeltaNeuron | None:
     match neuron:
         case Delta() | SigmaDelta() | Sigma():
             return neuron
-        case Lif() | SoftLif() | Readout() | Relay():
+        case Lif() | SoftLif() | Readout() | Relay() | Xylo():
+            return None
+        case _:
+            assert_never(neuron)
+
+
+def counting(neuron: AnyNeuron) -> Xylo | FloatXylo | None:
+    """Return the neuron, typed as one of Xylo, which sends how often it fired; None for any other kind."""
+    match neuron:
+        case Xylo() | FloatXylo():
+            return neuron
+        case Lif() | SoftLif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
+            return None
+        case FloatLif() | FloatSoftLif() | FloatReadout():
             return None
         case _:
             assert_never(neuron)
@@ -389,7 +460,7 @@ def with_values(
 ) -> AnyNeuron:
     """Return a neuron with another bias and, if it has them and they are not None, the other numbers."""
     match neuron:
-        case Lif() | FloatLif():
+        case Lif() | FloatLif() | Xylo() | FloatXylo():
             return replace(neuron, bias=bias, threshold=_or(threshold, neuron.threshold))
         case SoftLif() | FloatSoftLif():
             return replace(
@@ -420,6 +491,12 @@ def soft_reset(neuron: FloatLif, subtrahend: Array) -> FloatSoftLif:
     return FloatSoftLif(subtrahend=subtrahend, **numbers)
 
 
+def xylo_reset(neuron: FloatLif, max_spikes: int) -> FloatXylo:
+    """Return the neuron with the resets of Xylo in place of the reset to zero."""
+    numbers = {field.name: getattr(neuron, field.name) for field in fields(neuron)}
+    return FloatXylo(max_spikes=max_spikes, **numbers)
+
+
 def integer_neuron(
     kind: FloatNeuron, threshold: Array | None, subtrahend: Array | None, **numbers: Any
 ) -> Neuron:
@@ -433,6 +510,8 @@ def integer_neuron(
             return SoftLif(threshold=threshold, subtrahend=subtrahend, **numbers)
         case FloatReadout():
             return Readout(**numbers)
+        case FloatXylo():
+            raise TypeError("a Xylo neuron has shifts in place of these numbers; see quantize.xylo")
         case _:
             assert_never(kind)
 
@@ -446,6 +525,8 @@ def value_range(neuron: Input | AnyNeuron) -> tuple[int, int]:
             return 0, 1
         case Delta(state_exponent=exponent) | SigmaDelta(state_exponent=exponent):
             return -2 * STATE_LIMIT >> exponent, 2 * STATE_LIMIT >> exponent  # of two activations
+        case Xylo(max_spikes=most) | FloatXylo(max_spikes=most):
+            return 0, most
         case Readout() | FloatReadout() | Sigma():
             return 0, 0
         case _:

@@ -7,7 +7,7 @@ from dataclasses import field
 
 import numpy as np
 
-from ..base import Array, SimulationError, array_record, layer_name, record
+from ..base import Array, Report, SimulationError, array_record, layer_name, record
 from .membranes import AnyNetwork
 from .synapses import Shape
 
@@ -97,11 +97,14 @@ def join_counts(parts: Sequence[SpikeCounts]) -> SpikeCounts:
 
 
 @record
-class Overflow:
+class Overflow(Report):
     """In how many neurons of a population, and in how many of their steps, a number left its width."""
+
+    JSON = "neurons steps bits?"
 
     neurons: int
     steps: int
+    bits: int = 24  # width of the state: 24, or 16 for Xylo
 
 
 def join_overflows(parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
@@ -113,19 +116,23 @@ def join_overflows(parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
     return total
 
 
-def count_overflows(overflows: Mapping[str, Array]) -> dict[str, Overflow]:
+def count_overflows(overflows: Mapping[str, Array], bits: int = 24) -> dict[str, Overflow]:
     """Return the counts of each population of a trace's overflows."""
     return {
-        name: Overflow(neurons=int(np.count_nonzero(steps)), steps=int(steps.sum()))
+        name: Overflow(neurons=int(np.count_nonzero(steps)), steps=int(steps.sum()), bits=bits)
         for name, steps in overflows.items()
     }
 
 
 def overflow_lines(overflows: Mapping[str, Overflow]) -> list[str]:
     """Return a printed line per population."""
+    continues = {
+        24: "they continue as in Lava, where currents wrap and voltages clip",
+        16: "sums stop at the limits, as on the chip",
+    }
     return [
-        f"{layer_name(name)}: {found.neurons} neurons left 24 bits, in {found.steps} steps of all samples; "
-        "they continue as in Lava, where currents wrap and voltages clip"
+        f"{layer_name(name)}: {found.neurons} neurons left {found.bits} bits, in {found.steps} steps of all "
+        f"samples; {continues[found.bits]}"
         for name, found in overflows.items()
     ]
 

@@ -152,7 +152,45 @@ class Spike:
     recurrent: Linear | Convolution | None = None
 
 
-Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | Spike
+@array_record
+class CountingSpike:
+    """The neuron of Xylo in real numbers (`FloatXylo`), with a norm of the membrane before its threshold:
+
+        current  <- current_leak * current + x + recurrent(count of the step before)
+        membrane <- leak * membrane + current + bias
+        count     = how often the folded threshold fits into the membrane, 0..max_spikes
+        membrane <- membrane - count * folded threshold
+
+    Folded is the threshold at which norm(membrane) reaches `threshold`, but at least `least_threshold`.
+    """
+
+    leak: float
+    current_leak: float
+    threshold: float
+    least_threshold: float
+    norm: BatchNorm | None
+    bias: Array
+    max_spikes: int
+    recurrent: Linear | None = None
+
+
+def counting_threshold(spike: CountingSpike) -> Array:
+    """Return the folded threshold of each channel (Eq. 10), or of all together without a norm."""
+    if spike.norm is None:
+        return np.full(spike.bias.shape, spike.threshold)
+    deviation = np.sqrt(spike.norm.variance + spike.norm.epsilon)
+    folded = (spike.threshold - spike.norm.offset) * deviation / spike.norm.gain + spike.norm.mean
+    positive: Array = np.maximum(folded, spike.least_threshold)
+    return positive
+
+
+@record
+class Delay:
+    """y at step t = x at step t - 1, and zero in the first step"""
+
+
+OverTime = Spike | CountingSpike | Delay  # operations that see several time steps
+Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | OverTime
 
 
 @record

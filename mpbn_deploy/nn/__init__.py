@@ -18,7 +18,7 @@ time as in the paper, and only LIF separates the time steps.
     pool        SpikePool, max pooling of spikes   zoo/        network architectures
     compiled    all of these in training, by       kernels     loops over memory, compiled by Numba
                 compiled loops                     layout      memory layouts of activations
-    parameters  the constants of neurons
+    parameters  the constants of neurons           xylo        XyloLIF, to train for SynSense's Xylo
 """
 
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         RESET_GRADIENTS as RESET_GRADIENTS,
         RESETS as RESETS,
         SURROGATE_NAMES as SURROGATE_NAMES,
+        XYLO_DEFAULTS as XYLO_DEFAULTS,
         MpbnKind as MpbnKind,
         NeuronOptions as NeuronOptions,
     )
@@ -46,5 +47,6 @@ if TYPE_CHECKING:
     from .pool import SpikePool as SpikePool
     from .recurrent import RecurrentLIF as RecurrentLIF
     from .timed import TimedLayer as TimedLayer
+    from .xylo import SpikeCount as SpikeCount, StepDelay as StepDelay, XyloLIF as XyloLIF
 else:
     __getattr__, __dir__ = door(__name__, __file__)

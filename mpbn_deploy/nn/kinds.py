@@ -51,6 +51,14 @@ class NeuronOptions(Options):
 
 
 NEURON_DEFAULTS: dict[str, Any] = {**asdict(NeuronOptions()), "mpbn_epsilon": MPBN_EPSILON}
+# Where XyloLIF differs from LIF.
+XYLO_DEFAULTS: dict[str, Any] = {
+    "mpbn_gain": "positive",
+    "reset": "subtract",
+    "leak": 0.875,
+    "current_leak": 0.5,
+    "threshold": 1.0,
+}
 MPBN_KINDS: tuple[str, ...] = get_args(MpbnKind)
 MPBN_GAINS = NeuronOptions.declared["mpbn_gain"].choices
 SURROGATE_NAMES = NeuronOptions.declared["surrogate"].choices

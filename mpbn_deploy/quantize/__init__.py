@@ -14,6 +14,7 @@ FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork 
     ties             weights that stay equal, for relays
     pooling          which poolings become relays
     rounding_errors  Quantized, with the rounding errors of every population
+    xylo             the same for Xylo, whose decays are shifts
     twin             the integer network as a torch module, for quantization-aware training
     structure        an integer network without its numbers, as JSON in a checkpoint
 """
@@ -56,5 +57,6 @@ if TYPE_CHECKING:
         QuantizedNeurons as QuantizedNeurons,
         QuantizedSynapse as QuantizedSynapse,
     )
+    from .xylo import shifts_decays as shifts_decays
 else:
     __getattr__, __dir__ = door(__name__, __file__)

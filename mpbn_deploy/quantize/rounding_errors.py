@@ -41,6 +41,7 @@ from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
 
+CLEAR_LEAK_ERROR = 1e-3  # more than 12 bits of a decay give
 COARSE_WEIGHT = 7  # the largest weight of a population that is still worth rounding: as many as 4 bits hold
 
 
@@ -84,7 +85,7 @@ class RoundingErrors(Report):
     """
 
     JSON = """name scale_minimum scale_maximum weight_exponents channels_limited_by weight_error_rms
-        channels_without_weights channels_with_weights overflow_proved_absent leak_error
+        channels_without_weights channels_with_weights overflow_proved_absent leak_error current_leak_error?
         thresholds_beyond_reach?? thresholds?? input_bits?? input_offset?? lost notes"""
 
     name: str
@@ -97,6 +98,7 @@ class RoundingErrors(Report):
     channels_with_weights: int  # before rounding
     overflow_proved_absent: bool
     leak_error: float
+    current_leak_error: float = 0.0  # largest rounding error of the leak of currents
     thresholds_beyond_reach: int | None = None
     thresholds: ThresholdChoices | None = None
     input_bits: int | None = None  # of inputs that would leave bits for the weights that were lost
@@ -323,6 +325,12 @@ def _notes(found: RoundingErrors) -> Iterator[str]:
             f"--input-offset {gain.offset}, the network takes inputs minus {gain.offset}, and weights are "
             f"at least {gain.times_larger:.1f} times finer."
         )
+    for label, error in (("membrane", found.leak_error), ("current", found.current_leak_error)):
+        if abs(error) > CLEAR_LEAK_ERROR:
+            yield (
+                f"the leak of its {label} differs by {error:+.4f} from the trained one, which the chip does "
+                "not have; this is the nearest (1 - 2^-k on chips that shift). Train with one of those."
+            )
     if not found.overflow_proved_absent:
         yield (
             "absence of overflow is not proved, only likely from the calibration inputs "

@@ -32,6 +32,7 @@ from .scales import Grid, NumberFormats, choose_grid, reachable
 from .threshold_ranges import ThresholdLimits
 from .thresholds import core_limits_hold, cores_of_channels, fix_thresholds, one_core, silence_constants
 from .voltage_samples import sample_voltages
+from .xylo import check_neurons, quantize_xylo, shifts_decays
 
 MOST_MEASUREMENTS = 4  # of rounded networks
 SAFE = 0.75  # how much of the range of a state the calibration inputs may use after rounding
@@ -58,6 +59,10 @@ def quantize(
     ("auto").
     """
     asked = changed(options, Quantizing, changes)
+    check_neurons(folded, profile)
+    if shifts_decays(profile):
+        inputs = None if calibration is None else check_calibration(folded, calibration)
+        return quantize_xylo(folded, profile, inputs, asked.weight_bits)
     formats = NumberFormats.of(profile, asked.weight_bits)
     check_overflow(asked.overflow, calibrated=calibration is not None)
     limits = ThresholdLimits.of(profile, asked.thresholds, formats)

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from ..base import Array, array_record, record
 from ..fit import ChipMap, LayerFit, column
 from ..hardware import HardwareProfile
-from ..hardware.place import SINGLE_CORE, Placement
+from ..hardware.place import Placement
 from .formatting import plural
 from .svg import element, group, picture, population_colors, rectangle
 
@@ -99,7 +99,7 @@ def core_map(
     placement: Placement, layers: Sequence[LayerFit], chip_map: ChipMap | None, profile: HardwareProfile
 ) -> CoreMap | None:
     """Draw all chips; None if cores are unknown, or if one core holds the whole network."""
-    if placement.cores is None or placement.kind in SINGLE_CORE:
+    if placement.cores is None or placement.on_one_core:
         return None
     limits = {layer.name: {name: use.limit for name, use in layer.use.items()} for layer in layers}
     cores = cores_of(placement, limits, chip_map, profile)

@@ -31,6 +31,7 @@ from ..ir import (
     SigmaDelta,
     SoftLif,
     Synapse,
+    Xylo,
     fires,
     sends,
 )
@@ -205,6 +206,8 @@ def _kind(population: AnyBox) -> str:
             return "sigma-delta, graded messages"
         case Sigma():
             return "sigma, sums messages and sends none"
+        case Xylo():
+            return f"Xylo, one threshold per neuron, up to {neuron.max_spikes} spikes per step"
         case _:
             assert_never(neuron)
 

@@ -17,8 +17,10 @@ class Running(Options):
         AUTO,
         "the executor: auto (c where there is a C compiler, else emulator), reference (NumPy), emulator "
         "(torch), c (compiled, the fastest), lava (Lava's CPU simulator with our process models), lava-stock "
-        "(with Lava's own models, slow), netx (lava-dl's own reader of network.net)",
+        "(with Lava's own models, slow), netx (lava-dl's own reader of network.net), verilator (the "
+        "Verilog core), uart (the same on a board at --port)",
     )
+    port: str | None = option(None, "serial port of --backend uart, such as /dev/ttyUSB1", metavar="DEVICE")
     stock: bool = option(False, "the same as --backend lava-stock")
 
 

@@ -28,6 +28,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             netx=opened.netx,
             patience=options.patience,
             cluster=cluster,
+            port=options.port,
         )
     return Outcome(data=result, text=_text(result, opened.class_names))
 

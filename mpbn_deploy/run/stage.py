@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base import HANG_SECONDS, Array, OptionError, announce, did_you_mean, progress_bar
 from ..data import Samples
-from ..execute import AUTO, EXECUTORS, ExecutionOptions, ListedExecutor, fastest
+from ..execute import AUTO, EXECUTORS, ExecutionOptions, ListedExecutor, chip_of, fastest
 from ..execute.cluster import Cluster
 from ..ir import IntNetwork, Trace, as_steps, count_overflows, join_overflows
 
@@ -29,12 +29,14 @@ def run(
     netx: str | Path | None = None,
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
+    port: str | None = None,
 ) -> dict[str, Any]:
     """Run the samples; return predictions, speed and, if the samples have labels, accuracy.
 
     `backend` is a key of `EXECUTORS`, or "auto": the fastest one. `netx` is the network's file,
     needed by executors that read it. If a block of time steps takes Lava longer than `patience` seconds, it
     counts as hanging. A `cluster` distributes the samples over its workers; the predictions are the same.
+    `port` is that of a board.
     """
     option = "--stock" if stock else f"--backend {backend}"
     backend = _backend(backend, stock)
@@ -44,10 +46,11 @@ def run(
     if (obstacle := executor.obstacle(network)) is not None:
         raise OptionError(f"{option} cannot run this network: {obstacle}.")
     file = Path(netx) if netx is not None and executor.reads_file else None
-    options = ExecutionOptions(keep_trace=False, netx=file, patience=patience)
+    options = ExecutionOptions(keep_trace=False, netx=file, patience=patience, port=port)
     started = time.perf_counter()
     predictions, overflows = _predict(network, samples.inputs, backend, executor, options, cluster)
     seconds = time.perf_counter() - started
+    counted = count_overflows(overflows, 24 if chip_of(network) == "loihi" else 16)
     accuracy = None if samples.labels is None else float(np.mean(predictions == samples.labels))
     return {
         "backend": backend,
@@ -56,7 +59,7 @@ def run(
         "predictions": predictions.tolist(),
         "accuracy": accuracy,
         "samples_per_second": len(predictions) / seconds,
-        "overflows": {name: asdict(found) for name, found in count_overflows(overflows).items()},
+        "overflows": {name: asdict(found) for name, found in counted.items()},
     }
 
 

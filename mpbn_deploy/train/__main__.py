@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Literal
 
 from ..base import OWN_DATA, Command, Execute, Options, add_options, main, option
 from ..data import DATASETS
@@ -21,7 +22,7 @@ class Recipe(Options):
     recipe: str = option(
         "standard",
         "a set of defaults for the options below: paper, the settings of the paper's code; fast, for "
-        "CIFAR-10 on two CPU cores; standard, for small data sets",
+        "CIFAR-10 on two CPU cores; standard, for small data sets; xylo, for --neuron xylo",
         choices=RECIPES,
     )
 
@@ -32,6 +33,16 @@ class TrainingData(Options):
     data: str = option("digits", f"data set to train on: {', '.join(DATASETS)}; or your own, {OWN_DATA}")
     data_dir: Path | None = option(
         None, "folder with the files of the data set, if it needs one", metavar="FOLDER"
+    )
+
+
+class NeuronChoice(Options):
+    """The family of the neurons."""
+
+    neuron: Literal["lif", "xylo"] = option(
+        "lif",
+        "lif: the paper's; xylo: that of SynSense's Xylo, which subtracts its threshold up to 31 times in a "
+        "step, with decays of 1 - 2^-k; it means --recipe xylo, and inputs are spike counts of 0..15",
     )
 
 
@@ -76,6 +87,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the same as --augmentation none: train on the samples as they are",
     )
     network = parser.add_argument_group("network")
+    add_options(network, NeuronChoice)
     add_options(network, NetworkChoice, recipes=RECIPES)
     add_options(network, NeuronOptions, recipes=RECIPES)
     others = [name for name in Training.declared if name not in OF_DATA]

@@ -15,10 +15,12 @@ import torch
 
 from ..base import OptionError, Outcome, announce, check_writable, keep_freed_memory, option_name
 from ..checkpoint import load_model
-from ..data import DataSet, load_dataset
+from ..data import DataSet, as_spike_counts, load_dataset
 from ..formats.options import AUTO
 from ..hardware import HardwareProfile, load_profile
-from ..nn import NEURON_DEFAULTS, SpikingNetwork
+from ..ir import XYLO_INPUT_SPIKES
+from ..nn import NEURON_DEFAULTS, XYLO_DEFAULTS, SpikingNetwork, XyloLIF
+from ..nn.zoo import ARCHITECTURES
 from ..quantize import QuantizedBody
 from .files import files_beside, resume_file, settings_to_resume
 from .loop import KEPT_NOTES
@@ -30,6 +32,7 @@ from .settings import (
     FINE_TUNING_RATE,
     NO_MUON_FOR_INTEGERS,
     RECIPES,
+    XYLO_RECIPE,
     Building,
     Training,
 )
@@ -47,10 +50,14 @@ def execute(options: argparse.Namespace) -> Outcome:
     for file in files_beside(options.out):
         check_writable(file)
     _check_combinations(options)
+    if options.neuron == "xylo" and options.recipe == "standard":
+        options.recipe = XYLO_RECIPE
     keep_freed_memory()
     device = select_device(options.device)
     dataset = load_dataset(options.data, options.data_dir)
     init = _initial_network(options, dataset)
+    if options.recipe == XYLO_RECIPE or _counts_spikes(init):
+        dataset = as_spike_counts(dataset, XYLO_INPUT_SPIKES, options.timesteps or _steps(init))
     integers = init is not None and isinstance(init.body, QuantizedBody)
     _apply_recipe(options, recordings=dataset.frames is not None, integers=integers)
     training = _training(options, device, init)
@@ -80,8 +87,23 @@ def execute(options: argparse.Namespace) -> Outcome:
     return Outcome(data=data, text=text)
 
 
+def _counts_spikes(init: SpikingNetwork | None) -> bool:
+    """Whether a network to start from has neurons of Xylo."""
+    return init is not None and any(isinstance(part, XyloLIF) for part in init.modules())
+
+
+def _steps(init: SpikingNetwork | None) -> int | None:
+    return None if init is None else init.timesteps
+
+
 def _check_combinations(options: argparse.Namespace) -> None:
     """Reject options that would have no effect beside others."""
+    arch = options.arch or ""
+    if options.neuron == "xylo" and arch in ARCHITECTURES and not arch.startswith("xylo"):
+        raise OptionError(
+            f"--neuron xylo with --arch {arch}, which has other neurons; allowed are xylo-mlp, xylo-rnn and "
+            "networks of your own with mpbn_deploy.nn.XyloLIF."
+        )
     if options.mpbn == "none" and options.mpbn_gain == "positive":
         raise OptionError("--mpbn-gain positive has no effect with --mpbn none; drop one of them.")
     if options.mpbn == "none" and options.mpbn_epsilon is not None:
@@ -185,6 +207,7 @@ def _usual_network(options: argparse.Namespace, dataset: DataSet) -> dict[str, A
         "timesteps": DEFAULT_TIMESTEPS if dataset.frames is None else dataset.frames,
         "mpbn": kind,
         **NEURON_DEFAULTS,
+        **(XYLO_DEFAULTS if options.recipe == XYLO_RECIPE else {}),
         **usual_epsilon(arch, kind),
     }
 

@@ -1,4 +1,4 @@
-"""The optimizer: SGD for all parameters, or Muon for the weights with a norm behind them.
+"""The optimizer: SGD or Adam for all parameters, or Muon for the weights with a norm behind them.
 
 Muon (the variant of Jordan's CIFAR-10 speedrun, 2024, which keeps the norms of weights) takes a weight as a
 matrix with one row per output. It gives the directions in which gradients are small more of each step:
@@ -28,11 +28,12 @@ MUON_RATE = 0.15  # of the learning rate
 # Each step maps a singular value s to a*s + b*s^3 + c*s^5, which brings those in 0..1 closer to 1 (Jordan).
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 3
+ADAM_SECOND = 0.999  # the decay of Adam's second moments, as in torch
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
-def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.SGD:
+def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.Optimizer:
     """Return the optimizer; the loop sets a group's rate to `relative_rate` times the learning rate."""
     weights = {id(module.weight) for module in network.modules() if isinstance(module, LAYERS)}
     integers = isinstance(network.body, QuantizedBody)
@@ -45,6 +46,9 @@ def make_optimizer(network: SpikingNetwork, training: Training) -> torch.optim.S
         _group(network, weights - turned, weight_decay=training.weight_decay),
         _group(network, {id(p) for p in network.parameters()} - weights, relative_rate=norm_rate),
     )
+    if training.optimizer == "adam":
+        parts = [group for group in groups if group["params"]]
+        return torch.optim.Adam(parts, lr=training.learning_rate, betas=(training.momentum, ADAM_SECOND))
     return Muon(
         [group for group in groups if group["params"]],
         lr=training.learning_rate,

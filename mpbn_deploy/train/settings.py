@@ -14,6 +14,7 @@ DEFAULT_TIMESTEPS = 4
 FINE_TUNING_RATE = 0.0005  # of a network that is trained already, in batches of 32
 QUANTIZED_RATE = 0.005  # in batches of 32
 FULL_RATE_BITS = 4
+XYLO_RECIPE = "xylo"
 NO_MUON_FOR_INTEGERS = "--optimizer muon keeps the norms of weights; integers are trained with sgd."
 
 # What values must be, and how messages say it.
@@ -61,10 +62,10 @@ class Training(Options):
     `norm_rate` times that of these weights. `augmentation` None is the data set's own.
     """
 
-    optimizer: Literal["sgd", "muon"] = option(
+    optimizer: Literal["sgd", "muon", "adam"] = option(
         "sgd",
-        "sgd, with momentum; or muon, which keeps the norms of weights, for layers with a batch norm behind "
-        "them, and sgd for the rest; with --init, sgd unless you set it",
+        "sgd, with momentum; muon, which keeps the norms of weights, for layers with a batch norm behind "
+        "them, and sgd for the rest; or adam; with --init, sgd unless you set it",
     )
     epochs: int = option(8, "passes over the training samples", least=1, must=(lambda n: n >= 1, "1 or more"))
     batch: int = option(32, "samples per step", least=2)
@@ -198,6 +199,14 @@ RECIPES: dict[str, Mapping[str, Any]] = {
         "augmentation": "crop-flip",
         "precision": "auto",
         "validation": 0.02,
+    },
+    XYLO_RECIPE: {
+        "arch": "xylo-rnn",
+        "optimizer": "adam",
+        "learning_rate": 0.003,
+        "epochs": 40,
+        "weight_decay": 0.0,
+        "clip_gradient": 1.0,
     },
 }
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ..base import Command, Execute, Options, add_network, add_options, main, option
-from ..execute.outside import WITNESSES
+from ..execute.outside import ASKED
 from ..formats.options import Executing, FileFacts, Verifying
 from .certificate import LAVA_CLAIM
 
@@ -25,7 +25,7 @@ class Repeating(Options):
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_network(parser, FileFacts)
     comparison = parser.add_argument_group("comparison")
-    add_options(comparison, Verifying, witness={"choices": WITNESSES})
+    add_options(comparison, Verifying, witness={"choices": ASKED})
     add_options(comparison, Repeating)
     add_options(parser.add_argument_group("execution"), Executing)
 

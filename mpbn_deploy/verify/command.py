@@ -11,7 +11,7 @@ from rich.console import Group
 from ..base import OptionError, Outcome, signs_of_life
 from ..data import dataset_name
 from ..execute.cluster import chosen_cluster
-from ..execute.outside import WITNESSES, chosen_witnesses
+from ..execute.outside import ASKED, chosen_witnesses
 from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from ..formats.options import FileFacts, Verifying
 from .accuracy import Accuracy, Trial
@@ -71,7 +71,7 @@ def _with_trials(accuracy: Accuracy | None, opened: ExportFolder | NetworkFile) 
 def _recorded_witnesses(recorded: dict[str, Any] | None) -> list[str]:
     """Return the witnesses that the certificate names, to ask them again."""
     names = [] if recorded is None else [comparison["execution"] for comparison in recorded["comparisons"]]
-    return [name for name in names if name in WITNESSES]
+    return [key for key, witness in ASKED.items() if witness.name in names]
 
 
 def _certificate(opened: ExportFolder | NetworkFile, options: argparse.Namespace) -> dict[str, Any]:

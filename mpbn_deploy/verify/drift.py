@@ -19,16 +19,22 @@ from ..base import Array, SimulationError, announce, array_record, progress_bar,
 from ..execute import chunks
 from ..execute.emulator import Emulator
 from ..ir import (
+    FloatPopulation,
     FoldedNetwork,
     IntNetwork,
     IntPopulation,
     Trace,
     as_steps,
     neuron_kind,
+    neuron_threshold,
+    per_channel,
+    shift_rules,
     without_relays,
 )
 from .accuracy import Predictions, compare_predictions
 from .flips import ALL_CAUSES, ONE_WEIGHT, Flip, PairedRun, count_causes, earliest, first_flip, json_number
+
+ROUNDING = "rounding"  # of weights, thresholds, biases or decays
 
 
 @array_record
@@ -151,13 +157,18 @@ class DriftMeter:
         check_pair(folded, self.network)
         self.emulator, self.samples = Emulator(folded), 0
         self.parts: dict[str, list[dict[str, Array]]] = {p.name: [] for p in self.network.layers}
-        self.flips = {name: Counter(dict.fromkeys(ALL_CAUSES, 0)) for name in self.parts}
+        self.counts = shift_rules(self.network) is not None
+        causes = (ROUNDING,) if self.counts else ALL_CAUSES
+        self.flips = {name: Counter(dict.fromkeys(causes, 0)) for name in self.parts}
         self.first: Flip | None = None
         self.predictions: list[Array] = []
 
     def add(self, inputs: Array, trace: Trace) -> None:
         """Add the next samples, and what the integer network did on them."""
         real = self.emulator.run(inputs)
+        if self.counts:
+            self._add_counts(real, trace)
+            return
         run, predicted = _run(self.folded, self.network, inputs, replace(real, voltages={}), trace)
         self.predictions.append(predicted)
         self.first = earliest(self.network, [self.first, first_flip(run, self.samples)])
@@ -166,6 +177,16 @@ class DriftMeter:
             self.parts[population.name].append(measures)
             self.flips[population.name].update(causes)
         self.samples += len(inputs)
+
+    def _add_counts(self, real: Trace, trace: Trace) -> None:
+        """Add samples of neurons that fire several times in a step; causes of flips are not told apart."""
+        self.predictions.append(np.stack([real.predictions, trace.predictions]))
+        for population in self.network.layers:
+            name, other = population.name, self.folded.layer(population.name)
+            measures = _measure_counts(population, other, real, trace, self.network.scales[name])
+            self.parts[name].append(measures)
+            self.flips[name][ROUNDING] += int(np.count_nonzero(real.spikes[name] != trace.spikes[name]))
+        self.samples += len(real.outputs)
 
     def drift(self, labels: Array | None) -> Drift:
         """Return the drift on all samples that were added."""
@@ -239,6 +260,29 @@ def _measure(run: PairedRun, population: IntPopulation) -> tuple[dict[str, Array
         ),
     }
     return measures, count_causes(run, population, integer, real)
+
+
+def _measure_counts(
+    population: IntPopulation, folded: FloatPopulation, real: Trace, integer: Trace, scales: Array
+) -> dict[str, Array]:
+    """Return the measures of a population of Xylo, whose spikes tell its voltages before the reset."""
+    name = population.name
+    units, wanted = neuron_threshold(population.neuron), neuron_threshold(folded.neuron)
+    assert units is not None and wanted is not None, "Xylo's neurons fire"
+    scale = per_channel(scales, population.shape)
+    voltage = real.voltages[name] + real.spikes[name] * wanted
+    error = np.abs((integer.voltages[name] + integer.spikes[name] * units) / scale - voltage)
+    distance = np.abs(voltage - wanted)
+    neurons = tuple(range(2, voltage.ndim))
+    return {
+        "spike_agreement": (real.spikes[name] == integer.spikes[name]).mean(axis=neurons),
+        "rate_float": real.spikes[name].mean(axis=neurons),
+        "rate_integer": integer.spikes[name].mean(axis=neurons),
+        "voltage_error_rms": (error**2).mean(axis=neurons),
+        "voltage_error_largest": error.max(axis=neurons),
+        "threshold_distance_rms": (distance**2).mean(axis=neurons),
+        "near_threshold": (distance * scale <= 1).mean(axis=neurons),
+    }
 
 
 def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:

@@ -18,7 +18,7 @@ from ..base import (
     progress_bar,
     record,
 )
-from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor, chunks
+from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor, chip_of, chunks
 from ..execute.lava import LavaFailedError
 from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
@@ -50,12 +50,21 @@ class Executions:
         return replace(self, options=self.options.portable())
 
 
-def chosen_executors(*, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
-    """Return all executors but the reference; slow ones only with `slow`, file readers only with `netx`."""
+def chosen_executors(network: IntNetwork, *, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
+    """Return the executors of the network's neurons, without the reference.
+
+    Slow ones only with `slow`, file readers only with `netx`.
+    """
+    chip = chip_of(network)
     return tuple(
         executor
         for key, executor in EXECUTORS.items()
-        if key != REFERENCE and (slow or not executor.slow) and (netx or not executor.reads_file)
+        if key != REFERENCE
+        and not executor.requested
+        and not executor.on_board
+        and executor.chip in (None, chip)
+        and (slow or not executor.slow)
+        and (netx or not executor.reads_file)
     )
 
 

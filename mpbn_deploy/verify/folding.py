@@ -17,7 +17,7 @@ from ..execute.reference import simulate
 from ..fold import as_trained
 from ..frontend import Player, foreign_player, foreign_run, is_foreign, rounding_bounds, trace
 from ..ir import FoldedNetwork, Trace, TrainedNetwork, as_steps, firing
-from ..nn import LIF, SpikingNetwork
+from ..nn import LIF, SpikingNetwork, XyloLIF
 
 SURELY_ROUNDING = 64 * np.finfo(np.float64).eps  # of an output: below every bound of `rounding_bounds`
 
@@ -233,7 +233,8 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
             calls[path] += 1
             name = path if calls[path] == 1 else f"{path}@{calls[path]}"
             stepped = sent.view(model.timesteps, -1, *sent.shape[1:]).transpose(0, 1)
-            spikes[name] = stepped.numpy().astype(bool)
+            kind = np.int64 if isinstance(module, XyloLIF) else np.bool_
+            spikes[name] = stepped.numpy().astype(kind)
 
         return keep
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from ..base import HANG_SECONDS, Array, Report, announce, changed, no_progress, progress_bar, record
 from ..data import RANDOM, Samples
-from ..execute import EXECUTORS, ExecutionOptions, chunks
+from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor, chunks
 from ..execute.cluster import Cluster
-from ..execute.outside import chosen_witnesses
+from ..execute.outside import Witness, chosen_witnesses
 from ..execute.reference import simulate
 from ..formats.netx import stock_reader_obstacle
 from ..formats.nir import Assumption
@@ -33,7 +33,9 @@ from ..ir import (
     as_steps,
     bounds,
     count_overflows,
+    counting,
     firing,
+    shift_rules,
 )
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
@@ -56,6 +58,8 @@ from .floating import FloatingCheck, FloatingRun, check_floating_point, join_flo
 from .folding import FoldCheck, check_fold, join_fold_checks
 from .lava_models import LAVA_STOCK
 from .twin import TwinExecutor
+
+MAKERS = EXECUTORS["xylosim"]
 
 
 @record
@@ -160,6 +164,8 @@ class VerifyReport(Report):
             few = {1: "the one execution", 2: "both executions"}
             ran = few.get(self.executed, f"all {self.executed} executions")
             return f"bit-exact in {ran} that ran; {self._gaps}"
+        if self.makers_own is not None:
+            return "bit-exact to xylosim, the simulator of the chip's maker"
         if self.lavas_own is None:
             return "bit-exact to the reference; Lava's own models not run"
         return "bit-exact to Lava's own models"
@@ -175,6 +181,19 @@ class VerifyReport(Report):
     def lavas_own(self) -> Comparison | None:
         """The comparison with Lava's own process models, if they were asked for."""
         return next((c for c in self.comparisons if c.execution == LAVA_STOCK.name), None)
+
+    @property
+    def makers_own(self) -> Comparison | None:
+        """The comparison with the simulator of Xylo's maker, if it was asked for."""
+        return next((c for c in self.comparisons if c.execution == MAKERS.name), None)
+
+    @property
+    def maker_claim(self) -> str | None:
+        """What the comparison with the maker's simulator supports."""
+        own = self.makers_own
+        if own is None or own.not_run or not own.exact:
+            return None
+        return f"every spike and membrane is equal to the maker's simulator on all {self.samples} samples"
 
     @property
     def lava_claim(self) -> str | None:
@@ -253,7 +272,8 @@ def verify(
         netx      lava-dl's stock reader of this file, if the network is a chain
         model     the PyTorch model that was folded: spikes changed by folding, and its accuracy; or the
                   model of quantization-aware training: its spikes and outputs
-        witness   simulators of others, population by population, each for about `budget` seconds
+        witness   simulators of others, population by population, each for about `budget` seconds; or the
+                  Verilog core
 
     Lava's own process models are slow; they run on as many samples and populations as they can in about
     `budget` seconds (0: not at all; None: on all samples), and lava-dl's reader in a quarter of it. If a
@@ -264,15 +284,19 @@ def verify(
     if not isinstance(samples, Samples):
         samples = Samples(name="", inputs=samples, labels=None, test=None)
     inputs, asked = samples.inputs, changed(options, Verifying, changes)
-    obstacle = None if netx is None else stock_reader_obstacle(network)
+    own = shift_rules(network) is None  # else lava-dl's reader is not expected to know its neurons
+    obstacle = stock_reader_obstacle(network) if netx is not None and own else None
     twin = model if model is not None and isinstance(model.body, QuantizedBody) else None
-    listed = chosen_executors(slow=asked.budget != 0, netx=netx is not None and obstacle is None)
+    read = netx is not None and obstacle is None
+    listed = chosen_executors(network, slow=asked.budget != 0, netx=read)
+    named = chosen_witnesses(asked.witness, installed=False)
+    requested = (each for each in named if isinstance(each, ListedExecutor))
     executions = Executions(
         network=network,
-        executors=(*listed, *([] if twin is None else [TwinExecutor(model=twin)])),
+        executors=(*listed, *requested, *([] if twin is None else [TwinExecutor(model=twin)])),
         options=ExecutionOptions(netx=None if netx is None else Path(netx), patience=patience),
         budget=asked.budget,
-        witnesses=chosen_witnesses(asked.witness, installed=False),
+        witnesses=tuple(each for each in named if isinstance(each, Witness)),
     )
     with ExitStack() as running:
         beside = None
@@ -311,7 +335,7 @@ def _verified(
         comparisons=compared.comparisons,
         failed=compared.failed,
         bounds={name: bound.magnitude for name, bound in bounds(network).items()},
-        overflows=count_overflows(compared.overflows),
+        overflows=count_overflows(compared.overflows, 24 if shift_rules(network) is None else 16),
         trace=compared.trace,
         counted=compared.counted,
         silent=() if compared.counted is None else silent_populations(network, compared.counted),
@@ -368,10 +392,17 @@ def _check_folded(
     inputs: Array,
     patience: float,
     cluster: Cluster | None,
-) -> tuple[FoldCheck | None, FloatingCheck]:
+) -> tuple[FoldCheck | None, FloatingCheck | None]:
     """Compare PyTorch, if there is a model, and Lava's floating-point models with the folded network."""
     if trained is not None:
         announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
+    if any(counting(p.neuron) is not None for p in folded.layers):
+        folds = [
+            check_fold(trained, folded, inputs[part])
+            for part in (chunks(folded, len(inputs)) if trained is not None else ())
+            if trained is not None
+        ]
+        return join_fold_checks(folds) if folds else None, None
     announce(f"verify: the folded network against Lava (floating point), {len(inputs)} samples")
     parts = chunks(folded, len(inputs))
     whole = "Lava (floating point), blocks of steps" if len(parts) == 1 else None

@@ -32,7 +32,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
         for c in report.comparisons
         if c.not_run
     ]
-    lines += [] if report.lava_claim is None else [report.lava_claim]
+    lines += [claim for claim in (report.lava_claim, report.maker_claim) if claim is not None]
     lines += [
         f"{c.execution}: {c.extent}" for c in report.comparisons if c.extent and c is not report.lavas_own
     ]
@@ -101,7 +101,9 @@ def _drift_cells(population: PopulationDrift) -> list[str]:
 
 def drift_text(drift: Drift) -> list[str]:
     """Return the legend of `drift_table`, the first flip and the changed predictions."""
-    first = "none" if drift.first_flip is None else str(drift.first_flip)
+    flipped = any(sum(population.flips.values()) for population in drift.populations)
+    none = "not searched for in neurons that fire several times in a step" if flipped else "none"
+    first = none if drift.first_flip is None else str(drift.first_flip)
     predictions = drift.predictions
     return [
         "rate: firing rate, folded/integer; equal: equal spikes; error: RMS voltage error, relative to the "

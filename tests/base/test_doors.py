@@ -26,6 +26,7 @@ OPEN_FILES = {
     "mpbn_deploy.formats.config",
     "mpbn_deploy.formats.folder",
     "mpbn_deploy.formats.options",
+    "mpbn_deploy.formats.xylo",
 }
 
 

@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from networks import int_chain, int_loop, int_residual, int_sigma_delta, int_windows, spiking_network
+from networks import (
+    int_chain,
+    int_loop,
+    int_residual,
+    int_sigma_delta,
+    int_windows,
+    int_xylo,
+    spiking_network,
+)
 from properties import examples
 
 from mpbn_deploy.base import ProfileError
@@ -409,8 +417,17 @@ def test_every_rule_but_those_of_cores_is_in_the_cases():
     warnings |= {"sums_of_changes_stay_in_width"}
     warnings |= {"no_spike_is_dropped_between_columns"}
     cases = {case[1] for case in CASES}
-    elsewhere = {"decays_fit_format", "messages_of_relays_fit"}
+    elsewhere = {"decays_fit_format", "messages_of_relays_fit", "network_has_the_form_of_the_chip"}
     assert {rule.__name__ for rule in RULES} == cases | of_cores | warnings | elsewhere
+
+
+def test_networks_of_xylo_have_its_form():
+    form, network = "network_has_the_form_of_the_chip", int_xylo()
+    assert broken(network, load_profile("xylo-a3")) == []
+    assert (form, "network") in broken(network, load_profile("loihi2"))
+    at_once = tuple(replace(c, delay=0) if c.target == "output" else c for c in network.connections)
+    late = replace(network, connections=at_once)
+    assert [(form, "network")] * 2 == broken(late, load_profile("xylo-a3"))
 
 
 def test_a_leak_of_a_power_of_two_is_a_shift():

@@ -45,7 +45,7 @@ def test_our_profiles_are_named_as_their_files_and_cite_public_sources(name):
 def test_all_chips_are_there():
     others = {"truenorth", "tianjic", "speck", "xylo-a3", "spinnaker2", "akida1000", "brainscales2"}
     others |= {"loihi2-2022", "hala-point", "dynapcnn", "xylo-a2", "xylo-imu", "akd1500", "akida2"}
-    others |= {"odin", "reckon", "darwin3"}
+    others |= {"odin", "reckon", "darwin3", "ice40-up5k", "ecp5-25k", "ecp5-85k"}
     others |= {"c", "rp2040", "rp2350", "stm32f446", "stm32h743", "nrf52840", "esp32-c3"}
     assert {"loihi1", "loihi2", "unbounded"} | others == set(profile_names())
 
@@ -111,8 +111,9 @@ def test_without_formats_one_is_told_how_to_put_a_network_to_a_chip_nevertheless
         profile.value("formats.decay_bits")
     assert str(caught.value) == (
         "mine: networks cannot be quantized for it, because its profile lacks formats.threshold_maximum, "
-        "formats.bias_mantissa_bits, formats.decay_bits. Export for a target that has them (hala-point, "
-        "loihi1, loihi2, loihi2-2022, unbounded), then check that export against this chip: "
+        "formats.bias_mantissa_bits, formats.decay_bits. Export for a target that has them (ecp5-25k, "
+        "ecp5-85k, hala-point, ice40-up5k, loihi1, loihi2, loihi2-2022, unbounded), then check that export "
+        "against this chip: "
         f"python -m mpbn_deploy.fit FOLDER --target {tmp_path / 'mine.toml'}."
     )
 
@@ -263,7 +264,7 @@ def test_an_entry_in_the_wrong_place_or_form(tmp_path, entry, problem):
         (HEADINGS + "[cores]\nneurons = 1", "cores.neurons: unknown key. Did you mean 'core.neurons'?"),
         (
             HEADINGS + 'placement = "crosbar"',
-            "placement: 'crosbar'; allowed are words, crossbar, layers, whole, program, unknown",
+            "placement: 'crosbar'; allowed are words, crossbar, layers, whole, program, fabric, unknown",
         ),
         (HEADINGS + "placement = 3", "placement: 3; allowed are"),
         (HEADINGS + 'placements = "words"', "placements: unknown key. Did you mean 'placement'?"),

@@ -16,14 +16,14 @@ import pytest
 import mpbn_deploy
 
 PACKAGE = Path(mpbn_deploy.__file__).parent
-KINDS = {"Lif", "SoftLif", "Readout", "Relay", "Delta", "SigmaDelta", "Sigma"}
-KINDS |= {"FloatLif", "FloatSoftLif", "FloatReadout"}
+KINDS = {"Lif", "SoftLif", "Readout", "Relay", "Delta", "SigmaDelta", "Sigma", "Xylo"}
+KINDS |= {"FloatLif", "FloatSoftLif", "FloatReadout", "FloatXylo"}
 UNIONS = {
     "ir/neurons.py": (
-        ("Neuron = Lif | SoftLif | Readout | Relay | Delta | SigmaDelta | Sigma", "Odd"),
-        ("FloatNeuron = FloatLif | FloatSoftLif | FloatReadout", "Odd"),
+        ("Neuron = Lif | SoftLif | Readout | Relay | Delta | SigmaDelta | Sigma | Xylo", "Odd"),
+        ("FloatNeuron = FloatLif | FloatSoftLif | FloatReadout | FloatXylo", "Odd"),
     ),
-    "ir/trained.py": (("MaxPool | Add | Spike", "Strange"),),
+    "ir/trained.py": (("MaxPool | Add | OverTime", "Strange"),),
 }
 
 

@@ -28,6 +28,7 @@ from ...ir import (
     FloatLif,
     FloatReadout,
     FloatSoftLif,
+    FloatXylo,
     FoldedNetwork,
     Input,
     Lif,
@@ -41,6 +42,7 @@ from ...ir import (
     Sigma,
     SigmaDelta,
     SoftLif,
+    Xylo,
     exact_float,
     is_graded,
     largest_sum,
@@ -114,7 +116,7 @@ class Plan:
                 return neuron.message_exponent, neuron.state_exponent
             case Lif() | SoftLif() | Readout() | Relay() | Sigma():
                 return 0, 0
-            case FloatLif() | FloatSoftLif() | FloatReadout():
+            case FloatLif() | FloatSoftLif() | FloatReadout() | Xylo() | FloatXylo():
                 return 0, 0
             case _:
                 assert_never(neuron)
@@ -256,6 +258,8 @@ def stock_obstacle(network: AnyNetwork) -> str | None:
         match neuron := population.neuron:
             case SoftLif() | FloatSoftLif():
                 return f"{population.name}: neurons with a soft reset; Lava's own LIF resets to zero"
+            case Xylo() | FloatXylo():
+                return f"{population.name}: neurons of Xylo; Lava has none"
             case Lif() | Readout() | Relay() | FloatLif() | FloatReadout():
                 pass
             case Delta() | SigmaDelta() | Sigma():

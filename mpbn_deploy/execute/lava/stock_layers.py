@@ -23,6 +23,7 @@ from ...ir import (
     FloatLif,
     FloatReadout,
     FloatSoftLif,
+    FloatXylo,
     Lif,
     Modulator,
     Pair,
@@ -32,6 +33,7 @@ from ...ir import (
     Sigma,
     SigmaDelta,
     SoftLif,
+    Xylo,
     regroup,
     window,
 )
@@ -236,7 +238,17 @@ def neuron_parameters(plan: Plan) -> dict[str, Any]:
             vth = to_lava(threshold, shape)
         case Readout():
             vth = np.full(lava_shape(shape), THRESHOLD_LIMIT)
-        case FloatLif() | FloatSoftLif() | FloatReadout() | Relay() | Delta() | SigmaDelta() | Sigma():
+        case (
+            FloatLif()
+            | FloatSoftLif()
+            | FloatReadout()
+            | FloatXylo()
+            | Relay()
+            | Delta()
+            | SigmaDelta()
+            | Sigma()
+            | Xylo()
+        ):
             raise TypeError(f"fixed-point models need an integer membrane, not {type(neuron).__name__}")
         case _:
             assert_never(neuron)

@@ -10,6 +10,7 @@ with the reference, in every spike and voltage.
     nengo_loihi      the emulator of nengo-loihi (Loihi 1)
     sana_fe          SANA-FE (Loihi), in a process of its own: sana_fe_child
     xylosim          SynSense's simulator of Xylo, for neurons that forget their voltage
+    xylo_network     the same for whole networks of Xylo's own neurons, as an executor
     trial            a small network that tests whether a witness works on this machine
 """
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
     from .shares import Share as Share, share as share
     from .witnesses import (
+        ASKED as ASKED,
         WITNESSES as WITNESSES,
         Witness as Witness,
         chosen_witnesses as chosen_witnesses,

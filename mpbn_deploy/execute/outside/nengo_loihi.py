@@ -26,6 +26,7 @@ from ...ir import (
     SigmaDelta,
     SoftLif,
     Truncation,
+    Xylo,
 )
 from .pieces import Answer, ObstacleError, Piece
 from .shares import Costs
@@ -49,6 +50,8 @@ def obstacle(neuron: Neuron) -> str | None:
             return "soft reset"
         case Lif() | Readout():
             return None if neuron.decay_current else "a current that never decays"
+        case Xylo():
+            return "a neuron of Xylo"
         case Relay():
             return "a relay, which sends graded messages"
         case Delta() | SigmaDelta() | Sigma():

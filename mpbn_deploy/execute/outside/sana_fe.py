@@ -19,7 +19,19 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import MissingPackageError
-from ...ir import DECAY_ONE, STATE_LIMIT, Delta, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif
+from ...ir import (
+    DECAY_ONE,
+    STATE_LIMIT,
+    Delta,
+    Lif,
+    Neuron,
+    Readout,
+    Relay,
+    Sigma,
+    SigmaDelta,
+    SoftLif,
+    Xylo,
+)
 from .pieces import Answer, ObstacleError, Piece, WitnessFailedError
 from .shares import Costs
 
@@ -49,6 +61,8 @@ def _version(python: str) -> str:
 
 def obstacle(neuron: Neuron) -> str | None:
     match neuron:
+        case Xylo():
+            return "a neuron of Xylo"
         case Relay():
             return "a relay, which sends graded messages"
         case Delta() | SigmaDelta() | Sigma():

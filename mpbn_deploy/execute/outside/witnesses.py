@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...base import OptionError, did_you_mean
+from ..executors import EXECUTORS, ListedExecutor
 
 if TYPE_CHECKING:
     from ...ir import Neuron
@@ -86,12 +87,19 @@ WITNESSES: dict[str, Witness] = {
 }
 
 
-def chosen_witnesses(names: Iterable[str], *, installed: bool = True) -> tuple[Witness, ...]:
+# What --witness can name: simulators of others, and executors that verify runs on request only.
+ASKED: dict[str, Witness | ListedExecutor] = {
+    **WITNESSES,
+    **{name: executor for name, executor in EXECUTORS.items() if executor.requested},
+}
+
+
+def chosen_witnesses(names: Iterable[str], *, installed: bool = True) -> tuple[Witness | ListedExecutor, ...]:
     """Return the witnesses of these names, each once; raise if one is unknown or, if `installed`, missing."""
     chosen = tuple(dict.fromkeys(names))
     for name in chosen:
-        if name not in WITNESSES:
-            raise OptionError(f"witness {name!r}. {did_you_mean(name, WITNESSES)}")
+        if name not in ASKED:
+            raise OptionError(f"witness {name!r}. {did_you_mean(name, ASKED)}")
         if installed:
-            WITNESSES[name].version()
-    return tuple(WITNESSES[name] for name in chosen)
+            ASKED[name].version()
+    return tuple(ASKED[name] for name in chosen)

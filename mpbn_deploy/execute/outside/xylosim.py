@@ -8,10 +8,13 @@ voltage is the sum of arrivals and bias, and Xylo fires if it reaches a threshol
 So each time step is run from rest. A current that is positive loses one unit before it is used; an axon that
 always spikes keeps it positive, and the bias subtracts what that adds. The reset, which Xylo's next step
 forgets, is undone in the recorded voltages. The only module that imports xylosim.
+
+Networks of Xylo's own neurons run as a whole, each with one layer of xylosim (`xylo_network`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -19,7 +22,7 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ...base import Array, MissingPackageError, record
-from ...ir import DECAY_ONE, Delta, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif
+from ...ir import DECAY_ONE, Delta, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif, Xylo
 from .pieces import Answer, ObstacleError, Piece
 from .shares import Costs
 
@@ -40,6 +43,8 @@ def version() -> str:
 
 def obstacle(neuron: Neuron) -> str | None:
     match neuron:
+        case Xylo():
+            return "a neuron of Xylo itself, which runs with its whole network"
         case Relay() | Delta() | SigmaDelta() | Sigma():
             return "graded messages"
         case Lif() | SoftLif() | Readout():
@@ -140,3 +145,47 @@ def _layer(numbers: _Numbers, synapses: list[list[Any]]) -> Any:
         dash_syns_out=[],
         name="piece",
     )
+
+
+# ---- whole networks ---------------------------------------------------------------------------
+
+
+class WholeNetwork:
+    """A layer of xylosim with the numbers of a `formats.xylo` specification."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        from xylosim.v2 import XyloLayer
+
+        # The layer only points at its synapses, so they must live as long as it does.
+        self.synapses = {part: _matrix_synapses(given[f"weights_{part}"]) for part in ("in", "rec", "out")}
+        self.layer = XyloLayer(
+            **{f"synapses_{part}": synapses for part, synapses in self.synapses.items()},
+            aliases=[[] for _ in given["threshold"]],
+            **{name: given[name].tolist() for name in ("threshold", "threshold_out", "bias_out")},
+            **{name: given[name].tolist() for name in ("dash_mem", "dash_mem_out")},
+            bias=given["bias"].tolist(),
+            has_bias=bool(given["bias"].any() or given["bias_out"].any()),
+            dash_syns=given["dash_syn"][:, None].tolist(),
+            dash_syns_out=given["dash_syn_out"][:, None].tolist(),
+            weight_shift_inp=given["weight_shift_in"],
+            weight_shift_rec=given["weight_shift_rec"],
+            weight_shift_out=given["weight_shift_out"],
+            name="network",
+        )
+
+    def run(self, steps: Array) -> tuple[Array, Array]:
+        """Run a sample [timesteps, inputs]; return spikes and voltages [timesteps, neurons], outputs last."""
+        layer = self.layer
+        layer.reset_all()
+        layer.evolve(steps.tolist())
+        spikes = np.hstack([layer.rec_recurrent_spikes, layer.rec_out_spikes])
+        return spikes, np.vstack([layer.rec_v_mem, layer.rec_v_mem_out]).T
+
+
+def _matrix_synapses(weights: Array) -> list[list[Any]]:
+    """Return the synapses of each source of a matrix [sources, targets], in the order of the targets."""
+    from xylosim.v2 import XyloSynapse
+
+    return [
+        [XyloSynapse(int(target), 0, int(row[target])) for target in np.flatnonzero(row)] for row in weights
+    ]

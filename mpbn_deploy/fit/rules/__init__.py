@@ -7,6 +7,7 @@ A rule takes a Design (network, profile, placement, number of chips) and returns
     neurons      neuron models: membrane, leak, current, reset, time steps, integer states
     layers       shapes: layer types, kernels, maps, fan-in and fan-out, recurrence
     capacity     resources: cores, thresholds per core, inputs, hidden neurons, outputs
+    fabric       the memories of our core in an FPGA
     register     RULES, all rules in the order of the report
 
 All rules run, and every violation is found. An error means that the network does not fit. "not known" means

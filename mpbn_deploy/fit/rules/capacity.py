@@ -51,8 +51,8 @@ def shares_cores(design: Design) -> bool:
     """
     other = any(map(design.profile.knows, ("layer.thresholds", "formats.process_thresholds")))
     one = all(count <= 1 for _, count in _distinct_thresholds(design)) if is_placed(design) else False
-    program = design.profile.placement == "program"  # which has a table of thresholds
-    return is_placed(design) and is_digital(design) and not (other or one or program)
+    ours = design.profile.placement in ("program", "fabric")  # which have a table of thresholds
+    return is_placed(design) and is_digital(design) and not (other or one or ours)
 
 
 def layers_fit_on_cores(design: Design) -> list[Finding]:

@@ -19,7 +19,7 @@ from ...ir import (
     without_relays,
 )
 from .design import WHOLE_NETWORK, Design, Rule, Violations, needs, outside, rule
-from .neurons import decays, has_sigma_deltas, is_digital, keeps_states, sigma_deltas
+from .neurons import counts_spikes, decays, has_sigma_deltas, is_digital, keeps_states, sigma_deltas
 
 MESSAGE_IS_A_PLAIN_SPIKE = 1  # bits
 INPUT_KEYS = ("network.input_minimum", "network.input_maximum")
@@ -277,7 +277,11 @@ def input_values_fit_network(design: Design) -> Violations:
     return _inputs_outside(design, low.value, high.value, high)
 
 
-@needs("formats.delay_maximum")
+def delays_are_free(design: Design) -> bool:
+    return not counts_spikes(design)  # whose spikes take the steps of the chip
+
+
+@needs("formats.delay_maximum", applies=delays_are_free)
 def delays_fit_format(design: Design) -> Violations:
     """delay <= maximum"""
     most = design.limit("formats.delay_maximum")

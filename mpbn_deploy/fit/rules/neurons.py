@@ -6,12 +6,32 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...ir import DECAY_ONE, IntegratingNeuron, has_current, modulating, neuron_subtrahend
+from ...formats.xylo import form_problems
+from ...ir import DECAY_ONE, IntegratingNeuron, counting, has_current, modulating, neuron_subtrahend
 from .design import WHOLE_NETWORK, Design, Rule, Violations, list_some, needs, rule, says
 
 
 def is_digital(design: Design) -> bool:
     return not design.profile.says("formats.digital", 0)
+
+
+def counts_spikes(design: Design) -> bool:
+    """Return whether the neurons are Xylo's own, which the network computes bit by bit."""
+    return any(counting(population.neuron) is not None for population in design.network.layers)
+
+
+def decays_in_units(design: Design) -> bool:
+    return keeps_states(design) and not counts_spikes(design)
+
+
+@needs(applies=counts_spikes)
+def network_has_the_form_of_the_chip(design: Design) -> Violations:
+    """inputs -> hidden neurons -> outputs, each spike one step later, one weight shift per matrix"""
+    if not design.profile.knows("formats.decay_shift_maximum"):
+        yield WHOLE_NETWORK, f"neurons of Xylo, which {design.profile.name} does not have. Choose xylo-a2."
+        return
+    for problem in form_problems(design.network):
+        yield WHOLE_NETWORK, f"{problem}."
 
 
 def keeps_states(design: Design) -> bool:
@@ -147,7 +167,7 @@ def states_are_integers(design: Design) -> Violations:
 @needs(
     "formats.decay_shift_maximum",
     related=("formats.decay_shift_maximum",),
-    applies=keeps_states,
+    applies=decays_in_units,
     severity="warning",
 )
 def decay_rounding_matches(design: Design) -> Violations:
@@ -168,4 +188,5 @@ NEURON_RULES: tuple[Rule, ...] = (
     rule(time_steps_are_supported),
     rule(states_are_integers),
     rule(decay_rounding_matches),
+    rule(network_has_the_form_of_the_chip),
 )

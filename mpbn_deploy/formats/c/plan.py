@@ -32,6 +32,7 @@ from ...ir import (
     Rule,
     Truncation,
     bounds,
+    counting,
     fires,
     has_current,
     is_graded,
@@ -237,6 +238,12 @@ class Program:
 
 def plan_program(network: IntNetwork, style: Style = SMALL) -> Program:
     """Decide how a network is computed."""
+    for population in network.layers:
+        if counting(population.neuron) is not None:
+            raise FormatError(
+                f"{layer_name(population.name)}: neurons of Xylo, which fire several times in a step; "
+                "those of C programs fire once. Drop --emit c, or train without --neuron xylo."
+            )
     senders = {p.name: _sender(network, number, p) for number, p in enumerate(network.populations)}
     proved = bounds(network)
     layers = [

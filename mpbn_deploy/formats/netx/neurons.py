@@ -11,19 +11,20 @@ from ...ir import (
     DECAY_ONE,
     STATE_EXPONENT,
     THRESHOLD_LIMIT,
-    FiringNeuron,
     Lif,
     Neuron,
     Readout,
     Relay,
     Shape,
     SoftLif,
+    Xylo,
     compact,
 )
 from .node import Node
 from .sigma_delta import is_sigma_delta, read_sigma_delta
 
 RELAY = "RELAY"  # the type of relays, in our extension
+XYLO = "XYLO"  # the type of Xylo's neurons, in our extension
 SOFT = "CUBA_SUBTRACT"  # the type of neurons with a soft reset, in our extension
 NEVER_FIRES = THRESHOLD_LIMIT - 1  # the largest threshold of the format
 KINDS = {
@@ -42,6 +43,8 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
         return Readout(bias=np.zeros(shape, np.int32))
     if kind == "concat" and layer.group("neuron").text("type") == RELAY:
         return _relay(layer.group("neuron"))
+    if kind == "concat" and layer.group("neuron").text("type") == XYLO:
+        return _xylo(layer, shape)
     if is_sigma_delta(layer):
         return read_sigma_delta(layer, shape)
     neuron = _lif(layer, shape)
@@ -62,7 +65,18 @@ def _relay(rule: Node) -> Relay:
     return Relay(minimum=ends[0], maximum=ends[1])
 
 
-def _undeclared_readout(neuron: FiringNeuron) -> Readout:
+def _xylo(layer: Node, shape: Shape) -> Xylo:
+    rule = layer.group("neuron")
+    return Xylo(
+        threshold=rule.per_neuron("threshold", shape),
+        bias=layer.per_neuron("bias", shape),
+        shift_current=_decay(rule, "shiftCurrent", shape),
+        shift_voltage=_decay(rule, "shiftVoltage", shape),
+        max_spikes=rule.number("maxSpikes"),
+    )
+
+
+def _undeclared_readout(neuron: Lif | SoftLif) -> Readout:
     """Return the readout of a file by lava-dl, whose dense layers without neurons sum in the current."""
     forgets = not np.any(neuron.decay_current) and bool(np.all(neuron.decay_voltage == DECAY_ONE))
     if forgets and not neuron.bias.any():
@@ -70,7 +84,7 @@ def _undeclared_readout(neuron: FiringNeuron) -> Readout:
     return _readout(neuron, neuron.decay_current, neuron.decay_voltage)
 
 
-def _readout(neuron: FiringNeuron, decay_current: int | Array, decay_voltage: int | Array) -> Readout:
+def _readout(neuron: Lif | SoftLif, decay_current: int | Array, decay_voltage: int | Array) -> Readout:
     return Readout(
         bias=neuron.bias,
         bias_exponent=neuron.bias_exponent,
@@ -79,7 +93,7 @@ def _readout(neuron: FiringNeuron, decay_current: int | Array, decay_voltage: in
     )
 
 
-def _lif(layer: Node, shape: Shape) -> FiringNeuron:
+def _lif(layer: Node, shape: Shape) -> Lif | SoftLif:
     kind = layer.text("type")
     if "neuron" not in layer and kind in ("dense", "dense_rec"):
         layer = _with_default_neuron(layer)

@@ -35,6 +35,8 @@ from ...ir import (
     SigmaDeltaNeuron,
     SoftLif,
     Synapse,
+    Xylo,
+    counting,
     fires,
     integrating,
     modulating,
@@ -45,7 +47,7 @@ from ...ir import (
     state_intervals,
     update_rule,
 )
-from .neurons import NEVER_FIRES, RELAY, SOFT
+from .neurons import NEVER_FIRES, RELAY, SOFT, XYLO
 from .read import CHAIN_VERSION, GRAPH_VERSION
 from .sigma_delta import NO_CHAIN, is_stock_layer, sigma_delta_tree
 
@@ -125,6 +127,8 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
     if others:
         listed = ", ".join(map(layer_name, others))
         return f"a graph with skip connections (from {listed}); netx is a chain of layers"
+    if counting(population.neuron) is not None:
+        return "neurons of Xylo, which netx does not have"
     if neuron_subtrahend(population.neuron) is not None:
         return "neurons with a soft reset; those of netx reset to zero"
     if modulating(population.neuron) is not None:
@@ -286,6 +290,8 @@ def _population_tree(population: IntPopulation, *, in_input: bool = False) -> Tr
             return {**shape, "bias": _to_netx(neuron_bias(neuron)), "neuron": _neuron_tree(neuron)}
         case Relay(minimum=minimum, maximum=maximum):
             return {**shape, "neuron": {"type": RELAY, "messageRange": _int32([minimum, maximum])}}
+        case Xylo():
+            return {**shape, "bias": _to_netx(neuron.bias), "neuron": _xylo_tree(neuron)}
         case Delta() | SigmaDelta() | Sigma():
             return {**shape, **sigma_delta_tree(neuron, _to_netx, in_input=in_input)}
         case _:
@@ -306,6 +312,16 @@ def _neuron_tree(neuron: IntegratingNeuron) -> Tree:
     if subtrahend is not None:
         rule["subtrahend"] = _to_netx(subtrahend)
     return fixed | {key: np.asarray(value, np.int32) for key, value in rule.items()}
+
+
+def _xylo_tree(neuron: Xylo) -> Tree:
+    numbers = {
+        "threshold": _to_netx(neuron.threshold),
+        "shiftCurrent": _to_netx(np.asarray(neuron.shift_current)),
+        "shiftVoltage": _to_netx(np.asarray(neuron.shift_voltage)),
+        "maxSpikes": np.int32(neuron.max_spikes),
+    }
+    return {"type": XYLO, **numbers}
 
 
 def _synapse_tree(synapse: Synapse) -> Tree:

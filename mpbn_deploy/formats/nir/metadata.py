@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +27,7 @@ from ...ir import (
     IntNetwork,
     IntPopulation,
     Shape,
+    counting,
     fires,
     has_current,
     integer_neuron,
@@ -41,7 +42,8 @@ from ..options import Dialect
 DT = 1e-4  # seconds per time step; snntorch supports no other
 NO_LEAK = 2.0**80  # time constant, in steps, of a neuron without a leak whose biases need v_leak
 KEY = "mpbn_deploy"
-VERSION, SOFT_VERSION = 2, 3  # without and with soft resets, which older readers would take for hard ones
+# Without and with soft resets, and with several spikes per step, which older readers would not see.
+VERSIONS = VERSION, SOFT_VERSION, COUNT_VERSION = 2, 3, 4
 FAITHFUL, PORTABLE = DIALECTS = get_args(Dialect)
 PORTABLE_THRESHOLD = 1.0
 
@@ -65,6 +67,7 @@ class Metadata:
     kernels: Mapping[str, tuple[int, int, int]]  # groups, height, width
     per_neuron: Mapping[str, tuple[bool, bool]]  # threshold, bias
     subtrahends: Mapping[str, Array]  # of populations with a soft reset
+    counts: Mapping[str, int] = field(default_factory=dict)  # the most spikes of Xylo's neurons in a step
     constants: frozenset[str] = frozenset()  # populations that replace biases
     integers: Mapping[str, Any] | None = None
 
@@ -74,11 +77,12 @@ def metadata_text(
 ) -> str:
     """Return the metadata of a network as JSON; `constants` are populations that replace biases."""
     leaking = {p.name: p.neuron for p in network.layers if not is_average(p.neuron)}
+    counts = {p.name: n.max_spikes for p in network.layers if (n := counting(p.neuron)) is not None}
     soft = {p.name: s.tolist() for p in network.layers if (s := neuron_subtrahend(p.neuron)) is not None}
     allowed = network.input_range
     return json.dumps(
         {
-            "version": SOFT_VERSION if soft else VERSION,
+            "version": COUNT_VERSION if counts else SOFT_VERSION if soft else VERSION,
             "dialect": dialect,
             "dt": DT,
             "timesteps": network.timesteps,
@@ -88,6 +92,7 @@ def metadata_text(
             "comparison": "v > v_threshold",
             "reset": "to zero; by subtraction in the populations of `subtrahends`" if soft else "to zero",
             **({"subtrahends": soft} if soft else {}),
+            **({"counts": counts} if counts else {}),
             "output": _output(network.output.neuron),
             "populations": [population.name for population in network.populations],
             "connections": [list(_without_default(connection_key(c))) for c in network.connections],
@@ -177,10 +182,10 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
         return Metadata(leaks={}, kernels={}, per_neuron={}, subtrahends={}, dt=_plain_dt(path, metadata))
     try:
         entries = json.loads(text)
-        if entries["version"] not in (VERSION, SOFT_VERSION):
+        if entries["version"] not in VERSIONS:
             raise FormatError(
-                f"{path}: metadata {KEY!r} has version {entries['version']!r}; versions {VERSION} and "
-                f"{SOFT_VERSION} are allowed."
+                f"{path}: metadata {KEY!r} has version {entries['version']!r}; versions {VERSION} to "
+                f"{COUNT_VERSION} are allowed."
             )
         lowest, highest = map(int, entries["input_range"])
         return Metadata(
@@ -199,6 +204,7 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
                 str(name): np.array(values, np.float64)
                 for name, values in entries.get("subtrahends", {}).items()
             },
+            counts={str(name): int(most) for name, most in entries.get("counts", {}).items()},
             constants=frozenset(map(str, entries["constants"])),
             integers=entries["integers"],
         )

@@ -40,6 +40,7 @@ from ...ir import (
     fires,
     has_current,
     soft_reset,
+    xylo_reset,
 )
 from ..options import NirCurrent, NirReset
 from .constants import without_constants
@@ -348,6 +349,8 @@ class _Building:
     def _with_reset(self, node: Node, neuron: FloatLif) -> FloatFiringNeuron:
         """Return the neuron with the reset of the file: leak v - threshold = leak (v - threshold / leak)"""
         reset, listed = self.reading.conventions.reset, self.reading.metadata.subtrahends
+        if (most := self.reading.metadata.counts.get(self.reading.named(node.name))) is not None:
+            return xylo_reset(neuron, most)
         if (subtrahend := listed.get(self.reading.named(node.name))) is not None:
             return soft_reset(neuron, subtrahend)
         if reset == "zero" or node.kind == "Threshold":

@@ -31,6 +31,7 @@ from ...ir import (
     FloatPopulation,
     FloatReadout,
     FloatSoftLif,
+    FloatXylo,
     FoldedNetwork,
     IntNetwork,
     Shape,
@@ -222,7 +223,9 @@ def _neuron_node(population: FloatPopulation, left: Array, timesteps: int) -> An
                     f"{population.name}: biases of the output differ within a channel; NIR has no such node."
                 )
             return nir.Output({"output": np.array(shape)})
-        case FloatLif() | FloatSoftLif():  # NIR does not say how a neuron resets: our metadata does
+        case (
+            FloatLif() | FloatSoftLif() | FloatXylo()
+        ):  # NIR does not say how a neuron resets: our metadata does
             return _spiking_node(population.name, neuron, shape, left)
         case _:
             assert_never(neuron)

@@ -21,7 +21,7 @@ tile, the core count, a lower bound and the peak resource use of each layer, and
   Other placers:
     crossbar          "crossbar", axons x neurons (TrueNorth); axons counts axons per input
     layer_per_core    "layers", one layer per core (Speck)
-    single_core       "whole", one core for the whole network (Xylo)
+    single_core       "whole", one core for the whole network (Xylo); "fabric", our core in an FPGA, in stage
     linkage           the source neurons that a tile reads; shared with fit
 
 Receptive fields and synapse counts of single neurons come from ir (`Axis`, `count_synapses`).
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
         RESOURCES as RESOURCES,
         ROW_KEYS as ROW_KEYS,
         ROW_RESOURCES as ROW_RESOURCES,
-        SINGLE_CORE as SINGLE_CORE,
         PlacedLayer as PlacedLayer,
         Placement as Placement,
         Tile as Tile,

@@ -28,6 +28,7 @@ from ...ir import (
     SigmaDelta,
     SoftLif,
     Synapse,
+    Xylo,
     axes,
 )
 from ..profile import HardwareProfile
@@ -180,7 +181,7 @@ def _by_end(connections: Sequence[Connection]) -> tuple[_ByPopulation, _ByPopula
 def core_neurons(neuron: Neuron, profile: HardwareProfile) -> int:
     """Return how many neurons of a core one neuron takes: more than one for soft resets on some chips."""
     match neuron:
-        case Lif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
+        case Lif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma() | Xylo():
             return 1
         case SoftLif():
             limit = profile.limit("formats.soft_reset")

@@ -81,7 +81,7 @@ class Problem:
     message: str
 
 
-SINGLE_CORE = ("whole", "program")  # placements on one core
+SINGLE_CORE = ("whole", "program", "fabric")  # placements on one core
 
 
 @record
@@ -99,11 +99,16 @@ class Placement:
     tiling: Tiling = "compiler"
 
     @property
+    def on_one_core(self) -> bool:
+        """Whether all populations share one core."""
+        return self.kind in SINGLE_CORE
+
+    @property
     def cores(self) -> int | None:
         """Return the number of cores; None if core allocation is undocumented."""
         if self.kind == "unknown":
             return None
-        return 1 if self.kind in SINGLE_CORE else sum(layer.cores for layer in self.layers)
+        return 1 if self.on_one_core else sum(layer.cores for layer in self.layers)
 
     @property
     def lower_bound(self) -> int | None:

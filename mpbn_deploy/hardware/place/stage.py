@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from typing_extensions import assert_never
 
-from ...ir import Delta, IntNetwork, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif
+from ...ir import Delta, IntNetwork, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif, Xylo
 from ..profile import HardwareProfile
 from .crossbar import place_crossbar
 from .layer_per_core import place_layers
@@ -29,6 +29,11 @@ def place_program(network: IntNetwork, profile: HardwareProfile, tiling: Tiling)
     return replace(place_unknown(network, profile, tiling), kind="program")
 
 
+def place_fabric(network: IntNetwork, profile: HardwareProfile, tiling: Tiling) -> Placement:
+    """Return every population undivided: one core of ours holds the whole network, layer after layer."""
+    return replace(place_unknown(network, profile, tiling), kind="fabric")
+
+
 # The placer for each `placement` of a profile.
 PLACERS: dict[str, Placer] = {
     "words": place_words,
@@ -36,6 +41,7 @@ PLACERS: dict[str, Placer] = {
     "layers": place_layers,
     "whole": place_whole,
     "program": place_program,
+    "fabric": place_fabric,
     "unknown": place_unknown,
 }
 
@@ -57,7 +63,7 @@ def place(network: IntNetwork, profile: HardwareProfile, *, tiling: Tiling = "co
 def _check_neuron(neuron: Neuron) -> None:
     """Accept the kinds of neurons whose number on a core placers know (`core_neurons`)."""
     match neuron:
-        case Lif() | SoftLif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma():
+        case Lif() | SoftLif() | Readout() | Relay() | Delta() | SigmaDelta() | Sigma() | Xylo():
             pass
         case _:
             assert_never(neuron)

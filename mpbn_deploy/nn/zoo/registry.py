@@ -36,6 +36,9 @@ ARCHITECTURES = _Architectures(
         "digits-mlp": ("small", "digits_mlp", {}),
         "digits-rnn": ("small", "digits_rnn", {}),
         "mnist-cnn": ("small", "mnist_cnn", {}),
+        # channels over time, for Xylo
+        "xylo-mlp": ("small", "xylo_mlp", {}),
+        "xylo-rnn": ("small", "xylo_rnn", {}),
         # CIFAR
         "cifar-cnn": ("vgg", "cifar_cnn", {}),
         "cifar-cnn-lean": ("vgg", "cifar_cnn_lean", {}),

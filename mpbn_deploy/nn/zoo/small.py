@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from .. import LIF, RecurrentLIF
+from ...base import OptionError
+from ...ir import XYLO_OUTPUT_SPIKES
+from .. import LIF, RecurrentLIF, SpikeCount, StepDelay, XyloLIF
 from .layers import Shape, convolved_shape, image_shape, sequential
 
 
@@ -40,6 +42,41 @@ def digits_rnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
         norm1=nn.BatchNorm1d(64),
         lif1=RecurrentLIF(64, **neuron),
         readout=nn.Linear(64, classes),
+    )
+
+
+def xylo_mlp(input_shape: Shape, classes: int, width: int = 64, **neuron: Any) -> nn.Module:
+    """Build two hidden layers of Xylo neurons and spiking outputs."""
+    return _xylo(input_shape, classes, (width, width), recurrent=False, neuron=neuron)
+
+
+def xylo_rnn(input_shape: Shape, classes: int, width: int = 96, **neuron: Any) -> nn.Module:
+    """Build a recurrent hidden layer of Xylo neurons and spiking outputs."""
+    return _xylo(input_shape, classes, (width,), recurrent=True, neuron=neuron)
+
+
+def _xylo(
+    input_shape: Shape, classes: int, widths: tuple[int, ...], *, recurrent: bool, neuron: dict[str, Any]
+) -> nn.Module:
+    """Chain hidden layers, each followed by the step that its spikes take on the chip, and outputs."""
+    if len(input_shape) != 1:
+        raise OptionError(
+            f"input_shape {tuple(input_shape)}; networks for Xylo take channels over time, such as --data "
+            "digits-rows."
+        )
+    layers: dict[str, nn.Module] = {}
+    (size,) = input_shape
+    for number, width in enumerate(widths, 1):
+        layers[f"dense{number}"] = nn.Linear(size, width, bias=False)
+        layers[f"lif{number}"] = XyloLIF(width, recurrent=recurrent, **neuron)
+        layers[f"delay{number}"] = StepDelay()
+        size = width
+    return sequential(
+        **layers,
+        readout=nn.Linear(size, classes, bias=False),
+        # The paper normalizes no outputs.
+        spikes=XyloLIF(classes, max_spikes=XYLO_OUTPUT_SPIKES, **{**neuron, "mpbn": "none"}),
+        count=SpikeCount(),
     )
 
 
