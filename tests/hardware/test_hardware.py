@@ -111,7 +111,8 @@ def test_without_formats_one_is_told_how_to_put_a_network_to_a_chip_nevertheless
     assert str(caught.value) == (
         "mine: networks cannot be quantized for it, because its profile lacks formats.threshold_maximum, "
         "formats.bias_mantissa_bits, formats.decay_bits. Export for a target that has them (ecp5-25k, "
-        "ecp5-85k, hala-point, ice40-up5k, loihi1, loihi2, loihi2-2022, unbounded), then check that export against this chip: "
+        "ecp5-85k, hala-point, ice40-up5k, loihi1, loihi2, loihi2-2022, unbounded), then check that export "
+        "against this chip: "
         f"python -m mpbn_deploy.fit FOLDER --target {tmp_path / 'mine.toml'}."
     )
 
