@@ -37,6 +37,7 @@ from mpbn_deploy.formats.verilog import BOARDS, boards_of, core_tables, find_too
 from mpbn_deploy.ir import Connection, Dense, FloatSoftLif, FoldedNetwork, Input, IntNetwork, Population
 
 HERE = Path(__file__).resolve().parent
+SCG_INPUT_BITS = 6
 DEVICES = {"ice40-up5k": "up5k", "ecp5-25k": "25k", "ecp5-85k": "85k"}
 SHORT = {
     "digits": "digits",
@@ -68,8 +69,8 @@ def network_of(name: str, options: argparse.Namespace) -> tuple[IntNetwork, Arra
 def scg(folder: Path, target: str) -> tuple[IntNetwork, Array, Array]:
     """Return the network of dentar142/scg-snn-eg4s20: 256-64-5, v <- 0.9 v + W x / 127, fires at 1.
 
-    Inputs have 6 bits, as with --input-bits 6, and overflow is measured on 1,000 of the windows: soft resets let
-    proved voltages climb so high that weights of 8-bit inputs would have three bits.
+    Inputs have 6 bits, as with --input-bits 6, and overflow is measured on 1,000 of the windows: soft resets
+    let proved voltages climb so high that weights of 8-bit inputs would have three bits.
     """
     import torch
 
