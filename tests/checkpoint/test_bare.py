@@ -12,9 +12,8 @@ import torch
 from networks import conv_body, spiking_network, with_card
 
 from mpbn_deploy.__main__ import console_script
-from mpbn_deploy.base import CheckpointError, FrontendError, MissingPackageError, OptionError
+from mpbn_deploy.base import CheckpointError, MissingPackageError, OptionError
 from mpbn_deploy.checkpoint import InputFacts, load_model, save_model
-from mpbn_deploy.frontend import trace
 from mpbn_deploy.nn import LIF
 
 ARCH = "networks:conv_body"
@@ -183,7 +182,7 @@ def test_neurons_of_snntorch_that_are_built_with_another_reset(tmp_path, monkeyp
         load(path, arch="networks:tutorial", inputs=facts)
 
 
-def test_an_unsupported_neuron_of_snntorch_is_not_blamed_on_its_reset(tmp_path, monkeypatch):
+def test_the_reset_of_any_neuron_of_snntorch_is_compared(tmp_path, monkeypatch):
     snntorch = pytest.importorskip("snntorch")
 
     def build(reset="subtract"):
@@ -192,9 +191,8 @@ def test_an_unsupported_neuron_of_snntorch_is_not_blamed_on_its_reset(tmp_path, 
 
     monkeypatch.setattr("networks.tutorial", build, raising=False)
     path = written(tmp_path, build("zero").state_dict())
-    network = load(path, arch="networks:tutorial", inputs=InputFacts(shape=(4,), range=(0, 1)))
-    with pytest.raises(FrontendError, match="snntorch's Alpha is not supported"):
-        trace(network.body, (4,), 2)
+    with pytest.raises(CheckpointError, match="1: zero in the file, subtract as built"):
+        load(path, arch="networks:tutorial", inputs=InputFacts(shape=(4,), range=(0, 1)))
 
 
 @pytest.mark.parametrize(
