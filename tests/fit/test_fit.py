@@ -256,6 +256,7 @@ def test_the_report_as_json():
         "assumption",
         "layers",
         "findings",
+        "program",
         "between_chips",
         "energy",
     ]

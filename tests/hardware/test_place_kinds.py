@@ -707,5 +707,5 @@ def test_every_chip_of_ours_places_a_small_network(name):
     placement = place(found, profile)
     assert placement.problems == ()
     assert [layer.name for layer in placement.layers] == ["a", "b"]
-    known = {"unknown": None, "whole": 1, "fabric": 1}
+    known = {"unknown": None, "whole": 1, "program": 1, "fabric": 1}
     assert placement.cores == known.get(profile.placement, 2)

@@ -202,5 +202,5 @@ def test_rounding_keeps_what_others_ask_of_a_neuron(integer, real):
 
 
 def test_a_neuron_with_a_modulator_has_no_membrane():
-    with pytest.raises(TypeError, match="a Sigma neuron has a modulator, and no membrane"):
+    with pytest.raises(TypeError, match="a Sigma neuron has an update of its own, and no membrane"):
         membrane(Sigma(), 1)
