@@ -1,6 +1,8 @@
 """Write requirements.txt: every version of constraints.txt with the hashes of its files on PyPI.
 
-    python .ci/pin.py        after a change of constraints.txt; needs a network
+    python .ci/pin.py        after a change of constraints.txt or constraints-tools.txt; needs a network
+
+So is requirements-tools.txt written, from constraints-tools.txt: tools that only some tests run.
 
 `make` installs from requirements.txt with --require-hashes, so that a file that was replaced on its way, or
 on the index, is not installed. The hashes are those of wheels for the platforms below, and of source archives
@@ -24,14 +26,14 @@ PLATFORMS = re.compile(
 )
 LINK = re.compile(r'href="[^"#]*/([^/"#]+)#sha256=([0-9a-f]{64})"')
 HEADER = """\
-# Written by .ci/pin.py from constraints.txt: the same versions, with the hashes of their files on PyPI.
-# pip install --require-hashes --no-deps --requirement requirements.txt
+# Written by .ci/pin.py from constraints{kind}.txt: the same versions, with the hashes of their files on PyPI.
+# pip install --require-hashes --no-deps --requirement requirements{kind}.txt
 """
 
 
-def pins() -> list[tuple[str, str, str]]:
-    """Return name, version and marker of each line of constraints.txt."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def pins(file: Path) -> list[tuple[str, str, str]]:
+    """Return name, version and marker of each line of a file of constraints."""
+    lines = file.read_text(encoding="utf-8").splitlines()
     found = []
     for line in filter(None, (line.partition("#")[0].strip() for line in lines)):
         requirement, _, marker = line.partition(";")
@@ -56,12 +58,13 @@ def hashes(name: str, version: str) -> list[str]:
 
 
 def main() -> None:
-    text = HEADER
-    for name, version, marker in pins():
-        if name not in LEFT_OUT:
-            options = "".join(f" \\\n    --hash=sha256:{digest}" for digest in hashes(name, version))
-            text += f"{name}=={version}{f' ; {marker}' if marker else ''}{options}\n"
-    (ROOT / "requirements.txt").write_text(text, encoding="utf-8")
+    for kind in ("", "-tools"):
+        text = HEADER.format(kind=kind)
+        for name, version, marker in pins(ROOT / f"constraints{kind}.txt"):
+            if name not in LEFT_OUT:
+                options = "".join(f" \\\n    --hash=sha256:{digest}" for digest in hashes(name, version))
+                text += f"{name}=={version}{f' ; {marker}' if marker else ''}{options}\n"
+        (ROOT / f"requirements{kind}.txt").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

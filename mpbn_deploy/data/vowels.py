@@ -12,20 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base import Array, DataError, MissingPackageError, OptionError
+from ..base import Array, DataError
 from ..ir import InputFormat
 from .dataset import DataSet, Split
+from .reading import DatasetSource, find_folder, read_bytes
 
 CHANNELS, FRAMES, SPEAKERS, LEVELS = 12, 29, 9, 15
-LARGEST_FILE = 2**24  # bytes; the larger one has 1.2 million
+FILES = "JapaneseVowels_{part}.ts"
 
 
 def load_japanese_vowels(folder: Path | None = None) -> DataSet:
     """Load the utterances of an installed aeon, or of the folder that holds its two .ts files."""
-    folder = _folder() if folder is None else folder
-    (train, labels), (test, test_labels) = (
-        _read(folder / f"JapaneseVowels_{part}.ts") for part in ("TRAIN", "TEST")
-    )
+    files = [FILES.format(part=part) for part in ("TRAIN", "TEST")]
+    found = find_folder(_source(), folder, lambda path: all((path / file).is_file() for file in files))
+    (train, labels), (test, test_labels) = (_read(found / file) for file in files)
     known = np.concatenate(train)
     low, high = known.min(axis=0), known.max(axis=0)
 
@@ -53,21 +53,22 @@ def load_japanese_vowels(folder: Path | None = None) -> DataSet:
     )
 
 
-def _folder() -> Path:
-    """Return the folder in aeon's package; it is not imported, which would take seconds."""
-    spec = find_spec("aeon")
-    if spec is None or spec.origin is None:
-        raise MissingPackageError("japanese-vowels: the data ship with aeon; pip install aeon")
-    return Path(spec.origin).parent / "datasets" / "data" / "JapaneseVowels"
+def _source() -> DatasetSource:
+    """Say where the files are: in aeon's package, which is not imported, because that would take seconds."""
+    aeon = find_spec("aeon")
+    data = Path("datasets", "data", "JapaneseVowels")
+    return DatasetSource(
+        name="japanese-vowels",
+        files="JapaneseVowels_TRAIN.ts and JapaneseVowels_TEST.ts",
+        subfolders=("JapaneseVowels", str(data)),
+        origin="the package aeon (pip install aeon)",
+        default=Path(aeon.origin).parent / data if aeon is not None and aeon.origin else None,
+    )
 
 
 def _read(file: Path) -> tuple[list[Array], Array]:
     """Return the utterances [frames, channels], and their speakers, of a .ts file."""
-    if not file.is_file():
-        raise OptionError(f"{file}: missing; --data-dir must hold aeon's files of Japanese Vowels.")
-    if file.stat().st_size > LARGEST_FILE:
-        raise DataError(f"{file}: larger than {LARGEST_FILE} bytes; it is not that of aeon.")
-    _, _, body = file.read_text(encoding="utf-8", errors="replace").partition("@data\n")
+    _, _, body = read_bytes(file).decode("utf-8", errors="replace").partition("@data\n")
     utterances, speakers = [], []
     for number, line in enumerate(body.splitlines(), 1):
         *channels, speaker = line.split(":")

@@ -69,11 +69,11 @@ def check_searchable(question: Question) -> None:
 
 
 def _results(question: Question) -> Iterator[SearchResult]:
-    given = question.opened.network
+    given = question.opened.network if question.untrained is None else question.network
     compiler = replace(
         question,
-        form=None,
-        pooling="auto" if question.untrained is None else "composed",  # as it is
+        form=None if question.untrained is None else given,
+        pooling="auto" if question.untrained is None else question.pooling,  # as it is
         tiling="compiler",
         first_layer=_unless_typed(question.first_layer),
         readout=_unless_typed(question.readout),
@@ -113,13 +113,16 @@ def _result(change: str, network: IntNetwork, question: Question) -> SearchResul
 
 
 def _commands(question: Question, network: IntNetwork) -> Iterator[str]:
-    """Yield the commands that make a form; none for a rewritten network that no `export` of a model wrote."""
+    """Yield the commands that make a form; none for a rewritten network that no `export` would make."""
     requantizer = Requantizer(question)
-    if network is question.opened.network:
+    if network in (question.opened.network, question.form):
         yield question.command()
     elif requantizer.folder is not None:
-        options = replace(requantizer.folder.options, pooling="auto", tiling="best")
-        yield from requantizer.commands(question, options)
+        given = requantizer.folder.options
+        # Integers that were calibrated with pooling in the kernels are others than those of relays.
+        if not (given.calibrated and given.pooling == "composed"):
+            options = replace(given, pooling="auto", tiling="best")
+            yield from requantizer.commands(question, options)
 
 
 def _check_equal(given: IntNetwork, network: IntNetwork, question: Question) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ..base import CheckpointError, record, write_atomically
@@ -26,6 +27,7 @@ from ..nn import NEURON_DEFAULTS, SpikingNetwork
 from .settings import Epoch, Training
 
 ENDINGS = ("log.jsonl", "curves.png")
+MOMENTUM, ADAM_STATE = ("momentum_buffer",), ("step", "exp_avg", "exp_avg_sq")  # what optimizers keep
 
 
 @dataclass(kw_only=True)
@@ -143,14 +145,18 @@ def resume_file(model: Path) -> Path:
 
 
 def _restore_momentum(optimizer: Optimizer, state: dict[int, dict[str, Any]]) -> None:
-    """Restore the momentum of each parameter that has one; hyperparameters come from the options."""
+    """Restore what the optimizer keeps of each parameter; hyperparameters come from the options."""
+    adam = isinstance(optimizer, torch.optim.Adam)
+    names = ADAM_STATE if adam else MOMENTUM if optimizer.param_groups[0]["momentum"] > 0 else ()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, parameter in enumerate(parameters):
-        needed = parameter.requires_grad and optimizer.param_groups[0]["momentum"] > 0
-        momentum = state[index]["momentum_buffer"] if needed else None
-        if momentum is None:
-            continue
-        if momentum.shape != parameter.shape or not momentum.isfinite().all():
-            raise ValueError("momentum of the wrong shape, or not finite")
-        kept = torch.empty_like(parameter).copy_(momentum)
-        optimizer.state[parameter] = {"momentum_buffer": kept}
+        if parameter.requires_grad and names:
+            optimizer.state[parameter] = {name: _kept(state[index][name], name, parameter) for name in names}
+
+
+def _kept(value: Tensor, name: str, parameter: Tensor) -> Tensor:
+    """Return a copy of a parameter's number (a count of steps) or of its tensor (a mean of gradients)."""
+    like = torch.zeros(()) if name == "step" else parameter
+    if value.shape != like.shape or not value.isfinite().all():
+        raise ValueError("momentum of the wrong shape, or not finite")
+    return torch.empty_like(like).copy_(value)

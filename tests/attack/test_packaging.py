@@ -38,9 +38,10 @@ def pinned(file):
     return found
 
 
-def test_every_pinned_version_has_hashes():
-    versions = {pin for pin in pinned("constraints.txt") if pin[0] not in UNHASHED}
-    hashed = pinned("requirements.txt")
+@pytest.mark.parametrize("kind", ["", "-tools"])
+def test_every_pinned_version_has_hashes(kind):
+    versions = {pin for pin in pinned(f"constraints{kind}.txt") if pin[0] not in UNHASHED}
+    hashed = pinned(f"requirements{kind}.txt")
     assert hashed.keys() == versions
     assert all(
         hashes and all(re.fullmatch("sha256:[0-9a-f]{64}", h) for h in hashes) for hashes in hashed.values()
@@ -49,7 +50,7 @@ def test_every_pinned_version_has_hashes():
 
 @pytest.mark.parametrize("extra", ["required", *EXTRAS])
 def test_every_dependency_is_pinned_and_its_license_listed(extra):
-    names = {name_of(pin[0]) for pin in pinned("constraints.txt")}
+    names = {name_of(pin[0]) for file in ("constraints.txt", "constraints-tools.txt") for pin in pinned(file)}
     for name in map(name_of, REQUIRED if extra == "required" else EXTRAS[extra]):
         assert name in names
         assert re.search(rf"^\| [^|]*\b{re.escape(name)}\b[^|]*\|", LICENSES, re.MULTILINE), name

@@ -165,6 +165,7 @@ DOCS = sorted((ROOT / "docs").glob("*.md"))
 FACTS = {  # of chips and of networks, whose parameters tests/nn/test_zoo.py counts; not measurements
     "energy.md": {"150,710"},
     "fitting.md": {"1,152", "140,544"},
+    "fpga.md": {"115,200", "4,097"},  # bauds; fractions of 12 bits
     "training.md": {"11,697,320", "21,812,904", "708,154", "199,610", "926,298", "207,450", "590,570",
                     "280,298", "5,002", "5,514"},
 }  # fmt: skip

@@ -33,7 +33,8 @@ def test_importing_data_imports_no_heavy_library():
 
 
 @pytest.mark.parametrize("name", sorted(set(DATASETS) - {"digits", "digits-rows", "fashion-mnist"}))
-def test_a_missing_data_set_says_where_it_comes_from_and_what_to_type(name, tmp_path):
+def test_a_missing_data_set_says_where_it_comes_from_and_what_to_type(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("mpbn_deploy.data.vowels.find_spec", lambda package: None)
     typed = "Get the data set from .*--data-dir FOLDER"
     refuses(rf"{name}: .* not found \(no folder was given\).*{typed}", name, None)
     refuses(rf"not found \(looked in {tmp_path} and its sub-folders .*{typed}", name, tmp_path)

@@ -24,7 +24,11 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("soft")
     model, out = str(place / "model.pt"), str(place / "out")
     assert console_script(["train", "--reset", "subtract", "--epochs", "1", "--out", model]) == 0
-    assert console_script(["export", model, "--target", "loihi2", "--out", out, "--samples", "4"]) == 0
+    rounding = ["--calibration", "none", "--input-offset", "0"]
+    assert (
+        console_script(["export", model, "--target", "loihi2", "--out", out, "--samples", "4", *rounding])
+        == 0
+    )
     return place
 
 

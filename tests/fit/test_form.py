@@ -109,7 +109,7 @@ def test_an_export_repeats_its_form(tmp_path, monkeypatch, capsys):
     (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     arch = ["--arch", card.architecture]
-    line = ["m.pt", *arch, "--target", "small.toml", "--data", "random", "--samples", "1", "--json"]
+    line = ["m.pt", *arch, "--target", "small.toml", "--data", "digits", "--samples", "2", "--json"]
     assert main(EXPORT, line) == 0
     manifest = json.loads((tmp_path / "m.small" / "manifest.json").read_text())
     check_json("manifest", manifest)

@@ -169,7 +169,7 @@ def test_what_search_and_advice_print_exits_with_0_and_keeps_its_promise(tmp_pat
     monkeypatch.chdir(tmp_path)
     usual = ["--data", "digits", "--samples", "2"]
     composed = ["--arch", card.architecture, "--target", "small.toml", "--pooling", "composed"]
-    assert main(EXPORT, ["m.pt", *composed, *usual]) == 1
+    assert main(EXPORT, ["m.pt", *composed, *usual, "--calibration", "none"]) == 1
     capsys.readouterr()
     line = ["m.small", "--target", "small.toml", *usual, "--search", "--advise", "--json"]
     assert main(FIT, line) == 1
@@ -196,7 +196,9 @@ def test_after_a_search_an_untrained_network_is_to_be_exported_in_the_form_that_
     assert main(FIT, [*line, "--pooling", "composed"]) == 1
     said = " ".join(capsys.readouterr().out.partition("next:")[2].partition("\n   ")[0].split())
     typed = said.removeprefix("train it, then python -m mpbn_deploy.export WEIGHTS.pt ")
-    assert typed.endswith("--target small.toml --tiling best --first-layer chip --readout chip")
+    assert typed.endswith("--target small.toml --first-layer chip --readout chip --tiling best")
     torch.manual_seed(0)
-    torch.save(pooled_body().state_dict(), "weights.pt")
+    body = pooled_body()
+    body[3].weight.data *= 8  # so that neurons fire; a silent network is no deployment
+    torch.save(body.state_dict(), "weights.pt")
     assert main(EXPORT, ["weights.pt", *shlex.split(typed)]) == 0

@@ -63,7 +63,7 @@ FEW = '= { value = 2, source = "invented", basis = "derived" }'
         ),
         (["no-words.toml", "--tiling", "best"], "--target no-words.toml", 1),
         (["no-words.toml", "--search"], None, 1),  # which found nothing
-        (["speck"], "--target hala-point --target loihi1 --target loihi2 --target loihi2-2022", 0),
+        (["speck"], "--target rp2350 --target stm32f446 --target stm32h743", 0),
     ],
 )
 def test_what_to_type_if_it_does_not_fit_works(target, ends, code, capsys, tmp_path, monkeypatch):

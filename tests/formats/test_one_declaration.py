@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -67,7 +66,7 @@ def test_a_field_is_an_option_everywhere(scratch):
     assert 'dither = "blue"\n' in (folder / "model.loihi2" / "run.toml").read_text()
     about = json.loads(run("-c", ABOUT))
     assert about["dither"] == "blue"
-    assert shlex.split(about["command"])[-2:] == ["--dither", "blue"]
+    assert "--dither blue" in about["command"]
     assert about["schema"]["properties"]["options"]["properties"]["dither"]["enum"] == ["none", "blue"]
     Draft202012Validator(about["schema"]).validate(manifest)
     again = run("-m", "mpbn_deploy.export", "--config", "model.loihi2/run.toml", "--out", "again", "--json")

@@ -10,12 +10,15 @@ from torch import fx, nn
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.checkpoint import build_body
 from mpbn_deploy.nn import LIF, MPBN_KINDS, SpikePool, SpikingNetwork
+from mpbn_deploy.nn.timed import TimedLayer
 from mpbn_deploy.nn.zoo import ARCHITECTURES, ResidualBlock
 
 SHAPES = {
     "digits-cnn": (1, 8, 8),
     "digits-mlp": (1, 8, 8),
     "digits-rnn": (8,),
+    "xylo-mlp": (8,),
+    "xylo-rnn": (8,),
     "mnist-cnn": (1, 28, 28),
     "dvs-cnn": (2, 48, 48),
     "resnet18": (3, 224, 224),
@@ -28,6 +31,8 @@ PARAMETERS = {
     ("digits-cnn", 10): 38_618,
     ("digits-mlp", 10): 5_002,
     ("digits-rnn", 10): 5_514,
+    ("xylo-mlp", 10): 5_642,
+    ("xylo-rnn", 10): 11_242,
     ("mnist-cnn", 10): 207_450,
     ("vgg16", 10): 14_736_714,
     ("vgg16", 100): 14_782_884,
@@ -63,8 +68,10 @@ def neurons(body):
 def run_on_meta(body, shape, timesteps=2, batch=3):
     """The shape of the logits; and of what every neuron layer gives, per sample."""
     given = {}
+    for layer in body.modules():
+        if isinstance(layer, TimedLayer):
+            layer.timesteps = timesteps
     for name, neuron in neurons(body).items():
-        neuron.timesteps = timesteps
         neuron.register_forward_hook(
             lambda _m, _i, out, name=name: given.update({name: tuple(out.shape[1:])})
         )
@@ -90,12 +97,14 @@ def test_neurons_know_the_shape_of_their_samples(name, mpbn):
     logits, given = run_on_meta(body, shape)
     assert logits == (6, 7) and len(given) == len(neurons(body))
     for layer, neuron in neurons(body).items():
-        assert (neuron.mpbn is None) == (mpbn == "none")
+        assert (neuron.mpbn is None) == (mpbn == "none" or layer == "spikes")  # which are outputs
         assert neuron.mpbn is None or neuron.mpbn.shape == given[layer]
 
 
 @pytest.mark.parametrize("shape", [(2, 48, 48), (1, 37, 45)])
-@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - {"digits-mlp", "digits-rnn"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(ARCHITECTURES) - {"digits-mlp", "digits-rnn", "xylo-mlp", "xylo-rnn"})
+)
 def test_images_of_other_sizes(name, shape):
     body = meta_body(name, shape, mpbn="element")
     logits, given = run_on_meta(body, shape)
@@ -107,13 +116,13 @@ def test_images_of_other_sizes(name, shape):
 def test_torch_fx_traces_every_network(name):
     class Tracer(fx.Tracer):
         def is_leaf_module(self, module, path):
-            return isinstance(module, (LIF, SpikePool)) or super().is_leaf_module(module, path)
+            return isinstance(module, (TimedLayer, SpikePool)) or super().is_leaf_module(module, path)
 
     body = meta_body(name)
     nodes = list(Tracer().trace(body).nodes)
     called = [node.target for node in nodes if node.op == "call_module"]
     leaves = [path for path, module in body.named_modules() if type(module).__module__.startswith("torch.nn")]
-    leaves += [path for path, module in body.named_modules() if isinstance(module, SpikePool)]
+    leaves += [path for path, module in body.named_modules() if isinstance(module, (TimedLayer, SpikePool))]
     layers = {p for p in leaves if not isinstance(body.get_submodule(p), nn.Sequential)}
     layers = {p for p in layers if ".mpbn" not in p and not p.endswith(".recurrent")}
     assert set(called) == layers | set(neurons(body)) and len(called) == len(set(called))

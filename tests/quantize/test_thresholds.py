@@ -287,7 +287,7 @@ def test_states_that_could_overflow_lower_the_shared_threshold():
 
 
 def test_unknown_words_are_refused():
-    with pytest.raises(OptionError, match="thresholds 'common'; allowed are own, core, shared"):
+    with pytest.raises(OptionError, match=r"thresholds 'common'\. Known: core, own, shared"):
         quantize(folded_network(), LOIHI2, thresholds="common")
 
 

@@ -151,10 +151,11 @@ def test_a_closure_computes_the_gradients_of_the_step():
     assert optimizer.step(closure) == 0 and weight[0, 1] < 0
 
 
-def test_training_with_muon_learns_and_resumes_bit_exactly(digits, tmp_path, monkeypatch):
-    training = Training(optimizer="muon", epochs=2, batch=64)
+@pytest.mark.parametrize(("optimizer", "rate"), [("muon", 0.1), ("adam", 0.005)])
+def test_training_learns_and_resumes_bit_exactly(optimizer, rate, digits, tmp_path, monkeypatch):
+    training = Training(optimizer=optimizer, learning_rate=rate, epochs=2, batch=64)
     whole = train(digits, "digits-cnn", training=training)
-    assert whole.card.training["optimizer"] == "muon" and whole.card.training["test_accuracy"] > 0.9
+    assert whole.card.training["optimizer"] == optimizer and whole.card.training["test_accuracy"] > 0.9
 
     calls = itertools.count(1)
 

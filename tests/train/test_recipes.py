@@ -100,7 +100,7 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"optimizer": "adam"}, "optimizer 'adam'. Known: muon, sgd"),
+        ({"optimizer": "lion"}, "optimizer 'lion'. Known: adam, muon, sgd"),
         ({"schedule": "linear"}, "schedule 'linear'. Known: cosine, one-cycle"),
         ({"warmup": 1.0}, "warmup 1.0; a fraction between 0 and 1"),
         ({"momentum": 1.0}, "momentum 1.0; a number from 0 to below 1"),

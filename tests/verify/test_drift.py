@@ -486,7 +486,7 @@ def test_keys_of_the_json(report):
     assert data["prediction_agreement"] == 1 - data["predictions"]["changed"] / 11
     assert set(data["accuracy"]) == {
         "data", "samples", "trained", "float", "integer", "changed_by_folding", "predictions",
-        "collapsed", "per_class",
+        "collapsed", "lost", "per_class", "tried",
     }  # fmt: skip
     assert data["accuracy"]["predictions"] == data["predictions"]
 
