@@ -12,6 +12,7 @@ import pytest
 from json_schemas import check_json
 
 from mpbn_deploy.__main__ import commands, console_script
+from mpbn_deploy.base import MissingPackageError
 from mpbn_deploy.formats.options import Verifying
 
 HERE = Path(__file__).parent
@@ -143,10 +144,15 @@ def exported(tmp_path_factory):
     return folder, text
 
 
+def not_installed():
+    raise MissingPackageError("not installed")
+
+
 @pytest.fixture
 def inside(exported, monkeypatch):
     monkeypatch.chdir(exported[0])
     monkeypatch.setenv("COLUMNS", COLUMNS)
+    monkeypatch.setattr("mpbn_deploy.execute.outside.xylosim.version", not_installed)
     with_lavas_own_models(monkeypatch)
 
 
