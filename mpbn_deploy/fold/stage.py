@@ -289,7 +289,8 @@ def _affine(
         case BatchNorm(gain=gain, offset=offset, mean=mean):
             factor = gain / np.sqrt(kind.variance + kind.epsilon)
             factor, shift = (
-                per_channel(values, operation.shape) for values in (factor, offset - mean * factor)
+                values.reshape(source) if values.size > source[0] else per_channel(values, source)
+                for values in (factor, offset - mean * factor)
             )
             return replace(same, factor=factor, bias=shift)
         case _:

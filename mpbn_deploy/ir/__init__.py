@@ -224,6 +224,7 @@ if TYPE_CHECKING:
         Linear as Linear,
         MaxPool as MaxPool,
         Operation as Operation,
+        OverTime as OverTime,
         Spike as Spike,
         TracedOperation as TracedOperation,
         TrainedNetwork as TrainedNetwork,

@@ -13,7 +13,7 @@ from ..base import DeployError, OptionError, announce, option_name
 from ..checkpoint import accepted, build_body
 from ..data import DataSet, Split, arranged, hold_out
 from ..fold import fold
-from ..frontend import foreign_converters, trace
+from ..frontend import foreign_neurons, trace
 from ..nn import LIF, NEURON_DEFAULTS, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import read_samples
@@ -265,9 +265,7 @@ def _check_network(network: SpikingNetwork, dataset: DataSet) -> None:
 
 def _check_own_neurons(network: SpikingNetwork) -> None:
     """Reject neurons of other libraries: they take one time step per call, not a batch of all steps."""
-    kinds = tuple(foreign_converters())
-    foreign = [name for name, module in network.named_modules() if isinstance(module, kinds)]
-    if foreign:
+    if foreign := foreign_neurons(network):
         raise OptionError(
             f"{foreign[0]}: a neuron of another library, which takes one time step per call. Train with that "
             "library, then fold the network with fold(trace(module, input_shape, timesteps))."
