@@ -53,7 +53,7 @@ class StyleError(FrontendError):
 class StepsError(StyleError):
     """Its outputs are those of another number of time steps."""
 
-    rank = 2
+    rank, ran = 2, 0
 
 
 class BatchError(StyleError):
@@ -151,7 +151,7 @@ class Writer:
             raise atom.facts.rejection()
         if atom.kind == "membrane":
             raise _sent_on(atom)
-        if atom.step != self.timesteps - 1:
+        if atom.step not in (None, self.timesteps - 1):
             name = atom.facts.name if isinstance(atom.facts, Converted) else atom.facts.membrane.facts.name
             raise FrontendError(f"{layer_name(name or 'forward')}: its spikes arrive in a later step. {LATE}")
         return self._converted(atom) if isinstance(atom.facts, Converted) else self._fires(atom)
@@ -194,7 +194,7 @@ class Writer:
         membrane = atom.facts.membrane
         chain = self.chains[membrane]
         population = Population(self.neurons, chain)
-        if len(chain) != self.timesteps:
+        if len(chain) != self.timesteps and atom.step is not None:
             fires = f"that fires in {len(chain)} of {self.timesteps} time steps"
             raise population.error(fires, "Check --timesteps.")
         shape = self._shape(membrane.facts.source, membrane.shape)
@@ -208,7 +208,8 @@ class Writer:
             spike = replace(spike, recurrent=recurrent)
         source = self.value(found.drive, shape, label)
         name = self.add(label, spike, (source,), shape)
-        self.spikes[name] = tuple(each.facts.firings[0].atom for each in chain)
+        spikes = tuple(each.facts.firings[0].atom for each in chain)
+        self.spikes[name] = spikes * (self.timesteps if atom.step is None else 1)
         self.recognized[name] = found.unit
         return name, shape
 
@@ -439,7 +440,9 @@ class Output:
         if not ran:
             return self.error("its output does not depend on time", SAME_STEPS)
         found = f"its forward runs {ran} time steps, but {self.timesteps} are given"
-        return StepsError(f"{self.name}: {found}. Give --timesteps {ran}.")
+        error = StepsError(f"{self.name}: {found}. Give --timesteps {ran}.")
+        error.ran = ran
+        return error
 
     def _opened(self, value: Value) -> Value:
         """Write membranes, which the output may read if they never reset, as what arrived in them."""

@@ -200,6 +200,19 @@ class Neurons:
                     term = Term(found[0].reshape(shape), (ids.view(shape),))
                     stored.replace(Value(found[1].reshape(shape), [term]))
 
+    def settle(self) -> None:
+        """Give steps anew, after the run: spikes of what never changes are the same in all time steps."""
+        followed = {each.facts.before for each in self.membranes}
+        for atom in self.algebra.numbers.atoms:
+            if atom.kind == "operation" or (atom.kind == "membrane" and atom.facts.before is None):
+                first = 0 if atom in followed else None
+                steps = self.algebra.steps(atom.facts.source) - {None}
+                atom.step = max(steps, default=first)  # type: ignore[type-var]
+            elif atom.kind == "membrane":
+                atom.step = None if atom.facts.before.step is None else atom.facts.before.step + 1
+            elif isinstance(atom.facts, Firing):
+                atom.step = atom.facts.membrane.step
+
     # ---- comparisons that a spike decides ---------------------------------------------------------
 
     def _decided(self, value: Value, strict: bool) -> Value | None:

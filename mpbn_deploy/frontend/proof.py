@@ -26,7 +26,7 @@ from .rounding import RoundingBounds, rounding_bounds
 from .values import Algebra, Atom, Value
 from .watch import COMPARING, Exact, in_float64, ready_copy
 
-Style = Literal["merged", "step", "loop", "time first", "batch first"]
+Style = Literal["merged", "step", "loop", "time first", "batch first", "time last"]
 SAMPLES = 12
 ENOUGH = 2**19  # decisions, after which no more inputs are drawn for neurons that never fire
 DRAWS = 3
@@ -38,6 +38,7 @@ def call(
     """Yield what forward returns in each of its calls, for inputs [T, B, *shape]; `seen` gets each input."""
     if style != "step":
         given = {"loop": steps[0], "batch first": steps.transpose(0, 1), "merged": steps.flatten(0, 1)}
+        given["time last"] = steps.movedim(0, -1)
         inputs = given.get(style, steps).clone()  # forward may write into it
         seen(inputs)
         yield module(inputs)
@@ -251,7 +252,7 @@ def _check_outputs(player: Player, ours: Tensor, theirs: Tensor, bound: Tensor) 
 
 AXES = {
     "merged": "[T * B, ...]", "step": "[B, ...] once per step", "loop": "[B, ...]",
-    "time first": "[T, B, ...]", "batch first": "[B, T, ...]",
+    "time first": "[T, B, ...]", "batch first": "[B, T, ...]", "time last": "[B, ..., T]",
 }  # fmt: skip
 WHY = (
     "Its forward does something that one run with a batch of one does not show: samples that depend on each "

@@ -89,7 +89,7 @@ class Rules:
 
     def __init__(self, timesteps: int) -> None:
         self.algebra, self.timesteps = Algebra(), timesteps
-        self.kept: list[Any] = []  # weights, alive so that their identities are not used again
+        self.own: set[int] = set()  # storages of parameters and buffers that forward does not write
         self.shapes: dict[Any, Shape] = {}  # of results, by operation and the shape of its source
         self.site: Callable[[], Site]
         self.compare: Callable[[Value, bool], Value]
@@ -240,10 +240,9 @@ class Rules:
         self, name: str, key: tuple[Any, ...], make: Any, whole: Callable[[Tensor], Tensor], x: Value
     ) -> Value:
         """Return the result of an operation on one sample; one atom for each time step that it reads."""
-        self.kept.append(key)
         if not x.terms:
             return Value(whole(x.constant))
-        key = (name, *map(_identity, key))
+        key = (name, *map(self.identity, key))
         if (seen := (key, tuple(x.shape))) not in self.shapes:
             self.shapes[seen] = tuple(whole(x.constant).shape)
         parts = self.by_step(x) if name != "max_pool2d" else self._latest(x)
@@ -259,6 +258,19 @@ class Rules:
             atom = self.algebra.numbers.atom(self.shapes[seen], "operation", step, facts)
             shift = shift.plus(self.algebra.of(atom).scaled(scale))
         return shift
+
+    def identity(self, weight: Any) -> Any:
+        """Return a name for a tensor: of parameters, by where they are; of others, by what they hold."""
+        if not isinstance(weight, Tensor):
+            return weight
+        if (storage := weight.untyped_storage()._cdata) in self.own:
+            return storage, weight.storage_offset(), tuple(weight.shape), tuple(weight.stride())
+        return hash((tuple(weight.shape), weight.detach().contiguous().numpy().tobytes()))
+
+    def weights(self, given: Tensor) -> Tensor:
+        """Return weights that later writes do not change."""
+        kept = given.detach().double()
+        return kept if given.untyped_storage()._cdata in self.own else kept.clone()
 
     def _latest(self, x: Value) -> list[tuple[int | None, Value]]:
         return [(max((step for step in self.algebra.steps(x) if step is not None), default=None), x)]
@@ -281,7 +293,7 @@ class Rules:
         if not _is_value(x) or _is_value(weight) or _is_value(bias):
             return None
         stride, padding, dilation, transposed, _, groups = geometry
-        kernel, shift = weight.detach().double(), None if bias is None else bias.detach().double()
+        kernel, shift = self.weights(weight), None if bias is None else self.weights(bias)
         call = partial(self.call, "convolution", (weight, bias, str(geometry)))
 
         def whole(sample: Tensor) -> Any:
@@ -310,8 +322,8 @@ class Rules:
     def _addmm(self, func: Any, bias: Any, x: Any, weight: Any, beta: float = 1, alpha: float = 1) -> Any:
         if not _is_value(x) or _is_value(weight) or _is_value(bias):
             return None
-        shift = None if bias is None else bias.detach().double() * beta
-        return self.rows(x, partial(self._dense, weight.detach().double() * alpha, shift, (weight, bias)))
+        shift = None if bias is None else self.weights(bias) * beta
+        return self.rows(x, partial(self._dense, self.weights(weight) * alpha, shift, (weight, bias)))
 
     def _dense(self, matrix: Tensor, shift: Tensor | None, key: tuple[Any, ...], row: Value) -> Value:
         def whole(sample: Tensor) -> Tensor:
@@ -375,6 +387,11 @@ class Rules:
     def _adaptive_avg_pool2d(self, func: Any, x: Value, size: Any) -> Value:
         pool = AdaptivePool(size=_pair(size))
         return self._pooled("mean", pool, lambda each: functional.adaptive_avg_pool2d(each, _pair(size)), x)
+
+    def _adaptive_avg_pool3d(self, func: Any, x: Value, size: Any) -> Value | None:
+        """Average over whole axes; the IR has no pools of three axes."""
+        axes = [axis - 3 for axis, wanted in enumerate(size) if wanted != x.shape[axis - 3]]
+        return self._mean(func, x, axes, True) if all(size[axis] == 1 for axis in axes) else None
 
     def _max_pool2d_with_indices(
         self, func: Any, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
@@ -508,13 +525,6 @@ def _common_factor(x: Value) -> float:
     """Return the one coefficient of a value without a constant; 1 if there are several."""
     factors = {each for term in x.terms for each in thin(term.coefficient).reshape(-1).tolist() if each}
     return factors.pop() if len(factors) == 1 and not bool(x.constant.any()) else 1.0
-
-
-def _identity(weight: Any) -> Any:
-    """Return a name for a tensor: equal for equal views of one storage."""
-    if not isinstance(weight, Tensor):
-        return weight
-    return (weight.data_ptr(), tuple(weight.shape), tuple(weight.stride()))
 
 
 def _pair(values: Any) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..base import Array, FrontendError, layer_name
 from ..ir import InputFormat, Operation, OverTime, Shape, Spike, TrainedNetwork
 from ..nn import SpikingNetwork, TimedLayer
 from .layers import OWN, Converters, convert, converter_of
-from .network import Output, Readout, StyleError, Writer, Written
+from .network import Output, Readout, StepsError, StyleError, Writer, Written
 from .neurons import Converted, Neurons
 from .proof import AXES, Player, Style, call, prove
 from .rounding import apply_operation
@@ -87,11 +88,16 @@ def foreign_run(player: Player, network: SpikingNetwork, inputs: Array) -> tuple
 
 
 def _read(
-    body: nn.Module, given: InputFormat, shape: Shape, timesteps: int, known: Converters
+    body: nn.Module,
+    given: InputFormat,
+    shape: Shape,
+    timesteps: int,
+    known: Converters,
+    advised: bool = False,
 ) -> tuple[Player, TrainedNetwork]:
-    """Read a module in the first style that fits."""
+    """Read a module in the first style that fits; time steps are tried before they are advised."""
     whole = any(converter_of(part, known) is not None for part in body.modules())
-    styles: list[Style] = ["merged"] if whole else ["step", "time first", "batch first"]
+    styles: list[Style] = ["merged"] if whole else ["step", "time first", "batch first", "time last"]
     problems: dict[Style, Exception] = {}
     while styles:
         style = styles.pop(0)
@@ -101,7 +107,13 @@ def _read(
             styles.insert(0, "loop")
         except Exception as error:  # forward of a user's module can raise anything
             problems[style] = error
-    raise _failed(body, shape, timesteps, problems)
+    found = _failed(body, shape, timesteps, problems)
+    if isinstance(found, StepsError) and found.ran and not advised:
+        try:
+            _read(body, given, shape, found.ran, known, advised=True)
+        except FrontendError as error:
+            raise FrontendError(f"{found} That alone does not help, though: {error}") from error
+    raise found
 
 
 def _failed(body: nn.Module, shape: Shape, timesteps: int, problems: dict[Style, Exception]) -> FrontendError:
@@ -161,7 +173,7 @@ class Reading:
         self.module, self.given, self.shape = module, given, shape
         self.timesteps, self.style, self.known = timesteps, style, known
         self.rules = Rules(timesteps)
-        self.watch = Watch(self.rules.apply)
+        self.watch = Watch(self.rules.apply, self.rules.own)
         self.neurons = Neurons(self.rules, self.watch)
         self.rules.compare, self.rules.site = self.neurons.compare, self.watch.where
         self.calls: Counter[str] = Counter()
@@ -172,7 +184,11 @@ class Reading:
         for part in module.modules():
             if isinstance(part, TimedLayer):
                 part.timesteps = self.timesteps
-        returned = self._returned(copy.deepcopy(module))  # a run may leave states
+        running = copy.deepcopy(module)  # a run may leave states
+        tensors = (*running.parameters(), *running.buffers())
+        self.rules.own.update(each.untyped_storage()._cdata for each in tensors)
+        returned = self._returned(running)
+        self.neurons.settle()
         with torch.no_grad():
             readout, shape = self._readout(returned)
             written = Writer(self.neurons, self.timesteps).write(self.given, readout, name)
@@ -215,7 +231,9 @@ class Reading:
             value = block(None if self.style == "loop" else self.calls[""])
             self.calls[""] += 1
         else:
-            value = joined(torch.stack, [block(step) for step in range(self.timesteps)])
+            blocks = [block(step) for step in range(self.timesteps)]
+            axis = -1 if self.style == "time last" else 0
+            value = joined(partial(torch.stack, dim=axis), blocks)
         self.watch.memory.write(given, value.moved(lambda each: each.reshape(given.shape)), "")
 
     def _readout(self, returned: list[Value | None]) -> tuple[Readout, Shape]:
@@ -235,7 +253,7 @@ class Reading:
         """Raise if time was taken for a batch: a module of one step per call, called with all, forgets."""
         last = [written.spikes[name][-1].facts.membrane.facts for name in written.recognized]
         forgets = bool(last) and all(membrane.before is None for membrane in last)
-        if self.style in ("time first", "batch first") and self.timesteps > 1 and forgets:
+        if self.style in ("time first", "batch first", "time last") and self.timesteps > 1 and forgets:
             found = f"no neuron keeps anything from step to step, called with {AXES[self.style]}"
             raise StyleError(f"{type(self.module).__name__}: {found}.")
 

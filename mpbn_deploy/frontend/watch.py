@@ -216,9 +216,9 @@ TAKEN_OUT |= {name: name for name in ("masked_select", "bincount", "is_nonzero")
 class Watch(Exact):  # type: ignore[no-untyped-call]
     """Keeps the value of each tensor that depends on the input; `apply` says what operations do to values."""
 
-    def __init__(self, apply: Callable[..., Any]) -> None:
+    def __init__(self, apply: Callable[..., Any], own: set[int]) -> None:
         super().__init__()
-        self.memory, self.apply = Memory(), apply
+        self.memory, self.apply, self.own = Memory(), apply, own
         self.paths = [""]
         self.operand = ""  # the path of the module that computed what is compared
 
@@ -241,6 +241,9 @@ class Watch(Exact):  # type: ignore[no-untyped-call]
         given = tree_map(self._symbolic, (list(args), kwargs))
         known = any(isinstance(each, Value) for each in tree_leaves(given, is_leaf=_is_value))
         name = func._opname.removesuffix("_") if func._schema.is_mutable else func._opname
+        if func._schema.is_mutable:
+            written = [each for each in tree_leaves(args[:1]) if isinstance(each, Tensor)]
+            self.own.difference_update(each.untyped_storage()._cdata for each in written)
         if not known and not _is_random(name):
             return func(*args, **kwargs)
         if name in TAKEN_OUT:
