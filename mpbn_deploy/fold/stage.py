@@ -56,6 +56,7 @@ from ..ir import (
     FloatReadout,
     FloatXylo,
     FoldedNetwork,
+    Gate,
     Input,
     InputFormat,
     Linear,
@@ -76,7 +77,9 @@ from ..ir import (
     per_channel,
     scaled,
     soft_reset,
+    spread_synapse,
     state_intervals,
+    value_range,
 )
 from .mirrors import Copies, copies
 
@@ -115,6 +118,7 @@ class _Folding:
             neuron=Input(minimum=given.minimum, maximum=given.maximum),
         )
         self.populations: list[Population[Input | FloatNeuron]] = [self.driver]
+        self.binary: set[str] = set()  # populations that send 0 or 1
         self.connections: list[Connection] = []
         self.shapes = {INPUT_NAME: given.shape}
         self.algebra = Algebra(shapes=self.shapes)
@@ -130,6 +134,8 @@ class _Folding:
                 self.count(operation, operation.kind, values[0])
             case MaxPool():
                 self.pool(operation, operation.kind, values[0])
+            case Gate():
+                self.gate(operation, operation.kind, values)
             case Add():
                 self.values[operation.name] = reduce(self.algebra.sum, values)
             case _:
@@ -187,17 +193,43 @@ class _Folding:
                 f"{layer_name(operation.name)}: MaxPool2d is supported on spikes only; put it right "
                 "after a LIF, or use AvgPool2d."
             )
+        counting = any_synapse(pool, operation.shape[0])
+        affine = Affine(source=value.shape, shape=operation.shape, synapse=counting)
+        self.compare(operation, self.algebra.through(affine, value), ANY_SPIKE)
+
+    def gate(self, operation: TracedOperation, gate: Gate, values: list[Value]) -> None:
+        """Add neurons without memory that compute a function of spikes, such as their product."""
+        if not all(map(self.is_spikes, values)):
+            raise FoldError(
+                f"{layer_name(operation.name)}: multiplies values that are not spikes of neurons. Products of "
+                "spikes are spikes, but synapses add, and no neuron multiplies sums, as (q @ k.T) @ v does: "
+                "put a LIF behind each sum before it is multiplied, as the Spike-Driven Transformer does."
+            )
         shape = operation.shape
-        counting = Affine(source=value.shape, shape=shape, synapse=any_synapse(pool, shape[0]))
-        synapses, _ = self.arriving(shape, self.algebra.through(counting, value))
+        parts = [
+            Affine(
+                source=value.shape,
+                shape=shape,
+                synapse=spread_synapse(value.shape, shape),
+                factor=np.full(shape, weight),
+            )
+            for weight, value in zip(gate.weights, values, strict=True)
+        ]
+        weighted = [self.algebra.through(part, value) for part, value in zip(parts, values, strict=True)]
+        self.compare(operation, reduce(self.algebra.sum, weighted), gate.threshold)
+
+    def compare(self, operation: TracedOperation, value: Value, threshold: float) -> None:
+        """Add neurons without memory, which fire where a value of this step exceeds a threshold."""
+        shape = operation.shape
+        synapses, _ = self.arriving(shape, value)
         one = per_channel(np.ones(shape[0]), shape)
-        neuron = FloatLif(threshold=ANY_SPIKE * one, bias=0 * one, leak=0.0)
+        neuron = FloatLif(threshold=threshold * one, bias=0 * one, leak=0.0)
         self.populate(operation.name, shape, neuron, synapses)
 
     def is_spikes(self, value: Value) -> bool:
         """Whether a value is what the neurons of one layer send, unchanged."""
         (arrival, map_), *others = value.maps.items()
-        if arrival[0] == INPUT_NAME or others or value.constant is not None:
+        if others or value.constant is not None or arrival[0] not in self.binary:
             return False
         return value.as_sent() is not None or map_ is self.values[arrival[0]].maps.get(arrival)
 
@@ -222,6 +254,8 @@ class _Folding:
             self.connections += (
                 Connection(source=source, target=name, synapse=part, delay=delay) for part in parts
             )
+        if value_range(neuron) == (0, 1):
+            self.binary.add(name)
         self.shapes[name] = shape
         self.values[name] = self.algebra.sent(name)
 

@@ -12,7 +12,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from ..base import FrontendError, layer_name
-from ..ir import INPUT_NAME, Add, Operation, Shape, TracedOperation
+from ..ir import INPUT_NAME, Add, Gate, Operation, Shape, TracedOperation, product_of_spikes
 from .arithmetic import channel_numbers, norm_of, scale_and_shift, scaling
 from .foreign import foreign_converters, foreign_layers
 from .handwritten import Threshold
@@ -28,6 +28,7 @@ FUNCTIONS: dict[Any, Callable[..., nn.Module]] = {
     functional.max_pool2d: nn.MaxPool2d,
 }
 ADDITIONS = (operator.add, operator.iadd, torch.add)
+PRODUCTS = (operator.mul, operator.imul, torch.mul)
 
 
 def known_converters(converters: Converters | None = None) -> dict[type[nn.Module], Converter]:
@@ -183,8 +184,10 @@ def _operation(
         gain, offset = node.args[1:]
         return name, norm_of(cast(Sequence[float], gain), cast(Sequence[float], offset))
     where = layer_name(name)
-    if _is_addition(node):
+    if _combines(node, ADDITIONS, "add"):
         return name, Add()
+    if _combines(node, PRODUCTS, "mul"):
+        return name, product_of_spikes(2)
     if (same := _module_of_call(node)) is not None:
         try:
             return name, CONVERTERS[type(same)](same)
@@ -212,9 +215,9 @@ def _name_of_call(node: fx.Node) -> str:
     return f"{path}.{node.name}" if path else node.name
 
 
-def _is_addition(node: fx.Node) -> bool:
-    """Return whether a node adds two values, not a value and a number: a + b, a += b, a.add(b), torch.add."""
-    called = node.target in ADDITIONS if node.op == "call_function" else node.target in ("add", "add_")
+def _combines(node: fx.Node, functions: tuple[Any, ...], method: str) -> bool:
+    """Return whether a node adds (a + b, a += b, a.add(b), torch.add) or multiplies two values, no numbers."""
+    called = node.target in (functions if node.op == "call_function" else (method, f"{method}_"))
     return called and len(node.args) == 2 and not node.kwargs and len(_values(node)) == 2
 
 
@@ -253,7 +256,7 @@ def _inputs(
     constants: Mapping[fx.Node, Constant],
 ) -> list[fx.Node]:
     values = [each for each in _values(node) if each not in constants]
-    read, wanted = set(node.all_input_nodes) - set(constants), 2 if isinstance(operation, Add) else 1
+    read, wanted = set(node.all_input_nodes) - set(constants), 2 if isinstance(operation, (Add, Gate)) else 1
     if set(values) != read:
         raise FrontendError(f"{where}: takes values by keyword or in a list; pass them by position.")
     if len(values) != wanted:

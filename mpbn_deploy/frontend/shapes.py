@@ -15,6 +15,7 @@ from ..ir import (
     CountingSpike,
     Delay,
     Flatten,
+    Gate,
     Linear,
     MaxPool,
     Operation,
@@ -51,6 +52,8 @@ def shape_after(where: str, operation: Operation, sources: list[Shape]) -> Shape
         case Add():
             _expect(where, sources[1], sources[1] == source, f"{source}, the shape of its other input")
             return source
+        case Gate():
+            return np.broadcast_shapes(*sources)
         case Delay():
             return source
         case Spike(norm=norm, recurrent=recurrent) | CountingSpike(norm=norm, recurrent=recurrent):

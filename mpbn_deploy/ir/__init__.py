@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     )
     from .pooling import (
         any_synapse as any_synapse,
+        spread_synapse as spread_synapse,
         average_synapse as average_synapse,
         pooled_shape as pooled_shape,
     )
@@ -220,6 +221,7 @@ if TYPE_CHECKING:
         CountingSpike as CountingSpike,
         Delay as Delay,
         Flatten as Flatten,
+        Gate as Gate,
         InputFormat as InputFormat,
         Linear as Linear,
         MaxPool as MaxPool,
@@ -228,6 +230,7 @@ if TYPE_CHECKING:
         TracedOperation as TracedOperation,
         TrainedNetwork as TrainedNetwork,
         counting_threshold as counting_threshold,
+        product_of_spikes as product_of_spikes,
     )
     from .values import Affine as Affine, Algebra as Algebra, Arrival as Arrival, Value as Value
 else:
