@@ -49,6 +49,7 @@ from ..ir import (
     CountingSpike,
     Delay,
     Dense,
+    Diagonal,
     Flatten,
     FloatFiringNeuron,
     FloatLif,
@@ -201,9 +202,9 @@ class _Folding:
         """Add neurons without memory that compute a function of spikes, such as their product."""
         if not all(map(self.is_spikes, values)):
             raise FoldError(
-                f"{layer_name(operation.name)}: multiplies values that are not spikes of neurons. Products of "
-                "spikes are spikes, but synapses add, and no neuron multiplies sums, as (q @ k.T) @ v does: "
-                "put a LIF behind each sum before it is multiplied, as the Spike-Driven Transformer does."
+                f"{layer_name(operation.name)}: multiplies values that are not spikes. A product of spikes "
+                "is a neuron; a product of sums, as (q @ k.T) @ v, is none, because synapses only add. Put a "
+                "LIF behind each sum before it is multiplied, as the Spike-Driven Transformer does."
             )
         shape = operation.shape
         parts = [
@@ -218,20 +219,32 @@ class _Folding:
         weighted = [self.algebra.through(part, value) for part, value in zip(parts, values, strict=True)]
         self.compare(operation, reduce(self.algebra.sum, weighted), gate.threshold)
 
-    def compare(self, operation: TracedOperation, value: Value, threshold: float) -> None:
-        """Add neurons without memory, which fire where a value of this step exceeds a threshold."""
+    def compare(self, operation: TracedOperation, value: Value, least: float) -> None:
+        """Add neurons without memory, which fire where a value of this step exceeds `least`."""
         shape = operation.shape
-        synapses, _ = self.arriving(shape, value)
-        one = per_channel(np.ones(shape[0]), shape)
-        neuron = FloatLif(threshold=threshold * one, bias=0 * one, leak=0.0)
+        synapses, constant = self.arriving(shape, value)
+        threshold = compact(least - constant.reshape(shape))
+        neuron = FloatLif(threshold=threshold, bias=np.zeros_like(threshold), leak=0.0)
         self.populate(operation.name, shape, neuron, synapses)
 
     def is_spikes(self, value: Value) -> bool:
-        """Whether a value is what the neurons of one layer send, unchanged."""
+        """Whether a value is what neurons of one layer send, 0 or 1, or is one minus that."""
+        inverse = Affine(
+            source=value.shape, shape=value.shape, factor=-np.ones(value.shape), bias=np.ones(value.shape)
+        )
+        return self.is_sent(value) or self.is_sent(self.algebra.through(inverse, value))
+
+    def is_sent(self, value: Value) -> bool:
         (arrival, map_), *others = value.maps.items()
-        if others or value.constant is not None or arrival[0] not in self.binary:
+        changed = value.constant is not None and value.constant.any()
+        if others or changed or arrival[0] not in self.binary:
             return False
-        return value.as_sent() is not None or map_ is self.values[arrival[0]].maps.get(arrival)
+        if isinstance(map_, Diagonal):
+            return map_.is_identity
+        sums = self.values[arrival[0]].maps.get(arrival)  # over the copies of each channel
+        return isinstance(sums, tuple) and all(
+            np.array_equal(one.weight, other.weight) for one, other in zip(map_, sums, strict=True)
+        )
 
     def finish(self, trained: TrainedNetwork) -> None:
         """Add the readout, which integrates the last value and never fires (Eq. 3)."""

@@ -216,7 +216,7 @@ def _name_of_call(node: fx.Node) -> str:
 
 
 def _combines(node: fx.Node, functions: tuple[Any, ...], method: str) -> bool:
-    """Return whether a node adds (a + b, a += b, a.add(b), torch.add) or multiplies two values, no numbers."""
+    """Return whether a node computes from two values, no number: a + b, a += b, a.add(b), torch.add."""
     called = node.target in (functions if node.op == "call_function" else (method, f"{method}_"))
     return called and len(node.args) == 2 and not node.kwargs and len(_values(node)) == 2
 

@@ -149,9 +149,9 @@ if TYPE_CHECKING:
     )
     from .pooling import (
         any_synapse as any_synapse,
-        spread_synapse as spread_synapse,
         average_synapse as average_synapse,
         pooled_shape as pooled_shape,
+        spread_synapse as spread_synapse,
     )
     from .receptive import (
         Axis as Axis,
@@ -232,6 +232,12 @@ if TYPE_CHECKING:
         counting_threshold as counting_threshold,
         product_of_spikes as product_of_spikes,
     )
-    from .values import Affine as Affine, Algebra as Algebra, Arrival as Arrival, Value as Value
+    from .values import (
+        Affine as Affine,
+        Algebra as Algebra,
+        Arrival as Arrival,
+        Diagonal as Diagonal,
+        Value as Value,
+    )
 else:
     __getattr__, __dir__ = door(__name__, __file__)
