@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..base import Array, FrontendError, layer_name
 from ..ir import BatchNorm, Conv2d, Convolution, CountingSpike, Delay, Linear, Operation, Spike
-from ..nn import LIF, RecurrentLIF, StepDelay, XyloLIF
+from ..nn import BNTT, LIF, PSPBN, TAB, TDBN, TEBN, RecurrentLIF, StepDelay, TemporalNorm, XyloLIF
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
 Converters = Mapping[type[nn.Module], Converter]
@@ -44,6 +44,14 @@ def _recurrent_lif(module: RecurrentLIF) -> Spike:
     return replace(_lif(module), recurrent=Convolution(synapse=kernel, bias=bias))
 
 
+def _temporal_norm(module: TemporalNorm) -> BatchNorm:
+    numbers = module.numbers()
+    fields = {"gain": numbers.gain, "offset": numbers.offset, "mean": numbers.mean}
+    arrays = {name: _array(each.expand(numbers.gain.shape)) for name, each in fields.items()}
+    variance, per_step = _array(numbers.variance.expand(numbers.gain.shape)), numbers.gain.dim() > 1
+    return BatchNorm(**arrays, variance=variance, epsilon=numbers.epsilon, per_step=per_step)
+
+
 def _xylo_lif(module: XyloLIF) -> CountingSpike:
     looped = None if module.recurrent is None else _array(module.recurrent.weight)
     return CountingSpike(
@@ -69,6 +77,7 @@ OWN: dict[type[nn.Module], Converter] = {
     RecurrentLIF: _recurrent_lif,
     XyloLIF: _xylo_lif,
     StepDelay: lambda module: Delay(),
+    **dict.fromkeys((BNTT, PSPBN, TAB, TDBN, TEBN), _temporal_norm),
 }
 
 
