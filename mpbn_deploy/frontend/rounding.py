@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -33,6 +34,7 @@ from ..ir import (
     CountingSpike,
     Delay,
     Flatten,
+    Gate,
     Linear,
     MaxPool,
     Operation,
@@ -264,6 +266,9 @@ def apply_operation(operation: Operation, sources: list[Tensor], shape: Shape = 
             return functional.max_pool2d(x, kernel, stride, padding, dilation)
         case Add():
             return sum(sources[1:], x)
+        case Gate(weights=weights, threshold=threshold):
+            terms = (weight * source for weight, source in zip(weights, sources, strict=True))
+            return (reduce(torch.add, terms) > threshold).to(x.dtype)
         case Spike() | CountingSpike() | Delay():
             raise AssertionError("neurons and delays are computed over time")
         case _:

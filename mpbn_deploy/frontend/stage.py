@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ..base import Array, FrontendError, layer_name
-from ..ir import InputFormat, Operation, OverTime, Shape, Spike, TrainedNetwork
+from ..ir import BatchNorm, InputFormat, Operation, OverTime, Shape, Spike, TrainedNetwork
 from ..nn import SpikingNetwork, TimedLayer
 from .layers import OWN, Converters, convert, converter_of
 from .network import Output, Readout, StepsError, StyleError, Writer, Written
@@ -273,13 +273,17 @@ class Reading:
     def _applied(self, path: str, part: nn.Module, kind: Operation, value: Value) -> Value:
         if not isinstance(kind, OverTime):
 
-            def whole(sample: Tensor) -> Tensor:
-                return apply_operation(kind, [sample[None]])[0]
+            def applied(row: int) -> Value:
+                step = row if value.shape[0] == self.timesteps else self.calls[path] - 1
+                now = kind.at(step) if isinstance(kind, BatchNorm) else kind
 
-            key = (path, id(kind))
-            return self.rules.rows(
-                value, lambda row: self.rules.call(layer_name(path), key, lambda _: kind, whole, row)
-            )
+                def whole(sample: Tensor) -> Tensor:
+                    return apply_operation(now, [sample[None]])[0]
+
+                key, given = (path, id(kind)), value.select(0, row)
+                return self.rules.call(layer_name(path), key, lambda _: kind, whole, given)
+
+            return joined(torch.stack, [applied(row) for row in range(value.shape[0])])
         at_once = value.shape[0] == self.timesteps and self.style != "step"
         number, made = self.calls[path] if at_once else 1, []
         name = path if number == 1 else f"{path}@{number}"
