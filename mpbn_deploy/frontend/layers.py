@@ -83,33 +83,32 @@ def _flatten(module: nn.Flatten) -> Flatten:
     return Flatten()
 
 
-def _average_pool(module: nn.AvgPool2d) -> AveragePool:
+def _average_pool(module: nn.AvgPool1d | nn.AvgPool2d) -> AveragePool:
     return AveragePool(
         kernel=pair(module.kernel_size),
         stride=pair(module.stride),
-        padding=pair(module.padding),
+        padding=pair(module.padding, 0),
         round_up=module.ceil_mode,
         count_padding=module.count_include_pad,
-        divisor=module.divisor_override,
+        divisor=getattr(module, "divisor_override", None),
     )
 
 
-def _adaptive_pool(module: nn.AdaptiveAvgPool2d) -> AdaptivePool:
-    height, width = module.output_size if isinstance(module.output_size, tuple) else (module.output_size,) * 2
-    return AdaptivePool(size=(height, width))
+def _adaptive_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d) -> AdaptivePool:
+    size = module.output_size if isinstance(module.output_size, tuple) else (module.output_size,)
+    return AdaptivePool(size=(size[0] if isinstance(module, nn.AdaptiveAvgPool2d) else 1, size[-1]))
 
 
-def _max_pool(module: nn.MaxPool2d) -> MaxPool:
+def _max_pool(module: nn.MaxPool1d | nn.MaxPool2d) -> MaxPool:
     if module.return_indices:
         raise FrontendError("return_indices=True is not supported.")
     if module.ceil_mode:
         raise FrontendError("ceil_mode=True is not supported: its windows extend beyond the image.")
-    return MaxPool(
-        kernel=pair(module.kernel_size),
-        stride=pair(module.stride),
-        padding=pair(module.padding),
-        dilation=pair(module.dilation),
-    )
+    sizes = [module.kernel_size, module.stride, module.dilation, module.padding]
+    if isinstance(module, nn.MaxPool1d):
+        sizes = [(size,) if isinstance(size, int) else size for size in sizes]
+    kernel, stride, dilation = map(pair, sizes[:3])
+    return MaxPool(kernel=kernel, stride=stride, dilation=dilation, padding=pair(sizes[3], 0))
 
 
 def _nothing(module: nn.Module) -> None:
@@ -118,12 +117,16 @@ def _nothing(module: nn.Module) -> None:
 
 CONVERTERS: dict[type[nn.Module], Converter] = {
     nn.Linear: linear,
+    nn.Conv1d: convolution,
     nn.Conv2d: convolution,
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
     nn.Flatten: _flatten,
+    nn.AvgPool1d: _average_pool,
     nn.AvgPool2d: _average_pool,
+    nn.AdaptiveAvgPool1d: _adaptive_pool,
     nn.AdaptiveAvgPool2d: _adaptive_pool,
+    nn.MaxPool1d: _max_pool,
     nn.MaxPool2d: _max_pool,
     SpikePool: _max_pool,
     nn.Identity: _nothing,

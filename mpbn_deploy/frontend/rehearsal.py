@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -31,6 +32,7 @@ from ..ir import (
     CountingSpike,
     Delay,
     Flatten,
+    Gate,
     Linear,
     MaxPool,
     Operation,
@@ -322,6 +324,9 @@ def apply_operation(operation: Operation, sources: list[Tensor]) -> Tensor:
             return functional.max_pool2d(x, kernel, stride, padding, dilation)
         case Add():
             return x + sources[1]
+        case Gate(weights=weights, threshold=threshold):
+            weighted = [weight * source for weight, source in zip(weights, sources, strict=True)]
+            return (reduce(torch.add, weighted) > threshold).to(x.dtype)
         case Spike() | CountingSpike() | Delay():
             raise AssertionError("neurons and delays are computed over time")
         case _:

@@ -61,7 +61,8 @@ def trace(
     without_lif = not any(isinstance(part, LIF) for part in body.modules())
     traced = copy_to_run(body) if without_lif else body  # forward may keep states, which would become proxies
     try:
-        operations = operations_of(fx_graph(traced, known), traced, given.shape, known)
+        picture = given.as_picture()
+        operations = operations_of(fx_graph(traced, known), traced, picture.shape, known)
     except FrontendError as error:
         if not without_lif:
             raise
@@ -73,7 +74,7 @@ def trace(
             # The reader that got further speaks: torch.fx, if it has a graph, unless neurons were found.
             further = isinstance(found, HandwrittenError) or isinstance(error, UntraceableError)
             raise (found if further else error) from (error if further else None)
-    return TrainedNetwork(input=given, operations=operations, timesteps=timesteps)
+    return TrainedNetwork(input=picture, operations=operations, timesteps=timesteps)
 
 
 def foreign_player(network: SpikingNetwork) -> Player:
