@@ -34,6 +34,7 @@ from ..ir import (
     Shape,
     TracedOperation,
     TrainedNetwork,
+    picture_shape,
     product_of_spikes,
 )
 from .hints import ADAPTIVE_THRESHOLD
@@ -446,10 +447,8 @@ def _of_sample(shape: Shape) -> Shape:
 
 
 def _legal(shape: Shape) -> Shape:
-    """Return (features,) or (channels, height, width); a signal (channels, length) is an image of one row."""
-    if len(shape) in (1, 3):
-        return shape
-    return (shape[0], 1, shape[1]) if len(shape) == 2 else (prod(shape),)
+    """Return (features,) or (channels, height, width); a signal (channels, length) is a picture of one row."""
+    return picture_shape(shape) if 1 <= len(shape) <= 3 else (prod(shape),)
 
 
 # ---- the readout --------------------------------------------------------------------------------

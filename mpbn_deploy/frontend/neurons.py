@@ -539,7 +539,7 @@ class Population:
     def _of_static(self, found: list[Arrival], last: Step) -> tuple[Arrival, Tensor]:
         """Return what arrives in each step of what is the same in all, and what is left of it in the next.
 
-        The first membranes are a, (kept + leak + 1) * a; what arrived by step n, a * (1 + leak + .. + leak^n).
+        The first membranes are a, (kept + leak + 1) * a; what has arrived in step n, a * (1 + .. + leak^n).
         """
         if len(self.chain) == 2:  # either leak makes the same two membranes: that of the membrane
             together = sum((each.coefficient for each in found[1:]), found[0].coefficient)

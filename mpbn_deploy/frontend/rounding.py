@@ -222,6 +222,8 @@ def _absolute(kind: Operation) -> Operation:
             return replace(kind, synapse=replace(synapse, weight=np.abs(synapse.weight)), bias=np.abs(bias))
         case BatchNorm(gain=gain, offset=offset, mean=mean):  # |gain| * (x + |mean|) / deviation + |offset|
             return replace(kind, gain=np.abs(gain), offset=np.abs(offset), mean=-np.abs(mean))
+        case Gate(weights=weights):
+            return replace(kind, weights=tuple(map(abs, weights)))
         case _:
             return kind
 

@@ -63,9 +63,8 @@ def trace(
 
 
 def _format_of_shape(shape: Shape) -> InputFormat:
-    """Return the format of bytes; a signal (channels, length) is an image of one row."""
-    image = (shape[0], 1, shape[1]) if len(shape) == 2 else tuple(shape)
-    return InputFormat(shape=image, minimum=0, maximum=255, mean=np.zeros(1), deviation=np.ones(1))
+    """Return the format of bytes."""
+    return InputFormat(shape=tuple(shape), minimum=0, maximum=255, mean=np.zeros(1), deviation=np.ones(1))
 
 
 def foreign_player(network: SpikingNetwork) -> Player:
@@ -191,7 +190,7 @@ class Reading:
         self.neurons.settle()
         with torch.no_grad():
             readout, shape = self._readout(returned)
-            written = Writer(self.neurons, self.timesteps).write(self.given, readout, name)
+            written = Writer(self.neurons, self.timesteps).write(self.given.as_picture(), readout, name)
         shapes = {each.name: each.shape for each in written.trained.operations}
         leaves = tuple(
             {type(part) for part in module.modules() if converter_of(part, self.known) is not None}
