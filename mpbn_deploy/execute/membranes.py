@@ -114,7 +114,7 @@ class NarrowMembranes(States):
         kept, sums = (
             each.numpy() / self.layer.rule.unit for each in (synapses, synapses if exact is None else exact)
         )
-        self.state, spikes = self.neurons.step(self.state, sums, kept)
+        self.state, spikes = self.neurons.step(self.state, sums, kept, step)
         self.voltage.copy_(torch.from_numpy(self.state[1]))
         return torch.from_numpy(spikes)
 
