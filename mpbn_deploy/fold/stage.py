@@ -28,10 +28,11 @@ membrane u_t divided by the gain, w_t = u_t / g_t, has constant weights and numb
 
     w_t <- leak * (g_(t-1) / g_t) * w_(t-1) + W x_t + b_t / g_t,    spike = w_t > threshold / g_t
 
-and a spike subtracts subtrahend / g_t. So the neuron gets numbers per step (`FloatLif.per_step`), exactly. Gains
-that are negative in all steps negate the weights first. A gain that changes its sign from step to step, or is
-zero in one, would reverse or lose the comparison in some steps, whatever the leak: such a network is rejected.
-The offsets of a current that outlasts its step become what they add up to in the voltage, one bias per step.
+and a spike subtracts subtrahend / g_t. So the neuron gets numbers per step (`FloatLif.per_step`), exactly.
+Gains that are negative in all steps negate the weights first. A gain that changes its sign from step to step,
+or is zero in one, would reverse or lose the comparison in some steps, whatever the leak: such a network is
+rejected. The offsets of a current that outlasts its step become what they add up to in the voltage, one bias
+per step.
 """
 
 from __future__ import annotations
@@ -163,8 +164,8 @@ class _Folding:
         synapses, bias = self.arriving(shape, value)
         if spike.recurrent is not None and value.gain is not None:
             raise FoldError(
-                f"{layer_name(name)}: recurrent, behind a norm per time step: its recurrent weights would have "
-                "to change from step to step. Train with --norm batch or tdbn."
+                f"{layer_name(name)}: recurrent, behind a norm per time step: its recurrent weights would "
+                "have to change from step to step. Train with --norm batch or tdbn."
             )
         if spike.recurrent is not None:  # its bias counts from the first step on
             loop = _affine(operation, spike.recurrent, shape)
@@ -202,7 +203,7 @@ class _Folding:
         return in_steps(_in_compact_steps(neurons)), entering[0]
 
     def positive(self, value: Value) -> Value:
-        """Return the value with a positive gain in all steps; raise if a gain changes its sign, or is zero."""
+        """Return the value with a positive gain in all steps; raise if its sign changes, or it is zero."""
         if value.gain is None or (value.gain > 0).all():
             return value
         sign = np.sign(value.gain[0])
@@ -210,8 +211,8 @@ class _Folding:
             wrong = ~(value.gain * sign > 0).reshape(len(value.gain), value.shape[0], -1).all(axis=(0, 2))
             raise FoldError(
                 f"{wrong.sum()} of {len(wrong)} channels have a gain that changes its sign from time step to "
-                f"time step, or is zero in one (channel {wrong.argmax()}): no weights that all steps share can "
-                "do that. Train with --norm tdbn, tab or batch, or with a lower --norm-rate."
+                f"time step, or is zero in one (channel {wrong.argmax()}): no weights that all steps share "
+                "can do that. Train with --norm tdbn, tab or batch, or with a lower --norm-rate."
             )
         return replace(self.algebra.scaled(value, sign), gain=value.gain * sign)
 
@@ -416,7 +417,7 @@ def _accumulated(offsets: Array, current_leak: Array) -> Array:
 
 
 def _divided(neuron: FloatFiringNeuron, gain: Array, ratio: Array) -> FloatFiringNeuron:
-    """Return the neuron of w = u / gain, given that of u; `ratio` is the gain of the step before by its own."""
+    """Return the neuron of w = u / gain, given that of u; `ratio` is the gain of the step before / gain."""
     numbers: dict[str, Any] = {
         name: np.broadcast_to(getattr(neuron, name), gain.shape) / gain
         for name in ("threshold", "bias", "subtrahend")
