@@ -18,6 +18,7 @@ from ..base import Array, array_record, record
 
 STATE_EXPONENT = 6  # a weight or threshold of 1 is 2**6 units of current or voltage
 DECAY_ONE = 4096  # a decay of 4096 clears the state within one step
+ONE_FOR_ALL = ("decay_current", "decay_voltage", "leak", "current_leak")  # numbers that may be scalars
 LARGEST_GROWTH = 8  # what a state of numbers per step may be multiplied by in one step
 STATE_LIMIT = 2**23 - 1  # the largest magnitude of a current or voltage
 LARGEST_EXPONENT = 23  # shifts a one beyond the largest state
@@ -398,21 +399,18 @@ def map_steps(neuron: NeuronT, function: Callable[[NeuronT], OtherT]) -> OtherT:
 def in_steps(neurons: Sequence[NeuronT]) -> NeuronT:
     """Return the neuron that is each of these in its time step, or the first one if all are equal."""
     first = neurons[0]
+    ones = np.ones((len(neuron_bias(first)), *[1] * (neuron_bias(first).ndim - 1)), np.int32)
     found: dict[str, Any] = {}
+    varying = False
     for name in (field.name for field in fields(first)):
         values = [getattr(each, name) for each in neurons]
-        if all(np.array_equal(value, values[0]) for value in values):
-            found[name] = values[0]
-        else:
-            ones = np.ones((len(neuron_bias(first)), *[1] * (neuron_bias(first).ndim - 1)), np.int32)
-            found[name] = np.stack(np.broadcast_arrays(*values, ones)[:-1])
-    same = all(found[name] is getattr(first, name) for name in found)
-    if same or len(neurons) == 1:
-        return first
-    for name, value in found.items():  # all arrays have the axis
-        if isinstance(value, np.ndarray) and value is getattr(first, name):
-            found[name] = np.stack([value] * len(neurons))
-    return replace(first, **{**found, "per_step": True})
+        if not all(np.array_equal(value, values[0]) for value in values):
+            found[name], varying = np.stack(np.broadcast_arrays(*values, ones)[:-1]), True
+        elif name in ONE_FOR_ALL and np.ptp(values[0]) == 0:
+            found[name] = np.ravel(values[0])[0].item()
+        elif isinstance(values[0], np.ndarray):
+            found[name] = np.stack(values)
+    return replace(first, **{**found, "per_step": True}) if varying else first
 
 
 def neuron_threshold(neuron: AnyNeuron) -> Array | None:
