@@ -92,7 +92,8 @@ def with_steps(path: Path, network: FoldedNetwork, metadata: Metadata) -> Folded
     for population in network.layers:
         neuron, numbers = population.neuron, dict(metadata.steps.get(population.name, {}))
         known: dict[str, Any] = {name: numbers[name] for name in numbers if hasattr(neuron, name)}
-        layers.append(population.with_neuron(replace(neuron, **known, per_step=True) if known else neuron))
+        timed = {**known, "per_step": True} if known else {}
+        layers.append(population.with_neuron(replace(neuron, **timed)))
     return replace(network, populations=(network.input, *layers))
 
 
