@@ -118,6 +118,12 @@ class Membrane:
         """Return the membrane of one time step."""
         return replace(self.selected(lambda values: values[step]), per_step=False) if self.per_step else self
 
+    def in_steps(self, timesteps: int) -> Membrane:
+        """Return the membrane with its arrays repeated in each time step, unless they have that axis."""
+        if self.per_step:
+            return self
+        return replace(self.selected(lambda values: np.stack([values] * timesteps)), per_step=True)
+
     def integrate(self, state: State, arriving: Array) -> State:
         """Return the state before it fires; `arriving` is unit * sum of synapses."""
         current = self.decay_current(state[0]) + arriving
