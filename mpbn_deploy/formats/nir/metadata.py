@@ -42,6 +42,7 @@ from ...ir import (
 from ..options import Dialect
 
 DT = 1e-4  # seconds per time step; snntorch supports no other
+MOST_LEAK = 1 - 2.0**-12  # of nodes whose leaks depend on the time step
 NO_LEAK = 2.0**80  # time constant, in steps, of a neuron without a leak whose biases need v_leak
 KEY = "mpbn_deploy"
 # Without and with soft resets, several spikes, or numbers, per step, which older readers would not see.
@@ -77,9 +78,24 @@ class Metadata:
 
 
 def first_steps(network: FoldedNetwork) -> FoldedNetwork:
-    """Return the network with the numbers of the first time step in all: what nodes of NIR can hold."""
-    populations = (network.input, *(p.with_neuron(at_step(p.neuron, 0)) for p in network.layers))
-    return replace(network, populations=populations)
+    """Return the network with the numbers of the first time step in all: what nodes of NIR can hold.
+
+    There is nothing to leak in that step, so that leaks of nodes may be any that NIR has.
+    """
+    layers = []
+    for population in network.layers:
+        first = at_step(population.neuron, 0)
+        if varies(population.neuron):
+            leaks: dict[str, Any] = {
+                name: _node_leak(getattr(first, name)) for name in ("leak", "current_leak")
+            }
+            first = replace(first, **leaks)
+        layers.append(population.with_neuron(first))
+    return replace(network, populations=(network.input, *layers))
+
+
+def _node_leak(leak: float | Array) -> float | Array:
+    return np.minimum(leak, MOST_LEAK) if isinstance(leak, np.ndarray) else min(leak, 1.0)
 
 
 def with_steps(path: Path, network: FoldedNetwork, metadata: Metadata) -> FoldedNetwork:
