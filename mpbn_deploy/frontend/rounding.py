@@ -74,7 +74,13 @@ class _Value:
         return replace(self, value=value, size=size)
 
     def through(self, kind: Operation, sources: list[_Value], shape: Shape = ()) -> _Value:
-        """Apply an operation without time."""
+        """Apply an operation without time, or a norm per time step."""
+        if isinstance(kind, BatchNorm) and kind.per_step:
+            steps = zip(self.value, self.size, strict=True)
+            each = [replace(self, value=value[None], size=size[None]) for value, size in steps]
+            parts = [one.through(kind.at(step), [one]) for step, one in enumerate(each)]
+            value, size = (torch.cat([getattr(part, name) for part in parts]) for name in ("value", "size"))
+            return _Value(value=value, size=size, operations=parts[0].operations)
         leading = self.value.shape[:2]
         value, size = (
             apply_operation(operation, [each.flatten(0, 1) for each in given], shape)
@@ -158,9 +164,10 @@ def _decisions(
         membrane = leak * membrane + current
         judged, around = membrane, size
         if neuron.norm is not None:
+            now = neuron.norm.at(step)
             judged, around = (
                 apply_operation(norm, [each])
-                for norm, each in ((neuron.norm, membrane), (_absolute(neuron.norm), size))
+                for norm, each in ((now, membrane), (_absolute(now), size))
             )
         above = judged > neuron.threshold
         spike = (above if fired is None else fired[step]).double()
