@@ -447,7 +447,7 @@ def _of_sample(shape: Shape) -> Shape:
 
 
 def _legal(shape: Shape) -> Shape:
-    """Return (features,) or (channels, height, width); a signal (channels, length) is a picture of one row."""
+    """Return (features,) or (channels, height, width); a signal is a picture of one row."""
     return picture_shape(shape) if 1 <= len(shape) <= 3 else (prod(shape),)
 
 

@@ -166,8 +166,7 @@ def _decisions(
         if neuron.norm is not None:
             now = neuron.norm.at(step)
             judged, around = (
-                apply_operation(norm, [each])
-                for norm, each in ((now, membrane), (_absolute(now), size))
+                apply_operation(norm, [each]) for norm, each in ((now, membrane), (_absolute(now), size))
             )
         above = judged > neuron.threshold
         spike = (above if fired is None else fired[step]).double()
