@@ -38,7 +38,7 @@ from ..ir import (
     product_of_spikes,
 )
 from .hints import ADAPTIVE_THRESHOLD
-from .neurons import LATE, Converted, Firing, Neurons, Population, fingerprint
+from .neurons import LATE, Converted, Firing, Neurons, Population, fingerprint, snapped
 from .rules import Call, Gated, Rules
 from .values import Atom, Term, Value, full, single, thin
 from .watch import Site
@@ -73,6 +73,7 @@ class Readout:
     factor: float
     leak: float | None
     value: Value  # of the last step, flat
+    weights: tuple[float, ...] = ()  # of the steps, if they are neither equal nor those of a leak
 
 
 @record
@@ -103,6 +104,8 @@ class Writer:
         name = self.value(readout.value, self._shape(readout.value, ()), "output")
         if name == INPUT_NAME:
             raise FrontendError(f"{module}: forward returns its input; a network has at least one layer.")
+        if readout.weights:
+            name = self._weighed(name, readout)
         last = next(each for each in self.operations if each.name == name)  # the last one is the output
         operations = (*(each for each in self.operations if each is not last), last)
         trained = TrainedNetwork(
@@ -115,6 +118,14 @@ class Writer:
         unique = name if self.taken[name] == 1 else f"{name}@{self.taken[name]}"
         self.operations.append(TracedOperation(name=unique, kind=kind, sources=sources, shape=shape))
         return unique
+
+    def _weighed(self, name: str, readout: Readout) -> str:
+        """Write a sum of the steps with weights: a norm per step, whose outputs are averaged."""
+        shape = next(each.shape for each in self.operations if each.name == name)
+        gain = np.repeat(self.timesteps * np.array(readout.weights)[:, None], shape[0], axis=1)
+        rest = np.ones_like(gain)
+        norm = BatchNorm(gain=gain, offset=0 * rest, mean=0 * rest, variance=rest, epsilon=0.0, per_step=True)
+        return self.add("output.weights", norm, (name,), shape)
 
     def _needed(self, value: Value) -> list[Atom]:
         """Return the atoms that a value depends on in the last step, in order of execution."""
@@ -546,12 +557,14 @@ class Output:
             return self._mean(last, index)
         leak = weights[-2]
         powers = [leak ** (self.timesteps - 1 - number) for number in range(self.timesteps)]
-        if not 0 < leak < 1 or not np.allclose(weights, powers, rtol=0, atol=1e-9):
-            listed = ", ".join(f"{weight:.3g}" for weight in weights)
-            todo = "Equal weights, a leak, and the last step alone are supported yet."
-            raise self.error(f"weighs the time steps of its output by {listed}", todo)
+        leaks = 0 < leak < 1 and np.allclose(weights, powers, rtol=0, atol=1e-9)
+        value = Value(last.constant / sum(weights), last.terms)
         return Readout(
-            index=index, factor=1.0, leak=leak, value=Value(last.constant / sum(powers), last.terms)
+            index=index,
+            factor=1.0,
+            leak=leak if leaks else None,
+            value=value,
+            weights=() if leaks else tuple(weights),
         )
 
     def _mean(self, last: Value, index: Tensor) -> Readout:
@@ -594,7 +607,7 @@ class Output:
         ratios = torch.cat([(ours[key] / theirs[key])[theirs[key] != 0] for key in ours])
         if not torch.allclose(ratios, ratios[:1].expand(ratios.shape), rtol=1e-9):
             raise self.error("weighs time steps differently for different outputs", SAME_STEPS)
-        return float(f"{float(ratios[0]):.12g}")
+        return float(snapped(ratios[:1].numpy())[0])
 
 
 def _whole(tensor: Tensor) -> Tensor:

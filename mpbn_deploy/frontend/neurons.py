@@ -670,7 +670,7 @@ def _judged(factor: Tensor, level: Tensor, strict: bool, shape: Shape) -> dict[s
     """Return threshold and norm: factor * v + level > 0."""
     gains, levels = _compact(factor, shape), _compact(level, shape)
     if gains.size == 1 and gains[0] > 0:
-        thresholds = _snapped(-levels / gains[0])
+        thresholds = snapped(-levels / gains[0])
         thresholds = thresholds if strict else np.nextafter(thresholds, -np.inf)
         if thresholds.size == 1:
             return {"threshold": float(thresholds[0]), "norm": None}
@@ -682,7 +682,7 @@ def _judged(factor: Tensor, level: Tensor, strict: bool, shape: Shape) -> dict[s
     return {"threshold": 0.0 if strict else float(np.nextafter(0.0, -1.0)), "norm": norm}
 
 
-def _snapped(values: Array) -> Array:
+def snapped(values: Array) -> Array:
     """Return numbers without the rounding of the arithmetic around them: 0.9999999999999998 is 1."""
     near = np.array([float(f"{value:.12g}") for value in values])
     return np.where(np.abs(near - values) <= 1e-14 * np.abs(values), near, values)

@@ -402,6 +402,10 @@ class Rules:
         if not _is_value(x) or _is_value(weight) or _is_value(bias):
             return None
         shift = None if bias is None else self.weights(bias) * beta
+        if self._are_apart(x, 1):  # a sum over time steps, with weights
+            rows = enumerate(self.weights(weight) * alpha)
+            parts = [x.moved(lambda each, n=n: each[:, n : n + 1]).scaled(row) for n, row in rows]  # type: ignore[misc]
+            return reduce(Value.plus, parts if shift is None else [*parts, Value(shift)])
         return self.rows(x, partial(self._dense, self.weights(weight) * alpha, shift, (weight, bias)))
 
     def _dense(self, matrix: Tensor, shift: Tensor | None, key: tuple[Any, ...], row: Value) -> Value:
@@ -414,12 +418,15 @@ class Rules:
         return self.call("linear", key, make, whole, row)
 
     def _mm(self, func: Any, x: Any, weight: Any) -> Value | None:
-        if _is_value(x):
+        if _is_value(x) or not _is_value(weight):
             return self._addmm(func, None, x, weight)  # type: ignore[no-any-return]
         flipped = self._addmm(func, None, weight.moved(torch.t), x.t())
         return None if flipped is None else flipped.moved(torch.t)
 
     def _mv(self, func: Any, matrix: Any, x: Any) -> Any:
+        if _is_value(matrix) and not _is_value(x):
+            found = self._addmm(func, None, matrix, x[:, None])
+            return found.select(1, 0)
         return self._addmv(func, None, matrix, x)
 
     def _addmv(self, func: Any, bias: Any, matrix: Any, x: Any) -> Any:
@@ -429,10 +436,8 @@ class Rules:
         return None if found is None else found.select(0, 0)
 
     def _bmm(self, func: Any, x: Any, weight: Any) -> Value | None:
-        if not _is_value(x) or _is_value(weight):
-            return None
-        made = [self._addmm(func, None, x.select(0, n), weight[n]) for n in range(x.shape[0])]
-        return joined(torch.stack, made)
+        made = [self._mm(func, *(_row(each, n) for each in (x, weight))) for n in range(x.shape[0])]
+        return None if None in made else joined(torch.stack, made)
 
     def _matrix(self, func: Any, x: Any, *args: Any, **kwargs: Any) -> Value:
         """Apply a linear operation that the IR has no name for: it becomes a matrix."""
@@ -601,6 +606,10 @@ def _one_apart(
     rare = numbers[0] if numbers[1] == numbers[-1] else numbers[-1]
     found = [bits for bits, number in table.items() if number == rare]
     return (found[0], rare, numbers[1] if rare == numbers[0] else numbers[0]) if len(found) == 1 else None
+
+
+def _row(given: Any, number: int) -> Any:
+    return given.select(0, number) if _is_value(given) else given[number]
 
 
 def _put(target: Tensor, places: Any, new: Tensor) -> Any:
