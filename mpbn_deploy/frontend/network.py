@@ -316,7 +316,7 @@ class Writer:
         """Write elements of one atom, moved; return the result, and factors that are still to be applied."""
         if len(atoms) > 1:
             kinds = [atom.kind for atom, _ in atoms]
-            if set(kinds) != {"spike"}:
+            if not all(atom.is_binary for atom, _ in atoms):
                 raise FrontendError(
                     f"{layer_name(label)}: receives a product of {' and '.join(kinds)}, as a gate; "
                     "synapses add. Put a neuron in front of the product: products of spikes are supported."

@@ -335,6 +335,7 @@ class Rules:
                 make=make, whole=whole, biased=not number and scale == 1,
             )  # fmt: skip
             atom = self.algebra.numbers.atom(self.shapes[seen], "operation", step, facts)
+            atom.pooled = name == "max_pool2d" and self.is_binary(x)
             shift = shift.plus(self.algebra.of(atom).scaled(scale))
         return shift
 
