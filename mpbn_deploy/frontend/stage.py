@@ -205,7 +205,8 @@ class Reading:
         self.neurons.settle()
         with torch.no_grad():
             readout, shape = self._readout(returned)
-            written = Writer(self.neurons, self.timesteps).write(self.given.as_picture(), readout, name)
+            given = self.given.as_picture() if len(self.given.shape) == 2 else self.given
+            written = Writer(self.neurons, self.timesteps).write(given, readout, name)
         shapes = {each.name: each.shape for each in written.trained.operations}
         leaves = tuple(
             {type(part) for part in module.modules() if converter_of(part, self.known) is not None}
