@@ -13,10 +13,8 @@ rejects the network. Each system has a process of its own.
 import argparse
 import functools
 import importlib
-import resource
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
@@ -281,23 +279,18 @@ def row(name, clones):
     repository, file, build = SYSTEMS[name]
     torch.manual_seed(0)
     network, shape, timesteps = build(loader(clones / repository))
-    started = time.perf_counter()
     cells = [name, f"{repository.replace('+', '/')}: {file}"]
     try:
         found = read(lively(network), as_bytes(shape), shape, timesteps, OWN)
     except DeployError as error:
-        return [*cells, f"rejected: {error}", "", "", "", "", ""]
-    seconds, memory = (
-        time.perf_counter() - started,
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-    )
+        return [*cells, f"rejected: {error}", "", "", "", ""]
     try:
         profile = load_profile("loihi2")
         cores = fit(quantize(fold(found.trained), profile).network, profile).cores
     except DeployError as error:
         cores = f"none: {error}"
     proof, silent = found.proof, f"; silent: {', '.join(found.proof.silent)}" if found.proof.silent else ""
-    numbers = [f"{proof.decisions:,}", "0", f"{proof.ties}", f"{seconds:.0f} s, {memory:.1f} GB", cores]
+    numbers = [f"{proof.decisions:,}", "0", f"{proof.ties}", cores]
     return [*cells, f"read{silent}", *numbers]
 
 
@@ -311,14 +304,14 @@ def main():
         print("| " + " | ".join(map(str, row(options.names[0], options.clones))) + " |")
         return
     print(
-        "| system | file | outcome | spikes compared | different | ties | time, memory | cores on Loihi 2 |"
+        "| system | file | outcome | spikes compared | different | ties | cores on Loihi 2 |"
     )
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|---|", flush=True)
     for name in options.names:
         command = [sys.executable, __file__, str(options.clones), name, "--one"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
-        print(lines[-1] if lines else f"| {name} | | failed: {done.stderr[-300:]} | | | | | |", flush=True)
+        print(lines[-1] if lines else f"| {name} | | failed: {done.stderr[-300:]} | | | | |", flush=True)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,14 @@ def call(
         yield output
 
 
+def first_tensor(output: Any, timesteps: int) -> Tensor:
+    """Return the first tensor that forward returns; a list of all time steps is stacked."""
+    tensors = [each for each in tree_leaves(output) if isinstance(each, Tensor)]
+    steps = isinstance(output, list) and len(tensors) == len(output) == timesteps > 1
+    alike = len({each.shape for each in tensors}) == 1
+    return torch.stack(tensors) if steps and alike else next(iter(tensors), torch.zeros(()))
+
+
 class _Ears(Exact):  # type: ignore[no-untyped-call]
     """Keeps the results of comparisons, by their number in the run."""
 
@@ -107,8 +115,7 @@ class Player:
         ears = _Ears(self.dtype, set(self.fired))
         with in_float64(self.dtype), self._hooked(module, ears), ears:
             given = steps.to(self.dtype).reshape(*steps.shape[:2], *self.shape)
-            outputs = list(call(module, self.style, given))
-        picked = [next(t for t in tree_leaves(output) if isinstance(t, Tensor)) for output in outputs]
+            picked = [first_tensor(each, len(steps)) for each in call(module, self.style, given)]
         whole = torch.stack(picked) if self.style == "step" else picked[0]
         found = self.by_sample(whole.double(), self.returned, steps.shape[1]).flatten(1)
         final = found[:, self.readout.index].mean(1) * self.readout.factor

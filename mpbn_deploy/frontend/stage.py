@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from ..base import Array, FrontendError, announce, layer_name, record
 from ..ir import BatchNorm, InputFormat, Operation, OverTime, Shape, Spike, TrainedNetwork
@@ -28,7 +27,7 @@ from ..nn import SpikingNetwork, TimedLayer
 from .layers import OWN, Converters, convert, converter_of
 from .network import Output, Readout, StepsError, StyleError, Writer, Written
 from .neurons import Converted, Neurons
-from .proof import AXES, Player, Proof, Style, call, prove
+from .proof import AXES, Player, Proof, Style, call, first_tensor, prove
 from .rounding import apply_operation
 from .rules import Rules
 from .values import Value, joined
@@ -228,8 +227,7 @@ class Reading:
         returned: list[Value | None] = []
         with in_float64(), self.watch.hooked(module, self._converter_of, self._converted):
             for output in call(module, self.style, steps, self._label):
-                tensors = [each for each in tree_leaves(output) if isinstance(each, Tensor)]
-                returned.append(self.watch.memory.read(tensors[0]) if tensors else None)
+                returned.append(self.watch.memory.read(first_tensor(output, self.timesteps)))
                 looped = any(each.facts.before is not None for each in self.neurons.membranes)
                 if self.style == "step" and looped and len(returned) == 1:
                     raise _LoopError
