@@ -14,14 +14,28 @@ from ..ir import (
     AdaptivePool,
     AveragePool,
     BatchNorm,
+    Convolution,
     CountingSpike,
     Delay,
     Flatten,
+    Linear,
     MaxPool,
     Operation,
     Spike,
+    channel_map,
+    stacked,
 )
-from ..nn import LIF, RecurrentLIF, SpikeCount, SpikePool, StepDelay, XyloLIF
+from ..nn import (
+    LIF,
+    Levels,
+    RecurrentLIF,
+    RepeatChannels,
+    SpikeCount,
+    SpikePool,
+    StepDelay,
+    SumChannels,
+    XyloLIF,
+)
 from .synapses import array, bias, convolution, linear, pair
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
@@ -73,6 +87,19 @@ def _xylo_lif(module: XyloLIF) -> CountingSpike:
         max_spikes=module.max_spikes,
         recurrent=None if module.recurrent is None else linear(module.recurrent),
     )
+
+
+def _levels(module: Levels) -> Spike:
+    return stacked(_lif(module), module.edges, module.signs, module.shape)
+
+
+def _repeat(module: RepeatChannels) -> Linear | Convolution:
+    channels = module.shape[0]
+    return channel_map(module.shape, np.ones((channels * module.count, 1)), channels)
+
+
+def _sum(module: SumChannels) -> Linear | Convolution:
+    return channel_map(module.shape, np.tile(module.signs, (module.shape[0], 1)), module.shape[0])
 
 
 def _flatten(module: nn.Flatten) -> Flatten:
@@ -135,6 +162,9 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     LIF: _lif,
     RecurrentLIF: _recurrent_lif,
     XyloLIF: _xylo_lif,
+    Levels: _levels,
+    RepeatChannels: _repeat,
+    SumChannels: _sum,
     StepDelay: lambda module: Delay(),
     SpikeCount: _nothing,  # the folded network sums spikes where this one takes their mean
 }

@@ -16,6 +16,7 @@ from networks import (
     SOFT,
     Residual,
     enlivened,
+    graded_body,
     inputs_for,
     lively,
     spiking_network,
@@ -458,6 +459,19 @@ def test_signals_are_pictures_one_pixel_high(layers, mpbn):
     inputs = inputs_for(folded, samples=5)
     expected, got = (simulate(folded, each).outputs for each in (inputs, inputs[:, :, 0]))
     np.testing.assert_array_equal(expected, got)  # however high the samples say they are
+
+
+@pytest.mark.parametrize("mpbn", ["none", "channel", "element"])
+@pytest.mark.parametrize(
+    ("levels", "signed", "leak"),
+    [(4, False, 0.5), (1, True, 0.5), (2, True, 0.9), (3, False, 0.0), (1, False, 1.0)],
+)
+def test_whole_numbers_are_sums_of_spikes(levels, signed, leak, mpbn):
+    """Integer and ternary spikes, whose levels are neurons that share what each of them subtracts."""
+    torch.manual_seed(1)
+    body = graded_body(mpbn, levels=levels, signed=signed, leak=leak)
+    network = enlivened(body, shape=(2, 5, 6), timesteps=5)
+    assert_folds_exactly(network, samples=9, least_lively=0.05)
 
 
 class Products(nn.Module):
