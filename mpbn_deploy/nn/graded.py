@@ -54,7 +54,7 @@ class Levels(LIF):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return spikes, [timesteps * batch, channels * levels, ...]."""
-        copies = x.view(self.timesteps, -1, *x.shape[1:]).unflatten(2, (self.shape[0], -1))
+        copies = x.reshape(self.timesteps, -1, self.shape[0], len(self.signs), *x.shape[2:])
         ones = [1] * (copies.dim() - 4)
         signs, edges = (copies.new_tensor(each).view(-1, *ones) for each in (self.signs, self.edges))
         membrane, sent = torch.zeros_like(copies[0, :, :, 0]), []
@@ -95,8 +95,9 @@ class SumChannels(nn.Module):
         self.shape, self.signs = shape, signs
 
     def forward(self, x: Tensor) -> Tensor:
-        groups = x.unflatten(1, (self.shape[0], -1))
-        return (groups * groups.new_tensor(self.signs).view(-1, *[1] * (groups.dim() - 3))).sum(2)
+        groups = x.reshape(len(x), self.shape[0], len(self.signs), *x.shape[2:])
+        signs = x.new_tensor(self.signs).view(-1, *[1] * (x.dim() - 2))
+        return (groups * signs).sum(2)
 
 
 class GradedLIF(nn.Module):
