@@ -17,7 +17,9 @@ import torch
 from torch import nn
 
 from mpbn_deploy.execute import lava
-from mpbn_deploy.hardware import Limit
+from mpbn_deploy.fold import fold
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.hardware import Limit, load_profile
 from mpbn_deploy.ir import (
     Connection,
     Conv2d,
@@ -40,6 +42,8 @@ from mpbn_deploy.ir import (
 )
 from mpbn_deploy.ir.composition import compose
 from mpbn_deploy.nn import LIF, ModelCard, RecurrentLIF, SpikingNetwork
+from mpbn_deploy.nn.zoo import ARCHITECTURES
+from mpbn_deploy.quantize import quantize
 
 needs_lava = pytest.mark.lava  # skipped in conftest.py where Lava is not installed
 
@@ -341,6 +345,13 @@ def int_residual(seed=0, *, timesteps=3, delay=0):
         timesteps=timesteps,
         scales=_scales(populations),
     )
+
+
+def int_products(seed=0, target="loihi2"):
+    """Return a small spiking transformer in integers, whose attention multiplies spikes."""
+    torch.manual_seed(seed)
+    body = ARCHITECTURES["digits-transformer"]((2, 6, 5), 3, width=8)
+    return quantize(fold(trace(enlivened(body, shape=(2, 6, 5)))), load_profile(target)).network
 
 
 def int_windows(seed=0, *, timesteps=3):

@@ -49,6 +49,7 @@ from ..ir import (
     CountingSpike,
     Delay,
     Dense,
+    Diagonal,
     Flatten,
     FloatFiringNeuron,
     FloatLif,
@@ -56,6 +57,7 @@ from ..ir import (
     FloatReadout,
     FloatXylo,
     FoldedNetwork,
+    Gate,
     Input,
     InputFormat,
     Linear,
@@ -76,7 +78,9 @@ from ..ir import (
     per_channel,
     scaled,
     soft_reset,
+    spread_synapse,
     state_intervals,
+    value_range,
 )
 from .mirrors import Copies, copies
 
@@ -115,6 +119,7 @@ class _Folding:
             neuron=Input(minimum=given.minimum, maximum=given.maximum),
         )
         self.populations: list[Population[Input | FloatNeuron]] = [self.driver]
+        self.binary: set[str] = set()  # populations that send 0 or 1
         self.connections: list[Connection] = []
         self.shapes = {INPUT_NAME: given.shape}
         self.algebra = Algebra(shapes=self.shapes)
@@ -130,6 +135,8 @@ class _Folding:
                 self.count(operation, operation.kind, values[0])
             case MaxPool():
                 self.pool(operation, operation.kind, values[0])
+            case Gate():
+                self.gate(operation, operation.kind, values)
             case Add():
                 self.values[operation.name] = reduce(self.algebra.sum, values)
             case _:
@@ -187,19 +194,57 @@ class _Folding:
                 f"{layer_name(operation.name)}: MaxPool2d is supported on spikes only; put it right "
                 "after a LIF, or use AvgPool2d."
             )
+        counting = any_synapse(pool, operation.shape[0])
+        affine = Affine(source=value.shape, shape=operation.shape, synapse=counting)
+        self.compare(operation, self.algebra.through(affine, value), ANY_SPIKE)
+
+    def gate(self, operation: TracedOperation, gate: Gate, values: list[Value]) -> None:
+        """Add neurons without memory that compute a function of spikes, such as their product."""
+        if not all(map(self.is_spikes, values)):
+            raise FoldError(
+                f"{layer_name(operation.name)}: multiplies values that are not spikes. A product of spikes "
+                "is a neuron; a product of sums, as (q @ k.T) @ v, is none, because synapses only add. Put a "
+                "LIF behind each sum before it is multiplied, as the Spike-Driven Transformer does."
+            )
         shape = operation.shape
-        counting = Affine(source=value.shape, shape=shape, synapse=any_synapse(pool, shape[0]))
-        synapses, _ = self.arriving(shape, self.algebra.through(counting, value))
-        one = per_channel(np.ones(shape[0]), shape)
-        neuron = FloatLif(threshold=ANY_SPIKE * one, bias=0 * one, leak=0.0)
+        parts = [
+            Affine(
+                source=value.shape,
+                shape=shape,
+                synapse=spread_synapse(value.shape, shape),
+                factor=np.full(shape, weight),
+            )
+            for weight, value in zip(gate.weights, values, strict=True)
+        ]
+        weighted = [self.algebra.through(part, value) for part, value in zip(parts, values, strict=True)]
+        self.compare(operation, reduce(self.algebra.sum, weighted), gate.threshold)
+
+    def compare(self, operation: TracedOperation, value: Value, least: float) -> None:
+        """Add neurons without memory, which fire where a value of this step exceeds `least`."""
+        shape = operation.shape
+        synapses, constant = self.arriving(shape, value)
+        threshold = compact(least - constant.reshape(shape))
+        neuron = FloatLif(threshold=threshold, bias=np.zeros_like(threshold), leak=0.0)
         self.populate(operation.name, shape, neuron, synapses)
 
     def is_spikes(self, value: Value) -> bool:
-        """Whether a value is what the neurons of one layer send, unchanged."""
+        """Whether a value is what neurons of one layer send, 0 or 1, or is one minus that."""
+        inverse = Affine(
+            source=value.shape, shape=value.shape, factor=-np.ones(value.shape), bias=np.ones(value.shape)
+        )
+        return self.is_sent(value) or self.is_sent(self.algebra.through(inverse, value))
+
+    def is_sent(self, value: Value) -> bool:
         (arrival, map_), *others = value.maps.items()
-        if arrival[0] == INPUT_NAME or others or value.constant is not None:
+        changed = value.constant is not None and value.constant.any()
+        if others or changed or arrival[0] not in self.binary:
             return False
-        return value.as_sent() is not None or map_ is self.values[arrival[0]].maps.get(arrival)
+        if isinstance(map_, Diagonal):
+            return map_.is_identity
+        sums = self.values[arrival[0]].maps.get(arrival)  # over the copies of each channel
+        return isinstance(sums, tuple) and all(
+            np.array_equal(one.weight, other.weight) for one, other in zip(map_, sums, strict=True)
+        )
 
     def finish(self, trained: TrainedNetwork) -> None:
         """Add the readout, which integrates the last value and never fires (Eq. 3)."""
@@ -222,6 +267,8 @@ class _Folding:
             self.connections += (
                 Connection(source=source, target=name, synapse=part, delay=delay) for part in parts
             )
+        if value_range(neuron) == (0, 1):
+            self.binary.add(name)
         self.shapes[name] = shape
         self.values[name] = self.algebra.sent(name)
 
@@ -289,7 +336,8 @@ def _affine(
         case BatchNorm(gain=gain, offset=offset, mean=mean):
             factor = gain / np.sqrt(kind.variance + kind.epsilon)
             factor, shift = (
-                per_channel(values, operation.shape) for values in (factor, offset - mean * factor)
+                values.reshape(source) if values.size > source[0] else per_channel(values, source)
+                for values in (factor, offset - mean * factor)
             )
             return replace(same, factor=factor, bias=shift)
         case _:

@@ -151,6 +151,7 @@ if TYPE_CHECKING:
         any_synapse as any_synapse,
         average_synapse as average_synapse,
         pooled_shape as pooled_shape,
+        spread_synapse as spread_synapse,
     )
     from .receptive import (
         Axis as Axis,
@@ -220,15 +221,24 @@ if TYPE_CHECKING:
         CountingSpike as CountingSpike,
         Delay as Delay,
         Flatten as Flatten,
+        Gate as Gate,
         InputFormat as InputFormat,
         Linear as Linear,
         MaxPool as MaxPool,
         Operation as Operation,
+        OverTime as OverTime,
         Spike as Spike,
         TracedOperation as TracedOperation,
         TrainedNetwork as TrainedNetwork,
         counting_threshold as counting_threshold,
+        product_of_spikes as product_of_spikes,
     )
-    from .values import Affine as Affine, Algebra as Algebra, Arrival as Arrival, Value as Value
+    from .values import (
+        Affine as Affine,
+        Algebra as Algebra,
+        Arrival as Arrival,
+        Diagonal as Diagonal,
+        Value as Value,
+    )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -43,6 +43,21 @@ def any_synapse(operation: MaxPool, channels: int) -> Conv2d:
     return replace(counting, dilation=operation.dilation)
 
 
+def spread_synapse(source: Shape, target: Shape) -> Synapse | None:
+    """Return the synapse that repeats a source along each axis on which it has one place; None if none does.
+
+    Around the one pixel of an axis lie so many zeros that each window of ones sees that pixel alone.
+    """
+    sizes = list(zip(source, target, strict=True))
+    if source == target or any(has not in (1, wants) for has, wants in sizes):
+        return None
+    if len(target) == 1:
+        return Dense(weight=np.ones((target[0], 1)))
+    height, width = (wants if has == 1 else 1 for has, wants in sizes[1:])
+    weight = np.ones((target[0], 1, height, width))
+    return Conv2d(weight=weight, padding=(height - 1, width - 1), groups=source[0])
+
+
 def _shares(operation: AveragePool | AdaptivePool, source: Shape, number: int) -> Array:
     """[windows, pixels]: the weight of each pixel in each window, along one direction"""
     size, windows = source[1 + number], pooled_shape(operation, source)[1 + number]

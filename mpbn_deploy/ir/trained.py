@@ -79,7 +79,8 @@ class Convolution:
 class BatchNorm:
     """y = gain * (x - mean) / sqrt(variance + epsilon) + offset, with the running statistics.
 
-    Parameters have shape (channels,), or the shape of x when they are element-wise.
+    Parameters have shape (channels,), or the shape of x when they are element-wise. With `per_step`, they have a
+    first axis of time steps: (timesteps, channels), or (timesteps, *shape).
     """
 
     gain: Array
@@ -87,6 +88,14 @@ class BatchNorm:
     mean: Array
     variance: Array
     epsilon: float
+    per_step: bool = False
+
+    def at(self, step: int) -> BatchNorm:
+        """Return the norm of one time step."""
+        if not self.per_step:
+            return self
+        numbers = {name: getattr(self, name)[step] for name in ("gain", "offset", "mean", "variance")}
+        return BatchNorm(**numbers, epsilon=self.epsilon)
 
 
 @record
@@ -130,6 +139,19 @@ class MaxPool:
 @record
 class Add:
     """y = sum of all sources"""
+
+
+@record
+class Gate:
+    """y = 1 where sum(weight * source) > threshold, and 0 elsewhere: a function of spikes of the same step
+
+    A product of n spikes has weights of 1 and the threshold n - 0.5; x * (1 - y) weights of 1 and -1 and the
+    threshold 0.5; a maximum weights of 1 and the threshold 0.5. A source with one position per channel
+    counts at every position.
+    """
+
+    weights: tuple[float, ...]  # one per source
+    threshold: float
 
 
 @array_record
@@ -190,14 +212,15 @@ class Delay:
 
 
 OverTime = Spike | CountingSpike | Delay  # operations that see several time steps
-Operation = Linear | Convolution | BatchNorm | Flatten | AveragePool | AdaptivePool | MaxPool | Add | OverTime
+Pool = AveragePool | AdaptivePool | MaxPool
+Operation = Linear | Convolution | BatchNorm | Flatten | Pool | Gate | Add | OverTime
 
 
 @record
 class TracedOperation:
     """One operation of a trained network: name in the module, kind, sources, and shape of the result.
 
-    Only `Add` has more than one source.
+    Only `Add` and `Gate` have more than one source.
     """
 
     name: str
@@ -221,3 +244,8 @@ class TrainedNetwork:
 
 
 INPUT_NAME = "input"
+
+
+def product_of_spikes(factors: int) -> Gate:
+    """Return the gate that multiplies spikes."""
+    return Gate(weights=(1.0,) * factors, threshold=factors - 0.5)

@@ -13,7 +13,7 @@ from ..base import DeployError, OptionError, announce, option_name
 from ..checkpoint import accepted, build_body
 from ..data import DataSet, Split, arranged, hold_out
 from ..fold import fold
-from ..frontend import foreign_converters, trace
+from ..frontend import foreign_neurons, trace
 from ..nn import LIF, NEURON_DEFAULTS, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
 from .batching import read_samples
@@ -113,6 +113,8 @@ def _build(dataset: DataSet, asked: Building, seed: int, processes: ProcessGroup
     timesteps, neuron = _timesteps(dataset, asked.timesteps), _network_arguments(asked)
     shape = dataset.input_format.shape
     arguments = {"input_shape": shape, "classes": len(dataset.class_names), **neuron}
+    if "norm" in arguments:
+        arguments["norm_steps"] = timesteps
     torch.manual_seed(seed)
     body = build_body(asked.arch, arguments)
     card = ModelCard(
@@ -180,6 +182,7 @@ def usual_epsilon(architecture: str, mpbn: str) -> dict[str, Any]:
 def _network_arguments(asked: Building) -> dict[str, Any]:
     """Return the arguments that differ from the defaults; a user's factory may not accept the others."""
     given = {name: getattr(asked, name) for name in (*NEURON_DEFAULTS, "width")}
+    given |= {} if asked.norm == "batch" else {"norm": asked.norm}
     given = {name: value for name, value in given.items() if value is not None}
     wanted = {**usual_epsilon(asked.arch, asked.mpbn), **given}
     others = {name: value for name, value in wanted.items() if NEURON_DEFAULTS.get(name) != value}
@@ -265,9 +268,7 @@ def _check_network(network: SpikingNetwork, dataset: DataSet) -> None:
 
 def _check_own_neurons(network: SpikingNetwork) -> None:
     """Reject neurons of other libraries: they take one time step per call, not a batch of all steps."""
-    kinds = tuple(foreign_converters())
-    foreign = [name for name, module in network.named_modules() if isinstance(module, kinds)]
-    if foreign:
+    if foreign := foreign_neurons(network):
         raise OptionError(
             f"{foreign[0]}: a neuron of another library, which takes one time step per call. Train with that "
             "library, then fold the network with fold(trace(module, input_shape, timesteps))."

@@ -15,6 +15,7 @@ from networks import (
     inputs_for,
     int_chain,
     int_loop,
+    int_products,
     int_residual,
     int_windows,
     softened,
@@ -82,6 +83,20 @@ def test_equals_the_reference_where_windows_have_kernels_of_their_own(seed, step
     network = int_windows(seed)
     inputs = inputs_for(network, seed=seed, steps=steps)
     assert_same_trace(simulate(network, inputs), emulate(network, inputs))
+
+
+@pytest.mark.parametrize("target", ["loihi2", "loihi1", "ice40-up5k", "unbounded"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_products_of_spikes_stay_products_in_integers(seed, target):
+    network = int_products(seed, target)
+    inputs = inputs_for(network, 9, seed=seed, steps=True)
+    trace_ = simulate(network, inputs)
+    assert_same_trace(trace_, emulate(network, inputs))
+    spikes = {name.removeprefix("block1.attention."): each for name, each in trace_.spikes.items()}
+    product = spikes["k.lif"] & spikes["v.lif"]
+    np.testing.assert_array_equal(spikes["mul"], product)
+    np.testing.assert_array_equal(spikes["mul_1"], spikes["q.lif"] & spikes["context"])
+    assert 0 < product.sum() and 0 < spikes["mul_1"].sum()
 
 
 BUILDERS = st.sampled_from([int_chain, int_residual, int_windows, int_loop])

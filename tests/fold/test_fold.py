@@ -35,6 +35,7 @@ from mpbn_deploy.ir import (
     FloatLif,
     FloatReadout,
     FoldedNetwork,
+    Gate,
     Input,
     MaxPool,
     Population,
@@ -68,7 +69,7 @@ def assert_folds_exactly(network, samples=24, seed=0, least_lively=0.3, say=lamb
     inputs = inputs_for(folded, samples=samples, seed=seed, steps=bool(seed % 2))
     spikes, logits = trained_spikes(network, inputs)
     got = simulate(folded, inputs)
-    pools = {each.name for each in trained.operations if isinstance(each.kind, MaxPool)}
+    pools = {each.name for each in trained.operations if isinstance(each.kind, (MaxPool, Gate))}
     made = {p.name for p in firing(folded) if p.name.endswith("_constant")}
     assert set(spikes) | pools | made == {p.name for p in firing(folded)}
     different, close = count_differences(trained, folded, inputs, spikes, got)
@@ -426,6 +427,68 @@ def test_refuses_what_it_cannot_fold(layers, shape, message):
     body = nn.Sequential(*layers)
     with pytest.raises(FoldError, match=message):
         fold(trace(body, shape, 2))
+
+
+class Products(nn.Module):
+    """Two layers of spikes, and a function of both in front of the readout."""
+
+    def __init__(self, function, mpbn="element"):
+        super().__init__()
+        self.function = function
+        for name in ("x", "y"):
+            layers = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), LIF((4, 5, 6), mpbn=mpbn)
+            self.add_module(name, nn.Sequential(*layers))
+        self.every, self.each = nn.AvgPool2d((5, 6), divisor_override=1), nn.Conv2d(4, 1, 1, bias=False)
+        self.of_every, self.of_each = LIF((4, 1, 1), leak=0.5), LIF((1, 5, 6), mpbn="element")
+        self.readout = nn.Sequential(nn.Flatten(), nn.Linear(120, 3))
+
+    def forward(self, given):
+        return self.readout(self.function(self, self.x(given), self.y(given)))
+
+
+FUNCTIONS = {  # of spikes, in the words of the networks that use them
+    "SEW AND": lambda net, x, y: x * y,
+    "SEW IAND": lambda net, x, y: x * (1 - y),
+    "neither": lambda net, x, y: (1 - x) * (1 - y),
+    "or": lambda net, x, y: x + y + (x * y) * -1,
+    "exclusive or": lambda net, x, y: x + y + torch.mul(x, y) * -2,
+    "of a product": lambda net, x, y: (x * y) * (1 - net.of_every(net.every(x))),
+    "Spike-Driven Transformer": lambda net, x, y: x * net.of_every(net.every(x * y)),
+    "QKFormer": lambda net, x, y: y.mul(net.of_each(net.each(x))),
+}
+
+
+@pytest.mark.parametrize("mpbn", ["channel", "element"])  # element-wise gains of both signs: two copies
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_products_of_spikes_are_neurons(name, mpbn):
+    torch.manual_seed(1)
+    network = enlivened(Products(FUNCTIONS[name], mpbn), shape=(2, 5, 6))
+    folded = assert_folds_exactly(network, least_lively=0.1)
+    inputs = inputs_for(folded, samples=9, steps=True)
+    spikes, _ = trained_spikes(network, inputs)
+    fired = as_trained(trace(network), simulate(folded, inputs).spikes)
+    product = next(fired[each] for each in fired if "mul" in each)
+    factors = {"SEW AND": (0, 0), "SEW IAND": (0, 1), "neither": (1, 1)}.get(name)
+    if factors:
+        x, y = (np.abs(flip - spikes[each]) for flip, each in zip(factors, ("x.2", "y.2"), strict=True))
+        np.testing.assert_array_equal(product, x * y)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda net, x, y: net.every(x) * y,
+        lambda net, x, y: net.every(x) * net.every(y) * y,  # Spikformer: counts times counts
+        lambda net, x, y: (x + y) * y,
+        lambda net, x, y: x * (2 - y),
+    ],
+)
+def test_products_of_sums_are_refused_by_name(function):
+    torch.manual_seed(1)
+    network = enlivened(Products(function), shape=(2, 5, 6), passes=0)
+    message = '^mul: multiplies values that are not spikes.*Put a LIF behind each sum'
+    with pytest.raises(FoldError, match=message):
+        fold(trace(network))
 
 
 def test_the_name_of_the_readout_is_taken():

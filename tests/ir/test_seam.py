@@ -23,7 +23,7 @@ UNIONS = {
         ("Neuron = Lif | SoftLif | Readout | Relay | Delta | SigmaDelta | Sigma | Xylo", "Odd"),
         ("FloatNeuron = FloatLif | FloatSoftLif | FloatReadout | FloatXylo", "Odd"),
     ),
-    "ir/trained.py": (("MaxPool | Add | OverTime", "Strange"),),
+    "ir/trained.py": (("Gate | Add | OverTime", "Strange"),),
 }
 
 

@@ -17,6 +17,7 @@ SHAPES = {
     "digits-cnn": (1, 8, 8),
     "digits-mlp": (1, 8, 8),
     "digits-rnn": (8,),
+    "digits-transformer": (1, 8, 8),
     "xylo-mlp": (8,),
     "xylo-rnn": (8,),
     "mnist-cnn": (1, 28, 28),
@@ -31,6 +32,7 @@ PARAMETERS = {
     ("digits-cnn", 10): 38_618,
     ("digits-mlp", 10): 5_002,
     ("digits-rnn", 10): 5_514,
+    ("digits-transformer", 10): 23_578,
     ("xylo-mlp", 10): 5_642,
     ("xylo-rnn", 10): 11_242,
     ("mnist-cnn", 10): 207_450,
@@ -127,7 +129,8 @@ def test_torch_fx_traces_every_network(name):
     layers = {p for p in layers if ".mpbn" not in p and not p.endswith(".recurrent")}
     assert set(called) == layers | set(neurons(body)) and len(called) == len(set(called))
     additions = [node for node in nodes if node.op == "call_function"]
-    assert len(additions) == sum(isinstance(module, ResidualBlock) for module in body.modules())
+    expected = 8 if name == "digits-transformer" else 0  # two blocks of two additions and two products
+    assert len(additions) == expected + sum(isinstance(module, ResidualBlock) for module in body.modules())
 
 
 def test_layer_names():
@@ -229,7 +232,7 @@ def test_initial_weights_are_those_of_the_papers_code(name, readout):
     assert all((m.bias == 0).all() for m in body.modules() if getattr(m, "bias", None) is not None)
 
 
-@pytest.mark.parametrize("name", ["mnist-cnn", "resnet19-slim", "resnet20-slim", "vgg16-slim", "dvs-cnn"])
+@pytest.mark.parametrize("name", ["mnist-cnn", "digits-transformer", "resnet19-slim", "resnet20-slim", "vgg16-slim", "dvs-cnn"])
 def test_every_parameter_learns(name):
     """After one backward pass; except a bias of a convolution, which the batch norm behind it takes away."""
     torch.manual_seed(0)

@@ -59,7 +59,7 @@ def test_recordings_have_as_many_time_steps_as_frames():
 
 def test_a_network_that_cannot_be_exported_is_trained_with_a_note(capfd):
     train_arch("networks:with_relu")
-    assert 'not exported: layer "2" (ReLU): this class of layer is not supported' in capfd.readouterr().err
+    assert 'not exported: layer "2": a rectifier (relu)' in capfd.readouterr().err
 
 
 def test_raw_integers_are_inputs_too():

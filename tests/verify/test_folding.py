@@ -92,15 +92,15 @@ def written(request, tmp_path, monkeypatch):
 @pytest.mark.interop
 def test_the_frontend_rejects_a_changed_membrane(written, capsys):
     assert main(EXPORT, written(".clamp(-0.2, 2.0)")) == 2
-    assert "l2 (L" in (said := capsys.readouterr().err) and "forward changes its state before" in said
+    assert "line" in (said := capsys.readouterr().err) and "a clamp: the value is cut at a limit" in said
 
 
 @pytest.mark.interop
 def test_what_the_frontend_lets_through_turns_the_verdict_red(written, tmp_path, capsys, monkeypatch):
     """The issue: exported as bit-exact, exit 0, with a footnote on changed spikes."""
-    monkeypatch.setattr("mpbn_deploy.frontend.stage.rehearse", lambda player, trained: None)
+    monkeypatch.setattr("mpbn_deploy.frontend.stage.prove", lambda player, trained, recognized: None)
     folder = str(tmp_path / "out")
-    assert main(EXPORT, [*written(".clamp(-0.05, 0.05) - 0.5"), "--out", folder]) == 1
+    assert main(EXPORT, [*written(" * (len(x) == 1)"), "--out", folder]) == 1
     first = capsys.readouterr().out.lstrip().splitlines()[0]
     assert first.startswith("folding changed the network: ")
     recorded = json.loads((tmp_path / "out" / "verify.json").read_text())

@@ -35,6 +35,7 @@ ARCHITECTURES = _Architectures(
         "digits-cnn": ("small", "digits_cnn", {}),
         "digits-mlp": ("small", "digits_mlp", {}),
         "digits-rnn": ("small", "digits_rnn", {}),
+        "digits-transformer": ("transformer", "digits_transformer", {}),
         "mnist-cnn": ("small", "mnist_cnn", {}),
         # channels over time, for Xylo
         "xylo-mlp": ("small", "xylo_mlp", {}),
