@@ -40,7 +40,7 @@ from .stage import train, usual_epsilon
 
 BUILT_IN = ("mpbn", "norm", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
 OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "optimizer", "learning_rate", *BUILT_IN)
-NOT_OF_INTEGERS = ("weight_decay", "norm_rate")  # options of real weights, and of norms
+NOT_OF_INTEGERS = ("weight_decay", "norm_rate", "average")  # options of real weights, and of norms
 OF_STILLS = ("timesteps", "single_step")  # a recording has a time step per frame
 
 
@@ -69,6 +69,9 @@ def execute(options: argparse.Namespace) -> Outcome:
             out=options.out,
             resume=options.resume,
             init=init,
+            teacher=None
+            if options.teacher is None
+            else load_model(options.teacher, arch=options.teacher_arch),
             device=device,
             processes=processes,
             heading=f"recipe {options.recipe}: {_described(options, training, dataset)}",
@@ -120,6 +123,8 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError(NO_MUON_FOR_INTEGERS)
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
+    if options.teacher_arch is not None and options.teacher is None:
+        raise OptionError("--teacher-arch has an effect only with --teacher; add --teacher MODEL.")
     for name in ("weight_bits", "input_offset"):
         if getattr(options, name) is not None and options.quantize is None:
             option = option_name(name)
