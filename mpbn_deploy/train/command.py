@@ -47,6 +47,7 @@ OF_STILLS = ("timesteps", "single_step")  # a recording has a time step per fram
 def execute(options: argparse.Namespace) -> Outcome:
     if not is_first_process():
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  only the first process prints
+    check_writable(options.out)
     for file in files_beside(options.out):
         check_writable(file)
     _check_combinations(options)
@@ -64,7 +65,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     with join_process_group(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
-            Building(**_given(options, Building.declared)),
+            options.arch or Building.arch,
             training,
             out=options.out,
             resume=options.resume,
@@ -75,6 +76,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             device=device,
             processes=processes,
             heading=f"recipe {options.recipe}: {_described(options, training, dataset)}",
+            **_given(options, [name for name in Building.declared if name != "arch"]),
         )
     assert network.card is not None
     result = network.card.training["test_accuracy"]
@@ -165,6 +167,7 @@ def _apply_recipe(options: argparse.Namespace, *, recordings: bool, integers: bo
         *(OF_STILLS if recordings else ()),
         *(("width",) if arch not in ("", RECIPES[options.recipe].get("arch")) else ()),
         *(NEURON_DEFAULTS if ":" in arch else ()),
+        *(("freeze_mpbn",) if options.mpbn == "none" else ()),
     }
     for name, value in RECIPES[options.recipe].items():
         if getattr(options, name) is None and name not in decided:

@@ -242,6 +242,7 @@ RECIPES: dict[str, Mapping[str, Any]] = {
         "epochs": 40,
         "weight_decay": 0.0,
         "clip_gradient": 1.0,
+        "freeze_mpbn": 0.5,
     },
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -50,7 +50,8 @@ def train(
 ) -> SpikingNetwork:
     """Train a network, given as a record or as the name of its architecture.
 
-    Keyword arguments are fields of `Building`: train(dataset, "digits-cnn", mpbn="element", leak=0.5). Equal
+    Keyword arguments are fields of `Building`: train(dataset, "digits-cnn", mpbn="element", leak=0.5); the
+    network gets them even where they are the defaults of `Building`, which its own may differ from. Equal
     arguments give the same network bit by bit, on the same machine with the same number of threads. With
     `out`, checkpoints and a log are written after every epoch; `resume` continues from them and gives the
     same network as an uninterrupted training. `init` is a network to start from, which is modified, in place
@@ -65,7 +66,7 @@ def train(
     training = _with_distillation(training, teacher)
     _check_settings(training, dataset, processes)
     if init is None:
-        network = _build(dataset, replace(building, **changes), training.seed, processes)
+        network = _build(dataset, replace(building, **changes), changes, training.seed, processes)
     else:
         network = _start_from(init, dataset)
     if processes.first:
@@ -121,9 +122,11 @@ def _finish(
     network.card = replace(network.card, training=notes)
 
 
-def _build(dataset: DataSet, asked: Building, seed: int, processes: ProcessGroup) -> SpikingNetwork:
+def _build(
+    dataset: DataSet, asked: Building, typed: Collection[str], seed: int, processes: ProcessGroup
+) -> SpikingNetwork:
     """Build a new network for a data set, with the card for its checkpoints."""
-    timesteps, neuron = _timesteps(dataset, asked.timesteps), _network_arguments(asked)
+    timesteps, neuron = _timesteps(dataset, asked.timesteps), _network_arguments(asked, typed)
     shape = dataset.input_format.shape
     arguments = {"input_shape": shape, "classes": len(dataset.class_names), **neuron}
     if "norm" in arguments:
@@ -192,13 +195,16 @@ def usual_epsilon(architecture: str, mpbn: str) -> dict[str, Any]:
     return accepted(architecture, {"mpbn_epsilon": mpbn_epsilon(mpbn)}, as_neuron_arguments=True)
 
 
-def _network_arguments(asked: Building) -> dict[str, Any]:
-    """Return the arguments that differ from the defaults; a user's factory may not accept the others."""
+def _network_arguments(asked: Building, typed: Collection[str]) -> dict[str, Any]:
+    """Return the arguments that are `typed` or differ from the defaults.
+
+    A user's factory may not accept the others, and networks for Xylo have other defaults.
+    """
     given = {name: getattr(asked, name) for name in (*NEURON_DEFAULTS, "width")}
     given |= {} if asked.norm == "batch" else {"norm": asked.norm}
     given = {name: value for name, value in given.items() if value is not None}
     wanted = {**usual_epsilon(asked.arch, asked.mpbn), **given}
-    others = {name: value for name, value in wanted.items() if NEURON_DEFAULTS.get(name) != value}
+    others = {n: value for n, value in wanted.items() if n in typed or NEURON_DEFAULTS.get(n) != value}
     return {"mpbn": asked.mpbn, **others}
 
 

@@ -4,6 +4,7 @@ import argparse
 import itertools
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,13 +18,14 @@ from mpbn_deploy.data import (
     POLICY_DRAWS,
     DataSet,
     Split,
+    as_spike_counts,
     autoaugmented,
     center_crop,
     hold_out,
     load_dataset,
 )
 from mpbn_deploy.data.autoaugment import CHANGES, POLICY
-from mpbn_deploy.nn import LIF, MPBN, ModelCard, SpikingNetwork
+from mpbn_deploy.nn import LIF, MPBN, ModelCard, SpikingNetwork, XyloLIF
 from mpbn_deploy.quantize import QUANTIZED
 from mpbn_deploy.train import RECIPES, Training, accuracy, train
 from mpbn_deploy.train.__main__ import COMMAND
@@ -259,6 +261,34 @@ def test_frozen_statistics_of_mpbn_no_longer_move(digits, tmp_path, monkeypatch)
     last = network.body.lif1.mpbn.bn
     assert all(torch.equal(mean, last.running_mean) for _, mean, _ in seen[2:])
     assert not torch.equal(seen[2][2], last.weight)
+
+
+def test_frozen_statistics_of_xylo_no_longer_move(monkeypatch):
+    rows, seen = as_spike_counts(load_dataset("digits-rows"), 15, None), []
+    forward = XyloLIF.forward
+
+    def watched(self, x):
+        if torch.is_grad_enabled() and self.mpbn is not None:
+            seen.append(self.mpbn.bn.running_mean.clone())
+        return forward(self, x)
+
+    monkeypatch.setattr(XyloLIF, "forward", watched)
+    settings = Training(epochs=2, batch=512, freeze_mpbn=0.5, recalibration="off", learning_rate=0.001)
+    network = train(rows, "xylo-rnn", settings, width=8)
+    moved = [not torch.equal(a, b) for a, b in pairwise([*seen, network.body.lif1.mpbn.bn.running_mean])]
+    assert moved == [True, True, False, False]
+
+
+def test_options_that_are_typed_reach_networks_with_other_defaults(tmp_path):
+    """0.5 is the threshold of other neurons; those of Xylo have one."""
+    words = ["--data", "digits-rows", "--neuron", "xylo", "--epochs", "1", "--width", "8"]
+    made = run(tmp_path, *words, "--threshold", "0.5", "--leak", "0.25")
+    network = load_model(tmp_path / "model.pt").body
+    assert (network.lif1.threshold, network.lif1.leak) == (0.5, 0.25)
+    assert (made["threshold"], made["freeze_mpbn"]) == (0.5, 0.5)
+    assert run(tmp_path, *words, "--mpbn", "none")["freeze_mpbn"] == 0.0
+    with pytest.raises(OptionError, match="Xylo has reset subtract only"):
+        run(tmp_path, *words, "--reset", "zero")
 
 
 def test_recordings_need_all_their_frames(digits):
