@@ -11,20 +11,25 @@ manifest       manifest.json: provenance, and the hash of every file
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ..base import (
     MANIFEST_FILE,
+    Color,
     FormatError,
     OptionError,
     Report,
+    Summarized,
+    Summary,
     announce,
     changed,
     marked_json,
     record,
     same_records,
+    typed,
 )
 from ..data import Samples, check_data_name, dataset_name
 from ..execute.outside import chosen_witnesses
@@ -32,10 +37,14 @@ from ..fit import (
     FitReport,
     NeuroBenchMetrics,
     check_sides,
+    cost_line,
     fit_on_chip,
+    full_verdict,
     measure,
     neurobench_metrics,
     resolved_pooling,
+    short_verdict,
+    verdict_color,
 )
 from ..formats.c import check_prefix
 from ..formats.config import config_text
@@ -55,7 +64,7 @@ from ..formats.folder import (
 )
 from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
-from ..formats.options import ExportOptions
+from ..formats.options import DataChoice, ExportOptions, Placing
 from ..hardware import HardwareProfile, load_profile
 from ..ir import IntNetwork
 from ..quantize import (
@@ -72,14 +81,14 @@ from ..verify import Accuracy, VerifyReport, measure_accuracy, verify
 from .facts import as_lines, facts_of
 from .inputs import Parts, choose_inputs, read_named
 from .model import FoldedModel, load_and_fold
-from .notes import all_notes
+from .notes import all_notes, doubts
 from .projects import check_projects, write_projects
 from .remedies import try_others
 
 
 @record
-class ExportResult(Report):
-    """The export folder and the result of each stage."""
+class ExportResult(Report, Summarized):
+    """The export folder and the result of each stage; str() is the verdict."""
 
     JSON = """folder files fits=fitted.fits passed?=verified.passed verdict?=verified.verdict
         bit_exact=verified.bit_exact without_weights assumptions=verified.assumptions notes"""
@@ -88,6 +97,8 @@ class ExportResult(Report):
     quantized: Quantized
     verified: VerifyReport
     fitted: FitReport
+    title: str = ""  # the model and the chip
+    next_step: str = ""  # the command to type next, or what to do about a fault
     notes: tuple[str, ...] = ()  # for the user (notes.py)
     files: tuple[str, ...] = (*FILES, MANIFEST_FILE)  # of the folder
 
@@ -100,6 +111,44 @@ class ExportResult(Report):
     def good(self) -> bool:
         """Whether the network passed verification, fits the chip and kept its weights."""
         return self.verified.passed and self.fitted.fits is True and not self.quantized.lost
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Signs that the network was read wrongly, or that rounding destroyed it."""
+        return doubts(self.quantized, self.verified)
+
+    @property
+    def color(self) -> Color:
+        found = {self.verified.color, verdict_color(self.fitted)}
+        if not self.good:
+            return "red"
+        return "yellow" if "yellow" in found or self.doubts else "green"
+
+    @property
+    def summary(self) -> Summary:
+        """Return the verdict: the first line has what fails, or else what holds."""
+        network, fitted = self.quantized.network, self.fitted
+        fits = f"{fitted.target}: {full_verdict(fitted)}"
+        lost = [f"weights lost in {', '.join(self.without_weights)}"] if self.without_weights else []
+        failing = [*lost, *([] if self.verified.passed else [self.verified.verdict])]
+        failing += [] if fitted.fits else [fits]
+        parameters = sum(connection.synapse.weight.size for connection in network.connections)
+        neurons = sum(population.size for population in network.layers)
+        needed = {"cores": fitted.cores, "chips": fitted.chips}
+        counts = (f"{name} {count:,}" for name, count in needed.items() if count is not None)
+        rows = {label: text for label, text in self.verified.summary.rows if label != "skipped"}
+        return Summary(
+            color=self.color,
+            verdict=f"{self.title}: {'; '.join(failing or [self.verified.verdict, fits])}",
+            rows=(),
+        ).with_rows(
+            network=f"{neurons:,} neurons, {parameters:,} weights, {network.timesteps} time steps",
+            **rows,
+            fits="; ".join(filter(None, (short_verdict(fitted), ", ".join(counts), cost_line(fitted)))),
+            notes="; ".join([*self.doubts, *([f"{len(self.notes)}, in the report"] if self.notes else [])]),
+            next=self.next_step,
+            report=f"{self.folder / REPORT_FILE}, or --verbose",
+        )
 
 
 def export(
@@ -161,6 +210,8 @@ def export(
             quantized=quantized,
             verified=verified,
             fitted=fitted,
+            title=f"{model.path.name} on {profile.title}",
+            next_step=verified.remedy or _next_command(folder, target, fitted, asked),
             notes=all_notes(model, profile, options.pooling, calibration, quantized),
             files=(*FILES, *projects, MANIFEST_FILE),
         )
@@ -189,6 +240,15 @@ def _resolved(options: ExportOptions, network: IntNetwork, fitted: FitReport) ->
     return replace(
         options, pooling=pooling, tiling=tiling, first_layer=fitted.first_layer, readout=fitted.readout
     )
+
+
+def _next_command(folder: Path, target: str, fitted: FitReport, asked: ExportOptions) -> str:
+    """Return what to type next: the search for a change that makes the network fit, or a run."""
+    data = typed(asked, DataChoice)
+    if fitted.fits is not False:
+        return shlex.join(["python", "-m", "mpbn_deploy.run", str(folder), *data])
+    fit = ["python", "-m", "mpbn_deploy.fit", str(folder), "--target", str(target)]
+    return shlex.join([*fit, *typed(asked, Placing), *data, "--advise"])
 
 
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
@@ -270,7 +330,7 @@ def _content(
     trace, counted = result.verified.trace, result.verified.counted
     assert trace is not None and counted is not None  # missing only if a cluster ran the comparison
     return ReportContent(
-        title=f"{model.path.name} on {profile.title}",
+        title=result.title,
         network=result.quantized.network,
         profile=profile,
         verify=result.verified,
@@ -283,6 +343,7 @@ def _content(
         trained_thresholds=model.trained_thresholds,
         normalized=model.normalized,
         files={name: (staging / name).stat().st_size for name in (NIR_FILE, NETX_FILE)},
+        notes=(*result.doubts, *result.notes),
     )
 
 

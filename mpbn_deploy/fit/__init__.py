@@ -19,7 +19,7 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     advice        changes that make a network fit, each tried; advice_text prints them
     search        the fewest cores with equal integers; search_text prints them
     next_command  what to type next
-    verdict       findings grouped by rule, and the first lines of a report
+    verdict       findings grouped by rule, and the summary of a report
     text          the printed report; command and __main__ are the command line
 """
 
@@ -64,6 +64,10 @@ if TYPE_CHECKING:
         DEPENDS as DEPENDS,
         by_rule as by_rule,
         conditions as conditions,
+        cost_line as cost_line,
+        full_verdict as full_verdict,
+        short_verdict as short_verdict,
+        verdict_color as verdict_color,
         verdict_sentence as verdict_sentence,
         verdict_word as verdict_word,
     )

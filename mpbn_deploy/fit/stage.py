@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..base import Array, Report, record
+from ..base import Array, Report, Summarized, Summary, record
 from ..formats.c import ProgramSize, program_size
 from ..formats.options import Side
 from ..formats.verilog import obstacle
@@ -18,6 +18,7 @@ from .energy import EnergyReport, estimate
 from .fabric import FabricUse, fabric_use
 from .rules import RULES, Design, Finding
 from .spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
+from .verdict import fit_summary
 
 MULTI_CORE_PLACEMENTS = ("words", "crossbar")  # layers may take any number of cores
 
@@ -69,7 +70,7 @@ class LayerFit(Report):
 
 
 @record
-class FitReport(Report):
+class FitReport(Report, Summarized):
     """Whether a network fits a chip, why not, and its cost there.
 
     If the core allocation of the chip is undocumented, `cores` and `chips` are None, and `fits` is False if
@@ -104,6 +105,10 @@ class FitReport(Report):
     def found(self, severity: str) -> list[Finding]:
         """Return the findings of one severity."""
         return [finding for finding in self.findings if finding.severity == severity]
+
+    @property
+    def summary(self) -> Summary:
+        return fit_summary(self)
 
 
 def fit(

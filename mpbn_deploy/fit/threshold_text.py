@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from .threshold_variants import MEANINGS, ThresholdVariant
-from .verdict import UNKNOWN, verdict
+from .verdict import UNKNOWN, short_verdict
 
 
 def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> RenderableType:
@@ -21,7 +21,7 @@ def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> Renderab
         table.add_row(
             MEANINGS[one.thresholds],
             str(one.most),
-            verdict(one.report),
+            short_verdict(one.report),
             UNKNOWN if one.report.cores is None else str(one.report.cores),
             UNKNOWN if one.accuracy is None else f"{one.accuracy:.2%}",
             f"{one.changed} of {one.samples}",

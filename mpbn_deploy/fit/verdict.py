@@ -1,18 +1,18 @@
-"""Summarize a fit report: findings grouped by design rule, and the five lines with which a report begins."""
+"""Summarize a fit report: findings grouped by design rule, and the lines with which a report begins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..base import and_more, layer_name, record
+from ..base import Color, Summary, and_more, layer_name, record
 from .rules import Finding, Severity
 
 if TYPE_CHECKING:
     from .stage import FitReport
 
 UNKNOWN, NO_CHIP, DEPENDS = "?", "no chip", "depends"
-MOST_LAYERS = 6  # named in one line
+MAX_LAYERS = 6  # named in one line
 SEVERITIES: tuple[Severity, ...] = ("error", "not known", "warning", "not checked")
 
 
@@ -68,10 +68,10 @@ def list_layers(findings: Sequence[Finding]) -> str:
 def list_names(given: Sequence[str]) -> str:
     """Return 'lif1, lif2 and 9 more': distinct names."""
     names = list(dict.fromkeys(given))
-    return and_more(names[:MOST_LAYERS], len(names))
+    return and_more(names[:MAX_LAYERS], len(names))
 
 
-def verdict(report: FitReport) -> str:
+def short_verdict(report: FitReport) -> str:
     """Return yes, no, "depends" where what is not known decides, or ? without documented cores.
 
     A target without cores, such as `unbounded`, is not a chip.
@@ -107,17 +107,51 @@ def conditions(report: FitReport) -> str:
     return f", if {' and '.join(rules)} (not known)" if rules else ""
 
 
-def summary_lines(report: FitReport, next_command: str = "") -> Iterator[str]:
-    """Yield the verdict, cores, chips, what blocks, and what to type next."""
-    assumed = f" ({report.assumption})" if report.assumption else ""
-    yield f"{report.target}: {verdict_sentence(report)}{assumed}"
-    yield f"cores:    {_cores(report)}"
-    yield f"chips:    {_chips(report)}"
-    for choice in report.choices:
-        yield f"{choice.option}: ".ljust(10) + choice.line
-    yield f"blocked:  {unmet_rules(by_rule(report, blocking_severities(report))) or 'nothing'}"
-    if next_command:
-        yield f"next:     {next_command}"
+def fit_summary(report: FitReport) -> Summary:
+    """Return the verdict with what blocks, cores and chips, their form, costs, and what is not known."""
+    return Summary(
+        color=verdict_color(report), verdict=f"{report.target}: {full_verdict(report)}", rows=()
+    ).with_rows(
+        network=_size(report),
+        cores=_cores(report),
+        chips=_chips(report),
+        form=", ".join(f"{choice.option} {choice.chosen}" for choice in report.choices),
+        program=str(report.program or ""),
+        fabric="" if report.fabric is None else report.fabric.line,
+        cost=cost_line(report),
+        unchecked="; ".join(group.headline for group in by_rule(report, ("warning", "not checked"))),
+    )
+
+
+def verdict_color(report: FitReport) -> Color:
+    """Return red for what does not fit or nobody can know, yellow for what fits if the unknown holds."""
+    if not report.fits:
+        return "red"
+    return "yellow" if report.found("not known") else "green"
+
+
+def full_verdict(report: FitReport) -> str:
+    """Return the verdict with the rules that are not met."""
+    unmet = unmet_rules(by_rule(report, blocking_severities(report))) if report.fits is False else ""
+    return f"{verdict_sentence(report)}{'; ' if unmet else ''}{unmet}"
+
+
+def cost_line(report: FitReport) -> str:
+    """Return energy and time per sample, and what they were estimated from."""
+    if report.energy is None:
+        return ""
+    from .energy_text import headline, sample_kind  # imports rich
+
+    energy, time = headline(report.energy)
+    count = "" if report.energy.assumed else f"{report.energy.samples} "
+    return f"{energy}, {time} per sample, estimated from {count}{sample_kind(report.energy)}"
+
+
+def _size(report: FitReport) -> str:
+    neurons = sum(layer.neurons for layer in report.layers)
+    assumed = f"; {report.assumption}" if report.assumption else ""
+    layers = "1 layer" if len(report.layers) == 1 else f"{len(report.layers)} layers"
+    return f"{neurons:,} neurons in {layers}{assumed}"
 
 
 def blocking_severities(report: FitReport) -> tuple[Severity, ...]:

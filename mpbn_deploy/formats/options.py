@@ -222,6 +222,15 @@ class Executing(Options):
     )
 
 
+class Details(Options):
+    """How much to print."""
+
+    verbose: bool = option(
+        False,
+        "print every comparison, layer, finding and note after the verdict; report.html also has them",
+    )
+
+
 class Placing(Options):
     """What runs where."""
 

@@ -38,6 +38,7 @@ class ReportContent:
     trained_thresholds: Mapping[str, float] = field(default_factory=dict)
     normalized: tuple[str, ...] = ()
     files: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # of all stages, for the user
 
     @property
     def colors(self) -> dict[str, str]:

@@ -8,16 +8,16 @@ from typing import Any
 
 from rich.console import Group
 
-from ..base import OptionError, Outcome, signs_of_life
+from ..base import OptionError, Outcome, Summary, signs_of_life
 from ..data import dataset_name
 from ..execute.cluster import chosen_cluster
 from ..execute.outside import ASKED, chosen_witnesses
-from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
+from ..formats.folder import REPORT_FILE, VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from ..formats.options import FileFacts, Verifying
 from .accuracy import Accuracy, Trial
-from .certificate import check_certificate, read_certificate
+from .certificate import CertificateCheck, check_certificate, read_certificate
 from .folding import FoldCheck
-from .stage import verify
+from .stage import VerifyReport, verify
 from .text import verify_text
 
 
@@ -41,14 +41,32 @@ def execute(options: argparse.Namespace) -> Outcome:
             witness=[*options.witness, *_recorded_witnesses(recorded)],
         )
     report = replace(report, fold=_recorded_fold(opened), accuracy=_with_trials(report.accuracy, opened))
-    data, text = report.to_json(), verify_text(report)
-    if recorded is None:
-        return Outcome(data=data, text=text, exit_code=0 if report.passed else 1)
-    checked = check_certificate(recorded, data)
+    data, checked = report.to_json(), None
+    if recorded is not None:
+        checked = check_certificate(recorded, data)
+        data |= {"certificate": checked.to_json()}
+    details = [verify_text(report)] if options.verbose else []
+    passed = report.passed and (checked is None or checked.holds)
     return Outcome(
-        data={**data, "certificate": checked.to_json()},
-        text=Group(text, *checked.lines()),
-        exit_code=0 if report.passed and checked.holds else 1,
+        data=data,
+        text=Group(str(_summary(report, checked, opened)), *details),
+        exit_code=0 if passed else 1,
+    )
+
+
+def _summary(
+    report: VerifyReport, checked: CertificateCheck | None, opened: ExportFolder | NetworkFile
+) -> Summary:
+    """Return the verdict, which comprises the certificate, and where to read on."""
+    found = report.summary
+    if checked is not None and not checked.holds:
+        found = replace(found, color="red", verdict=f"the certificate does not hold; {found.verdict}")
+    path = opened.netx if isinstance(opened, NetworkFile) else opened.path
+    page = "" if isinstance(opened, NetworkFile) else f"{path / REPORT_FILE}, or "
+    return found.with_rows(
+        certified="" if checked is None else "; ".join(map(str.strip, checked.lines())),
+        next=report.remedy or f"python -m mpbn_deploy.fit {path} --target CHIP",
+        report=f"{page}--verbose",
     )
 
 

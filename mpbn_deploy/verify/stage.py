@@ -14,7 +14,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..base import HANG_SECONDS, Array, Report, announce, changed, no_progress, progress_bar, record
+from ..base import (
+    HANG_SECONDS,
+    Array,
+    Color,
+    Report,
+    Summarized,
+    Summary,
+    announce,
+    changed,
+    no_progress,
+    progress_bar,
+    record,
+)
 from ..data import RANDOM, Samples
 from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor, chunks
 from ..execute.cluster import Cluster
@@ -96,7 +108,7 @@ def _total(count: str) -> Any:
 
 
 @record
-class VerifyReport(Report):
+class VerifyReport(Report, Summarized):
     """The result of `verify`."""
 
     JSON = """passed? verdict? bit_exact assumptions silent? executions_wanted executions_run=executed
@@ -140,6 +152,77 @@ class VerifyReport(Report):
     def executed(self) -> int:
         """The number of executors that ran."""
         return sum(not comparison.not_run for comparison in self.comparisons)
+
+    @property
+    def color(self) -> Color:
+        """Yellow if it passed, but an execution did not run, a convention is assumed, or no maker agreed."""
+        if not self.passed:
+            return "red"
+        confirmed = self.lava_claim is not None or self.maker_claim is not None
+        complete = confirmed and self.executed == len(self.comparisons)
+        return "green" if complete and not self.assumptions else "yellow"
+
+    @property
+    def summary(self) -> Summary:
+        return Summary(color=self.color, verdict=self.verdict, rows=()).with_rows(
+            accuracy="" if self.accuracy is None else self.accuracy.line,
+            folding=self._folding,
+            rounding=self._rounding,
+            exact=self._exactness,
+            skipped="; ".join(f"{c.execution}: {c.not_run}" for c in self.comparisons if c.not_run),
+            overflow=self._overflow,
+            assuming="; ".join(assumption.what for assumption in self.assumptions),
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do about the first fault; '' if there is none."""
+        if self.failed or not self.bit_exact:
+            return "report this bug: executions must agree (--verbose prints the first difference)"
+        if self.fold is not None and not self.fold.agrees:
+            return "report this bug: folding must change no spike"
+        if self.silent:
+            return "check --input-range and --normalize: inputs may be smaller than in training"
+        return "" if self.accuracy is None else self.accuracy.remedy
+
+    @property
+    def _folding(self) -> str:
+        fold = self.fold
+        if fold is None or not fold.compared:
+            return ""
+        undecided = f", {fold.samples_undecided} samples undecided by float64" * (fold.samples_undecided > 0)
+        return (
+            f"{fold.spikes_mismatched} of {fold.spikes_compared:,} spikes differ from PyTorch's, on "
+            f"{fold.samples} {self.sample_kind}{undecided}"
+        )
+
+    @property
+    def _rounding(self) -> str:
+        """How many predictions rounding changed: on the whole test split, if it is known."""
+        found = (self.accuracy and self.accuracy.predictions) or self.predictions
+        return f"{found} predictions differ from the folded network's" if found else ""
+
+    @property
+    def _exactness(self) -> str:
+        """How many values differ between the reference and others; what each of them ran."""
+        ran = [c for c in self.comparisons if not c.not_run]
+        if not ran:
+            return ""
+        different, compared = (
+            sum(self.total(f"{kind}_{count}") for kind in ("spikes", "voltages", "outputs"))
+            for count in ("mismatched", "compared")
+        )
+        listed = ", ".join(c.execution + (f" ({c.extent})" if c.extent else "") for c in ran)
+        return f"{different:,} of {compared:,} values differ, on {self.samples} {self.sample_kind}: {listed}"
+
+    @property
+    def _overflow(self) -> str:
+        if self.overflows:
+            return f"happened in {', '.join(self.overflows)}"
+        largest = max(self.bounds.values(), default=0)
+        return (
+            "impossible: proved for every input in range" if largest <= STATE_LIMIT else "not proved absent"
+        )
 
     @property
     def verdict(self) -> str:
