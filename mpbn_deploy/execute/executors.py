@@ -60,7 +60,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedExecutor:
-    """An executor whose module is imported on first use."""
+    """An executor whose module (or `module:name`) is imported on first use."""
 
     name: str
     parts: str
@@ -107,7 +107,8 @@ class ListedExecutor:
         return check_one_neuron(self.name, self.run)
 
     def _imported(self) -> Any:
-        return import_module(self.module)
+        module, _, name = self.module.partition(":")
+        return getattr(import_module(module), name) if name else import_module(module)
 
 
 def chip_of(network: IntNetwork) -> str:
@@ -126,7 +127,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "lava": ListedExecutor(
         name="Lava (our models)",
         parts="blocks of steps",
-        module=f"{_HERE}.lava.ours",
+        module=f"{_HERE}.lava.executors:OURS",
         author="this package, run by Lava",
         install=INSTALL_LAVA,
         chip="loihi",
@@ -134,7 +135,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "lava-stock": ListedExecutor(
         name="Lava's own models",
         parts="blocks of steps",
-        module=f"{_HERE}.lava.stock",
+        module=f"{_HERE}.lava.executors:STOCK",
         author="Intel, in Lava",
         slow=True,
         chip="loihi",
@@ -142,7 +143,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "netx": ListedExecutor(
         name="lava-dl netx",
         parts="samples",
-        module=f"{_HERE}.lava.netx",
+        module=f"{_HERE}.lava.executors:NETX",
         author="Intel, in lava-dl and Lava",
         install=INSTALL_LAVA,
         slow=True,
@@ -152,7 +153,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "xylosim": ListedExecutor(
         name="xylosim",
         parts="samples",
-        module=f"{_HERE}.outside.xylo_network",
+        module=f"{_HERE}.outside.xylosim:WHOLE",
         author="SynSense, the maker of Xylo",  # doctor checks it as a witness
         chip="xylo",
     ),
