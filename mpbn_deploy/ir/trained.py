@@ -79,8 +79,8 @@ class Convolution:
 class BatchNorm:
     """y = gain * (x - mean) / sqrt(variance + epsilon) + offset, with the running statistics.
 
-    Parameters have shape (channels,), or the shape of x when they are element-wise. With `per_step`, they have a
-    first axis of time steps: (timesteps, channels), or (timesteps, *shape).
+    Parameters have shape (channels,), or the shape of x when they are element-wise. With `per_step`, they
+    have a first axis of time steps: (timesteps, channels), or (timesteps, *shape).
     """
 
     gain: Array

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
         SURROGATE_NAMES as SURROGATE_NAMES,
         XYLO_DEFAULTS as XYLO_DEFAULTS,
         MpbnKind as MpbnKind,
-        NormKind as NormKind,
         NeuronOptions as NeuronOptions,
+        NormKind as NormKind,
     )
     from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
     from .neuron import LIF as LIF, MPBN as MPBN

@@ -7,7 +7,6 @@ the time step, or, where nothing depends on it, into the weights. `numbers` says
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ class NormNumbers:
 
 
 class TemporalNorm(TimedLayer):
-    """Base class: `shape` is the number of features, or the shape of a sample as (channels, height, width)."""
+    """Base class: `shape` is the number of features, or (channels, height, width) of a sample."""
 
     def __init__(self, shape: int | tuple[int, ...], timesteps: int) -> None:
         super().__init__()
@@ -97,7 +96,8 @@ class TEBN(TemporalNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Return normalized currents."""
         self.check_steps()
-        return self.bn(x) * _of_samples(self.p[: self.timesteps], x)
+        y: Tensor = self.bn(x) * _of_samples(self.p[: self.timesteps], x)
+        return y
 
     def numbers(self) -> NormNumbers:
         """Return what it computes in evaluation."""
@@ -235,7 +235,9 @@ def _numbers(bn: Any, gain: Tensor | None = None, offset: Tensor | None = None) 
 
 
 def _of_steps(steps: list[NormNumbers]) -> NormNumbers:
-    stacked: Callable[[str], Tensor] = lambda name: torch.stack([getattr(each, name) for each in steps])
+    def stacked(name: str) -> Tensor:
+        return torch.stack([getattr(each, name) for each in steps])
+
     return NormNumbers(
         gain=stacked("gain"),
         offset=stacked("offset"),

@@ -31,6 +31,7 @@ from ...ir import (
     neuron_kind,
     neuron_subtrahend,
     neuron_threshold,
+    varies,
 )
 from .tables import CONNECTION_FIELDS, FRACTION_BITS, LAYER_FIELDS, Grid, Tables, pack
 
@@ -54,6 +55,8 @@ def obstacle(network: IntNetwork) -> str | None:
             return f"{population.name}: neurons of Xylo, which fire several times in a step"
         if integrating(population.neuron) is None:
             return f"{population.name}: {neuron_kind(population.neuron)} neurons, which send graded messages"
+        if varies(population.neuron):
+            return f"{population.name}: numbers that depend on the time step; the core has one set of them"
     if network.foreign and not all(bound.fits for bound in bounds(network).values()):
         return "integers of others, whose states may overflow as in Lava"
     return None
