@@ -23,8 +23,8 @@ class Recipe(Options):
     recipe: str = option(
         "standard",
         "a set of defaults for the options below: paper, the settings of the paper's code; fast, for "
-        "CIFAR-10 on two CPU cores in an hour; strong, the same for longer, with cutout and averaged weights; "
-        "standard, for small data sets; xylo, for --neuron xylo",
+        "CIFAR-10 on two CPU cores in an hour; strong, longer, with cutout and averaged weights; standard, "
+        "for small data sets; xylo, for --neuron xylo",
         choices=RECIPES,
     )
 
