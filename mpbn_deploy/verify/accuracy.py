@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -116,6 +117,21 @@ class Accuracy(Report):
     changed_by_folding: int | None = None
     per_class: PerClass | None = None
     tried: tuple[Trial, ...] = ()  # exports with other options, until one kept the accuracy
+    suspects: tuple[int, ...] = ()  # the samples whose predictions folding changed
+
+    @classmethod
+    def from_json(cls, recorded: Mapping[str, Any]) -> Accuracy:
+        """Read what an export recorded."""
+        found = recorded.get("predictions")
+        return cls(
+            data=recorded["data"],
+            samples=recorded["samples"],
+            float_network=recorded["float"],
+            integer_network=recorded["integer"],
+            trained_network=recorded.get("trained"),
+            predictions=None if found is None else Predictions(**found),
+            tried=tuple(Trial(**each) for each in recorded.get("tried", ())),
+        )
 
     @property
     def line(self) -> str:
@@ -219,6 +235,7 @@ def measure_accuracy(
     announce(f"verify: accuracy on all {len(test)} test samples")
     real, integer = predict(folded, test, "float", cluster), predict(network, test, "integer", cluster)
     trained = None if model is None else predict_trained(model, folded, test)
+    suspects = () if trained is None else np.flatnonzero(trained != real).tolist()
     return Accuracy(
         data=name,
         samples=len(test),
@@ -226,7 +243,8 @@ def measure_accuracy(
         integer_network=float(np.mean(integer == test.labels)),
         predictions=compare_predictions(real, integer, test.labels),
         trained_network=None if trained is None else float(np.mean(trained == test.labels)),
-        changed_by_folding=None if trained is None else int(np.count_nonzero(trained != real)),
+        changed_by_folding=None if trained is None else len(suspects),
+        suspects=tuple(suspects),
         per_class=compare_classes(real, integer, test.labels, network.output.size),
     )
 

@@ -7,12 +7,14 @@ spike and voltage that it reports.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..base import (
     HANG_SECONDS,
@@ -27,7 +29,7 @@ from ..base import (
     progress_bar,
     record,
 )
-from ..data import RANDOM, Samples
+from ..data import RANDOM, Samples, Split
 from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor, chunks
 from ..execute.cluster import Cluster
 from ..execute.outside import Witness, chosen_witnesses
@@ -72,6 +74,7 @@ from .lava_models import LAVA_STOCK
 from .twin import TwinExecutor
 
 MAKERS = EXECUTORS["xylosim"]
+MAX_SUSPECTS = 64  # test samples whose spikes are compared because PyTorch predicts another class
 
 
 @record
@@ -131,7 +134,7 @@ class VerifyReport(Report, Summarized):
     assumptions: tuple[Assumption, ...] = ()  # under which the verdict holds
     trace: Trace | None = None  # the reference's of the first samples, without voltages; None on a cluster
     counted: SpikeCounts | None = None  # the reference's spikes on all samples
-    silent: tuple[str, ...] = ()  # populations that never fired, if no input reaches the outputs through them
+    silent: tuple[str, ...] = ()  # populations that never fired, if the outputs get no input or no spike
 
     @property
     def bit_exact(self) -> bool:
@@ -231,7 +234,7 @@ class VerifyReport(Report, Summarized):
         agreement = f"{self._agreement}, assuming {assumed}" if assumed else self._agreement
         faults = [] if self.fold is None or not self.fold.verdict else [self.fold.verdict]
         if self.silent:
-            faults.append(f"silent: {', '.join(self.silent)} never fired, and nothing reaches the outputs")
+            faults.append(f"silent: {', '.join(self.silent)} never fired, and no spike reaches the outputs")
         if self.accuracy is not None and self.accuracy.lost:
             faults.append(f"{100 * self.accuracy.loss:.1f} points of accuracy lost by quantization")
         return "; ".join([*faults, f"the integers: {agreement}"]) if faults else agreement
@@ -251,6 +254,8 @@ class VerifyReport(Report, Summarized):
             return "bit-exact to xylosim, the simulator of the chip's maker"
         if self.lavas_own is None:
             return "bit-exact to the reference; Lava's own models not run"
+        if self.lavas_own.extent:
+            return f"bit-exact to the reference; Lava's own models on {self.lavas_own.extent}"
         return "bit-exact to Lava's own models"
 
     @property
@@ -429,13 +434,16 @@ def _verified(
     drift = measure_drift(folded, network, inputs, labels) if meter is None else meter.drift(labels)
     accuracy = None if test is None else measure_accuracy(folded, network, test, name, trained, cluster)
     fold, floating = _check_folded(trained, folded, inputs, patience, cluster)
+    if trained is not None and fold is not None and test is not None and accuracy is not None:
+        fold = _with_suspects(fold, trained, folded, test, accuracy.suspects)
     return replace(report, drift=drift, accuracy=accuracy, fold=fold, floating=floating)
 
 
 def silent_populations(network: IntNetwork, counted: SpikeCounts) -> tuple[str, ...]:
-    """Return the populations that never fired and keep all inputs from the outputs; none if one arrives."""
-    mute = {name for name, spikes in counted.per_neuron.items() if not spikes.any()}
-    mute &= {population.name for population in firing(network)}
+    """Return the populations that never fired, if no input reaches the outputs or no hidden neuron fired."""
+    fires = {population.name for population in firing(network)}
+    mute = fires & {name for name, spikes in counted.per_neuron.items() if not spikes.any()}
+    hidden = fires - {network.output.name}
     targets = defaultdict[str, list[str]](list)
     for connection in network.connections:
         targets[connection.source].append(connection.target)
@@ -444,7 +452,7 @@ def silent_populations(network: IntNetwork, counted: SpikeCounts) -> tuple[str, 
         found = [name for name in targets[waiting.pop()] if name not in met]
         met.update(found)
         waiting += [name for name in found if name not in mute]
-    if network.output.name in met - mute:
+    if network.output.name in met - mute and not (hidden and hidden <= mute):
         return ()
     return tuple(population.name for population in network.layers if population.name in met & mute)
 
@@ -467,6 +475,16 @@ def _ordered(comparisons: Iterable[Comparison]) -> tuple[Comparison, ...]:
     """Return comparisons in the order of the executors, others behind them."""
     listed = {executor.name: place for place, executor in enumerate(EXECUTORS.values())}
     return tuple(sorted(comparisons, key=lambda c: listed.get(c.execution, len(listed))))
+
+
+def _with_suspects(
+    fold: FoldCheck, trained: SpikingNetwork, folded: FoldedNetwork, test: Split, suspects: Sequence[int]
+) -> FoldCheck:
+    """Add test samples that PyTorch classifies otherwise, in float32: float64 tells changes from rounding."""
+    chosen = suspects[:MAX_SUSPECTS]
+    parts = (chosen[part] for part in chunks(folded, len(chosen)))
+    checks = [check_fold(trained, folded, np.array([test.inputs[i] for i in part])) for part in parts]
+    return join_fold_checks([fold, *checks])
 
 
 def _check_folded(

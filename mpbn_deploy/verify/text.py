@@ -62,7 +62,7 @@ def _silence(report: VerifyReport) -> str:
     dt = f"; {steps[0]} were assumed, and the file may mean another --dt" if steps else ""
     return (
         f"SILENT: {', '.join(report.silent)} never fired on {report.samples} {report.sample_kind}, so that "
-        "nothing reaches the outputs. Inputs may be smaller than in training (--input-range, --normalize)"
+        "no spike reaches the outputs. Inputs may be smaller than in training (--input-range, --normalize)"
         f"{dt}"
     )
 

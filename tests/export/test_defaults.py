@@ -166,7 +166,7 @@ def test_networks_that_stay_silent_are_red(model_path, tmp_path, capsys):
     command = [str(tmp_path / "quiet.pt"), "--target", "loihi2", "--budget", "0", "--samples", "4"]
     assert main(EXPORT, command) == 1
     out = capsys.readouterr().out
-    assert "never fired, and nothing reaches the outputs" in out and "SILENT: " in out
+    assert "never fired, and no spike reaches the outputs" in out and "SILENT: " in out
     assert main(VERIFY, [str(tmp_path / "quiet.loihi2"), "--budget", "0", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["silent"]
 
@@ -182,3 +182,47 @@ def test_a_wrong_dt_is_named_as_the_cause_of_silence(tmp_path, capsys):
     assert "time steps of 0.0001 s were assumed, and the file may mean another --dt" in out
     assert "no neuron can fire, for any input" in out
     assert main(EXPORT, [*command, "--dt", "0.02", "--nir-reset", "zero"]) == 0
+
+
+def test_lost_accuracy_stays_red_where_it_cannot_be_measured_again(model_path, tmp_path, capsys):
+    folder = export(
+        model_path, "loihi2", tmp_path / "a", weight_bits=2, calibration="none", **{**QUICK, "samples": 2}
+    ).folder
+    capsys.readouterr()
+    assert main(VERIFY, [str(folder), "--budget", "0", "--data", "random"]) == 1
+    out = capsys.readouterr().out
+    assert "points of accuracy lost by quantization" in out.split("\n", 2)[1] + out.split("\n", 2)[0]
+    assert "the accuracy is the one that the export recorded" in out
+    assert main(VERIFY, [str(folder), "--budget", "0", "--data", "random", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["accuracy"]["lost"]
+    assert main(VERIFY, [str(folder), "--budget", "0", "--check", "--data", "digits"]) == 1
+    assert "the certificate holds" in capsys.readouterr().out
+
+
+def test_a_network_whose_hidden_neurons_never_fire_is_red(tmp_path, capsys):
+    """A direct connection from the inputs keeps the outputs busy."""
+    ones = np.ones(3)
+    hidden = nir.LIF(tau=2e-4 * ones, r=ones, v_leak=0 * ones, v_threshold=100 * ones)
+    nodes = {
+        "input": nir.Input({"input": np.array([3])}),
+        "near": nir.Linear(weight=np.eye(3)),
+        "hidden": hidden,
+        "far": nir.Linear(weight=np.eye(3)),
+        "lif": nir.LIF(tau=2e-4 * ones, r=ones, v_leak=0 * ones, v_threshold=0.2 * ones),
+        "output": nir.Output({"output": np.array([3])}),
+    }
+    edges = [("input", "near"), ("near", "hidden"), ("hidden", "far"), ("far", "lif"), ("near", "lif")]
+    nir.write(tmp_path / "dead.nir", nir.NIRGraph(nodes=nodes, edges=[*edges, ("lif", "output")]))
+    command = [
+        str(tmp_path / "dead.nir"),
+        "--target",
+        "loihi2",
+        "--timesteps",
+        "4",
+        "--budget",
+        "0",
+        "--json",
+    ]
+    assert main(EXPORT, command) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"].startswith("silent: hidden never fired, and no spike reaches the outputs")
