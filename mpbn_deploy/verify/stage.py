@@ -182,7 +182,9 @@ class VerifyReport(Report, Summarized):
         if self.fold is not None and not self.fold.agrees:
             return "report this bug: folding must change no spike"
         if self.silent:
-            return "check --input-range and --normalize: inputs may be smaller than in training"
+            assumed = any(each.what.startswith("time steps") for each in self.assumptions)
+            step = "--dt, which was assumed, " * assumed
+            return f"check {step}--input-range and --normalize: inputs may be smaller than in training"
         return "" if self.accuracy is None else self.accuracy.remedy
 
     @property
