@@ -202,7 +202,7 @@ class VerifyReport(Report, Summarized):
     def _rounding(self) -> str:
         """How many predictions rounding changed: on the whole test split, if it is known."""
         found = (self.accuracy and self.accuracy.predictions) or self.predictions
-        return f"{found} predictions differ from the folded network's" if found else ""
+        return f"predictions that differ from the folded network's: {found}" if found else ""
 
     @property
     def _exactness(self) -> str:
