@@ -90,7 +90,8 @@ class Summary:
         return self.verdict if self.color is None else f"{self.color}: {self.verdict}"
 
     def __str__(self) -> str:
-        lines = (f"{label.ljust(LABEL_WIDTH)}{text}" for label, text in self.rows)
+        width = max([LABEL_WIDTH, *(len(label) + 1 for label, _ in self.rows)])
+        lines = (f"{label.ljust(width)}{text}" for label, text in self.rows)
         return printable("\n".join((self.headline, *lines)))
 
     def _repr_html_(self) -> str:

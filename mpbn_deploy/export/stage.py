@@ -14,7 +14,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import (
     MANIFEST_FILE,
@@ -31,7 +31,7 @@ from ..base import (
     same_records,
     typed,
 )
-from ..data import Samples, check_data_name, dataset_name
+from ..data import IN_MEMORY, Samples, check_data_name, dataset_name
 from ..execute.outside import chosen_witnesses
 from ..fit import (
     FitReport,
@@ -64,7 +64,7 @@ from ..formats.folder import (
 )
 from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
-from ..formats.options import DataChoice, ExportOptions, Placing
+from ..formats.options import AUTO, DataChoice, ExportOptions, Placing
 from ..hardware import HardwareProfile, load_profile
 from ..ir import IntNetwork
 from ..quantize import (
@@ -79,11 +79,15 @@ from ..quantize import (
 from ..report import ReportContent, write_html
 from ..verify import Accuracy, VerifyReport, measure_accuracy, verify
 from .facts import as_lines, facts_of
+from .given import Given, taken
 from .inputs import Parts, choose_inputs, read_named
 from .model import FoldedModel, load_and_fold
 from .notes import all_notes, doubts
 from .projects import check_projects, write_projects
 from .remedies import try_others
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @record
@@ -152,26 +156,43 @@ class ExportResult(Report, Summarized):
 
 
 def export(
-    model_path: str | Path,
+    model: str | Path | nn.Module,
     target: str,
     out: str | Path | None = None,
     options: ExportOptions | None = None,
+    *,
+    data: Any = None,
+    calibration: Any = AUTO,
     **changes: Any,
 ) -> ExportResult:
     """Fold, quantize, write, verify and fit a trained network; on an error, no folder is left behind.
 
-    Keyword arguments are the fields of `ExportOptions`: export("model.pt", "loihi2", weight_bits=4).
-    For a NIR file, give `timesteps`, `input_range`, `dt`, `nir_reset` and `nir_current` if the file does not
-    state them.
+    The model is a file, or a torch module: export(net, "loihi2", data=(x, y)). Then `data`, and `calibration`
+    if other samples are to choose the integers, are arrays, a torch Dataset or DataLoader, a data set of
+    `load_dataset`, or named as on the command line. Other keyword arguments are the fields of
+    `ExportOptions`: export("model.pt", "loihi2", weight_bits=4). For a NIR file, give `timesteps`,
+    `input_range`, `dt`, `nir_reset` and `nir_current` if the file does not state them.
     """
-    options = changed(options, ExportOptions, changes)
-    model_path, profile = Path(model_path), load_profile(target)
-    folder = Path(out) if out is not None else default_folder(model_path, profile)
+    given, options = taken(model, data, calibration, changed(options, ExportOptions, changes))
+    profile = load_profile(target)
+    folder = Path(out) if out is not None else default_folder(given.path, profile)
+    return _export(given, target, profile, folder, out, options)
+
+
+def _export(
+    given: Given,
+    target: str,
+    profile: HardwareProfile,
+    folder: Path,
+    out: str | Path | None,
+    options: ExportOptions,
+) -> ExportResult:
     replaces = check_replaceable(folder)
     _check(profile, options)
 
-    named = read_named(options) if model_path.is_file() else Parts()
-    model = load_and_fold(model_path, options, profile)
+    named = given.parts or (read_named(options) if given.path.is_file() else Parts())
+    model = load_and_fold(given.model, options, profile)
+    model = replace(model, notes=(*model.notes, *given.notes))
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options)
     asked = options
@@ -194,8 +215,8 @@ def export(
             tried = try_others(
                 asked,
                 NumberFormats.of(profile, None).weight_bits,
-                lambda other: _accuracy(model_path, profile, other),
-                lambda other: other.command(model_path, str(target), None if out is None else Path(out)),
+                lambda other: _accuracy(given, profile, other),
+                lambda other: given.command(other, str(target), None if out is None else Path(out)),
             )
             verified = replace(verified, accuracy=replace(verified.accuracy, tried=tried))
         announce(f"fit: on {profile.title}")
@@ -218,7 +239,7 @@ def export(
         content = _content(staging, model, result, profile, facts)
         metrics = neurobench_metrics(network, activity, content.counted)
         _write_reports(staging, result, metrics, content)
-        config = config_text(model_path, str(target), options)
+        config = config_text(given.file, str(target), options)
         (staging / CONFIG_FILE).write_text(config, encoding="utf-8")
         assumed = [asdict(assumption) for assumption in model.assumptions]
         write_manifest(staging, {**facts, "assumptions": assumed, **_rounding(quantized)})
@@ -244,7 +265,8 @@ def _resolved(options: ExportOptions, network: IntNetwork, fitted: FitReport) ->
 
 def _next_command(folder: Path, target: str, fitted: FitReport, asked: ExportOptions) -> str:
     """Return what to type next: the search for a change that makes the network fit, or a run."""
-    data = typed(asked, DataChoice)
+    in_memory = asked.data is not None and asked.data.startswith(IN_MEMORY)
+    data = ["--data", "FILE"] if in_memory else typed(asked, DataChoice)
     if fitted.fits is not False:
         return shlex.join(["python", "-m", "mpbn_deploy.run", str(folder), *data])
     fit = ["python", "-m", "mpbn_deploy.fit", str(folder), "--target", str(target)]
@@ -267,7 +289,7 @@ def _check(profile: HardwareProfile, options: ExportOptions) -> None:
     check_prefix(options.c_prefix)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)
-    if options.data is not None:
+    if options.data is not None and not options.data.startswith(IN_MEMORY):
         check_data_name(options.data)
 
 
@@ -287,10 +309,10 @@ def _quantize(
     return quantize(model.folded, profile, inputs, options, tiling=options.tiling)
 
 
-def _accuracy(model_path: Path, profile: HardwareProfile, options: ExportOptions) -> Accuracy:
+def _accuracy(given: Given, profile: HardwareProfile, options: ExportOptions) -> Accuracy:
     """Return the accuracy of the integers that an export with other options would choose."""
-    model = load_and_fold(model_path, options, profile)
-    samples, calibration, options = choose_inputs(model, options, read_named(options))
+    model = load_and_fold(given.model, options, profile)
+    samples, calibration, options = choose_inputs(model, options, given.parts or read_named(options))
     assert samples.test is not None  # as in the export whose accuracy was lost
     network = _quantize(model, profile, options, calibration).network
     return measure_accuracy(model.folded, network, samples.test, samples.name)

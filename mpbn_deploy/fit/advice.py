@@ -25,8 +25,7 @@ from ..quantize import messages_fit
 from .question import PREDICTIONS_REFERENCE, Question
 from .requantize import Requantizer
 from .rules import Finding
-from .stage import FitReport
-from .verdict import RuleFindings, blocking_severities, by_rule
+from .stage import FitReport, RuleFindings, blocking_severities, by_rule
 
 FEWEST_BITS = 2
 KINDS = ("relays", "chip", "thresholds", "bits", "both")  # of plans

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from .search import SearchResult, fewest
-from .verdict import UNKNOWN, list_names
+from .stage import UNKNOWN, list_names, short_verdict
 
 
 def search_text(target: str, results: list[SearchResult]) -> RenderableType:

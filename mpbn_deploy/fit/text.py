@@ -11,9 +11,9 @@ from rich.table import Table
 
 from ..hardware import BUILT_IN, ProfileSummary
 from ..hardware.place import RESOURCES
-from .energy_text import headline, sample_costs, sample_kind, spread
+from .energy import headline, sample_costs, sample_kind, spread
 from .links import grid_of
-from .verdict import UNKNOWN, by_rule, short_verdict
+from .stage import UNKNOWN, by_rule, short_verdict
 
 if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
     from .stage import FitReport, LayerFit

@@ -8,8 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from .stage import UNKNOWN, short_verdict
 from .threshold_variants import MEANINGS, ThresholdVariant
-from .verdict import UNKNOWN, short_verdict
 
 
 def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> RenderableType:

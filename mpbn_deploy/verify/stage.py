@@ -185,7 +185,9 @@ class VerifyReport(Report, Summarized):
         if self.fold is not None and not self.fold.agrees:
             return "report this bug: folding must change no spike"
         if self.silent:
-            return "check --input-range and --normalize: inputs may be smaller than in training"
+            assumed = any(each.what.startswith("time steps") for each in self.assumptions)
+            step = "--dt, which was assumed, " * assumed
+            return f"check {step}--input-range and --normalize: inputs may be smaller than in training"
         return "" if self.accuracy is None else self.accuracy.remedy
 
     @property
@@ -203,7 +205,7 @@ class VerifyReport(Report, Summarized):
     def _rounding(self) -> str:
         """How many predictions rounding changed: on the whole test split, if it is known."""
         found = (self.accuracy and self.accuracy.predictions) or self.predictions
-        return f"{found} predictions differ from the folded network's" if found else ""
+        return f"predictions that differ from the folded network's: {found}" if found else ""
 
     @property
     def _exactness(self) -> str:

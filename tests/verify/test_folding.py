@@ -103,8 +103,8 @@ def test_what_the_frontend_lets_through_turns_the_verdict_red(written, tmp_path,
     monkeypatch.setattr("mpbn_deploy.frontend.stage.prove", lambda player, trained, recognized: None)
     folder = str(tmp_path / "out")
     assert main(EXPORT, [*written(" * (len(x) == 1)"), "--out", folder]) == 1
-    first = capsys.readouterr().out.lstrip().splitlines()[0]
-    assert first.startswith("folding changed the network: ")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("red: ") and ": folding changed the network: " in first
     recorded = json.loads((tmp_path / "out" / "verify.json").read_text())
     assert recorded["fold"]["samples_changed"] > 0 and not recorded["fold"]["agrees"]
     assert recorded["bit_exact"] and not recorded["passed"]
@@ -112,7 +112,7 @@ def test_what_the_frontend_lets_through_turns_the_verdict_red(written, tmp_path,
     assert "folding changed the network" in page
 
     assert main(VERIFY, [folder, "--budget", "0"]) == 1  # without the module, from what was recorded
-    assert capsys.readouterr().out.lstrip().startswith("folding changed the network: ")
+    assert capsys.readouterr().out.startswith("red: folding changed the network: ")
     assert main(VERIFY, [folder, "--budget", "0", "--json"]) == 1
     again = json.loads(capsys.readouterr().out)
     assert again["fold"] == recorded["fold"] and not again["passed"]
