@@ -96,7 +96,7 @@ def test_products_of_spikes_stay_products_in_integers(seed, target):
     product = spikes["k.lif"] & spikes["v.lif"]
     np.testing.assert_array_equal(spikes["mul"], product)
     np.testing.assert_array_equal(spikes["mul_1"], spikes["q.lif"] & spikes["context"])
-    assert 0 < product.sum() and 0 < spikes["mul_1"].sum()
+    assert product.sum() > 0 and spikes["mul_1"].sum() > 0
 
 
 BUILDERS = st.sampled_from([int_chain, int_residual, int_windows, int_loop])

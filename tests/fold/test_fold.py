@@ -486,7 +486,7 @@ def test_products_of_spikes_are_neurons(name, mpbn):
 def test_products_of_sums_are_refused_by_name(function):
     torch.manual_seed(1)
     network = enlivened(Products(function), shape=(2, 5, 6), passes=0)
-    message = '^mul: multiplies values that are not spikes.*Put a LIF behind each sum'
+    message = "^mul: multiplies values that are not spikes.*Put a LIF behind each sum"
     with pytest.raises(FoldError, match=message):
         fold(trace(network))
 

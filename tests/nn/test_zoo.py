@@ -232,7 +232,9 @@ def test_initial_weights_are_those_of_the_papers_code(name, readout):
     assert all((m.bias == 0).all() for m in body.modules() if getattr(m, "bias", None) is not None)
 
 
-@pytest.mark.parametrize("name", ["mnist-cnn", "digits-transformer", "resnet19-slim", "resnet20-slim", "vgg16-slim", "dvs-cnn"])
+@pytest.mark.parametrize(
+    "name", ["mnist-cnn", "digits-transformer", "resnet19-slim", "resnet20-slim", "vgg16-slim", "dvs-cnn"]
+)
 def test_every_parameter_learns(name):
     """After one backward pass; except a bias of a convolution, which the batch norm behind it takes away."""
     torch.manual_seed(0)
