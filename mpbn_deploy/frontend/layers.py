@@ -21,7 +21,20 @@ from ..ir import (
     Operation,
     Spike,
 )
-from ..nn import LIF, RecurrentLIF, SpikeCount, SpikePool, StepDelay, XyloLIF
+from ..nn import (
+    BNTT,
+    LIF,
+    PSPBN,
+    TAB,
+    TDBN,
+    TEBN,
+    RecurrentLIF,
+    SpikeCount,
+    SpikePool,
+    StepDelay,
+    TemporalNorm,
+    XyloLIF,
+)
 from .synapses import array, bias, convolution, linear, pair
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
@@ -41,6 +54,20 @@ def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = N
         mean=array(module.running_mean),
         variance=array(module.running_var),
         epsilon=module.eps,
+    )
+
+
+def _temporal_norm(module: TemporalNorm) -> BatchNorm:
+    numbers = module.numbers()
+    per_step = numbers.gain.dim() > 1
+    shape = numbers.gain.shape
+    return BatchNorm(
+        gain=array(numbers.gain),
+        offset=array(numbers.offset),
+        mean=array(numbers.mean.expand(shape)),
+        variance=array(numbers.variance.expand(shape)),
+        epsilon=numbers.epsilon,
+        per_step=per_step,
     )
 
 
@@ -121,6 +148,7 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     nn.Conv2d: convolution,
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
+    **dict.fromkeys((BNTT, PSPBN, TAB, TDBN, TEBN), _temporal_norm),
     nn.Flatten: _flatten,
     nn.AvgPool2d: _average_pool,
     nn.AdaptiveAvgPool2d: _adaptive_pool,

@@ -287,10 +287,17 @@ def network_run(trained: TrainedNetwork, steps: Tensor) -> tuple[dict[str, Tenso
             spikes[operation.name] = _fire(operation.kind, sources[0])
             values[operation.name] = spikes[operation.name].double()
         else:
-            result = apply_operation(operation.kind, [source.flatten(0, 1) for source in sources])
-            values[operation.name] = result.reshape(*steps.shape[:2], *result.shape[1:])
+            values[operation.name] = _in_all_steps(operation.kind, sources)
     last = values[trained.operations[-1].name]
     return spikes, last if trained.readout_leak is None else _integrate(last, trained.readout_leak)
+
+
+def _in_all_steps(operation: Operation, sources: list[Tensor]) -> Tensor:
+    """Compute an operation without time, or a norm per time step, on [T, samples, *shape]."""
+    if isinstance(operation, BatchNorm) and operation.per_step:
+        return torch.stack([_normalize(operation.at(step), x) for step, x in enumerate(sources[0])])
+    result = apply_operation(operation, [source.flatten(0, 1) for source in sources])
+    return result.reshape(*sources[0].shape[:2], *result.shape[1:])
 
 
 def _integrate(arriving: Tensor, leak: float) -> Tensor:
@@ -344,11 +351,11 @@ def _fire(neuron: Spike, arriving: Tensor) -> Tensor:
     spike, spikes = torch.zeros_like(membrane, dtype=torch.bool), []
     leak, current_leak = (over_channels(each, membrane) for each in (neuron.leak, neuron.current_leak))
     subtrahend = None if neuron.subtrahend is None else over_channels(neuron.subtrahend, membrane)
-    for x in arriving:
+    for step, x in enumerate(arriving):
         again = 0.0 if neuron.recurrent is None else apply_operation(neuron.recurrent, [spike.double()])
         current = current_leak * current + x + again
         membrane = leak * membrane + current
-        judged = membrane if neuron.norm is None else _normalize(neuron.norm, membrane)
+        judged = membrane if neuron.norm is None else _normalize(neuron.norm.at(step), membrane)
         spike = judged > neuron.threshold
         after = torch.zeros_like(membrane) if subtrahend is None else membrane - subtrahend
         membrane = torch.where(spike, after, membrane)

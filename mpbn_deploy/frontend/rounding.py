@@ -58,7 +58,15 @@ class _Value:
     operations: int
 
     def through(self, kind: Operation, sources: list[_Value]) -> _Value:
-        """Apply an operation without time."""
+        """Apply an operation without time, or a norm per time step."""
+        if isinstance(kind, BatchNorm) and kind.per_step:
+            parts = [
+                replace(self, value=self.value[t : t + 1], size=self.size[t : t + 1])
+                for t in range(len(self.value))
+            ]
+            parts = [part.through(kind.at(step), [part]) for step, part in enumerate(parts)]
+            value, size = (torch.cat([getattr(part, name) for part in parts]) for name in ("value", "size"))
+            return _Value(value=value, size=size, operations=parts[0].operations)
         leading = self.value.shape[:2]
         value, size = (
             apply_operation(operation, [each.flatten(0, 1) for each in given])
@@ -142,9 +150,9 @@ def _decisions(
         membrane = leak * membrane + current
         judged, around = membrane, size
         if neuron.norm is not None:
+            now = neuron.norm.at(step)
             judged, around = (
-                apply_operation(norm, [each])
-                for norm, each in ((neuron.norm, membrane), (_absolute(neuron.norm), size))
+                apply_operation(norm, [each]) for norm, each in ((now, membrane), (_absolute(now), size))
             )
         above = judged > neuron.threshold
         spike = (above if fired is None else fired[step]).double()

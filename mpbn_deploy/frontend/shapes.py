@@ -38,8 +38,9 @@ def shape_after(where: str, operation: Operation, sources: list[Shape]) -> Shape
             shape = output_shape(synapse, source)
             _expect(where, source, min(shape) > 0, "an input at least as large as the kernel")
             return shape
-        case BatchNorm(gain=gain):
-            _expect(where, source, source[0] == len(gain), f"{len(gain)} channels")
+        case BatchNorm():
+            count = len(operation.at(0).gain)
+            _expect(where, source, source[0] == count, f"{count} channels")
             return source
         case Flatten():
             return (int(np.prod(source)),)
@@ -54,7 +55,7 @@ def shape_after(where: str, operation: Operation, sources: list[Shape]) -> Shape
         case Delay():
             return source
         case Spike(norm=norm, recurrent=recurrent) | CountingSpike(norm=norm, recurrent=recurrent):
-            size = 0 if norm is None else len(norm.gain)
+            size = 0 if norm is None else len(norm.at(0).gain)
             _expect(where, source, size in (0, source[0], np.prod(source)), f"{size} channels or neurons")
             if (
                 recurrent is not None

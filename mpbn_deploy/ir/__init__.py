@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from .modulators import Modulator as Modulator
     from .neurons import (
         DECAY_ONE as DECAY_ONE,
+        LARGEST_GROWTH as LARGEST_GROWTH,
         LARGEST_SHIFT as LARGEST_SHIFT,
         STATE_EXPONENT as STATE_EXPONENT,
         STATE_LIMIT as STATE_LIMIT,
@@ -125,12 +126,15 @@ if TYPE_CHECKING:
         SigmaDeltaNeuron as SigmaDeltaNeuron,
         SoftLif as SoftLif,
         Xylo as Xylo,
+        at_step as at_step,
         counting as counting,
         fires as fires,
         has_current as has_current,
+        in_steps as in_steps,
         integer_neuron as integer_neuron,
         integrating as integrating,
         is_graded as is_graded,
+        map_steps as map_steps,
         modulating as modulating,
         neuron_bias as neuron_bias,
         neuron_kind as neuron_kind,
@@ -139,6 +143,7 @@ if TYPE_CHECKING:
         sends as sends,
         soft_reset as soft_reset,
         value_range as value_range,
+        varies as varies,
         with_values as with_values,
         xylo_reset as xylo_reset,
     )

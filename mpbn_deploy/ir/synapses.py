@@ -103,14 +103,15 @@ def per_channel(values: Array, shape: Shape) -> Array:
     return np.asarray(values).reshape(-1, *(1 for _ in shape[1:]))
 
 
-def scale_channels(values: Array, factor: Array) -> Array:
+def scale_channels(values: Array, factor: Array, *, per_step: bool = False) -> Array:
     """Multiply the weights, biases or thresholds of each target channel by its factor.
 
     A hard-reset neuron fires the same spikes when its weights, bias and threshold are multiplied by the
     same positive number, because its voltage is multiplied too. A negative factor turns v < threshold into
-    -v > -threshold. Folding uses this for the sign of an MPBN gain, and quantization for its scales.
+    -v > -threshold. Folding uses this for the sign of an MPBN gain, and quantization for its scales. Values
+    `per_step` have a first axis of time steps.
     """
-    scaled: Array = values * per_channel(factor, values.shape)
+    scaled: Array = values * per_channel(factor, values.shape[per_step:])
     return scaled
 
 

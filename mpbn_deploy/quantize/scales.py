@@ -31,6 +31,7 @@ from ..ir import (
     THRESHOLD_LIMIT,
     Connection,
     FloatFiringNeuron,
+    FloatNeuron,
     FloatPopulation,
     FoldedNetwork,
     Population,
@@ -44,6 +45,7 @@ from ..ir import (
     spiking,
     state_intervals,
     value_range,
+    varies,
 )
 
 Interval = tuple[Array, Array]
@@ -219,18 +221,26 @@ def scale_limits(
     (low, high), (lowest, highest) = reachable(folded, population)
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
     limits = {
-        "bias": bias_limits(neuron_bias(population.neuron), formats),
+        "bias": bias_limits(widest(neuron_bias(population.neuron), population.neuron), formats),
         "state": _ratio(formats.state / 2**STATE_EXPONENT, reach / formats.allowance(population.name)),
     }
     if (lif := spiking(population)) is not None:
         # Thresholds of constant neurons become the extremes of the format and limit no scale.
-        threshold = np.broadcast_to(lif.neuron.threshold, population.shape)
+        threshold = np.broadcast_to(widest(lif.neuron.threshold, lif.neuron), population.shape)
         never, always = constant_neurons(folded, lif)
         within = np.where(never | always, 0.0, threshold)
         limits["threshold"] = _ratio(formats.threshold, largest_per_channel(within))
     if (subtrahend := neuron_subtrahend(population.neuron)) is not None:
-        limits["subtrahend"] = _ratio(formats.threshold, largest_per_channel(subtrahend))
+        limits["subtrahend"] = _ratio(
+            formats.threshold, largest_per_channel(widest(subtrahend, population.neuron))
+        )
     return limits
+
+
+def widest(values: Array, neuron: FloatNeuron) -> Array:
+    """Return numbers of a neuron, or their largest magnitudes over time if they depend on the time step."""
+    largest: Array = np.abs(values).max(axis=0) if varies(neuron) else values
+    return largest
 
 
 def bias_limits(bias: Array, formats: NumberFormats) -> Array:
@@ -255,10 +265,13 @@ def constant_neurons(folded: FoldedNetwork, population: Population[FloatFiringNe
     """
     neuron = population.neuron
     (low, _), (lowest, highest) = reachable(folded, population)
-    threshold = np.broadcast_to(neuron.threshold, population.shape)
+    below, above = (
+        np.broadcast_to(each, population.shape)
+        for each in (extremes(neuron.threshold) if varies(neuron) else (neuron.threshold,) * 2)
+    )
     least = low + neuron.bias if forgets(neuron) else lowest
-    constant = highest <= threshold, least > threshold
-    if neuron.threshold.shape == population.shape:
+    constant = highest <= below, least > above
+    if neuron.threshold.shape[varies(neuron) :] == population.shape:
         return constant
     never, always = (np.all(each.reshape(len(each), -1), axis=1) for each in constant)
     shape = population.shape
@@ -268,8 +281,13 @@ def constant_neurons(folded: FoldedNetwork, population: Population[FloatFiringNe
 
 
 def forgets(neuron: FloatFiringNeuron) -> bool:
-    """Whether a spike returns the whole state to zero, so that the next step starts afresh."""
-    return not has_current(neuron) and neuron_subtrahend(neuron) is None
+    """Whether a spike returns the whole state to zero, so that the next step starts like the first."""
+    return not has_current(neuron) and neuron_subtrahend(neuron) is None and not varies(neuron)
+
+
+def extremes(values: Array) -> tuple[Array, Array]:
+    """Return the smallest and the largest number of each neuron over all time steps."""
+    return values.min(axis=0), values.max(axis=0)
 
 
 def _scales(

@@ -38,7 +38,7 @@ from .settings import (
 )
 from .stage import train, usual_epsilon
 
-BUILT_IN = ("mpbn", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
+BUILT_IN = ("mpbn", "norm", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
 OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "optimizer", "learning_rate", *BUILT_IN)
 NOT_OF_INTEGERS = ("weight_decay", "norm_rate")  # options of real weights, and of norms
 OF_STILLS = ("timesteps", "single_step")  # a recording has a time step per frame

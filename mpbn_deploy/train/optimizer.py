@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..base import OptionError
-from ..nn import LIF, SpikingNetwork
+from ..nn import LIF, SpikingNetwork, TemporalNorm
 from ..quantize import QuantizedBody
 from .settings import NO_MUON_FOR_INTEGERS, Training
 
@@ -76,7 +76,7 @@ def _group(
 def _normalized_weights(network: SpikingNetwork) -> set[int]:
     """Return the ids of weights whose layers have a batch norm or MPBN right behind them in a run."""
     called: list[nn.Module] = []
-    kinds = (*LAYERS, LIF, nn.modules.batchnorm._BatchNorm)
+    kinds = (*LAYERS, LIF, TemporalNorm, nn.modules.batchnorm._BatchNorm)
     hooks = [
         module.register_forward_pre_hook(lambda module, _: called.append(module))
         for module in network.modules()

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any, Literal
 
 from ..base import Options, option, record
-from ..nn import ELEMENT_EPSILON, MPBN_EPSILON, MpbnKind, NeuronOptions
+from ..nn import ELEMENT_EPSILON, MPBN_EPSILON, MpbnKind, NeuronOptions, NormKind
 from ..nn.zoo import ARCHITECTURES
 
 DEFAULT_TIMESTEPS = 4
@@ -48,6 +48,11 @@ class NetworkChoice(Options):
     mpbn: MpbnKind = option(
         "channel",
         "membrane-potential batch norm: one gain and shift per channel, one per element (neuron), or none",
+    )
+    norm: NormKind = option(
+        "batch",
+        "norm of the currents between a layer and its neurons: batch norm over batch and time, tdBN, TEBN, "
+        "BNTT, TAB or PSP-BN; TEBN, BNTT and TAB have numbers for each time step",
     )
 
 

@@ -113,6 +113,8 @@ def _build(dataset: DataSet, asked: Building, seed: int, processes: ProcessGroup
     timesteps, neuron = _timesteps(dataset, asked.timesteps), _network_arguments(asked)
     shape = dataset.input_format.shape
     arguments = {"input_shape": shape, "classes": len(dataset.class_names), **neuron}
+    if "norm" in arguments:
+        arguments["norm_steps"] = timesteps
     torch.manual_seed(seed)
     body = build_body(asked.arch, arguments)
     card = ModelCard(
@@ -180,6 +182,7 @@ def usual_epsilon(architecture: str, mpbn: str) -> dict[str, Any]:
 def _network_arguments(asked: Building) -> dict[str, Any]:
     """Return the arguments that differ from the defaults; a user's factory may not accept the others."""
     given = {name: getattr(asked, name) for name in (*NEURON_DEFAULTS, "width")}
+    given |= {} if asked.norm == "batch" else {"norm": asked.norm}
     given = {name: value for name, value in given.items() if value is not None}
     wanted = {**usual_epsilon(asked.arch, asked.mpbn), **given}
     others = {name: value for name, value in wanted.items() if NEURON_DEFAULTS.get(name) != value}

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...formats.xylo import form_problems
-from ...ir import DECAY_ONE, IntegratingNeuron, counting, has_current, modulating, neuron_subtrahend
+from ...ir import (
+    DECAY_ONE,
+    IntegratingNeuron,
+    counting,
+    has_current,
+    modulating,
+    neuron_subtrahend,
+    varies,
+)
 from .design import WHOLE_NETWORK, Design, Rule, Violations, list_some, needs, rule, says
 
 
@@ -97,6 +105,29 @@ def sigma_delta_neurons_are_supported(design: Design) -> Violations:
         yield WHOLE_NETWORK, f"{found}; {allowed}. Choose a target that has them, such as loihi2."
 
 
+def varying(design: Design) -> list[str]:
+    """Return the populations whose numbers depend on the time step."""
+    return [p.name for p in design.network.layers if varies(p.neuron)]
+
+
+def has_varying(design: Design) -> bool:
+    return bool(varying(design))
+
+
+@needs("formats.step_parameters", applies=has_varying)
+def parameters_are_constant_in_time(design: Design) -> Violations:
+    """Thresholds, biases, decays and subtrahends are the same in all time steps if the chip has one set."""
+    limit = design.limit("formats.step_parameters")
+    if limit.value == 0:
+        found = f"numbers of {list_some(varying(design))} depend on the time step (a norm per time step)"
+        allowed = f"{design.profile.name} has one set for all steps ({limit.source})"
+        advice = (
+            "Export with --static-steps, which takes their means and reports what that costs, train with "
+            "--norm tdbn or batch, or choose another target, such as c or spinnaker2."
+        )
+        yield WHOLE_NETWORK, f"{found}; {allowed}. {advice}"
+
+
 def soft_resets(design: Design) -> list[str]:
     """Return the populations whose spikes subtract from the voltage."""
     return [p.name for p in design.spiking() if neuron_subtrahend(p.neuron) is not None]
@@ -184,6 +215,7 @@ NEURON_RULES: tuple[Rule, ...] = (
     rule(reset_to_zero_is_supported),
     rule(sigma_delta_neurons_are_supported),
     rule(soft_resets_are_supported),
+    rule(parameters_are_constant_in_time),
     rule(subtrahends_are_thresholds),
     rule(time_steps_are_supported),
     rule(states_are_integers),

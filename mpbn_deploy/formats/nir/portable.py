@@ -31,6 +31,7 @@ from ...ir import (
     real_weight,
     scale_channels,
     spiking,
+    varies,
 )
 from .constants import can_have_constant, needs_constant
 from .metadata import PORTABLE_THRESHOLD, is_average
@@ -77,6 +78,8 @@ def check_portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> 
 
 def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
     name, shape = population.name, population.shape
+    if varies(population.neuron):
+        return [f"{name}: numbers that depend on the time step; nodes of NIR have one set for all steps"]
     entering = [c.synapse for c in network.entering(name)]
     problems = []
     if len(shape) == 3 and any(isinstance(synapse, Dense) for synapse in entering):
