@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .lava import INSTALL_LAVA
@@ -118,6 +119,8 @@ def chip_of(network: IntNetwork) -> str:
     return "loihi" if shift_rules(network) is None else "xylo"
 
 
+LONG_RUN = 1000  # samples; the choice between executors pays then
+TRIED = 64  # of them
 AUTO = "auto"  # the fastest executor that runs a network on this machine
 _HERE = __package__
 EXECUTORS: dict[str, ListedExecutor] = {
@@ -175,9 +178,30 @@ EXECUTORS: dict[str, ListedExecutor] = {
 }
 
 
-def fastest(network: IntNetwork) -> str:
-    """Return the fastest executor of a network: C where there is a compiler, else the emulator."""
+def fastest(network: IntNetwork, inputs: Array | None = None) -> str:
+    """Return the fastest executor of a network: C where there is a compiler, else the emulator.
+
+    Where many neurons fire, the dense products of the emulator may be faster than C, whose work follows
+    spikes. So before a long run, both take turns on some of its inputs.
+    """
     from .c import compiler
 
-    compiled = compiler() is not None and EXECUTORS["c"].obstacle(network) is None
-    return "c" if compiled else "emulator"
+    if compiler() is None or EXECUTORS["c"].obstacle(network) is not None:
+        return "emulator"
+    if inputs is None or len(inputs) < LONG_RUN:
+        return "c"
+    return min(("c", "emulator"), key=lambda name: _seconds(EXECUTORS[name], network, inputs[:TRIED]))
+
+
+def _seconds(executor: ListedExecutor, network: IntNetwork, inputs: Array) -> float:
+    """Return how long an executor takes when it is ready: the shorter of two runs."""
+    from .options import ExecutionOptions
+
+    times = []
+    with executor.opened(network, len(inputs), ExecutionOptions(keep_trace=False)) as run:
+        run(inputs)
+        for _ in range(2):
+            started = perf_counter()
+            run(inputs)
+            times.append(perf_counter() - started)
+    return min(times)
