@@ -10,7 +10,7 @@ they allocate and run no code from the files.
     own            the user's own data: named arrays from a file, a folder or a function
     arrays, pictures, code    read .npz and .npy files, folders by classes, functions
     layout         the axes of samples, and samples as a network takes them
-    digits, mnist, cifar, cifar10_dvs, imagenet, vowels    one loader each (mnist and cifar: two)
+    digits, mnist, cifar, cifar10_dvs, imagenet, recordings    one loader each (some: two)
     reading        what the loaders share: finding folders, bounded reading, checked labels
     autoaugment    AutoAugment for color pictures
     plain_pickle   reads the pickles of CIFAR without running them

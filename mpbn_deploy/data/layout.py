@@ -1,7 +1,7 @@
-"""The axes of a sample: T time, C channels, H height, W width, F features.
+"""The axes of a sample: T time, C channels, H height, W width, L length of a signal, F features.
 
-Samples are brought into the order TCHW or TF. A network decides what the axes of samples are, if there is
-one; otherwise the user says it (`axes`), or the number of axes does.
+Samples are brought into the order TCHW, TCL or TF. A network decides what the axes of samples are, if there
+is one; otherwise the user says it (`axes`), or the number of axes does.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 
 from ..base import Array, DataError, announce, record
-from ..ir import Input
+from ..ir import Input, shape_for
 from .dataset import Inputs, center_crop
 
-ORDER = "TCHWF"
-LAYOUTS = {1: ("F",), 2: ("HW", "TF"), 3: ("CHW", "HWC", "THW"), 4: ("TCHW", "THWC")}  # the usual one first
+ORDER = "TCHWLF"
+LAYOUTS = {
+    1: ("F",),
+    2: ("HW", "TF", "CL", "LC"),
+    3: ("CHW", "HWC", "THW", "TCL"),
+    4: ("TCHW", "THWC"),
+}  # the usual one first
 KNOWN = tuple(axes for layouts in LAYOUTS.values() for axes in layouts)
-MEANINGS = {"T": "time", "C": "channels", "H": "height", "W": "width", "F": "features"}
+MEANINGS = {"T": "time", "C": "channels", "H": "height", "W": "width", "L": "length", "F": "features"}
 CHANNELS = (1, 2, 3)  # as the last axis of a picture
 Shape = tuple[int, ...]
 
@@ -90,7 +95,7 @@ def described(axes: str) -> str:
 
 
 def in_standard_order(name: str, inputs: Array, axes: str) -> Array:
-    """Return samples in the order TCHW or TF."""
+    """Return samples in the order TCHW, TCL or TF."""
     if inputs.ndim != 1 + len(axes):
         raise DataError(f"{name}: samples have shape {inputs.shape[1:]}, but others have {len(axes)} axes.")
     order, sample = _standard(inputs.shape[1:], axes)
@@ -116,10 +121,12 @@ def arranged(
     sample = tuple(inputs.shape[1:])
     if axes is not None:
         _check_axes(name, sample, axes)
-    elif sample in (shape, (timesteps, *shape)):
-        return inputs
+    elif (found := shape_for(sample, shape)) in (shape, (timesteps, *shape)):
+        return _arranged(name, inputs, tuple(range(len(sample))), found, quiet=True)
     layouts = (axes,) if axes is not None else LAYOUTS.get(len(sample), ())
-    standards = [_standard(sample, layout) for layout in layouts]
+    standards = [
+        (order, shape_for(found, shape)) for order, found in (_standard(sample, each) for each in layouts)
+    ]
     for order, found in standards:
         if found in (shape, (timesteps, *shape)):
             return _arranged(name, inputs, order, found, quiet)

@@ -362,8 +362,8 @@ def _input_format(
         )
     if recorded or (minimum, maximum) == (0, 1):
         mean, deviation = np.zeros(1), np.ones(1)
-    else:  # one number per channel of a picture; one for all features
-        axes = (0, 2, 3) if len(shape) == 3 else (0, 1)
+    else:  # one number per channel of a picture or a signal; one for all features
+        axes = (0, *range(2, 1 + len(shape))) if len(shape) > 1 else (0, 1)
         mean, deviation = train.mean(axis=axes, dtype=np.float64), train.std(axis=axes, dtype=np.float64)
         deviation = np.where(deviation > 0, deviation, 1.0)
     try:

@@ -14,7 +14,7 @@ from .imagenet import load_imagenet
 from .layout import cropped
 from .mnist import load_fashion_mnist, load_mnist
 from .own import OwnData, as_dataset, dataset_name, is_own, read_own
-from .vowels import load_japanese_vowels
+from .recordings import load_basic_motions, load_japanese_vowels
 
 DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": load_digits,
@@ -26,6 +26,7 @@ DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
     "cifar10-dvs": load_cifar10_dvs,
     "imagenet": load_imagenet,
     "japanese-vowels": load_japanese_vowels,
+    "basic-motions": load_basic_motions,
 }
 
 

@@ -145,7 +145,7 @@ class _Folding:
         values = [self.values[source] for source in operation.sources]
         match operation.kind:
             case Spike():
-                self.fire(operation, operation.kind, values[0])
+                self.fire(operation, operation.kind, self.positive(values[0]))
             case CountingSpike():
                 self.count(operation, operation.kind, values[0])
             case MaxPool():
@@ -156,8 +156,7 @@ class _Folding:
                 self.values[operation.name] = reduce(self.algebra.sum, values)
             case _:
                 affine = _affine(operation, operation.kind, values[0].shape)
-                value = self.algebra.through(affine, values[0])
-                self.values[operation.name] = self.positive(value)
+                self.values[operation.name] = self.algebra.through(affine, values[0])
 
     def fire(self, operation: TracedOperation, spike: Spike, value: Value) -> None:
         """Add neurons, which send the sum over the copies of each channel."""
@@ -325,13 +324,24 @@ class _Folding:
             readout = FloatReadout(bias=compact(bias), leak=kept)
         else:  # in units of the gain of the last step, after which the voltage is read
             synapses, bias = self.arriving(last.shape, self.algebra.scaled(value, value.gain[-1]))
-            gain = value.gain / value.gain[-1]
+            gain = self.weights_of_steps(last.name, value.gain)
             before, biases = np.concatenate([gain[:1], gain[:-1]]), np.broadcast_to(bias, gain.shape)
-            leaks = kept * before / gain
+            divisor = np.where(gain == 0, 1.0, gain)  # a readout that starts late forgets what came before
+            leaks = kept * before / divisor
             readout = in_steps(
-                [FloatReadout(bias=b / g, leak=a) for b, g, a in zip(biases, gain, leaks, strict=True)]
+                [FloatReadout(bias=b / g, leak=a) for b, g, a in zip(biases, divisor, leaks, strict=True)]
             )
         self.populate(OUTPUT_NAME, last.shape, readout, synapses)
+
+    def weights_of_steps(self, name: str, gain: Array) -> Array:
+        """Return the weights of the steps in a readout; the first ones may be zero."""
+        used = (gain != 0).all(axis=tuple(range(1, gain.ndim)))
+        if not used[np.argmax(used) :].all() or gain[~used].any():
+            raise FoldError(
+                f"{layer_name(name)}: the readout skips time steps between others; it can start late, but then "
+                "reads every step. Give no step after the first that counts a weight of zero."
+            )
+        return gain / gain[-1]
 
     def populate(
         self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[Arrival, Synapses]

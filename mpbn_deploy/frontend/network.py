@@ -27,17 +27,20 @@ from ..ir import (
     Convolution,
     Delay,
     Flatten,
+    Gate,
     InputFormat,
     Linear,
     Operation,
     Shape,
     TracedOperation,
     TrainedNetwork,
+    picture_shape,
+    product_of_spikes,
 )
 from .hints import ADAPTIVE_THRESHOLD
-from .neurons import LATE, Converted, Firing, Neurons, Population, fingerprint
-from .rules import Call, Rules
-from .values import Atom, Term, Value, full, thin
+from .neurons import LATE, Converted, Firing, Neurons, Population, fingerprint, snapped
+from .rules import Call, Gated, Rules
+from .values import Atom, Term, Value, full, single, thin
 from .watch import Site
 
 LARGEST_MATRIX = 2**24
@@ -70,6 +73,7 @@ class Readout:
     factor: float
     leak: float | None
     value: Value  # of the last step, flat
+    weights: tuple[float, ...] = ()  # of the steps, if they are neither equal nor those of a leak
 
 
 @record
@@ -88,7 +92,7 @@ class Writer:
         self.neurons, self.algebra, self.timesteps = neurons, neurons.algebra, timesteps
         self.operations: list[TracedOperation] = []
         self.taken = {INPUT_NAME: 1}
-        self.done: dict[Atom, tuple[str, Shape]] = {}
+        self.done: dict[Any, tuple[str, Shape]] = {}
         self.values: dict[Any, str] = {}
         self.spikes: dict[str, tuple[Atom, ...]] = {}
         self.recognized: dict[str, Tensor] = {}
@@ -100,6 +104,8 @@ class Writer:
         name = self.value(readout.value, self._shape(readout.value, ()), "output")
         if name == INPUT_NAME:
             raise FrontendError(f"{module}: forward returns its input; a network has at least one layer.")
+        if readout.weights:
+            name = self._weighed(name, readout)
         last = next(each for each in self.operations if each.name == name)  # the last one is the output
         operations = (*(each for each in self.operations if each is not last), last)
         trained = TrainedNetwork(
@@ -113,6 +119,14 @@ class Writer:
         self.operations.append(TracedOperation(name=unique, kind=kind, sources=sources, shape=shape))
         return unique
 
+    def _weighed(self, name: str, readout: Readout) -> str:
+        """Write a sum of the steps with weights: a norm per step, whose outputs are averaged."""
+        shape = next(each.shape for each in self.operations if each.name == name)
+        gain = np.repeat(self.timesteps * np.array(readout.weights)[:, None], shape[0], axis=1)
+        rest = np.ones_like(gain)
+        norm = BatchNorm(gain=gain, offset=0 * rest, mean=0 * rest, variance=rest, epsilon=0.0, per_step=True)
+        return self.add("output.weights", norm, (name,), shape)
+
     def _needed(self, value: Value) -> list[Atom]:
         """Return the atoms that a value depends on in the last step, in order of execution."""
         found: set[Atom] = set()
@@ -124,6 +138,8 @@ class Writer:
             found.add(atom)
             if atom.kind == "operation":
                 waiting += self.algebra.atoms(atom.facts.source)
+            elif isinstance(atom.facts, Gated):
+                waiting += [a for each in atom.facts.sources for a in self.algebra.atoms(each)]
             elif atom.kind in ("spike", "sent"):
                 converted = isinstance(atom.facts, Converted)
                 drive = atom.facts.drive if converted else atom.facts.membrane.facts.source
@@ -135,9 +151,12 @@ class Writer:
 
     def atom(self, atom: Atom) -> tuple[str, Shape]:
         """Return the operation that gives an atom, and the shape of what it gives."""
-        if atom not in self.done:
-            self.done[atom] = self._written(atom)
-        return self.done[atom]
+        now = atom.step in (None, self.timesteps - 1)  # the same operation may run again
+        pure = atom.kind == "operation" or isinstance(atom.facts, Gated)
+        key = self.neurons.signature(atom) if pure and now else atom
+        if key not in self.done:
+            self.done[key] = self._written(atom)
+        return self.done[key]
 
     def _written(self, atom: Atom) -> tuple[str, Shape]:
         if atom.kind in ("input", "operation") and atom.step not in (None, self.timesteps - 1):
@@ -151,6 +170,9 @@ class Writer:
             raise atom.facts.rejection()
         if atom.kind == "membrane":
             raise _sent_on(atom)
+        if isinstance(atom.facts, Gated):
+            facts, shape = atom.facts, _legal(_of_sample(atom.shape))
+            return self._gate(facts.gate, facts.sources, shape, f"{facts.site.path}.mul".strip(".")), shape
         if atom.step not in (None, self.timesteps - 1):
             name = atom.facts.name if isinstance(atom.facts, Converted) else atom.facts.membrane.facts.name
             raise FrontendError(f"{layer_name(name or 'forward')}: its spikes arrive in a later step. {LATE}")
@@ -264,7 +286,7 @@ class Writer:
         """Write a flat value with this shape; return the name of its operation."""
         key = (self.neurons.signature_of(value, self.timesteps - 1), shape)
         if key not in self.values:
-            self.values[key] = self._sum(value, shape, label)
+            self.values[key] = self._sum(self.neurons.rules.gated(value), shape, label)
         return self.values[key]
 
     def _sum(self, value: Value, shape: Shape, label: str) -> str:
@@ -293,11 +315,14 @@ class Writer:
     def _piece(self, coefficient: Tensor, atoms: Any, shape: Shape, label: str) -> tuple[str, Tensor]:
         """Write elements of one atom, moved; return the result, and factors that are still to be applied."""
         if len(atoms) > 1:
-            kinds = " and ".join(atom.kind for atom, _ in atoms)
-            raise FrontendError(
-                f"{layer_name(label)}: receives a product of {kinds}, as a gate or a logical AND; synapses "
-                "add. Replace it by a sum, or by a neuron that fires when both do."
-            )
+            kinds = [atom.kind for atom, _ in atoms]
+            if set(kinds) != {"spike"}:
+                raise FrontendError(
+                    f"{layer_name(label)}: receives a product of {' and '.join(kinds)}, as a gate; "
+                    "synapses add. Put a neuron in front of the product: products of spikes are supported."
+                )
+            spikes = tuple(single(index + atom.base) for atom, index in atoms)
+            return self._gate(product_of_spikes(len(spikes)), spikes, shape, f"{label}.mul"), coefficient
         ((atom, index),), size = atoms, prod(shape)
         source, source_shape = self.atom(atom)
         if size == atom.size and bool((index == torch.arange(size)).all()):
@@ -320,6 +345,41 @@ class Writer:
         if shape != (size,):
             name = self.add("flatten", Flatten(), (name,), shape)
         return name, full(1.0, (size,))
+
+    def _gate(self, gate: Gate, factors: Sequence[Value], shape: Shape, label: str) -> str:
+        """Write a function of spikes, each of all neurons or of one position per channel."""
+        key = (
+            gate.weights,
+            gate.threshold,
+            shape,
+            *(self.neurons.signature_of(each.flat(), self.timesteps - 1) for each in factors),
+        )
+        given = [self._whole(each.flat()) for each in factors]
+        if given[0] not in (None, shape) and set(given) == {given[0]}:
+            name = self._gate(gate, factors, given[0], label)
+            return self.add("flatten", Flatten(), (name,), shape)
+        if key not in self.values:
+            names = tuple(self._factor(each.flat(), shape, label) for each in factors)
+            self.values[key] = self.add(label, gate, names, shape)
+        return self.values[key]
+
+    def _whole(self, value: Value) -> Shape | None:
+        """Return the shape of the one atom that a value is, unmoved."""
+        pieces = self.algebra.pieces(value)
+        atoms = [atom for _, ((atom, index), *_) in pieces if self._is_unmoved(value, atom)]
+        return self.atom(atoms[0])[1] if len(pieces) == 1 and atoms else None
+
+    def _factor(self, value: Value, shape: Shape, label: str) -> str:
+        """Write spikes for a gate, which repeats those of one position at all others by itself."""
+        pieces = self.algebra.pieces(value)
+        if len(pieces) == 1:
+            ((atom, index),) = pieces[0][1]
+            name, given = self.atom(atom)
+            alike = len(given) == len(shape) and all(a in (1, b) for a, b in zip(given, shape, strict=True))
+            places = torch.arange(atom.size).view(given)
+            if alike and bool((index == places.expand(shape).reshape(-1)).all()):
+                return name
+        return self.value(value, shape, label)
 
     def _shape(self, value: Value, written: Shape) -> Shape:
         """Return the shape of a value of one sample: that of a layer it reads, or as it is written."""
@@ -398,10 +458,8 @@ def _of_sample(shape: Shape) -> Shape:
 
 
 def _legal(shape: Shape) -> Shape:
-    """Return (features,) or (channels, height, width); a signal (channels, length) is an image of one row."""
-    if len(shape) in (1, 3):
-        return shape
-    return (shape[0], 1, shape[1]) if len(shape) == 2 else (prod(shape),)
+    """Return (features,) or (channels, height, width); a signal is a picture of one row."""
+    return picture_shape(shape) if 1 <= len(shape) <= 3 else (prod(shape),)
 
 
 # ---- the readout --------------------------------------------------------------------------------
@@ -499,12 +557,14 @@ class Output:
             return self._mean(last, index)
         leak = weights[-2]
         powers = [leak ** (self.timesteps - 1 - number) for number in range(self.timesteps)]
-        if not 0 < leak < 1 or not np.allclose(weights, powers, rtol=0, atol=1e-9):
-            listed = ", ".join(f"{weight:.3g}" for weight in weights)
-            todo = "Equal weights, a leak, and the last step alone are supported yet."
-            raise self.error(f"weighs the time steps of its output by {listed}", todo)
+        leaks = 0 < leak < 1 and np.allclose(weights, powers, rtol=0, atol=1e-9)
+        value = Value(last.constant / sum(weights), last.terms)
         return Readout(
-            index=index, factor=1.0, leak=leak, value=Value(last.constant / sum(powers), last.terms)
+            index=index,
+            factor=1.0,
+            leak=leak if leaks else None,
+            value=value,
+            weights=() if leaks else tuple(weights),
         )
 
     def _mean(self, last: Value, index: Tensor) -> Readout:
@@ -547,7 +607,7 @@ class Output:
         ratios = torch.cat([(ours[key] / theirs[key])[theirs[key] != 0] for key in ours])
         if not torch.allclose(ratios, ratios[:1].expand(ratios.shape), rtol=1e-9):
             raise self.error("weighs time steps differently for different outputs", SAME_STEPS)
-        return float(f"{float(ratios[0]):.12g}")
+        return float(snapped(ratios[:1].numpy())[0])
 
 
 def _whole(tensor: Tensor) -> Tensor:

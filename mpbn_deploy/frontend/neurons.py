@@ -13,7 +13,7 @@ receive are the same thing. The last step therefore says what a neuron is; the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from ..base import Array, FrontendError, record
-from ..ir import BatchNorm, OverTime, Shape, Spike
+from ..ir import BatchNorm, OverTime, Shape, Spike, product_of_spikes
 from .hints import ADAPTIVE_THRESHOLD
-from .rules import Rules
-from .values import Atom, Term, Value, constant, full, joined, multiple_of, same_ids, thin
+from .rules import Gated, Rules
+from .values import Atom, Term, Value, constant, full, joined, multiple_of, same_ids, single, thin
 from .watch import Site, Watch
 
 NEARLY = 1e-9
@@ -88,7 +88,7 @@ class Neurons:
         known = self.algebra.of_switches(lambda v: (v > 0) if strict else (v >= 0), [value])
         if known is not None:
             return known
-        axis = self._time_axis(value)
+        axis = self.rules.time_axis(value)
         if axis is not None:
             steps = [self._fire(value.select(axis, step), strict) for step in range(value.shape[axis])]
             result = joined(lambda each: torch.stack(each, axis), steps)
@@ -98,17 +98,6 @@ class Neurons:
             result = self._fire(value, strict)
         self.fired[self.watch.comparisons] = result
         return result
-
-    def _time_axis(self, value: Value) -> int | None:
-        """Return the axis along which all steps are compared at once, if there is one."""
-        if len(self.algebra.steps(value)) < 2:
-            return None
-        for axis, size in enumerate(value.shape):
-            if size == self.rules.timesteps:
-                steps = [self.algebra.steps(value.select(axis, number)) for number in range(size)]
-                if all(len(each) == 1 for each in steps) and len(set.union(*steps)) == size:
-                    return axis
-        return None
 
     def _fire(self, value: Value, strict: bool) -> Value:
         judged = value.flat()
@@ -203,6 +192,7 @@ class Neurons:
     def settle(self) -> None:
         """Give steps anew, after the run: spikes of what never changes are the same in all time steps."""
         followed = {each.facts.before for each in self.membranes}
+        self.signatures.clear()
         for atom in self.algebra.numbers.atoms:
             if atom.kind == "operation" or (atom.kind == "membrane" and atom.facts.before is None):
                 first = 0 if atom in followed else None
@@ -212,6 +202,9 @@ class Neurons:
                 atom.step = None if atom.facts.before.step is None else atom.facts.before.step + 1
             elif isinstance(atom.facts, Firing):
                 atom.step = atom.facts.membrane.step
+            elif isinstance(atom.facts, Gated):
+                steps = set().union(*map(self.algebra.steps, atom.facts.sources)) - {None}
+                atom.step = max(steps, default=None)  # type: ignore[type-var]
 
     # ---- comparisons that a spike decides ---------------------------------------------------------
 
@@ -265,6 +258,9 @@ class Neurons:
         if isinstance(atom.facts, Firing):
             facts = atom.facts.membrane.facts
             return hash(("spike", facts.chain, facts.firings.index(atom.facts)))
+        if isinstance(atom.facts, Gated):
+            sources = (self.signature_of(each.flat(), atom.step) for each in atom.facts.sources)
+            return hash((atom.facts.gate.weights, atom.facts.gate.threshold, *sources))
         if atom.kind in ("membrane", "spike", "sent"):
             return hash((atom.kind, atom.facts.chain))
         return hash((atom.kind, atom.shape if atom.kind == "input" else atom.base))
@@ -425,6 +421,10 @@ class Population:
                 made.spent = made.spent + coefficient
             elif len(atoms) == 1:
                 made.arrivals.append(self._arrival(coefficient, *atoms[0], self.chain[number]))
+            elif set(kinds) == {"spike"} and not any(map(self._is_own, (atom for atom, _ in atoms))):
+                factors = tuple(single(index + atom.base) for atom, index in atoms)
+                gate = self.neurons.rules.gate_atom(factors, product_of_spikes(len(factors)))
+                made.arrivals.append(self._arrival(coefficient, gate, straight, self.chain[number]))
             else:
                 raise self._product(kinds)
         return made
@@ -499,7 +499,7 @@ class Population:
         return {
             (self.neurons.signature(each.atom), fingerprint(each.coefficient), fingerprint(each.index))
             for each in step.arrivals
-            if each.lag == 0
+            if each.lag == 0 and each.atom.step is not None
         }
 
     def _arriving(self, last: Step) -> tuple[list[Arrival], list[Arrival], Tensor]:
@@ -521,16 +521,52 @@ class Population:
                 continue
             if base.lag > 1 or (base.lag == 1 and not self._is_own(base.atom)):
                 raise self.error(f"that receives something {base.lag} time steps late", LATE)
+            if base.atom.step is None and len(self.chain) > 1:
+                base, ratio = self._of_static(found, last)
+            else:
+                ratio = _over(found[1].coefficient, base.coefficient) if len(found) > 1 else self.zero
+                for place, each in enumerate(found):
+                    if each.lag - base.lag != place or not alike(
+                        each.coefficient, base.coefficient * ratio**place
+                    ):
+                        raise self.error("with a second state beside membrane and current", ONE_STATE)
             (again if base.lag else drive).append(base)
-            ratio = _over(found[1].coefficient, base.coefficient) if len(found) > 1 else self.zero
-            for place, each in enumerate(found):
-                late = place if each.atom.step is None else each.lag - base.lag
-                if late != place or not alike(each.coefficient, base.coefficient * ratio**place):
-                    raise self.error("with a second state beside membrane and current", ONE_STATE)
             if leak is not None and not alike(ratio, leak) and len(self.chain) > 2:
                 raise self.error("whose inputs leave currents of several kinds", ONE_STATE)
             leak = ratio if leak is None or len(found) > 1 else leak
         return drive, again, self.zero if leak is None else leak
+
+    def _of_static(self, found: list[Arrival], last: Step) -> tuple[Arrival, Tensor]:
+        """Return what arrives in each step of what is the same in all, and what is left of it in the next.
+
+        The first membranes are a, (kept + leak + 1) * a; what has arrived in step n, a * (1 + .. + leak^n).
+        """
+        if len(self.chain) == 2:  # either leak makes the same two membranes: that of the membrane
+            together = sum((each.coefficient for each in found[1:]), found[0].coefficient)
+            return replace(found[0], coefficient=together), self.zero
+        same = self.neurons.signature(found[0].atom), fingerprint(found[0].index)
+
+        def total(number: int) -> Tensor:
+            source = self._first_source(found) if number == 0 else self.chain[number].facts.source
+            result = self.zero
+            for coefficient, atoms in self.algebra.pieces(source):
+                reads = [(self.neurons.signature(atom), fingerprint(index)) for atom, index in atoms]
+                result = result + coefficient if reads == [same] else result
+            return result
+
+        first, second = (
+            _over(total(number) * self.firings[number][0].factor, self.firings[-1][0].factor)
+            for number in (0, 1)
+        )
+        leak = _clean(_over(second, first) - last.kept - 1)
+        judged = self.firings[-1][0].factor != 0  # a gain of zero hides what the first membranes were
+        first, leak = torch.where(judged, first, total(2)), torch.where(judged, leak, 0.0)
+        expected = self.zero
+        for number in range(len(self.chain)):
+            expected = expected * leak + first
+            if number > 1 and not alike(total(number), expected):
+                raise self.error(f"that receives something else in time step {number} than later", PER_STEP)
+        return replace(found[0], coefficient=first), leak
 
     def _is_own(self, atom: Atom) -> bool:
         """Whether an atom is a spike of this population, or reads nothing else."""
@@ -634,7 +670,7 @@ def _judged(factor: Tensor, level: Tensor, strict: bool, shape: Shape) -> dict[s
     """Return threshold and norm: factor * v + level > 0."""
     gains, levels = _compact(factor, shape), _compact(level, shape)
     if gains.size == 1 and gains[0] > 0:
-        thresholds = _snapped(-levels / gains[0])
+        thresholds = snapped(-levels / gains[0])
         thresholds = thresholds if strict else np.nextafter(thresholds, -np.inf)
         if thresholds.size == 1:
             return {"threshold": float(thresholds[0]), "norm": None}
@@ -646,7 +682,7 @@ def _judged(factor: Tensor, level: Tensor, strict: bool, shape: Shape) -> dict[s
     return {"threshold": 0.0 if strict else float(np.nextafter(0.0, -1.0)), "norm": norm}
 
 
-def _snapped(values: Array) -> Array:
+def snapped(values: Array) -> Array:
     """Return numbers without the rounding of the arithmetic around them: 0.9999999999999998 is 1."""
     near = np.array([float(f"{value:.12g}") for value in values])
     return np.where(np.abs(near - values) <= 1e-14 * np.abs(values), near, values)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -33,6 +34,7 @@ from ..ir import (
     CountingSpike,
     Delay,
     Flatten,
+    Gate,
     Linear,
     MaxPool,
     Operation,
@@ -74,11 +76,9 @@ class _Value:
     def through(self, kind: Operation, sources: list[_Value], shape: Shape = ()) -> _Value:
         """Apply an operation without time, or a norm per time step."""
         if isinstance(kind, BatchNorm) and kind.per_step:
-            parts = [
-                replace(self, value=self.value[t : t + 1], size=self.size[t : t + 1])
-                for t in range(len(self.value))
-            ]
-            parts = [part.through(kind.at(step), [part], shape) for step, part in enumerate(parts)]
+            steps = zip(self.value, self.size, strict=True)
+            each = [replace(self, value=value[None], size=size[None]) for value, size in steps]
+            parts = [one.through(kind.at(step), [one]) for step, one in enumerate(each)]
             value, size = (torch.cat([getattr(part, name) for part in parts]) for name in ("value", "size"))
             return _Value(value=value, size=size, operations=parts[0].operations)
         leading = self.value.shape[:2]
@@ -228,6 +228,8 @@ def _absolute(kind: Operation) -> Operation:
             return replace(kind, synapse=replace(synapse, weight=np.abs(synapse.weight)), bias=np.abs(bias))
         case BatchNorm(gain=gain, offset=offset, mean=mean):  # |gain| * (x + |mean|) / deviation + |offset|
             return replace(kind, gain=np.abs(gain), offset=np.abs(offset), mean=-np.abs(mean))
+        case Gate(weights=weights):
+            return replace(kind, weights=tuple(map(abs, weights)))
         case _:
             return kind
 
@@ -272,6 +274,9 @@ def apply_operation(operation: Operation, sources: list[Tensor], shape: Shape = 
             return functional.max_pool2d(x, kernel, stride, padding, dilation)
         case Add():
             return sum(sources[1:], x)
+        case Gate(weights=weights, threshold=threshold):
+            terms = (weight * source for weight, source in zip(weights, sources, strict=True))
+            return (reduce(torch.add, terms) > threshold).to(x.dtype)
         case Spike() | CountingSpike() | Delay():
             raise AssertionError("neurons and delays are computed over time")
         case _:

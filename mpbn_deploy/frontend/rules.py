@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -20,9 +21,32 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..base import FrontendError, record
-from ..ir import AdaptivePool, AveragePool, BatchNorm, Conv2d, Convolution, Linear, MaxPool, Operation
+from ..ir import (
+    AdaptivePool,
+    AveragePool,
+    BatchNorm,
+    Conv2d,
+    Convolution,
+    Gate,
+    Linear,
+    MaxPool,
+    Operation,
+)
 from .hints import hint_for
-from .values import Algebra, Atom, Shape, Term, Value, common_shape, constant, full, joined, thin
+from .values import (
+    MAX_SWITCHES,
+    Algebra,
+    Atom,
+    Shape,
+    Term,
+    Value,
+    common_shape,
+    constant,
+    full,
+    joined,
+    single,
+    thin,
+)
 from .watch import RANDOM, Site
 
 PRODUCT = "a product of two values that change, as in attention or with an adaptive threshold"
@@ -82,6 +106,15 @@ class Call:
     def at_zero(self) -> Tensor:
         """Return its bias, flat."""
         return self.function(torch.zeros(self.source.shape, dtype=torch.float64)).reshape(-1)
+
+
+@record
+class Gated:
+    """A function of spikes of one time step that is 0 or 1: sum of weight * source > threshold."""
+
+    site: Site
+    sources: tuple[Value, ...]
+    gate: Gate
 
 
 class Rules:
@@ -150,6 +183,9 @@ class Rules:
                 left = iter(given)
                 return func(*(next(left) if isinstance(each, Value) else each for each in args), **kwargs)
 
+            if len(self.algebra.switches(values) or ()) > 2:
+                args = [self.gated(each) if isinstance(each, Value) else each for each in args]
+                values = [each for each in args if isinstance(each, Value)]
             if (found := self.algebra.of_switches(call, values)) is not None:
                 return found
         return self.unknown(name, out.shape, values)
@@ -187,8 +223,49 @@ class Rules:
 
     def product(self, one: Any, other: Any) -> Value:
         a, b = self.value(one), self.value(other)
+        if len(self.algebra.switches([a, b]) or ()) > 2:  # products of products stay short
+            a, b = self.gated(a), self.gated(b)
         found = self.algebra.times(a, b)
         return self.unknown("mul", common_shape(a, b), [a, b]) if found is None else found
+
+    def gated(self, value: Value) -> Value:
+        """Write a function of several spikes that differs in one of their combinations with one spike."""
+        switches = self.algebra.switches([value]) or []
+        if not 2 <= len(switches) <= MAX_SWITCHES:
+            return value
+        if (axis := self.time_axis(value)) is not None:
+            steps = [self.gated(value.select(axis, step)) for step in range(value.shape[axis])]
+            return joined(lambda each: torch.stack(each, axis), steps)
+        table = {
+            bits: sorted(set(thin(self.algebra.at(value, switches, bits)).reshape(-1).tolist()))
+            for bits in product((0, 1), repeat=len(switches))
+        }
+        chosen = _one_apart({bits: each[0] for bits, each in table.items() if len(each) == 1}, len(switches))
+        if chosen is None:
+            return value
+        bits, there, elsewhere = chosen
+        sign = 1.0 if abs(there) > abs(elsewhere) else -1.0  # the gate fires there, or everywhere else
+        gate = Gate(weights=tuple(sign * (2.0 * bit - 1) for bit in bits), threshold=sign * (sum(bits) - 0.5))
+        sources = tuple(single(ids.expand(value.shape)) for ids in switches)
+        fires = self.algebra.of(self.gate_atom(sources, gate))
+        low = elsewhere if sign > 0 else there
+        return fires.scaled(there + elsewhere - 2 * low).plus(constant(low))
+
+    def gate_atom(self, sources: tuple[Value, ...], gate: Gate) -> Atom:
+        step = max((s for each in sources for s in self.algebra.steps(each) if s is not None), default=None)
+        facts = Gated(site=self.site(), sources=sources, gate=gate)
+        return self.algebra.numbers.atom(sources[0].shape, "spike", step, facts)
+
+    def time_axis(self, value: Value) -> int | None:
+        """Return the axis along which a value holds all time steps, if there is one."""
+        if len(self.algebra.steps(value)) < 2:
+            return None
+        for axis, size in enumerate(value.shape):
+            if size == self.timesteps:
+                steps = [self.algebra.steps(value.select(axis, number)) for number in range(size)]
+                if all(len(each) == 1 for each in steps) and len(set.union(*steps)) == size:
+                    return axis
+        return None
 
     def quotient(self, one: Any, other: Any, rounding_mode: str | None = None) -> Value | None:
         divisor = self.value(other)
@@ -250,6 +327,8 @@ class Rules:
         shift = (
             Value(whole(torch.zeros_like(x.constant))) if scale != 1 else Value(full(0.0, self.shapes[seen]))
         )
+        if scale != 1:  # a constant counts in each step
+            parts = [(step, Value(x.constant / len(parts), part.terms)) for step, part in parts]
         for number, (step, part) in enumerate(parts):
             facts = Call(
                 name=name, site=self.site(), source=part.scaled(1 / scale) if scale != 1 else part, key=key,
@@ -323,6 +402,10 @@ class Rules:
         if not _is_value(x) or _is_value(weight) or _is_value(bias):
             return None
         shift = None if bias is None else self.weights(bias) * beta
+        if self._are_apart(x, 1):  # a sum over time steps, with weights
+            rows = enumerate(self.weights(weight) * alpha)
+            parts = [x.moved(lambda each, n=n: each[:, n : n + 1]).scaled(row) for n, row in rows]  # type: ignore[misc]
+            return reduce(Value.plus, parts if shift is None else [*parts, Value(shift)])
         return self.rows(x, partial(self._dense, self.weights(weight) * alpha, shift, (weight, bias)))
 
     def _dense(self, matrix: Tensor, shift: Tensor | None, key: tuple[Any, ...], row: Value) -> Value:
@@ -335,12 +418,15 @@ class Rules:
         return self.call("linear", key, make, whole, row)
 
     def _mm(self, func: Any, x: Any, weight: Any) -> Value | None:
-        if _is_value(x):
+        if _is_value(x) or not _is_value(weight):
             return self._addmm(func, None, x, weight)  # type: ignore[no-any-return]
         flipped = self._addmm(func, None, weight.moved(torch.t), x.t())
         return None if flipped is None else flipped.moved(torch.t)
 
     def _mv(self, func: Any, matrix: Any, x: Any) -> Any:
+        if _is_value(matrix) and not _is_value(x):
+            found = self._addmm(func, None, matrix, x[:, None])
+            return found.select(1, 0)
         return self._addmv(func, None, matrix, x)
 
     def _addmv(self, func: Any, bias: Any, matrix: Any, x: Any) -> Any:
@@ -350,10 +436,8 @@ class Rules:
         return None if found is None else found.select(0, 0)
 
     def _bmm(self, func: Any, x: Any, weight: Any) -> Value | None:
-        if not _is_value(x) or _is_value(weight):
-            return None
-        made = [self._addmm(func, None, x.select(0, n), weight[n]) for n in range(x.shape[0])]
-        return joined(torch.stack, made)
+        made = [self._mm(func, *(_row(each, n) for each in (x, weight))) for n in range(x.shape[0])]
+        return None if None in made else joined(torch.stack, made)
 
     def _matrix(self, func: Any, x: Any, *args: Any, **kwargs: Any) -> Value:
         """Apply a linear operation that the IR has no name for: it becomes a matrix."""
@@ -512,6 +596,22 @@ def _is_value(given: Any) -> bool:
     return isinstance(given, Value)
 
 
+def _one_apart(
+    table: dict[tuple[int, ...], float], count: int
+) -> tuple[tuple[int, ...], float, float] | None:
+    """Return the one combination whose value differs from that of all others, and both values."""
+    numbers = sorted(table.values())
+    if len(table) < 2**count or len(set(numbers)) != 2:
+        return None
+    rare = numbers[0] if numbers[1] == numbers[-1] else numbers[-1]
+    found = [bits for bits, number in table.items() if number == rare]
+    return (found[0], rare, numbers[1] if rare == numbers[0] else numbers[0]) if len(found) == 1 else None
+
+
+def _row(given: Any, number: int) -> Any:
+    return given.select(0, number) if _is_value(given) else given[number]
+
+
 def _put(target: Tensor, places: Any, new: Tensor) -> Any:
     made = target.clone(memory_format=torch.contiguous_format)
     return torch.ops.aten.index_put(made, places, new)
@@ -522,9 +622,9 @@ def _bias(shift: Tensor | None, count: int, biased: bool) -> Any:
 
 
 def _common_factor(x: Value) -> float:
-    """Return the one coefficient of a value without a constant; 1 if there are several."""
+    """Return the one coefficient of a value; 1 if there are several."""
     factors = {each for term in x.terms for each in thin(term.coefficient).reshape(-1).tolist() if each}
-    return factors.pop() if len(factors) == 1 and not bool(x.constant.any()) else 1.0
+    return factors.pop() if len(factors) == 1 else 1.0
 
 
 def _pair(values: Any) -> tuple[int, int]:

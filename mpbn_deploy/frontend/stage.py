@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ..base import Array, FrontendError, layer_name
-from ..ir import InputFormat, Operation, OverTime, Shape, Spike, TrainedNetwork
+from ..base import Array, FrontendError, announce, layer_name, record
+from ..ir import BatchNorm, InputFormat, Operation, OverTime, Shape, Spike, TrainedNetwork
 from ..nn import SpikingNetwork, TimedLayer
 from .layers import OWN, Converters, convert, converter_of
 from .network import Output, Readout, StepsError, StyleError, Writer, Written
 from .neurons import Converted, Neurons
-from .proof import AXES, Player, Style, call, prove
+from .proof import AXES, Player, Proof, Style, call, prove
 from .rounding import apply_operation
 from .rules import Rules
 from .values import Value, joined
@@ -55,23 +55,28 @@ def trace(
         name = type(module).__name__
         raise FrontendError(f"{name}: give input_shape and timesteps, or pass a SpikingNetwork.")
     else:
-        given, body = _format_of_shape(input_shape), module
+        given, body = as_bytes(input_shape), module
     if input_shape is not None and prod(input_shape) != prod(given.shape):
         raise FrontendError(f"input_shape {tuple(input_shape)}; the network was built for {given.shape}.")
     shape = given.shape if input_shape is None else tuple(input_shape)
-    return _read(body, given, shape, timesteps, {**OWN, **(converters or {})})[1]
+    found = read(body, given, shape, timesteps, {**OWN, **(converters or {})})
+    if found.proof and found.proof.silent:
+        announce(
+            f"{', '.join(found.proof.silent)}: never or always fires, for all random inputs of the proof: its "
+            "membranes are those of the module, but what a spike does to them was not compared."
+        )
+    return found.trained
 
 
-def _format_of_shape(shape: Shape) -> InputFormat:
-    """Return the format of bytes; a signal (channels, length) is an image of one row."""
-    image = (shape[0], 1, shape[1]) if len(shape) == 2 else tuple(shape)
-    return InputFormat(shape=image, minimum=0, maximum=255, mean=np.zeros(1), deviation=np.ones(1))
+def as_bytes(shape: Shape) -> InputFormat:
+    """Return the format of bytes."""
+    return InputFormat(shape=tuple(shape), minimum=0, maximum=255, mean=np.zeros(1), deviation=np.ones(1))
 
 
 def foreign_player(network: SpikingNetwork) -> Player:
     """Return a network, ready to be played in its own way."""
     given = network.input_format
-    return _read(network.body, given, given.shape, network.timesteps, OWN)[0]
+    return read(network.body, given, given.shape, network.timesteps, OWN).player
 
 
 def foreign_run(player: Player, network: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:
@@ -87,14 +92,14 @@ def foreign_run(player: Player, network: SpikingNetwork, inputs: Array) -> tuple
     return spikes, played.outputs.numpy()
 
 
-def _read(
+def read(
     body: nn.Module,
     given: InputFormat,
     shape: Shape,
     timesteps: int,
     known: Converters,
     advised: bool = False,
-) -> tuple[Player, TrainedNetwork]:
+) -> Read:
     """Read a module in the first style that fits; time steps are tried before they are advised."""
     whole = any(converter_of(part, known) is not None for part in body.modules())
     styles: list[Style] = ["merged"] if whole else ["step", "time first", "batch first", "time last"]
@@ -110,7 +115,7 @@ def _read(
     found = _failed(body, shape, timesteps, problems)
     if isinstance(found, StepsError) and found.ran and not advised:
         try:
-            _read(body, given, shape, found.ran, known, advised=True)
+            read(body, given, shape, found.ran, known, advised=True)
         except FrontendError as error:
             raise FrontendError(f"{found} That alone does not help, though: {error}") from error
     raise found
@@ -154,6 +159,15 @@ def _shape_hint(module: nn.Module, shape: Shape) -> str:
     return ""
 
 
+@record
+class Read:
+    """A network, the module that it was read from, and how both were compared (not with a caller's converters)."""
+
+    player: Player
+    trained: TrainedNetwork
+    proof: Proof | None
+
+
 class _LoopError(Exception):
     """Forward computes several time steps in one call."""
 
@@ -178,7 +192,7 @@ class Reading:
         self.rules.compare, self.rules.site = self.neurons.compare, self.watch.where
         self.calls: Counter[str] = Counter()
 
-    def run(self) -> tuple[Player, TrainedNetwork]:
+    def run(self) -> Read:
         """Read the module; return it with the network, proved."""
         module, name = ready_copy(self.module), type(self.module).__name__
         for part in module.modules():
@@ -191,7 +205,7 @@ class Reading:
         self.neurons.settle()
         with torch.no_grad():
             readout, shape = self._readout(returned)
-            written = Writer(self.neurons, self.timesteps).write(self.given, readout, name)
+            written = Writer(self.neurons, self.timesteps).write(self.given.as_picture(), readout, name)
         shapes = {each.name: each.shape for each in written.trained.operations}
         leaves = tuple(
             {type(part) for part in module.modules() if converter_of(part, self.known) is not None}
@@ -203,8 +217,8 @@ class Reading:
         theirs = any(kind not in OWN for kind in leaves)  # a converter of the caller may mean something else
         if not theirs:
             self._check_memory(written)
-            prove(player, written.trained, written.recognized)
-        return player, written.trained
+            proof = prove(player, written.trained, written.recognized)
+        return Read(player=player, trained=written.trained, proof=None if theirs else proof)
 
     def _returned(self, module: nn.Module) -> list[Value | None]:
         """Run the module; return the value of the first tensor that it returns, for each call."""
@@ -273,13 +287,17 @@ class Reading:
     def _applied(self, path: str, part: nn.Module, kind: Operation, value: Value) -> Value:
         if not isinstance(kind, OverTime):
 
-            def whole(sample: Tensor) -> Tensor:
-                return apply_operation(kind, [sample[None]])[0]
+            def applied(row: int) -> Value:
+                step = row if value.shape[0] == self.timesteps else self.calls[path] - 1
+                now = kind.at(step) if isinstance(kind, BatchNorm) else kind
 
-            key = (path, id(kind))
-            return self.rules.rows(
-                value, lambda row: self.rules.call(layer_name(path), key, lambda _: kind, whole, row)
-            )
+                def whole(sample: Tensor) -> Tensor:
+                    return apply_operation(now, [sample[None]])[0]
+
+                key, given = (path, id(kind)), value.select(0, row)
+                return self.rules.call(layer_name(path), key, lambda _: kind, whole, given)
+
+            return joined(torch.stack, [applied(row) for row in range(value.shape[0])])
         at_once = value.shape[0] == self.timesteps and self.style != "step"
         number, made = self.calls[path] if at_once else 1, []
         name = path if number == 1 else f"{path}@{number}"

@@ -159,6 +159,11 @@ class Value:
         return self.plus(other.scaled(-1.0))
 
 
+def single(ids: Tensor) -> Value:
+    """Return the elements that have these numbers."""
+    return Value(full(0.0, ids.shape), [Term(full(1.0, ids.shape), (ids,))])
+
+
 def common_shape(*given: Value | Tensor) -> Shape:
     """Return the shape to which all of these broadcast."""
     found: Shape = torch.broadcast_shapes(*(each.shape for each in given))  # type: ignore[no-untyped-call]
@@ -332,29 +337,34 @@ class Algebra:
 
     def of_switches(self, function: Callable[..., Tensor], values: Sequence[Value]) -> Value | None:
         """Return a function of values made of few spikes: any such function is a polynomial of them."""
-        switches: list[Tensor] = []
-        for value in values:
-            for term in value.terms:
-                if not self.is_switch(term):
-                    return None
-                switches += [ids for ids in term.ids if not any(_same(ids, other) for other in switches)]
-        if len(switches) > MAX_SWITCHES:
+        switches = self.switches(values)
+        if switches is None or len(switches) > MAX_SWITCHES:
             return None
         shape = common_shape(*values)
         result = Value(full(0.0, shape))
         one = constant(1.0)
         for bits in product((0, 1), repeat=len(switches)):
-            at = [self._at(value, switches, bits) for value in values]
+            at = [self.at(value, switches, bits) for value in values]
             piece: Value | None = constant(function(*at)).grown(shape)
             for bit, ids in zip(bits, switches, strict=True):
-                spike = Value(full(0.0, shape), [Term(full(1.0, shape), (ids.expand(shape),))])
+                spike = single(ids.expand(shape))
                 piece = None if piece is None else self.times(piece, spike if bit else one.minus(spike))
             if piece is None:
                 return None
             result = result.plus(piece)
         return result
 
-    def _at(self, value: Value, switches: list[Tensor], bits: tuple[int, ...]) -> Tensor:
+    def switches(self, values: Sequence[Value]) -> list[Tensor] | None:
+        """Return the numbers of the spikes that values are made of; None if they are made of other things."""
+        found: list[Tensor] = []
+        for term in (term for value in values for term in value.terms):
+            if not self.is_switch(term):
+                return None
+            found += [ids for ids in term.ids if not any(_same(ids, other) for other in found)]
+        return found
+
+    def at(self, value: Value, switches: list[Tensor], bits: tuple[int, ...]) -> Tensor:
+        """Return a value of spikes that are as given."""
         total = value.constant
         for term in value.terms:
             if all(bits[next(k for k, each in enumerate(switches) if _same(ids, each))] for ids in term.ids):

@@ -198,6 +198,7 @@ if TYPE_CHECKING:
         output_shape as output_shape,
         patches as patches,
         per_channel as per_channel,
+        picture_shape as picture_shape,
         real_weight as real_weight,
         scale_channels as scale_channels,
         scaled as scaled,
@@ -215,6 +216,7 @@ if TYPE_CHECKING:
         join_counts as join_counts,
         join_overflows as join_overflows,
         overflow_lines as overflow_lines,
+        shape_for as shape_for,
     )
     from .trained import (
         INPUT_NAME as INPUT_NAME,

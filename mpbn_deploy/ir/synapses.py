@@ -49,6 +49,11 @@ class Conv2d:
 Synapse = Dense | Conv2d
 
 
+def picture_shape(shape: Shape) -> Shape:
+    """Return the shape of a population: a signal, (channels, length), is a picture one pixel high."""
+    return (shape[0], 1, shape[1]) if len(shape) == 2 else shape
+
+
 def output_shape(synapse: Synapse, source_shape: Shape) -> Shape:
     """Return the shape of a synapse's result, given the shape of its source."""
     match synapse:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import Array, Report, SimulationError, Summarized, Summary, array_record, layer_name, record
 from .membranes import AnyNetwork
-from .synapses import Shape
+from .synapses import Shape, picture_shape
 
 SHOWN_PREDICTIONS = 10
 
@@ -153,6 +153,7 @@ def overflow_lines(overflows: Mapping[str, Overflow]) -> list[str]:
 def as_steps(inputs: Array, shape: Shape, timesteps: int) -> Array:
     """Return inputs as [samples, timesteps, *shape]; repeat samples without a time axis in each step."""
     inputs = np.asarray(inputs)
+    inputs = inputs.reshape(len(inputs), *shape_for(inputs.shape[1:], shape))
     if inputs.shape[1:] == shape:
         inputs = np.broadcast_to(inputs[:, None], (len(inputs), timesteps, *shape))
     if inputs.shape[1:] != (timesteps, *shape):
@@ -163,6 +164,19 @@ def as_steps(inputs: Array, shape: Shape, timesteps: int) -> Array:
     if len(inputs) == 0:
         raise SimulationError("no samples: inputs are empty; give at least one sample.")
     return inputs
+
+
+def shape_for(sample: Shape, shape: Shape) -> Shape:
+    """Return a sample's shape, with steps or without, as inputs of `shape` have it.
+
+    A signal may come as (channels, length), or as a picture one pixel high.
+    """
+    signal = (shape[0], shape[2]) if len(shape) == 3 and shape[1] == 1 else shape
+    if len(signal) == 2:
+        for known in (picture_shape(signal), signal):
+            if sample[-len(known) :] == known:
+                return (*sample[: -len(known)], *shape)
+    return sample
 
 
 def check_input_values(network: AnyNetwork, inputs: Array, *, fractions: bool = False) -> None:

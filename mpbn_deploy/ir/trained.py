@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..base import Array, NetworkError, array_record, freeze_arrays, record
-from .synapses import Conv2d, Pair, Shape
+from .synapses import Conv2d, Pair, Shape, picture_shape
 
 
 @record
@@ -32,11 +33,16 @@ class InputFormat:
             object.__setattr__(self, name, np.broadcast_to(values, (self.shape[0],)).copy())
         freeze_arrays(self)
 
+    def as_picture(self) -> InputFormat:
+        """Return the format of the traced network, in which a signal is a picture one pixel high."""
+        return replace(self, shape=picture_shape(self.shape))
+
 
 def _format_problems(given: InputFormat) -> list[str]:
     shape = given.shape
-    if len(shape) not in (1, 3) or not all(isinstance(size, int) and size > 0 for size in shape):
-        return [f"shape {shape}; (features,) or (channels, height, width) is needed"]
+    if len(shape) not in (1, 2, 3) or not all(isinstance(size, int) and size > 0 for size in shape):
+        allowed = "(features,), (channels, length) or (channels, height, width)"
+        return [f"shape {shape}; {allowed} is needed"]
     problems = []
     if not all(isinstance(edge, (int, np.integer)) for edge in (given.minimum, given.maximum)):
         problems.append(f"range {given.minimum}..{given.maximum}; whole numbers are needed")

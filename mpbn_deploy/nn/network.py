@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..base import OptionError
-from ..ir import InputFormat, timestep_problems
+from ..ir import InputFormat, shape_for, timestep_problems
 from .timed import TimedLayer
 
 
@@ -55,7 +55,9 @@ class SpikingNetwork(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return logits, [batch, classes]."""
-        given, shape = tuple(inputs.shape[1:]), self.input_format.shape
+        shape = self.input_format.shape
+        given = shape_for(tuple(inputs.shape[1:]), shape)
+        inputs = inputs.reshape(len(inputs), *given)
         if given not in (shape, (self.timesteps, *shape)):
             raise OptionError(
                 f"inputs of shape {given} per sample; the network takes {shape}, or "

@@ -485,7 +485,7 @@ class QuantizedBody(nn.Module):
 
     def run(self, steps: Tensor) -> dict[str, Tensor]:
         """Return the spikes of every population, [timesteps * batch, *shape], and a readout's increments."""
-        sent = {self.source.name: steps}
+        sent = {self.source.name: steps.view(-1, *self.source.shape)}
         with torch.backends.nnpack.flags(enabled=False):  # its fast convolutions are not exact
             for neurons in self.all_neurons:
                 name, shape = neurons.population.name, neurons.population.shape

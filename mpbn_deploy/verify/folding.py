@@ -16,7 +16,7 @@ from ..base import Array, Report, record
 from ..execute.reference import simulate
 from ..fold import as_trained
 from ..frontend import Player, foreign_neurons, foreign_player, foreign_run, rounding_bounds, trace
-from ..ir import FoldedNetwork, Trace, TrainedNetwork, as_steps, firing
+from ..ir import FoldedNetwork, Trace, TrainedNetwork, as_steps, firing, picture_shape
 from ..nn import LIF, SpikingNetwork, XyloLIF
 
 SURELY_ROUNDING = 64 * np.finfo(np.float64).eps  # of an output: below every bound of `rounding_bounds`
@@ -232,7 +232,7 @@ def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Arra
         def keep(module: nn.Module, given: Any, sent: torch.Tensor) -> None:
             calls[path] += 1
             name = path if calls[path] == 1 else f"{path}@{calls[path]}"
-            stepped = sent.view(model.timesteps, -1, *sent.shape[1:]).transpose(0, 1)
+            stepped = sent.view(model.timesteps, -1, *picture_shape(tuple(sent.shape[1:]))).transpose(0, 1)
             kind = np.int64 if isinstance(module, XyloLIF) else np.bool_
             spikes[name] = stepped.numpy().astype(kind)
 

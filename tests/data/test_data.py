@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def test_importing_data_imports_no_heavy_library():
 
 @pytest.mark.parametrize("name", sorted(set(DATASETS) - {"digits", "digits-rows", "fashion-mnist"}))
 def test_a_missing_data_set_says_where_it_comes_from_and_what_to_type(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("mpbn_deploy.data.vowels.find_spec", lambda package: None)
+    monkeypatch.setattr("mpbn_deploy.data.recordings.find_spec", lambda package: None)
     typed = "Get the data set from .*--data-dir FOLDER"
     refuses(rf"{name}: .* not found \(no folder was given\).*{typed}", name, None)
     refuses(rf"not found \(looked in {tmp_path} and its sub-folders .*{typed}", name, tmp_path)
@@ -64,6 +65,40 @@ def test_digits_come_row_by_row():
         np.testing.assert_array_equal(whole.labels, split.labels)
     with pytest.raises(OptionError, match="digits: the data set ships with scikit-learn"):
         load_dataset("digits-rows", Path("somewhere"))
+
+
+@pytest.mark.skipif(find_spec("aeon") is None, reason="aeon is not installed")
+@pytest.mark.parametrize(
+    ("name", "stem", "classes"),
+    [("japanese-vowels", "JapaneseVowels", 9), ("basic-motions", "BasicMotions", 4)],
+)
+def test_recordings_of_aeon_are_frames_or_signals(name, stem, classes):
+    found, data = load_dataset(name), Path(find_spec("aeon").origin).parent / "datasets" / "data"
+    for split, part in ((found.train, "TRAIN"), (found.test, "TEST")):
+        lines = (data / stem / f"{stem}_{part}.ts").read_text().split("@data\n")[1].splitlines()
+        labels = [line.rsplit(":")[-1] for line in lines]
+        assert len(set(zip(labels, split.labels.tolist(), strict=True))) == len(found.class_names) == classes
+        given = found.input_format
+        assert given.minimum <= np.min(split.inputs) < np.max(split.inputs) <= given.maximum
+        first = np.array(lines[0].split(":")[0].split(","), float)  # one channel
+        ours = split.inputs[0][: len(first), 0] if found.frames else split.inputs[0][0]
+        assert np.corrcoef(first, ours)[0, 1] > 0.9
+    assert given.shape == ((12,) if found.frames else (6, 100))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1,2:3,x:Running", "recording 1 is damaged"),
+        ("1,2:3,4:Flying", "recording 1 is damaged"),
+        ("1,2:3,4:Running", "recording 1 is not 6 channels of up to 100 frames"),
+        ("nan:1:1:1:1:1:Running", "holds no recordings, or numbers that are not finite"),
+    ],
+)
+def test_damaged_lines_of_recordings_are_refused(tmp_path, line, message):
+    for part in ("TRAIN", "TEST"):
+        (tmp_path / f"BasicMotions_{part}.ts").write_text(f"@data\n{line}\n")
+    refuses(message, "basic-motions", tmp_path)
 
 
 def test_without_a_folder_fashion_mnist_is_looked_for_where_debian_puts_it(tmp_path, monkeypatch):

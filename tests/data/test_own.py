@@ -135,6 +135,9 @@ def test_silence_stays_zero_in_spikes_and_recordings(tmp_path):
         ((16,), None, (16,), None, ""),
         ((8, 8), None, (1, 8, 8), None, "taken as height x width; if they are not, save axes='TF'"),
         ((8, 8), "TF", (8,), 8, ""),
+        ((3, 20), "CL", (3, 20), None, ""),
+        ((20, 4), "LC", (4, 20), None, ""),
+        ((5, 3, 20), "TCL", (3, 20), 5, ""),
         ((2, 8, 8), None, (2, 8, 8), None, ""),
         ((8, 6, 3), None, (3, 8, 6), None, "taken as height x width x channels"),
         ((3, 6, 3), None, (3, 6, 3), None, ""),
@@ -517,6 +520,10 @@ def test_a_dataset_beyond_the_bound_is_refused(module, monkeypatch):
         ((4, 2, 3, 3), (18,), (4, 18), "flattened to (4, 18)"),
         ((4, 3, 3, 2), (2, 3, 3), (4, 2, 3, 3), "reordered to (4, 2, 3, 3)"),
         ((4, 5, 5), (1, 5, 5), (4, 1, 5, 5), "reshaped to (4, 1, 5, 5)"),
+        ((3, 20), (3, 1, 20), (3, 1, 20), ""),
+        ((4, 3, 20), (3, 1, 20), (4, 3, 1, 20), ""),
+        ((3, 1, 20), (3, 20), (3, 20), ""),
+        ((20, 3), (3, 1, 20), (3, 1, 20), "reordered to (3, 1, 20)"),
     ],
 )
 def test_samples_become_what_the_network_takes(capsys, sample, shape, result, said):

@@ -1,6 +1,7 @@
 """Folding changes no spike: the folded network against PyTorch in float64."""
 
 from collections import OrderedDict
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -317,7 +318,9 @@ def test_residual_networks_with_pooling_keep_their_spikes(seed, pool, shortcut, 
 
 
 SMALL_SHAPES = {
+    "digits-transformer": (2, 6, 6),
     "mnist-cnn": (1, 12, 12),
+    "signal-cnn": (3, 18),
     "dvs-cnn": (2, 24, 24),
     "resnet18": (3, 32, 32),
     "resnet34": (3, 32, 32),
@@ -427,6 +430,34 @@ def test_refuses_what_it_cannot_fold(layers, shape, message):
     body = nn.Sequential(*layers)
     with pytest.raises(FoldError, match=message):
         fold(trace(body, shape, 2))
+
+
+@pytest.mark.parametrize("mpbn", ["channel", "element"])
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Conv1d(3, 4, 5, stride=2, padding=3, dilation=2), nn.MaxPool1d(3, 2, 1)],
+        [nn.Conv1d(3, 6, 4, groups=3, bias=False), nn.AvgPool1d(3, 2, 1, count_include_pad=False)],
+        [nn.Conv1d(3, 4, 3, padding="same"), nn.MaxPool1d(2, dilation=3)],
+        [nn.Conv1d(3, 4, 1), nn.AdaptiveAvgPool1d(5)],
+        [nn.Conv1d(3, 4, 3, padding=(2,)), nn.AvgPool1d((4,), stride=1, ceil_mode=True)],
+    ],
+)
+def test_signals_are_pictures_one_pixel_high(layers, mpbn):
+    """Convolutions and pools over (channels, length) give the spikes that torch gives."""
+    torch.manual_seed(2)
+    first, pool = deepcopy(layers)
+    channels, length = first.out_channels, first(torch.zeros(1, 3, 23)).shape[2]
+    neurons = [nn.BatchNorm1d(channels), LIF((channels, length), mpbn=mpbn), pool]
+    length = pool(torch.zeros(1, channels, length)).shape[2]
+    rest = [nn.Conv1d(channels, 5, 3), nn.BatchNorm1d(5), LIF((5, length - 2)), nn.Flatten()]
+    body = nn.Sequential(first, *neurons, *rest, nn.Linear(5 * (length - 2), 3))
+    network = enlivened(body, shape=(3, 23))
+    folded = assert_folds_exactly(network, samples=9, least_lively=0.2)
+    assert all(p.shape[1] == 1 for p in folded.populations[:-1])
+    inputs = inputs_for(folded, samples=5)
+    expected, got = (simulate(folded, each).outputs for each in (inputs, inputs[:, :, 0]))
+    np.testing.assert_array_equal(expected, got)  # however high the samples say they are
 
 
 class Products(nn.Module):

@@ -8,6 +8,7 @@ import nir
 import nir_graphs
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 from networks import (
     CURRENTS,
@@ -35,6 +36,7 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.nir import DT, constants, in_dialect, read_folded, read_nir, to_nir, write_nir
 from mpbn_deploy.frontend import trace
+from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import (
     Conv2d,
     Dense,
@@ -46,6 +48,8 @@ from mpbn_deploy.ir import (
     without_relays,
 )
 from mpbn_deploy.nn import LIF
+from mpbn_deploy.nn.zoo import ARCHITECTURES
+from mpbn_deploy.quantize import quantize
 
 
 def folded_network(seed=0, **options):
@@ -380,6 +384,26 @@ def test_windows_are_masks_behind_their_convolutions(tmp_path):
     assert len(masks) == 4 and (np.sum(masks, axis=0) == 1).all()
     assert not any(name.endswith("_constant") for name in graph.nodes if name.startswith("b"))
     assert_fires_our_spikes(network, graph)
+
+
+def test_signals_are_written_with_conv1d(tmp_path):
+    torch.manual_seed(0)
+    body = ARCHITECTURES["signal-cnn"]((3, 18), 4, width=8, mpbn="element")
+    folded = fold(trace(enlivened(body, shape=(3, 18))))
+    integers = quantize(folded, load_profile("loihi2")).network
+    write_nir(folded, tmp_path / "a.nir")
+    nodes = nir.read(tmp_path / "a.nir").nodes  # nir types all of it
+    assert tuple(nodes["input"].input_type["input"]) == (3, 18)
+    assert any(isinstance(node, nir.Conv1d) for node in nodes.values())
+    assert not any(isinstance(node, nir.Conv2d) for node in nodes.values())
+    once = read_folded(tmp_path / "a.nir")
+    write_nir(once, tmp_path / "b.nir")
+    assert same_records(read_folded(tmp_path / "b.nir"), once)
+    inputs = inputs_for(folded, samples=9)
+    for name, spikes in simulate(folded, inputs).spikes.items():
+        np.testing.assert_array_equal(simulate(once, inputs).spikes[name], spikes)
+    write_nir(integers, tmp_path / "c.nir")
+    assert same_records(read_nir(tmp_path / "c.nir"), integers)
 
 
 def test_what_is_not_portable_is_listed():

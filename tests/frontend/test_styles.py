@@ -644,7 +644,7 @@ REJECTED = {
     "scales by itself": (ScalesItself, T, r"^forward, test_styles.py, line \d+: a maximum of values"),
     "shares": (Shares, T, "^lif1, .*: a neuron with 2 thresholds on one membrane"),
     "alternates": (Alternates, T, "^lif1, .*: a neuron that receives something else in time step 2"),
-    "gated": (Gated, T, "receives a product of operation and spike, as a gate or a logical AND"),
+    "gated": (Gated, T, "receives a product of operation and spike, as a gate; synapses add"),
     "empty": (Empty, T, "forward returns nothing that was computed from its input"),
     "arguments": (
         Takes,

@@ -18,6 +18,7 @@ SHAPES = {
     "digits-mlp": (1, 8, 8),
     "digits-rnn": (8,),
     "digits-transformer": (1, 8, 8),
+    "signal-cnn": (6, 100),
     "xylo-mlp": (8,),
     "xylo-rnn": (8,),
     "mnist-cnn": (1, 28, 28),
@@ -33,6 +34,7 @@ PARAMETERS = {
     ("digits-mlp", 10): 5_002,
     ("digits-rnn", 10): 5_514,
     ("digits-transformer", 10): 23_578,
+    ("signal-cnn", 10): 17_482,
     ("xylo-mlp", 10): 5_642,
     ("xylo-rnn", 10): 11_242,
     ("mnist-cnn", 10): 207_450,
@@ -105,7 +107,7 @@ def test_neurons_know_the_shape_of_their_samples(name, mpbn):
 
 @pytest.mark.parametrize("shape", [(2, 48, 48), (1, 37, 45)])
 @pytest.mark.parametrize(
-    "name", sorted(set(ARCHITECTURES) - {"digits-mlp", "digits-rnn", "xylo-mlp", "xylo-rnn"})
+    "name", sorted(set(ARCHITECTURES) - {"digits-mlp", "digits-rnn", "signal-cnn", "xylo-mlp", "xylo-rnn"})
 )
 def test_images_of_other_sizes(name, shape):
     body = meta_body(name, shape, mpbn="element")
@@ -183,6 +185,7 @@ def test_arguments_reach_every_neuron():
         ("resnet20", {"input_shape": (3, 1, 1)}, "is too small"),
         ("resnet18", {"input_shape": (64,)}, r"input_shape \(64,\); the network takes images"),
         ("mnist-cnn", {"input_shape": (1, 0, 28)}, "the network takes images"),
+        ("signal-cnn", {"input_shape": (3, 32, 32)}, r"takes signals, \(channels, length\)"),
         ("resnet20-slim", {"mpbn": "chanel"}, "'resnet20-slim': LIF: no MPBN of kind 'chanel'. Did you mean"),
         ("vgg16-slim", {"tau": 0.5}, "unexpected keyword argument 'tau'"),
     ],

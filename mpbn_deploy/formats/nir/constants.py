@@ -30,6 +30,7 @@ from ...ir import (
     window,
     with_values,
 )
+from .kernels import is_signal
 from .linear import MOST_TERMS
 
 
@@ -107,7 +108,7 @@ def _with_constant(network: FoldedNetwork, population: FloatPopulation) -> tuple
     silent = Conv2d(weight=np.zeros((1, channels, 1, 1)), stride=(height, width))  # onto one pixel
     connections = (
         Connection(source=network.input.name, target=name, synapse=silent),
-        Connection(source=name, target=population.name, synapse=_from_one_pixel(left)),
+        Connection(source=name, target=population.name, synapse=_from_one_pixel(left, is_signal(network))),
     )
     changed = _with_bias(population, per_channel(shared, population.shape))
     populations = [changed if p is population else p for p in network.populations]
@@ -140,13 +141,16 @@ def _with_bias(population: FloatPopulation, bias: Array) -> FloatPopulation:
     return population.with_neuron(with_values(population.neuron, bias, None))
 
 
-def _from_one_pixel(values: Array) -> Conv2d:
+def _from_one_pixel(values: Array, signal: bool) -> Conv2d:
     """Return a convolution whose result on a single pixel of value one is `values` [channel, y, x].
 
     Each neuron reads the pixel through its own tap. The kernel is square, because nir cannot type-check
-    others; unless height and width are both odd or both even, that needs a stride of two.
+    others; unless height and width are both odd or both even, that needs a stride of two. The kernel of a
+    signal is as high as it.
     """
     channels, height, width = values.shape
+    if signal:
+        return Conv2d(weight=values[:, None, :, ::-1], padding=(0, width - 1))
     stride, size = _stride_and_side(values.shape)
     padding = (size + height) // 2 - 1, (size + stride * (width - 1)) // 2
     kernel = np.zeros((channels, 1, size, size))

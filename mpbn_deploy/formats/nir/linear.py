@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 
 from ...base import Array
-from ...ir import MOST_TIMESTEPS, Affine, Conv2d, Dense, Pair, Shape, output_shape, per_channel, pool_synapse
+from ...ir import (
+    MOST_TIMESTEPS,
+    Affine,
+    Conv2d,
+    Dense,
+    Pair,
+    Shape,
+    output_shape,
+    per_channel,
+    picture_shape,
+    pool_synapse,
+)
 from .file import Node
 
 CONVOLUTIONS = frozenset({"Conv1d", "Conv2d"})
@@ -22,14 +33,9 @@ MOST_TERMS = 2**28  # inputs of all its outputs together, which simulators hold 
 Linear = tuple[Shape, Affine]  # the shape of a node's result, as in the file, and its map
 
 
-def picture(shape: Shape) -> Shape:
-    """Return the shape of a population: (channels, length) becomes a picture one pixel high."""
-    return (shape[0], 1, shape[1]) if len(shape) == 2 else shape
-
-
 def _affine(source: Shape, shape: Shape, **parts: Any) -> Linear:
     """Return the map of a node from one shape to another; `parts` are fields of `Affine`."""
-    return shape, Affine(source=picture(source), shape=picture(shape), **parts)
+    return shape, Affine(source=picture_shape(source), shape=picture_shape(shape), **parts)
 
 
 def linear(node: Node, shape: Shape, dt: float) -> Linear:
@@ -77,7 +83,7 @@ def _convolution(node: Node, shape: Shape) -> Linear:
     bias = node.numbers("bias").ravel()
     if bias.size not in (1, len(weight)):
         node.fail("bias", f"holds {bias.size} values for {len(weight)} channels")
-    bias = per_channel(np.broadcast_to(bias, (len(weight),)), picture(given))
+    bias = per_channel(np.broadcast_to(bias, (len(weight),)), picture_shape(given))
     return _affine(shape, given, synapse=synapse, bias=bias)
 
 
@@ -94,7 +100,7 @@ def _pooling(node: Node, shape: Shape) -> Linear:
 
 
 def _scale(node: Node, shape: Shape) -> Linear:
-    values, whole = node.numbers("scale"), picture(shape)
+    values, whole = node.numbers("scale"), picture_shape(shape)
     if values.size == prod(shape):
         factor = values.reshape(whole)
     elif values.size == shape[0]:
@@ -128,7 +134,7 @@ def _delay(node: Node, shape: Shape, dt: float) -> Linear:
 
 def _checked(node: Node, synapse: Conv2d, shape: Shape) -> Shape:
     """Return the shape of a convolution's result; raise if it is empty or too expensive."""
-    found = output_shape(synapse, picture(shape))
+    found = output_shape(synapse, picture_shape(shape))
     if min(found) < 1:
         node.reject(
             f"its kernel of {synapse.weight.shape[2:]} is larger than its picture {shape}, padding included"

@@ -39,6 +39,7 @@ from ...ir import (
     constant_source,
     fires,
     has_current,
+    picture_shape,
     soft_reset,
     xylo_reset,
 )
@@ -47,7 +48,7 @@ from .constants import without_constants
 from .conventions import AFTER, CUBA, Assumption, Conventions, conventions
 from .file import NirFile, Node, read_file
 from .kernels import as_written
-from .linear import LINEAR, linear, picture
+from .linear import LINEAR, linear
 from .loops import AmbiguousLoopError, closing_edges, neighbours
 from .metadata import (
     PORTABLE,
@@ -212,7 +213,7 @@ class _Reading:
 
     def network(self, shape: Shape) -> FoldedNetwork:
         shapes, maps = self._shapes(shape)
-        algebra = Algebra(shapes={self.named(name): picture(shape) for name, shape in shapes.items()})
+        algebra = Algebra(shapes={self.named(name): picture_shape(shape) for name, shape in shapes.items()})
         values = self._values(shapes, maps, algebra)
         return _Building(self, shapes, values, algebra).network()
 
@@ -317,11 +318,11 @@ class _Building:
         return with_steps(self.reading.file.path, self._without_constants(network), self.reading.metadata)
 
     def _add(self, node: str, neuron: Input | FloatNeuron) -> None:
-        name, shape = self.reading.named(node), picture(self.shapes[node])
+        name, shape = self.reading.named(node), picture_shape(self.shapes[node])
         self.populations[name] = Population(name=name, shape=shape, neuron=neuron)
 
     def _add_lif(self, node: Node) -> None:
-        shape = picture(self.shapes[node.name])
+        shape = picture_shape(self.shapes[node.name])
         arriving = self._arriving(node)
         neuron = spiking_neuron(node, shape, self.reading.timing)
         constant, threshold = arriving.constant, compact(neuron.threshold)
@@ -372,7 +373,7 @@ class _Building:
     def _arriving(self, node: Node) -> Value:
         """Return the sum of the values that enter a node of neurons, in the shape of the neurons."""
         arriving = self.reading.arriving(node, self.shapes, self.values, self.algebra)
-        shape = picture(self.shapes[node.name])
+        shape = picture_shape(self.shapes[node.name])
         if prod(arriving.shape) != prod(shape):
             found = self.shapes[self.reading.before[node.name][0]]
             node.reject(f"edges to it bring values of shape {found}; it has {shape}")
@@ -386,7 +387,7 @@ class _Building:
             name += "_"
         driver = Population(
             name=self.reading.named(self.reading.file.input.name),
-            shape=picture(self.shapes[self.reading.file.input.name]),
+            shape=picture_shape(self.shapes[self.reading.file.input.name]),
             neuron=self.reading.source,
         )
         self.populations[name], connections = constant_source(name, target, constant, driver)
@@ -417,7 +418,7 @@ class _Building:
         arriving = self._arriving(node)
         if not integrators and (fired := self._only_spikes(arriving)):
             return fired
-        shape = picture(self.shapes[node.name])
+        shape = picture_shape(self.shapes[node.name])
         if not integrators:
             return self._add_readout(node, arriving, np.ones(shape), FloatReadout(bias=np.zeros(shape)))
         return self._add_readout(node, arriving, *integrator(node, shape, reading.timing, reading.timesteps))
@@ -430,7 +431,7 @@ class _Building:
         return sent[0] if fires(self.populations[sent[0]].neuron) else None
 
     def _add_readout(self, node: Node, arriving: Value, factor: Array, readout: FloatReadout) -> str:
-        shape, name = picture(self.shapes[node.name]), self.reading.named(node.name)
+        shape, name = picture_shape(self.shapes[node.name]), self.reading.named(node.name)
         if (factor != 1).any():
             with _named(node):
                 scale = Affine(source=shape, shape=shape, factor=factor)

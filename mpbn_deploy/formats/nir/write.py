@@ -12,6 +12,7 @@ takes the first edge as such. Numbers are float32, as readers expect.
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from ...ir import (
 )
 from ..options import Dialect
 from .constants import bias_carriers, main_first, split_bias, with_constants
-from .kernels import typeable
+from .kernels import is_signal, typeable
 from .loops import AmbiguousLoopError, closing_edges
 from .metadata import (
     DIALECTS,
@@ -121,6 +122,8 @@ def _graph(network: FoldedNetwork, explicit: set[Connection], metadata: str) -> 
             name += "_"
         nodes[name] = nir.Output({"output": np.array(network.output.shape)})
         edges.append((safe(network.output.name), name))
+    if is_signal(network):
+        nodes = {name: _one_dimensional(node) for name, node in nodes.items()}
     return nir.NIRGraph(nodes, edges, metadata={KEY: metadata}, type_check=False)
 
 
@@ -219,6 +222,30 @@ def _synapse_node(synapse: Synapse, bias: Array, source: Shape) -> Any:
             )
         case _:
             assert_never(synapse)
+
+
+def _one_dimensional(node: Any) -> Any:
+    """Return a node on pictures one pixel high as the same node on signals, (channels, length)."""
+    if isinstance(node, nir.Conv2d):
+        return nir.Conv1d(
+            input_shape=node.input_shape[1],
+            weight=node.weight[:, :, len(node.weight[0, 0]) // 2],  # of a kernel that was made square
+            **{key: getattr(node, key)[1] for key in ("stride", "padding", "dilation")},
+            groups=node.groups,
+            bias=node.bias,
+        )
+    if isinstance(node, (nir.Input, nir.Output, nir.Flatten)):
+        (name, shape), *_ = node.input_type.items()
+        if len(shape) != 3:
+            return node
+        given = {name: np.delete(shape, 1)}
+        return nir.Flatten(given, start_dim=0) if isinstance(node, nir.Flatten) else type(node)(given)
+    pictures = {
+        key: values[:, 0]
+        for key, values in vars(node).items()
+        if isinstance(values, np.ndarray) and values.ndim == 3
+    }
+    return replace(node, **pictures) if pictures else node
 
 
 def _mask(synapse: Conv2d, source: Shape) -> Array:

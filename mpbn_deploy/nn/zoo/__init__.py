@@ -8,6 +8,7 @@ a quarter of the paper's channels, so that a laptop can train them.
     registry   the architectures by name          small    for small images
     layers     ChainBuilder, weight initialization
     resnet     the paper's ResNets                vgg      the paper's VGG16, and a network for event cameras
+    signals    for signals, with Conv1d           transformer   a Spike-Driven Transformer for digits
 """
 
 from typing import TYPE_CHECKING

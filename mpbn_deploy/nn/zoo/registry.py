@@ -37,6 +37,8 @@ ARCHITECTURES = _Architectures(
         "digits-rnn": ("small", "digits_rnn", {}),
         "digits-transformer": ("transformer", "digits_transformer", {}),
         "mnist-cnn": ("small", "mnist_cnn", {}),
+        # signals
+        "signal-cnn": ("signals", "signal_cnn", {}),
         # channels over time, for Xylo
         "xylo-mlp": ("small", "xylo_mlp", {}),
         "xylo-rnn": ("small", "xylo_rnn", {}),

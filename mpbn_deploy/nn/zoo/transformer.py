@@ -44,10 +44,10 @@ class _Attention(nn.Module):
 
     def __init__(self, shape: Shape, neuron: NeuronArguments) -> None:
         super().__init__()
-        channels, *size = shape
+        channels, height, width = shape
         self.lif = LIF(shape, **neuron)
         self.q, self.k, self.v = (_pixelwise(shape, channels, neuron) for _ in range(3))
-        self.sum = nn.AvgPool2d(tuple(size), divisor_override=1)
+        self.sum = nn.AvgPool2d((height, width), divisor_override=1)
         self.context = LIF((channels, 1, 1), **neuron)
         self.project = nn.Conv2d(channels, channels, 1, bias=False)
         self.norm = nn.BatchNorm2d(channels)
