@@ -27,7 +27,12 @@ from ..ir import (
     counting,
     real_network,
 )
-from ..nn import LIF, ModelCard, SpikingNetwork
+from ..nn import (
+    LIF,
+    ModelCard,
+    SpikingNetwork,
+    static_steps,
+)
 from ..quantize import NumberFormats, QuantizedBody, choose_offset, shifts_decays
 from .given import class_name
 
@@ -43,6 +48,7 @@ class FoldedModel:
     assumptions: tuple[Assumption, ...] = ()  # under which a NIR file was read
     notes: tuple[str, ...] = ()
     input_offset: int = 0  # that was subtracted from the inputs
+    timed: FoldedNetwork | None = None  # with its numbers per time step, which --static-steps replaced
 
     @property
     def digest(self) -> str:
@@ -121,11 +127,17 @@ def _fold_module(path: Path, module: SpikingNetwork, options: ExportOptions) -> 
         return _load_integers(path, module, module.body, options)
     announce(f"fold: normalization layers of {path}")
     # Rescaled before quantization, so that the scales of the integers are those of network.nir.
+    timed = fold(trace(module)) if options.static_steps else None
+    module = static_steps(module) if options.static_steps else module
     folded = in_dialect(fold(trace(module)), options.nir_dialect)
-    return FoldedModel(path=path, folded=folded, module=module)
+    return FoldedModel(path=path, folded=folded, module=module, timed=timed)
 
 
 def _load_nir(path: Path, options: ExportOptions) -> FoldedModel:
+    if options.static_steps:
+        raise OptionError(
+            f"{path}: --static-steps averages norms of checkpoints, which a NIR file does not have. Drop it."
+        )
     if options.arch is not None:
         raise OptionError(
             f"{path}: --arch applies to checkpoints only; a NIR file describes its own network. Drop --arch."
@@ -169,10 +181,7 @@ def _with_inputs(model: FoldedModel, offset: int, bits: int | None, *, automatic
     given, folded = model.folded.input_range, model.folded
     if _counts(folded) and bits is None and given.maximum > XYLO_INPUT_SPIKES:
         bits = XYLO_INPUT_SPIKES.bit_length()
-    if offset:
-        folded = offset_inputs(folded, offset)
-    if bits is not None and folded.input_range.coarser(bits).divisor > 1:
-        folded = coarsen_inputs(folded, bits)
+    folded = _converted(folded, offset, bits)
     if folded is model.folded:
         return model
     taken = folded.input_range
@@ -188,7 +197,17 @@ def _with_inputs(model: FoldedModel, offset: int, bits: int | None, *, automatic
     note = _conversion_note(
         given, taken, " auto, which leaves more bits to weights" * (automatic and offset != 0)
     )
-    return replace(model, folded=folded, notes=(*model.notes, note), input_offset=offset)
+    timed = None if model.timed is None else _converted(model.timed, offset, bits)
+    return replace(model, folded=folded, timed=timed, notes=(*model.notes, note), input_offset=offset)
+
+
+def _converted(folded: FoldedNetwork, offset: int, bits: int | None) -> FoldedNetwork:
+    """Return the network that takes inputs less an offset, and of so many bits."""
+    if offset:
+        folded = offset_inputs(folded, offset)
+    if bits is not None and folded.input_range.coarser(bits).divisor > 1:
+        folded = coarsen_inputs(folded, bits)
+    return folded
 
 
 def _conversion_note(given: Input | InputFormat, taken: Input, why: str = "") -> str:
@@ -225,7 +244,8 @@ UNCHANGED = {"calibration": None, "input_offset": 0}  # what "auto" is for train
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
     """Raise if an option asks for other integers than the trained ones."""
     usual = ExportOptions()
-    for name in ("weight_bits", "calibration", "thresholds", "overflow", "input_offset", "input_bits"):
+    names = ("weight_bits", "calibration", "thresholds", "overflow", "input_offset", "input_bits")
+    for name in (*names, "static_steps"):
         given = getattr(options, name)
         if given not in (getattr(usual, name), UNCHANGED.get(name)):
             raise OptionError(

@@ -82,7 +82,7 @@ from .facts import as_lines, facts_of
 from .given import Given, taken
 from .inputs import Parts, choose_inputs, read_named
 from .model import FoldedModel, load_and_fold
-from .notes import all_notes, doubts
+from .notes import all_notes, doubts, notes_on_steps
 from .projects import check_projects, write_projects
 from .remedies import try_others
 
@@ -199,6 +199,7 @@ def _export(
     if shifts_decays(profile) and options.samples == ExportOptions().samples:
         options = replace(options, samples=None)  # networks for it are small, and its simulator is fast
     samples, calibration, options = choose_inputs(model, options, named)
+    model = replace(model, notes=(*model.notes, *notes_on_steps(model, samples)))
     options = replace(options, input_offset=model.input_offset)
     quantized = _quantize(model, profile, options, calibration)
     network = quantized.network

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         NormNumbers as NormNumbers,
         TemporalNorm as TemporalNorm,
         norm_layer as norm_layer,
+        static_steps as static_steps,
         without_norm as without_norm,
     )
     from .timed import TimedLayer as TimedLayer

@@ -17,12 +17,27 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, OptionError, changed, record
+from ..base import (
+    Array,
+    OptionError,
+    QuantizeError,
+    changed,
+    layer_name,
+    record,
+)
 from ..execute.emulator import peaks
 from ..formats.options import OverflowChoice, PoolingChoice, Quantizing
 from ..hardware import HardwareProfile
 from ..hardware.place import Tiling
-from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network, relay_names
+from ..ir import (
+    FoldedNetwork,
+    IntNetwork,
+    firing,
+    largest_per_channel,
+    real_network,
+    relay_names,
+    varies,
+)
 from .calibrate import calibrate
 from .pooling import express_pooling
 from .rounding import round_without_overflow
@@ -66,6 +81,8 @@ def quantize(
     formats = NumberFormats.of(profile, asked.weight_bits)
     check_overflow(asked.overflow, calibrated=calibration is not None)
     limits = ThresholdLimits.of(profile, asked.thresholds, formats)
+    if limits.bind:
+        check_constant(folded, limits)
     inputs = None if calibration is None else check_calibration(folded, calibration)
     folded = silence_constants(folded)
     if asked.overflow == "measured" and inputs is not None:
@@ -102,6 +119,16 @@ def trained_integers(
     quantized = with_errors(network, silence_constants(folded), limits, formats)
     errors = tuple(replace(each, input_offset=None) for each in quantized.errors)  # no option helps here
     return Quantized(network=express_pooling(network, profile, pooling, tiling), errors=errors)
+
+
+def check_constant(folded: FoldedNetwork, limits: ThresholdLimits) -> None:
+    """Raise QuantizeError if thresholds, which must be few, depend on the time step."""
+    if names := [population.name for population in folded.layers if varies(population.neuron)]:
+        raise QuantizeError(
+            f"{layer_name(names[0])}: thresholds that depend on the time step, in {len(names)} populations; "
+            f"allowed are {limits.description}, the same in all steps. Export with --static-steps, which takes "
+            "their means, or choose a target such as c or loihi2."
+        )
 
 
 def check_overflow(overflow: OverflowChoice, *, calibrated: bool) -> None:

@@ -36,6 +36,7 @@ from ..ir import (
     membrane,
     neuron_subtrahend,
     neuron_threshold,
+    varies,
 )
 from .scales import NumberFormats, grid_exponent
 
@@ -71,6 +72,11 @@ def _check_trainable(network: IntNetwork) -> None:
             )
     for population in network.layers:
         neuron = _trainable(population)
+        if varies(neuron):
+            raise QuantizeError(
+                f"{layer_name(population.name)}: numbers that depend on the time step; quantization-aware "
+                "training needs one set for all steps. Add --static-steps, which starts from their means."
+            )
         if np.ndim(neuron.decay_current) or np.ndim(neuron.decay_voltage):
             raise QuantizeError(
                 f"{layer_name(population.name)}: decays that differ between neurons; quantization-aware "

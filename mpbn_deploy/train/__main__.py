@@ -58,6 +58,11 @@ class Starting(Options):
         "the integers; `export` writes them as they are",
         metavar="TARGET",
     )
+    static_steps: bool = option(
+        False,
+        "give the norms per time step of the --init network (TEBN, BNTT, TAB) one gain and offset for all "
+        "steps, their means, and train on: for chips whose neurons have one set of numbers",
+    )
 
 
 class Teaching(Options):

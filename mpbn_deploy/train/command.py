@@ -19,7 +19,13 @@ from ..data import DataSet, as_spike_counts, load_dataset
 from ..formats.options import AUTO
 from ..hardware import HardwareProfile, load_profile
 from ..ir import XYLO_INPUT_SPIKES
-from ..nn import NEURON_DEFAULTS, XYLO_DEFAULTS, SpikingNetwork, XyloLIF
+from ..nn import (
+    NEURON_DEFAULTS,
+    XYLO_DEFAULTS,
+    SpikingNetwork,
+    XyloLIF,
+    static_steps,
+)
 from ..nn.zoo import ARCHITECTURES
 from ..quantize import QuantizedBody
 from .files import files_beside, resume_file, settings_to_resume
@@ -121,6 +127,8 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError("--single-step has no effect with --timesteps 1; drop one of them.")
     if options.quantize is not None and options.init is None:
         raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
+    if options.static_steps and options.init is None:
+        raise OptionError("--static-steps needs a trained network to start from; add --init model.pt.")
     if options.quantize is not None and options.optimizer == "muon":
         raise OptionError(NO_MUON_FOR_INTEGERS)
     if options.init is not None and options.init.resolve() == options.out.resolve():
@@ -250,6 +258,8 @@ def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNe
             option = option_name(name)
             raise OptionError(f"{option} with --init: {options.init} already defines it; drop {option}.")
     model = load_model(options.init, arch=options.arch)
+    if options.static_steps:
+        model = static_steps(model)
     if options.timesteps is not None:
         model.timesteps = options.timesteps
     assert model.card is not None
