@@ -202,7 +202,16 @@ UNCHANGED = {"calibration": None, "input_offset": 0}  # what "auto" is for train
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
     """Raise if an option asks for other integers than the trained ones."""
     usual = ExportOptions()
-    for name in ("weight_bits", "calibration", "thresholds", "overflow", "input_offset", "input_bits"):
+    for name in (
+        "weight_bits",
+        "most_bytes",
+        "most_cores",
+        "calibration",
+        "thresholds",
+        "overflow",
+        "input_offset",
+        "input_bits",
+    ):
         given = getattr(options, name)
         if given not in (getattr(usual, name), UNCHANGED.get(name)):
             raise OptionError(
