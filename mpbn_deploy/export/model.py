@@ -244,8 +244,8 @@ UNCHANGED = {"calibration": None, "input_offset": 0}  # what "auto" is for train
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
     """Raise if an option asks for other integers than the trained ones."""
     usual = ExportOptions()
-    names = ("weight_bits", "calibration", "thresholds", "overflow", "input_offset", "input_bits")
-    for name in (*names, "static_steps"):
+    numbers = ("weight_bits", "most_bytes", "most_cores", "overflow", "input_offset", "input_bits")
+    for name in (*numbers, "calibration", "thresholds", "static_steps"):
         given = getattr(options, name)
         if given not in (getattr(usual, name), UNCHANGED.get(name)):
             raise OptionError(

@@ -72,6 +72,7 @@ from ..quantize import (
     NumberFormats,
     Quantized,
     check_overflow,
+    check_widths,
     quantize,
     shifts_decays,
     trained_integers,
@@ -289,6 +290,7 @@ def _check(profile: HardwareProfile, options: ExportOptions) -> None:
         NumberFormats.of(profile, options.weight_bits)
     check_prefix(options.c_prefix)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
+    check_widths(options, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)
     if options.data is not None and not options.data.startswith(IN_MEMORY):
         check_data_name(options.data)
@@ -367,6 +369,7 @@ def _content(
         normalized=model.normalized,
         files={name: (staging / name).stat().st_size for name in (NIR_FILE, NETX_FILE)},
         notes=(*result.doubts, *result.notes),
+        widths=result.quantized.widths,
     )
 
 
@@ -388,5 +391,6 @@ def _rounding(quantized: Quantized) -> dict[str, Any]:
     scales = quantized.network.scales
     return {
         "quantization": [errors.to_json() for errors in quantized.errors],
+        **({} if quantized.widths is None else {"widths": quantized.widths.to_json()}),
         "scales": {name: values.tolist() for name, values in scales.items()},
     }

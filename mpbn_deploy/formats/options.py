@@ -130,11 +130,19 @@ class Pooling(Options, recorded=True):
 class Quantizing(Pooling, recorded=True):
     """How to choose the integers."""
 
-    weight_bits: int | None = option(
+    weight_bits: int | Auto | None = option(
         None,
-        "bits per weight, including the sign; fewer bits take less memory and change more spikes",
+        "bits per weight, including the sign; fewer bits take less memory and change more spikes; auto: "
+        "bits per layer, by sensitivity on the calibration data, as few as keep its predictions or as "
+        "--most-bytes and --most-cores need",
         least=2,
         otherwise="the most that the target supports",
+    )
+    most_bytes: int | None = option(
+        None, "with --weight-bits auto: the most bytes that weights may take", least=1
+    )
+    most_cores: int | None = option(
+        None, "with --weight-bits auto: the most cores that the network may take", least=1
     )
     input_offset: int | Auto = option(
         AUTO,

@@ -40,6 +40,7 @@ from ..ir import (
 )
 from .scales import NumberFormats, grid_exponent
 
+BY_POPULATION = ("allowances", "narrow")  # formats that twins do not have
 MOST_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
 
 
@@ -49,7 +50,7 @@ def describe_structure(network: IntNetwork, formats: NumberFormats) -> str:
     source = network.input_range
     return json.dumps(
         {
-            "formats": {name: size for name, size in asdict(formats).items() if name != "allowances"},
+            "formats": {name: size for name, size in asdict(formats).items() if name not in BY_POPULATION},
             "input": {
                 "name": network.input.name,
                 "shape": network.input.shape,

@@ -133,6 +133,10 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError(NO_MUON_FOR_INTEGERS)
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
+    if options.weight_bits == AUTO:
+        raise OptionError(
+            "--weight-bits auto: `export` chooses bits per layer; training needs one number for all layers."
+        )
     if options.teacher_arch is not None and options.teacher is None:
         raise OptionError("--teacher-arch has an effect only with --teacher; add --teacher MODEL.")
     for name in ("weight_bits", "input_offset"):

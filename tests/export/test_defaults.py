@@ -26,6 +26,19 @@ def typed(folder):
     return dict(lines), json.loads((folder / "manifest.json").read_text())["options"]
 
 
+def test_widths_of_layers_are_chosen_recorded_and_chosen_again(model_path, tmp_path):
+    result = export(model_path, "loihi2", tmp_path / "a", weight_bits="auto", most_bytes=20000, **QUICK)
+    run, options = typed(result.folder)
+    assert (run["weight_bits"], options["weight_bits"], options["most_bytes"]) == ('"auto"', "auto", 20000)
+    found = json.loads((result.folder / "manifest.json").read_text())["widths"]
+    assert found["chosen"]["bytes"] <= 20000 and found["chosen"] in found["curve"]
+    assert sum(note.startswith("--weight-bits auto: ") for note in result.notes) == 1
+    assert "Bits of each layer" in (result.folder / "report.html").read_text()
+    again = tmp_path / "b"
+    assert main(EXPORT, ["--config", str(result.folder / "run.toml"), "--out", str(again)]) == 0
+    assert (again / "network.net").read_bytes() == (result.folder / "network.net").read_bytes()
+
+
 def test_calibration_is_the_default_where_samples_are(model_path, tmp_path, capsys):
     result = export(model_path, "loihi2", tmp_path / "a", **QUICK)
     note = "integers chosen on 256 training samples of digits, none of which is tested"

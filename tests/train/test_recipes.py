@@ -767,6 +767,7 @@ def test_half_precision_ends_at_the_neurons():
         (["--mpbn", "none", "--freeze-mpbn", "0.5"], "--freeze-mpbn has no effect with --mpbn none"),
         (["--init", "a.pt", "--quantize", "loihi2", "--optimizer", "muon"], "integers are trained with sgd"),
         (["--single-step", "0.5", "--timesteps", "1"], "--single-step has no effect with --timesteps 1"),
+        (["--init", "a.pt", "--quantize", "loihi2", "--weight-bits", "auto"], "one number for all layers"),
         (["--teacher-arch", "a:b"], "--teacher-arch has an effect only with --teacher"),
         (["--warmup", "0.1"], "--warmup has no effect with --schedule cosine"),
         (["--recipe", "fast", "--schedule", "cosine", "--warmup", "0.1"], "--warmup has no effect"),
