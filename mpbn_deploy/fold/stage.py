@@ -338,8 +338,8 @@ class _Folding:
         used = (gain != 0).all(axis=tuple(range(1, gain.ndim)))
         if not used[np.argmax(used) :].all() or gain[~used].any():
             raise FoldError(
-                f"{layer_name(name)}: the readout skips time steps between others; it can start late, but then "
-                "reads every step. Give no step after the first that counts a weight of zero."
+                f"{layer_name(name)}: the readout skips time steps between others; it can start late, but "
+                "then reads every step. Give no step after the first that counts a weight of zero."
             )
         return gain / gain[-1]
 

@@ -62,8 +62,8 @@ def trace(
     found = read(body, given, shape, timesteps, {**OWN, **(converters or {})})
     if found.proof and found.proof.silent:
         announce(
-            f"{', '.join(found.proof.silent)}: never or always fires, for all random inputs of the proof: its "
-            "membranes are those of the module, but what a spike does to them was not compared."
+            f"{', '.join(found.proof.silent)}: never or always fires, for all random inputs of the proof: "
+            "its membranes are those of the module, but what a spike does to them was not compared."
         )
     return found.trained
 
@@ -161,7 +161,7 @@ def _shape_hint(module: nn.Module, shape: Shape) -> str:
 
 @record
 class Read:
-    """A network, the module that it was read from, and how both were compared (not with a caller's converters)."""
+    """A network, its module, and how both were compared (not with a caller's converters)."""
 
     player: Player
     trained: TrainedNetwork
