@@ -126,8 +126,8 @@ def check_constant(folded: FoldedNetwork, limits: ThresholdLimits) -> None:
     if names := [population.name for population in folded.layers if varies(population.neuron)]:
         raise QuantizeError(
             f"{layer_name(names[0])}: thresholds that depend on the time step, in {len(names)} populations; "
-            f"allowed are {limits.description}, the same in all steps. Export with --static-steps, which takes "
-            "their means, or choose a target such as c or loihi2."
+            f"allowed are {limits.description}, the same in all steps. Export with --static-steps, which "
+            "takes their means, or choose a target such as c or loihi2."
         )
 
 
