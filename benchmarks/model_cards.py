@@ -10,8 +10,8 @@ evaluated on the whole test split of its data set, and compared with every execu
 it. Exit code 1 if an export fails its verification or does not fit.
 
 Details are those of the integers on the whole test split: the confusion matrix (a row per true class), the
-accuracy of each class, after each time step, and with weights of fewer bits chosen in the same way, and bytes as a C
-program for a microcontroller.
+accuracy of each class, after each time step, and with weights of fewer bits chosen in the same way, and the
+bytes as a C program for a microcontroller.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def measured(path, options):
 
 
 def details(path, card, data_dir):
-    """Return what the integers do on the whole test split, class by class, step by step, and in fewer bits."""
+    """Return what the integers do on the test split, class by class, step by step, and in fewer bits."""
     model, dataset = load_model(path), load_dataset(card["training"]["data"], data_dir)
     inputs, labels, names = dataset.test.inputs[:], np.asarray(dataset.test.labels), dataset.class_names
     if isinstance(model.body, QuantizedBody):
