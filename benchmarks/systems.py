@@ -2,10 +2,9 @@
 
     python benchmarks/systems.py CLONES [NAME ...]        prints the table of docs/results/systems.md
 
-CLONES holds clones of the repositories below, in folders named owner+name. Nothing of them is part of this
-package, and they are imported as they are, on a processor, with torch 2 and SpikingJelly 2: `cuda()` does
-nothing; packages that they import and do not use, or names that SpikingJelly has changed,
-are stand-ins.
+CLONES holds clones of the repositories below, in folders named owner+name. Nothing of them is part of
+this package, and they are imported as they are, on a processor, with torch 2 and SpikingJelly 2: `cuda()`
+does nothing; packages that they import and do not use, and old names of SpikingJelly, are stand-ins.
 Weights are random (seed 0); norms get gains and statistics with which neurons fire sometimes. "Spikes
 compared" counts the decisions of the proof in float64 on random inputs; a spike that differs outside a tie
 rejects the network. Each system has a process of its own.

@@ -341,7 +341,8 @@ class _Folding:
                 f"{layer_name(name)}: the readout skips time steps between others; it can start late, but "
                 "then reads every step. Give no step after the first that counts a weight of zero."
             )
-        return gain / gain[-1]
+        weights: Array = gain / gain[-1]
+        return weights
 
     def populate(
         self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[Arrival, Synapses]

@@ -316,7 +316,7 @@ class Writer:
         """Write elements of one atom, moved; return the result, and factors that are still to be applied."""
         if len(atoms) > 1:
             kinds = [atom.kind for atom, _ in atoms]
-            if set(kinds) != {"spike"}:
+            if not all(atom.is_binary for atom, _ in atoms):
                 raise FrontendError(
                     f"{layer_name(label)}: receives a product of {' and '.join(kinds)}, as a gate; "
                     "synapses add. Put a neuron in front of the product: products of spikes are supported."
@@ -354,9 +354,9 @@ class Writer:
             shape,
             *(self.neurons.signature_of(each.flat(), self.timesteps - 1) for each in factors),
         )
-        given = [self._whole(each.flat()) for each in factors]
-        if given[0] not in (None, shape) and set(given) == {given[0]}:
-            name = self._gate(gate, factors, given[0], label)
+        given = {self._whole(each.flat()) for each in factors} - {None}
+        if len(given) == 1 and shape not in given:  # written once, where the spikes are
+            name = self._gate(gate, factors, given.pop() or shape, label)
             return self.add("flatten", Flatten(), (name,), shape)
         if key not in self.values:
             names = tuple(self._factor(each.flat(), shape, label) for each in factors)

@@ -421,7 +421,9 @@ class Population:
                 made.spent = made.spent + coefficient
             elif len(atoms) == 1:
                 made.arrivals.append(self._arrival(coefficient, *atoms[0], self.chain[number]))
-            elif set(kinds) == {"spike"} and not any(map(self._is_own, (atom for atom, _ in atoms))):
+            elif all(atom.is_binary for atom, _ in atoms) and not any(
+                map(self._is_own, (atom for atom, _ in atoms))
+            ):
                 factors = tuple(single(index + atom.base) for atom, index in atoms)
                 gate = self.neurons.rules.gate_atom(factors, product_of_spikes(len(factors)))
                 made.arrivals.append(self._arrival(coefficient, gate, straight, self.chain[number]))

@@ -335,6 +335,7 @@ class Rules:
                 make=make, whole=whole, biased=not number and scale == 1,
             )  # fmt: skip
             atom = self.algebra.numbers.atom(self.shapes[seen], "operation", step, facts)
+            atom.pooled = name == "max_pool2d" and self.is_binary(x)
             shift = shift.plus(self.algebra.of(atom).scaled(scale))
         return shift
 
@@ -404,7 +405,7 @@ class Rules:
         shift = None if bias is None else self.weights(bias) * beta
         if self._are_apart(x, 1):  # a sum over time steps, with weights
             rows = enumerate(self.weights(weight) * alpha)
-            parts = [x.moved(lambda each, n=n: each[:, n : n + 1]).scaled(row) for n, row in rows]  # type: ignore[misc]
+            parts = [x.moved(lambda each, n=n: each[:, n : n + 1]).scaled(row) for n, row in rows]
             return reduce(Value.plus, parts if shift is None else [*parts, Value(shift)])
         return self.rows(x, partial(self._dense, self.weights(weight) * alpha, shift, (weight, bias)))
 
@@ -437,7 +438,7 @@ class Rules:
 
     def _bmm(self, func: Any, x: Any, weight: Any) -> Value | None:
         made = [self._mm(func, *(_row(each, n) for each in (x, weight))) for n in range(x.shape[0])]
-        return None if None in made else joined(torch.stack, made)
+        return joined(torch.stack, [each for each in made if each is not None]) if all(made) else None
 
     def _matrix(self, func: Any, x: Any, *args: Any, **kwargs: Any) -> Value:
         """Apply a linear operation that the IR has no name for: it becomes a matrix."""

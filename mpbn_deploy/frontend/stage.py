@@ -161,7 +161,7 @@ def _shape_hint(module: nn.Module, shape: Shape) -> str:
 
 @record
 class Read:
-    """A network, its module, and how both were compared (not with a caller's converters)."""
+    """A network, the module that it was read from, and how both were compared (not with own converters)."""
 
     player: Player
     trained: TrainedNetwork
@@ -205,7 +205,8 @@ class Reading:
         self.neurons.settle()
         with torch.no_grad():
             readout, shape = self._readout(returned)
-            written = Writer(self.neurons, self.timesteps).write(self.given.as_picture(), readout, name)
+            given = self.given.as_picture() if len(self.given.shape) == 2 else self.given
+            written = Writer(self.neurons, self.timesteps).write(given, readout, name)
         shapes = {each.name: each.shape for each in written.trained.operations}
         leaves = tuple(
             {type(part) for part in module.modules() if converter_of(part, self.known) is not None}

@@ -38,6 +38,11 @@ class Atom:
     facts: Any = None  # what it is: `rules.Call` or `Unknown`, `neurons.Membrane`, `Firing` or `Converted`
     cause: Any = None  # the first unknown operation that it depends on, once searched for
     searched: bool = False
+    pooled: bool = False  # a maximum of spikes
+
+    @property
+    def is_binary(self) -> bool:
+        return self.kind == "spike" or self.pooled
 
     @property
     def size(self) -> int:
@@ -321,7 +326,7 @@ class Algebra:
 
     def is_switch(self, term: Term) -> bool:
         """Whether all factors are spikes, which are 0 or 1."""
-        return all(atom.kind == "spike" for ids in term.ids for atom, _ in self.owners(term.coefficient, ids))
+        return all(atom.is_binary for ids in term.ids for atom, _ in self.owners(term.coefficient, ids))
 
     def _simplified(self, term: Term) -> Term:
         """Remove repeated spikes (s * s = s); order factors by their numbers."""

@@ -101,9 +101,9 @@ def test_a_module_and_its_weights(given, capfd, name):
     ("neurons", "forward", "message"),
     [
         (
-            "self.lif1 = snn.Alpha(alpha=0.9, beta=0.8)",
-            "return x",
-            "lif1 (Alpha): snntorch's Alpha is not supported. The nearest neuron that is supported: ",
+            "self.lif1 = snn.Alpha(alpha=0.9, beta=0.8, init_hidden=True)",
+            "return self.fc2(self.lif1(self.fc1(x)))",
+            "lif1, ",
         ),
         (
             "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
