@@ -104,7 +104,7 @@ def _is_plain_loop(network: IntNetwork, connection: Connection) -> bool:
     entering, synapse = network.entering(connection.target), connection.synapse
     again = [c for c in entering if c.source == c.target]
     plain = isinstance(synapse, Dense) or (
-        (synapse.stride, synapse.dilation, synapse.groups, synapse.silent) == ((1, 1), (1, 1), 1, NO_BORDER)
+        (synapse.stride, synapse.dilation, synapse.silent) == ((1, 1), (1, 1), NO_BORDER)
     )
     return plain and connection.delay == 1 and again == [connection] and len(entering) > 1
 

@@ -16,6 +16,7 @@ from networks import (
     enlivened,
     inputs_for,
     int_chain,
+    int_graded,
     int_loop,
     int_pooled,
     int_products,
@@ -123,6 +124,8 @@ def test_our_models_and_lavas_own_fire_the_same_spikes(structure):
 
 
 SOFT = {
+    "integer spikes": int_graded,
+    "signed spikes": lambda: int_graded(1, levels=2, signed=True),
     "chain": lambda: softened(int_chain(1), 1),
     "skips": lambda: softened(int_residual(3, delay=1), 3),
     "windows": lambda: softened(int_windows(2), 2),
