@@ -38,6 +38,7 @@ from mpbn_deploy.ir import (
     Xylo,
     compact,
     firing,
+    in_steps,
     value_range,
 )
 from mpbn_deploy.ir.composition import compose
@@ -593,6 +594,34 @@ def charged(network, seed=0):
             population = population.with_neuron(neuron)
         populations.append(population)
     return replace(network, populations=tuple(populations))
+
+
+def stepped(network, seed=0):
+    """Return the network with numbers per time step in some populations, in the first one always.
+
+    Some have decays per channel, of which some let a voltage grow.
+    """
+    generator = np.random.default_rng(seed)
+    populations = [network.input]
+    for population in network.layers:
+        if len(populations) == 1 or generator.random() < 0.7:
+            neurons = [_moved(generator, population.neuron) for _ in range(network.timesteps)]
+            if generator.random() < 0.7:
+                channels = (population.shape[0], *(1 for _ in population.shape[1:]))
+                decays = generator.integers(-2000, 4096, size=(len(neurons), *channels))
+                neurons = [replace(n, decay_voltage=d) for n, d in zip(neurons, decays, strict=True)]
+            population = population.with_neuron(in_steps(neurons))
+        populations.append(population)
+    return replace(network, populations=tuple(populations))
+
+
+def _moved(generator, neuron):
+    moved = {
+        name: getattr(neuron, name) + generator.integers(-20, 40, size=getattr(neuron, name).shape)
+        for name in ("threshold", "bias", "subtrahend")
+        if hasattr(neuron, name)
+    }
+    return replace(neuron, **moved)
 
 
 def _one_or_each(decays):

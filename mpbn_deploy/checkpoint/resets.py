@@ -13,7 +13,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..base import CheckpointError, announce
-from ..frontend import foreign_converters
 from ..nn import LIF, RESETS
 
 SNNTORCH = "reset_mechanism"  # its attribute; with _val, its number in a state_dict
@@ -27,10 +26,9 @@ def check_resets(
     The names in `state` are those of the body.
     """
     problems = []
-    supported = tuple(foreign_converters())  # others are rejected as such, whatever their reset
     for name, module in body.named_modules():
         stored = state.get(f"{name}.{SNNTORCH}_val")
-        if stored is not None and issubclass(type(module), supported) and hasattr(module, SNNTORCH):
+        if stored is not None and hasattr(module, SNNTORCH):
             numbers = {number: reset for reset, number in module.reset_dict.items()}
             built, trained = getattr(module, SNNTORCH), numbers.get(int(stored), int(stored))
             problems += [f"{name}: {trained} in the file, {built} as built"] * (built != trained)

@@ -110,6 +110,11 @@ class Layer:
     narrows: bool = False  # whether states may leave their width, and continue as in Lava
     watched: bool = False  # whether the largest states are recorded, which may exceed the limit
     limit: float = inf  # of their magnitude
+    steps: tuple[Layer, ...] = ()  # the layer in each time step, if its numbers depend on the step
+
+    def at(self, step: int) -> Layer:
+        """Return the layer with the numbers of one time step."""
+        return self.steps[step] if self.steps else self
 
     @property
     def sources(self) -> set[str]:
@@ -157,12 +162,26 @@ def prepared(
     )
     if isinstance(rule, Modulator):
         return layer
+    if rule.per_step:
+        lasts = has_current(population.neuron)
+        rules = [rule.at(step) for step in range(network.timesteps)]
+        steps = tuple(_with_numbers(layer, each, sums.kind, lasts, 0) for each in rules)
+        return replace(steps[0], rule=rule, steps=steps)
     exact_steps = _exact_steps(rule, network.entering(population.name))
+    return _with_numbers(
+        layer, rule, sums.kind, _charge(rule.decay_current, 0).decay is not None, exact_steps
+    )
+
+
+def _with_numbers(layer: Layer, rule: Membrane, kind: torch.dtype, lasts: bool, exact_steps: int) -> Layer:
+    """Return the layer with the numbers of a membrane; `lasts` says whether its current outlasts a step."""
     current, voltage = (_charge(decay, exact_steps) for decay in (rule.decay_current, rule.decay_voltage))
     return replace(
         layer,
-        subtrahend=None if rule.subtrahend is None else _tensor(rule.subtrahend, sums.kind),
-        charge_current=current if current.decay else None,
+        bias=None if layer.bias is None else _tensor(rule.bias, kind),
+        threshold=None if rule.threshold is None else _tensor(rule.threshold, kind),
+        subtrahend=None if rule.subtrahend is None else _tensor(rule.subtrahend, kind),
+        charge_current=current if lasts else None,
         charge_voltage=voltage,
         divisor=rule.divisor,
     )
@@ -208,6 +227,7 @@ def _bias_carrier(network: AnyNetwork, population: AnyPopulation, rule: Rule) ->
         not isinstance(network, IntNetwork)
         or not isinstance(rule, Membrane)
         or has_current(population.neuron)
+        or rule.per_step
     ):
         return None
     entering = network.entering(population.name)

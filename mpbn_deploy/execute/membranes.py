@@ -71,8 +71,8 @@ class Membranes(States):
         self.current = torch.empty_like(self.voltage) if layer.charge_current else None
 
     def step(self, step: int, synapses: Tensor, exact: Tensor | None = None) -> Tensor:
-        self._charge(step, synapses)
-        layer = self.layer
+        layer = self.layer.at(step)
+        self._charge(layer, step, synapses)
         if layer.graded:
             self.spikes.copy_(self.voltage)
             self.voltage.zero_()
@@ -85,8 +85,7 @@ class Membranes(States):
                 self.watch(self.voltage)  # a subtraction can overflow too
         return self.spikes
 
-    def _charge(self, step: int, synapses: Tensor) -> None:
-        layer = self.layer
+    def _charge(self, layer: Layer, step: int, synapses: Tensor) -> None:
         if self.current is not None and layer.charge_current is not None:
             synapses = layer.charge_current(self.current, synapses, step)
         if layer.divisor > 1 and layer.bias is not None:
@@ -114,7 +113,7 @@ class NarrowMembranes(States):
         kept, sums = (
             each.numpy() / self.layer.rule.unit for each in (synapses, synapses if exact is None else exact)
         )
-        self.state, spikes = self.neurons.step(self.state, sums, kept)
+        self.state, spikes = self.neurons.step(self.state, sums, kept, step)
         self.voltage.copy_(torch.from_numpy(self.state[1]))
         return torch.from_numpy(spikes)
 

@@ -24,11 +24,12 @@ class NarrowNeurons:
         self.rule = rule
         self.overflows: Array = np.zeros(shape, np.int64)
 
-    def step(self, state: State, sums: Array, kept: Array) -> tuple[State, Array]:
+    def step(self, state: State, sums: Array, kept: Array, step: int) -> tuple[State, Array]:
         """Return the state after firing, and the spikes, given sums of synapses and what is kept of them."""
-        charged = self.rule.integrate(state, (self.rule.unit * kept).astype(np.int64))
-        narrowed = self.rule.narrow(charged)
-        (current, voltage), spikes = self.rule.fire(narrowed)
+        rule = self.rule.at(step)
+        charged = rule.integrate(state, (rule.unit * kept).astype(np.int64))
+        narrowed = rule.narrow(charged)
+        (current, voltage), spikes = rule.fire(narrowed)
         clipped = clipped_voltage(voltage)  # a subtraction can overflow too
         changed = (sums != kept) | (voltage != clipped)
         for before, after in zip(charged, narrowed, strict=True):

@@ -82,9 +82,9 @@ def _run(network: AnyNetwork, steps: Array) -> Trace:
             if name in narrow:
                 wrap = moduli[name]
                 kept = gather(entering, population, sent, step, wrap) if wrap else sums
-                states[name], spikes[name][:, step] = narrow[name].step(states[name], sums, kept)
+                states[name], spikes[name][:, step] = narrow[name].step(states[name], sums, kept, step)
             else:
-                states[name], spikes[name][:, step] = _update(name, rules[name], states[name], sums)
+                states[name], spikes[name][:, step] = _update(name, rules[name].at(step), states[name], sums)
             voltages[name][:, step] = states[name][1]
     return Trace(
         spikes=spikes,
@@ -172,8 +172,9 @@ def close_calls(network: FoldedNetwork, inputs: Array, trace: Trace) -> dict[str
         current = remaining = np.zeros((len(steps), *population.shape))
         for step in range(network.timesteps):
             arriving = gather(network.entering(name), population, sent, step)
-            current, voltage = rule.integrate((current, remaining), arriving)
-            distance = np.abs(voltage - population.neuron.threshold)
+            now = rule.at(step)
+            current, voltage = now.integrate((current, remaining), arriving)
+            distance = np.abs(voltage - now.threshold)
             close[name][:, step] = distance < ROUNDING * (1 + np.abs(voltage))
             remaining = trace.voltages[name][:, step]
     return close

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ..base import Array, FoldError, OptionError, layer_name
 from ..ir import (
     Connection,
+    FloatNeuron,
     FloatPopulation,
     FoldedNetwork,
     compact,
     constant_source,
     has_current,
+    map_steps,
     neuron_bias,
     scaled,
     sum_of_weights,
@@ -65,8 +68,11 @@ def _shifted(
         yield constant_source(name, population.name, shift, folded.input)
         yield population, ()
     else:
-        bias = compact(np.broadcast_to(neuron_bias(neuron), population.shape) + shift)
-        yield population.with_neuron(with_values(neuron, bias, None)), ()
+        yield population.with_neuron(map_steps(neuron, partial(_with_constant, constant=shift))), ()
+
+
+def _with_constant(neuron: FloatNeuron, constant: Array) -> FloatNeuron:
+    return with_values(neuron, compact(np.broadcast_to(neuron_bias(neuron), constant.shape) + constant), None)
 
 
 def offset_inputs(folded: FoldedNetwork, offset: int) -> FoldedNetwork:

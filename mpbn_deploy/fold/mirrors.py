@@ -18,8 +18,8 @@ from dataclasses import replace
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, array_record
-from ..ir import Conv2d, Dense, Shape, Spike, Synapse, TrainedNetwork, per_channel, regroup
+from ..base import Array, FoldError, array_record
+from ..ir import BatchNorm, Conv2d, Dense, Shape, Spike, Synapse, TrainedNetwork, per_channel, regroup
 
 
 @array_record
@@ -90,9 +90,22 @@ class Copies:
         return len(self.origin) % self.channels == 0
 
 
+def steady_gain(norm: BatchNorm) -> Array:
+    """Return the gain of a norm; if it depends on the time step, that which is farthest from zero."""
+    if not norm.per_step:
+        return norm.gain
+    if ((norm.gain.min(axis=0) < 0) & (norm.gain.max(axis=0) > 0)).any():
+        raise FoldError(
+            "a gain of its norm of the membrane changes its sign from time step to time step, which reverses "
+            "the comparison in some steps only; train with --mpbn-gain positive."
+        )
+    farthest: Array = np.take_along_axis(norm.gain, np.abs(norm.gain).argmax(axis=0)[None], axis=0)[0]
+    return farthest
+
+
 def copies(spike: Spike, shape: Shape) -> Copies:
     """Return the folded channels of neurons: two of each channel with gains of both signs."""
-    gain = np.ones(shape[0]) if spike.norm is None else spike.norm.gain
+    gain = np.ones(shape[0]) if spike.norm is None else steady_gain(spike.norm)
     rows = gain.reshape(shape[0], -1)
     negative, positive = rows.min(axis=1) < 0, rows.max(axis=1) > 0
     origin = np.repeat(np.arange(shape[0]), 1 + (negative & positive))

@@ -22,19 +22,31 @@ A synaptic current is a linear function of what arrives, and the membrane of the
 current scale its synapses, and MPBN folds as above. But their shifts, and biases, enter the current and build
 up in it, which no bias of a voltage does: they become the spikes of neurons that always fire
 (`ir.constant_source`).
+
+A norm per time step (`BatchNorm.per_step`; TEBN, BNTT, TAB) gives a neuron currents g_t * (W x_t) + b_t. Its
+membrane u_t divided by the gain, w_t = u_t / g_t, has constant weights and numbers that depend on the step:
+
+    w_t <- leak * (g_(t-1) / g_t) * w_(t-1) + W x_t + b_t / g_t,    spike = w_t > threshold / g_t
+
+and a spike subtracts subtrahend / g_t. So the neuron gets numbers per step (`FloatLif.per_step`), exactly.
+Gains that are negative in all steps negate the weights first. A gain that changes its sign from step to step,
+or is zero in one, would reverse or lose the comparison in some steps, whatever the leak: such a network is
+rejected. The offsets of a current that outlasts its step become what they add up to in the voltage, one bias
+per step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, FoldError, NetworkError, layer_name
+from ..base import Array, FoldError, NetworkError, layer_name, same_records
 from ..ir import (
     INPUT_NAME,
     AdaptivePool,
@@ -75,12 +87,14 @@ from ..ir import (
     constant_source,
     counting_threshold,
     firing,
+    in_steps,
     per_channel,
     scaled,
     soft_reset,
     spread_synapse,
     state_intervals,
     value_range,
+    varies,
 )
 from .mirrors import Copies, copies
 
@@ -94,7 +108,7 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
     Spikes stay the same, except where a voltage is closer to the threshold than float64 resolves.
     """
     _check_output_name(trained)
-    folding = _Folding(trained.input)
+    folding = _Folding(trained.input, trained.timesteps)
     for operation in trained.operations:
         with _named(operation.name):
             folding.take(operation)
@@ -112,7 +126,8 @@ def fold(trained: TrainedNetwork) -> FoldedNetwork:
 class _Folding:
     """Builds the folded network: its populations so far, and the value of every operation."""
 
-    def __init__(self, given: InputFormat) -> None:
+    def __init__(self, given: InputFormat, timesteps: int) -> None:
+        self.timesteps = timesteps
         self.driver = Population(
             name=INPUT_NAME,
             shape=given.shape,
@@ -130,7 +145,7 @@ class _Folding:
         values = [self.values[source] for source in operation.sources]
         match operation.kind:
             case Spike():
-                self.fire(operation, operation.kind, values[0])
+                self.fire(operation, operation.kind, self.positive(values[0]))
             case CountingSpike():
                 self.count(operation, operation.kind, values[0])
             case MaxPool():
@@ -153,19 +168,67 @@ class _Folding:
             sums = Affine(source=sent.shape, shape=shape, synapse=made.sums())
             sent = self.algebra.through(sums, sent)
         synapses, bias = self.arriving(shape, value)
+        if spike.recurrent is not None and value.gain is not None:
+            raise FoldError(
+                f"{layer_name(name)}: recurrent, behind a norm per time step: its recurrent weights would "
+                "have to change from step to step. Train with --norm batch or tdbn."
+            )
         if spike.recurrent is not None:  # its bias counts from the first step on
             loop = _affine(operation, spike.recurrent, shape)
             again, _ = self.arriving(shape, self.algebra.through(replace(loop, bias=None, delay=1), sent))
             synapses, bias = {**synapses, **again}, bias if loop.bias is None else bias + loop.bias
-        if np.any(spike.current_leak):
+        if np.any(spike.current_leak) and value.gain is None:
             synapses, bias = self.accumulating(name, synapses, bias)
-        neuron, synapses = _fold_neuron(shape, spike, made, synapses, bias)
+        if value.gain is not None or (spike.norm is not None and spike.norm.per_step):
+            neuron, synapses = self.fold_steps(spike, made, synapses, bias, value)
+        else:
+            neuron, synapses = _fold_neuron(shape, spike, made, synapses, bias)
         self.populate(name, made.shape(shape), neuron, synapses)
         self.values[name] = sent
+
+    def fold_steps(
+        self, spike: Spike, made: Copies, synapses: dict[Arrival, Synapses], bias: Array, value: Value
+    ) -> tuple[FloatFiringNeuron, dict[Arrival, Synapses]]:
+        """Fold a neuron with the numbers of each time step, and divide them by the gain of its currents."""
+        shape, steps = value.shape, self.timesteps
+        gain = np.ones((steps, *shape)) if value.gain is None else np.asarray(value.gain)
+        biases = np.broadcast_to(bias, (steps, *shape))
+        if value.gain is not None and np.any(spike.current_leak):
+            biases = _accumulated(biases, _spread(np.asarray(spike.current_leak), shape))
+        found = []
+        for step in range(steps):
+            norm = None if spike.norm is None else spike.norm.at(step)
+            neuron, kept = _fold_neuron(shape, replace(spike, norm=norm), made, synapses, biases[step])
+            before, now = made.of(gain[max(step - 1, 0)]), made.of(gain[step])
+            found.append((_divided(neuron, now, before / now), kept))
+        neurons, entering = zip(*found, strict=True)
+        if any(not same_records(entering[0], each) for each in entering[1:]):
+            raise FoldError(
+                "neurons that are constant in some time steps only; train with --mpbn-gain positive."
+            )
+        return in_steps(_in_compact_steps(neurons)), entering[0]
+
+    def positive(self, value: Value) -> Value:
+        """Return the value with a positive gain in all steps; raise if its sign changes, or it is zero."""
+        if value.gain is None or (value.gain > 0).all():
+            return value
+        sign = np.sign(value.gain[0])
+        if not (value.gain * sign > 0).all():
+            wrong = ~(value.gain * sign > 0).reshape(len(value.gain), value.shape[0], -1).all(axis=(0, 2))
+            raise FoldError(
+                f"{wrong.sum()} of {len(wrong)} channels have a gain that changes its sign from time step to "
+                f"time step, or is zero in one (channel {wrong.argmax()}): no weights that all steps share "
+                "can do that. Train with --norm tdbn, tab or batch, or with a lower --norm-rate."
+            )
+        return replace(self.algebra.scaled(value, sign), gain=value.gain * sign)
 
     def count(self, operation: TracedOperation, spike: CountingSpike, value: Value) -> None:
         """Add neurons of Xylo, whose norm is part of their threshold and of what a spike subtracts."""
         name, shape = operation.name, operation.shape
+        if value.gain is not None or (spike.norm is not None and spike.norm.per_step):
+            raise FoldError(
+                f"{layer_name(name)}: a norm per time step; Xylo has one set of numbers for all steps."
+            )
         self.shapes[name] = shape
         if value.constant is not None and value.constant.any():
             raise FoldError(
@@ -236,7 +299,7 @@ class _Folding:
 
     def is_sent(self, value: Value) -> bool:
         (arrival, map_), *others = value.maps.items()
-        changed = value.constant is not None and value.constant.any()
+        changed = value.gain is not None or (value.constant is not None and value.constant.any())
         if others or changed or arrival[0] not in self.binary:
             return False
         if isinstance(map_, Diagonal):
@@ -255,9 +318,31 @@ class _Folding:
         if leak is not None:  # a membrane sums, and readouts divide by the time steps
             times = np.full(last.shape, float(trained.timesteps))
             value = self.algebra.through(Affine(source=last.shape, shape=last.shape, factor=times), value)
-        synapses, bias = self.arriving(last.shape, value)
-        readout = FloatReadout(bias=compact(bias), leak=1.0 if leak is None else leak)
+        kept = 1.0 if leak is None else leak
+        if value.gain is None:
+            synapses, bias = self.arriving(last.shape, value)
+            readout = FloatReadout(bias=compact(bias), leak=kept)
+        else:  # in units of the gain of the last step, after which the voltage is read
+            synapses, bias = self.arriving(last.shape, self.algebra.scaled(value, value.gain[-1]))
+            gain = self.weights_of_steps(last.name, value.gain)
+            before, biases = np.concatenate([gain[:1], gain[:-1]]), np.broadcast_to(bias, gain.shape)
+            divisor = np.where(gain == 0, 1.0, gain)  # a readout that starts late forgets what came before
+            leaks = kept * before / divisor
+            readout = in_steps(
+                [FloatReadout(bias=b / g, leak=a) for b, g, a in zip(biases, divisor, leaks, strict=True)]
+            )
         self.populate(OUTPUT_NAME, last.shape, readout, synapses)
+
+    def weights_of_steps(self, name: str, gain: Array) -> Array:
+        """Return the weights of the steps in a readout; the first ones may be zero."""
+        used = (gain != 0).all(axis=tuple(range(1, gain.ndim)))
+        if not used[np.argmax(used) :].all() or gain[~used].any():
+            raise FoldError(
+                f"{layer_name(name)}: the readout skips time steps between others; it can start late, but "
+                "then reads every step. Give no step after the first that counts a weight of zero."
+            )
+        weights: Array = gain / gain[-1]
+        return weights
 
     def populate(
         self, name: str, shape: Shape, neuron: FloatNeuron, synapses: dict[Arrival, Synapses]
@@ -332,11 +417,21 @@ def _affine(
         case Convolution(synapse=synapse, bias=bias):
             return replace(same, synapse=synapse, bias=per_channel(bias, operation.shape))
         case AveragePool() | AdaptivePool():
-            return replace(same, synapse=average_synapse(operation.name, kind, source))
+            return replace(same, synapse=average_synapse(operation.name, kind, source), channelwise=True)
+        case BatchNorm(per_step=True):
+            norms = [kind.at(step) for step in range(len(kind.gain))]
+            steps = [_affine(operation, norm, source) for norm in norms]
+            factor, bias = (
+                np.stack([np.asarray(getattr(each, name)) for each in steps]) for name in ("factor", "bias")
+            )
+            if (factor == factor[0]).all() and (bias == bias[0]).all():
+                return steps[0]
+            return replace(same, factor=factor, bias=bias, per_step=True)
         case BatchNorm(gain=gain, offset=offset, mean=mean):
             factor = gain / np.sqrt(kind.variance + kind.epsilon)
             factor, shift = (
-                per_channel(values, operation.shape) for values in (factor, offset - mean * factor)
+                values.reshape(source) if values.size > source[0] else per_channel(values, source)
+                for values in (factor, offset - mean * factor)
             )
             return replace(same, factor=factor, bias=shift)
         case _:
@@ -369,6 +464,46 @@ def _fold_neuron(
     )
     neuron = FloatLif(threshold=compact(threshold), bias=compact(bias), leak=leak, current_leak=current_leak)
     return neuron if spike.subtrahend is None else soft_reset(neuron, compact(subtrahend)), synapses
+
+
+def _accumulated(offsets: Array, current_leak: Array) -> Array:
+    """sum_t <- current_leak * sum_(t-1) + offset_t: what they add to the voltage in each step"""
+    sums, total = [], np.zeros(offsets.shape[1:])
+    for offset in offsets:
+        total = current_leak * total + offset
+        sums.append(total)
+    return np.stack(sums)
+
+
+def _divided(neuron: FloatFiringNeuron, gain: Array, ratio: Array) -> FloatFiringNeuron:
+    """Return the neuron of w = u / gain, given that of u; `ratio` is the gain of the step before / gain."""
+    numbers: dict[str, Any] = {
+        name: np.broadcast_to(getattr(neuron, name), gain.shape) / gain
+        for name in ("threshold", "bias", "subtrahend")
+        if hasattr(neuron, name)
+    }
+    leaks = {name: getattr(neuron, name) for name in ("leak", "current_leak")}
+    changed = (
+        {} if (ratio == 1).all() else {name: leak * ratio for name, leak in leaks.items() if np.any(leak)}
+    )
+    return replace(neuron, **numbers, **changed)
+
+
+def _with_number(neuron: FloatFiringNeuron, name: str, values: Array) -> FloatFiringNeuron:
+    numbers: dict[str, Any] = {name: values}
+    return replace(neuron, **numbers)
+
+
+def _in_compact_steps(neurons: Sequence[FloatFiringNeuron]) -> list[FloatFiringNeuron]:
+    """Return neurons with one number per channel, where all neurons of each channel agree in all steps."""
+    found = list(neurons)
+    for name in ("threshold", "bias", "subtrahend", "leak", "current_leak"):
+        values = [getattr(each, name, 0.0) for each in neurons]
+        if isinstance(values[-1], np.ndarray):
+            channels = [compact(np.broadcast_to(each, neurons[0].bias.shape)) for each in values]
+            if all(each.size == len(each) for each in channels):
+                found = [_with_number(each, name, few) for each, few in zip(found, channels, strict=True)]
+    return found
 
 
 def folded_threshold(threshold: float, norm: BatchNorm, shape: Shape) -> Array:
@@ -416,7 +551,8 @@ def _with_finite_thresholds(network: FoldedNetwork) -> FoldedNetwork:
     """
     finite = {}
     for population in firing(network):
-        threshold = np.broadcast_to(population.neuron.threshold, population.shape)
+        steps = (network.timesteps,) if varies(population.neuron) else ()
+        threshold = np.broadcast_to(population.neuron.threshold, (*steps, *population.shape))
         if np.isinf(threshold).any():
             _, (lowest, highest) = state_intervals(network, population)
             beyond = np.sign(threshold) * (2 * np.maximum(-lowest, highest) + 1)

@@ -1,16 +1,15 @@
-"""Trace a torch module: nn.Module -> TrainedNetwork, the graph of its operations with float64 parameters.
+"""Read a torch module: nn.Module -> TrainedNetwork, from what torch executes while the module runs.
 
-stage        `trace`: the torch.fx trace, or a run
-operations   the graph of torch.fx, and its nodes as operations; shapes: those of what they give
-layers       converters for torch's layers and our neurons; synapses: those with weights
-foreign      converters for neurons of snnTorch, SpikingJelly and norse
-arithmetic   arithmetic with constants in forward, as norms
-recording    the graph of one time step of a module whose forward may loop over time, made by running it
-following    follows the values of such a run; values: what they hold
-handwritten  neurons that forward computes by itself: their membranes as polynomials, and what they are
-hints        what to do instead about what no chip does
-rehearsal    runs such a module beside what was traced from it
-rounding     bounds the rounding errors of a traced network: spikes that float64 cannot decide
+stage      `trace`: runs the module, watched; writes the network; proves it
+watch      sees every operation, with the path and the line that called it
+values     what tensors hold: constants and coefficients of numbered elements
+rules      what operations do to values
+neurons    comparisons make spikes; membranes that are chained over time make neurons
+network    writes a TrainedNetwork: operations, populations, readout
+proof      runs the module beside the network
+rounding   bounds the rounding errors of a network: spikes that float64 cannot decide
+layers     modules that are read as a whole: our own neurons, and those with a converter
+hints      what to do about operations that no chip computes
 """
 
 from typing import TYPE_CHECKING
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .foreign import foreign_converters as foreign_converters, is_foreign as is_foreign
-    from .rehearsal import Player as Player
+    from .layers import foreign_neurons as foreign_neurons
+    from .proof import Player as Player
     from .rounding import rounding_bounds as rounding_bounds
     from .stage import foreign_player as foreign_player, foreign_run as foreign_run, trace as trace
 else:

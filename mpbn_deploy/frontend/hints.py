@@ -17,14 +17,8 @@ ACTIVATION = (
     "put a neuron such as mpbn_deploy.nn.LIF in its place where none does, and train again."
 )
 ADAPTIVE_THRESHOLD = (
-    "Adaptive thresholds, which change from step to step, are not supported: chips and exported files hold "
-    "constant ones. Train with a constant threshold, which may be learned, and let spikes act on the "
-    "membrane, by a reset to zero or a subtraction."
-)
-OWN_NEURON = (
-    "A neuron that forward computes by itself must be v = leak * v + x, spike = v > threshold, with one leak "
-    "and one threshold, and a reset of v to zero or a subtraction; or use a module: mpbn_deploy.nn.LIF, or "
-    f"one of snnTorch, SpikingJelly or norse. {ADAPTIVE_THRESHOLD}"
+    "Adaptive thresholds, and other states that change with spikes, are not supported: a neuron has one "
+    "membrane and, at most, one synaptic current. Train with a constant threshold, which may be learned."
 )
 
 

@@ -1,4 +1,4 @@
-"""Convert torch's layers, and the neurons of this package: module -> operation."""
+"""Modules that are read as a whole: the neurons of this package, and those with a converter of the caller."""
 
 from __future__ import annotations
 
@@ -9,84 +9,92 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from ..base import FrontendError
+from ..base import Array, FrontendError, layer_name
 from ..ir import (
-    AdaptivePool,
-    AveragePool,
     BatchNorm,
+    Conv2d,
     Convolution,
     CountingSpike,
     Delay,
-    Flatten,
     Linear,
-    MaxPool,
     Operation,
     Spike,
     channel_map,
     stacked,
 )
 from ..nn import (
+    BNTT,
     LIF,
+    PSPBN,
+    TAB,
+    TDBN,
+    TEBN,
     Levels,
     RecurrentLIF,
     RepeatChannels,
-    SpikeCount,
-    SpikePool,
     StepDelay,
     SumChannels,
+    TemporalNorm,
     XyloLIF,
 )
-from .synapses import array, bias, convolution, linear, pair
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
 Converters = Mapping[type[nn.Module], Converter]
 
 
-def _batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor | None = None) -> BatchNorm:
-    if module.running_mean is None or module.running_var is None:
-        raise FrontendError(
-            "no running statistics, so it cannot be folded exactly; train with track_running_stats=True."
-        )
-    count = module.num_features
-    gain = module.weight if gain is None else gain
-    return BatchNorm(
-        gain=np.ones(count) if gain is None else array(gain),
-        offset=bias(module.bias, count),
-        mean=array(module.running_mean),
-        variance=array(module.running_var),
-        epsilon=module.eps,
-    )
-
-
 def _lif(module: LIF) -> Spike:
-    norm = None if module.mpbn is None else _batch_norm(module.mpbn.bn, module.mpbn.gain)
     subtrahend = None if module.subtrahend is None else np.array([module.subtrahend])
     return Spike(
         leak=module.leak,
         threshold=module.threshold,
-        norm=norm,
+        norm=None if module.mpbn is None else _norm(module.mpbn.bn, module.mpbn.gain),
         subtrahend=subtrahend,
         current_leak=module.current_leak,
     )
 
 
+def _norm(module: nn.BatchNorm1d | nn.BatchNorm2d, gain: Tensor) -> BatchNorm:
+    offset, mean, variance = (_array(each) for each in (module.bias, module.running_mean, module.running_var))
+    return BatchNorm(gain=_array(gain), offset=offset, mean=mean, variance=variance, epsilon=module.eps)
+
+
 def _recurrent_lif(module: RecurrentLIF) -> Spike:
-    synapse = module.recurrent
-    recurrent = linear(synapse) if isinstance(synapse, nn.Linear) else convolution(synapse)
-    return replace(_lif(module), recurrent=recurrent)
+    synapse, weight = module.recurrent, _array(module.recurrent.weight)
+    bias = np.zeros(len(weight))
+    if isinstance(synapse, nn.Linear):
+        return replace(_lif(module), recurrent=Linear(weight=weight, bias=bias))
+    padding = synapse.padding
+    assert isinstance(padding, tuple), "made so by RecurrentLIF"
+    kernel = Conv2d(weight=weight, padding=(padding[0], padding[1]))
+    return replace(_lif(module), recurrent=Convolution(synapse=kernel, bias=bias))
+
+
+def _temporal_norm(module: TemporalNorm) -> BatchNorm:
+    numbers = module.numbers()
+    fields = {"gain": numbers.gain, "offset": numbers.offset, "mean": numbers.mean}
+    arrays = {name: _array(each.expand(numbers.gain.shape)) for name, each in fields.items()}
+    variance, per_step = _array(numbers.variance.expand(numbers.gain.shape)), numbers.gain.dim() > 1
+    return BatchNorm(**arrays, variance=variance, epsilon=numbers.epsilon, per_step=per_step)
 
 
 def _xylo_lif(module: XyloLIF) -> CountingSpike:
+    looped = None if module.recurrent is None else _array(module.recurrent.weight)
     return CountingSpike(
         leak=module.leak,
         current_leak=module.current_leak,
         threshold=module.threshold,
         least_threshold=module.least_threshold,
-        norm=None if module.mpbn is None else _batch_norm(module.mpbn.bn, module.mpbn.gain),
-        bias=array(module.bias),
+        norm=None if module.mpbn is None else _norm(module.mpbn.bn, module.mpbn.gain),
+        bias=_array(module.bias),
         max_spikes=module.max_spikes,
-        recurrent=None if module.recurrent is None else linear(module.recurrent),
+        recurrent=None if looped is None else Linear(weight=looped, bias=np.zeros(len(looped))),
     )
+
+
+def _array(tensor: Tensor | None) -> Array:
+    assert tensor is not None, "MPBN has running statistics"
+    values: Array = tensor.detach().cpu().numpy().astype(np.float64)
+    return values
 
 
 def _levels(module: Levels) -> Spike:
@@ -102,63 +110,7 @@ def _sum(module: SumChannels) -> Linear | Convolution:
     return channel_map(module.shape, np.tile(module.signs, (module.shape[0], 1)), module.shape[0])
 
 
-def _flatten(module: nn.Flatten) -> Flatten:
-    if (module.start_dim, module.end_dim) != (1, -1):
-        raise FrontendError(
-            f"flattens dimensions {module.start_dim}..{module.end_dim}; only 1..-1 is supported."
-        )
-    return Flatten()
-
-
-def _average_pool(module: nn.AvgPool1d | nn.AvgPool2d) -> AveragePool:
-    return AveragePool(
-        kernel=pair(module.kernel_size),
-        stride=pair(module.stride),
-        padding=pair(module.padding, 0),
-        round_up=module.ceil_mode,
-        count_padding=module.count_include_pad,
-        divisor=getattr(module, "divisor_override", None),
-    )
-
-
-def _adaptive_pool(module: nn.AdaptiveAvgPool1d | nn.AdaptiveAvgPool2d) -> AdaptivePool:
-    size = module.output_size if isinstance(module.output_size, tuple) else (module.output_size,)
-    return AdaptivePool(size=(size[0] if isinstance(module, nn.AdaptiveAvgPool2d) else 1, size[-1]))
-
-
-def _max_pool(module: nn.MaxPool1d | nn.MaxPool2d) -> MaxPool:
-    if module.return_indices:
-        raise FrontendError("return_indices=True is not supported.")
-    if module.ceil_mode:
-        raise FrontendError("ceil_mode=True is not supported: its windows extend beyond the image.")
-    sizes = [module.kernel_size, module.stride, module.dilation, module.padding]
-    if isinstance(module, nn.MaxPool1d):
-        sizes = [(size,) if isinstance(size, int) else size for size in sizes]
-    kernel, stride, dilation = map(pair, sizes[:3])
-    return MaxPool(kernel=kernel, stride=stride, dilation=dilation, padding=pair(sizes[3], 0))
-
-
-def _nothing(module: nn.Module) -> None:
-    """Convert dropout and identity, which do nothing in evaluation mode."""
-
-
-CONVERTERS: dict[type[nn.Module], Converter] = {
-    nn.Linear: linear,
-    nn.Conv1d: convolution,
-    nn.Conv2d: convolution,
-    nn.BatchNorm1d: _batch_norm,
-    nn.BatchNorm2d: _batch_norm,
-    nn.Flatten: _flatten,
-    nn.AvgPool1d: _average_pool,
-    nn.AvgPool2d: _average_pool,
-    nn.AdaptiveAvgPool1d: _adaptive_pool,
-    nn.AdaptiveAvgPool2d: _adaptive_pool,
-    nn.MaxPool1d: _max_pool,
-    nn.MaxPool2d: _max_pool,
-    SpikePool: _max_pool,
-    nn.Identity: _nothing,
-    nn.Dropout: _nothing,
-    nn.Dropout2d: _nothing,
+OWN: dict[type[nn.Module], Converter] = {
     LIF: _lif,
     RecurrentLIF: _recurrent_lif,
     XyloLIF: _xylo_lif,
@@ -166,5 +118,37 @@ CONVERTERS: dict[type[nn.Module], Converter] = {
     RepeatChannels: _repeat,
     SumChannels: _sum,
     StepDelay: lambda module: Delay(),
-    SpikeCount: _nothing,  # the folded network sums spikes where this one takes their mean
+    **dict.fromkeys((BNTT, PSPBN, TAB, TDBN, TEBN), _temporal_norm),
 }
+
+
+def converter_of(module: nn.Module, known: Converters) -> Converter | None:
+    """Return the converter of the module's class, or of the class whose `forward` it inherits.
+
+    A subclass with its own `forward` may compute something else and needs its own converter.
+    """
+    for kind in type(module).__mro__:
+        if kind in known:
+            return known[kind]
+        if "forward" in vars(kind):
+            return None
+    return None
+
+
+def convert(path: str, module: nn.Module, known: Converters) -> tuple[Operation, ...]:
+    """Return the operations of a module with a converter; errors get its name."""
+    converter = converter_of(module, known)
+    assert converter is not None, "modules without one are not converted"
+    try:
+        found = converter(module)
+    except FrontendError as error:
+        raise FrontendError(f"{layer_name(path, type(module).__name__)}: {error}") from error
+    return () if found is None else found if isinstance(found, tuple) else (found,)
+
+
+def foreign_neurons(module: nn.Module) -> list[str]:
+    """Return the paths of the neurons of other libraries in a module."""
+    return [path for path, part in module.named_modules() if type(part).__module__.startswith(LIBRARIES)]
+
+
+LIBRARIES = ("snntorch._neurons", "spikingjelly.activation_based.neuron", "norse.torch.module")

@@ -8,6 +8,7 @@ divided by the scale of their channel, as before quantization, or in units of on
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from typing_extensions import assert_never
@@ -28,6 +29,7 @@ from .neurons import (
     Readout,
     SoftLif,
     integrating,
+    map_steps,
     modulating,
 )
 from .relays import without_relays
@@ -48,7 +50,7 @@ def real_network(network: IntNetwork, *, in_weights: bool = False) -> FoldedNetw
         p.name: np.ones(p.shape[0]) if in_weights else 1 / network.scales[p.name] for p in network.layers
     }
     layers = [
-        p.with_neuron(_real_neuron(neuron, units[p.name]))
+        p.with_neuron(map_steps(neuron, partial(_real_neuron, unit=units[p.name])))
         for p in network.layers
         if (neuron := integrating(p.neuron)) is not None
     ]

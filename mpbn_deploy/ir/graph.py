@@ -185,11 +185,16 @@ def graph_problems(populations: Sequence[Population[Any]], connections: Sequence
     return problems or _order_problems(names, connections)
 
 
-def broadcast_problems(label: str, values: Array, shape: Shape) -> list[str]:
-    """Check that a parameter has one value per neuron, or one per channel as (channels, 1, 1)."""
-    if values.shape in (shape, (shape[0], *(1 for _ in shape[1:]))):
+def broadcast_problems(label: str, values: Array, shape: Shape, steps: int = 0) -> list[str]:
+    """Check that a parameter has one value per neuron, or one per channel as (channels, 1, 1).
+
+    With numbers per time step, it has that in each of so many `steps`.
+    """
+    first = (steps,) if steps else ()
+    if values.shape in ((*first, *shape), (*first, shape[0], *(1 for _ in shape[1:]))):
         return []
-    return [f"{label} has shape {values.shape}; the population has {shape}"]
+    each = f" and {steps} time steps" if steps else ""
+    return [f"{label} has shape {values.shape}; the population has {shape}{each}"]
 
 
 def timestep_problems(timesteps: int) -> list[str]:

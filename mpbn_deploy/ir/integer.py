@@ -13,12 +13,13 @@ from collections.abc import Mapping
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, NetworkError, record
+from ..base import Array, NetworkError, Summarized, Summary, record
 from .exact_floats import EXACT_FLOAT64, ends, largest_sum, magnitude
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
 from .neurons import (
     DECAY_ONE,
     LARGEST_EXPONENT,
+    LARGEST_GROWTH,
     LARGEST_SHIFT,
     STATE_EXPONENT,
     STATE_LIMIT,
@@ -41,6 +42,7 @@ from .neurons import (
     neuron_subtrahend,
     neuron_threshold,
     sends,
+    varies,
 )
 from .sums import synapse_interval
 from .synapses import Shape
@@ -50,7 +52,7 @@ LARGEST_WEIGHT = 2**31
 
 
 @record
-class IntNetwork(Network[Neuron]):
+class IntNetwork(Network[Neuron], Summarized):
     """A network of integers.
 
     `scales` maps integers back to real numbers, with one factor per channel of a population:
@@ -64,6 +66,20 @@ class IntNetwork(Network[Neuron]):
     def __post_init__(self) -> None:
         if problems := _problems(self):
             raise NetworkError("IntNetwork", problems)
+
+    @property
+    def summary(self) -> Summary:
+        """The network in a few lines: its size, and each layer with its neurons and weights."""
+        neurons = sum(population.size for population in self.layers)
+        weights = sum(connection.synapse.weight.size for connection in self.connections)
+        kinds = class_names(self)
+        size = f"{neurons:,} neurons, {weights:,} weights, {self.timesteps} time steps"
+        layers = {p.name: f"{kinds[p.name]} {list(p.shape)}, from {_sources(self, p)}" for p in self.layers}
+        return Summary(color=None, verdict=f"network of integers: {size}", rows=tuple(layers.items()))
+
+
+def _sources(network: IntNetwork, population: IntPopulation) -> str:
+    return ", ".join(f"{c.source} ({type(c.synapse).__name__})" for c in network.entering(population.name))
 
 
 def class_names(network: IntNetwork) -> Mapping[str, str]:
@@ -105,30 +121,32 @@ def _problems(network: IntNetwork) -> list[str]:
         problems.append(f"{network.input.name}: values of 2**53 and beyond are too large to be exact")
     for population in network.layers:
         if (neuron := integrating(population.neuron)) is not None:
-            problems += _neuron_problems(population, neuron)
+            problems += _neuron_problems(population, neuron, network.timesteps if varies(neuron) else 0)
         problems += _scale_problems(population, network.scales.get(population.name))
     for check in (_message_problems, _sum_problems):
         problems = problems or [problem for p in network.layers for problem in check(network, p)]
     return problems
 
 
-def _neuron_problems(population: IntPopulation, neuron: IntegratingNeuron) -> list[str]:
+def _neuron_problems(population: IntPopulation, neuron: IntegratingNeuron, steps: int) -> list[str]:
+    """Check the numbers of a neuron; of so many `steps`, if they depend on the time step."""
     name, shape = population.name, population.shape
-    problems = _parameter_problems(f"{name}: bias", neuron.bias, shape)
+    problems = _parameter_problems(f"{name}: bias", neuron.bias, shape, steps)
+    lowest = (1 - LARGEST_GROWTH) * DECAY_ONE if steps else 0
     if not 0 <= neuron.bias_exponent <= LARGEST_EXPONENT:
         problems.append(f"{name}: bias exponent {neuron.bias_exponent}; allowed are 0..{LARGEST_EXPONENT}")
     elif magnitude(neuron.bias) << neuron.bias_exponent > STATE_LIMIT:
         problems.append(f"{name}: biases exceed the largest voltage, {STATE_LIMIT}")
     for label, decay in (("current", neuron.decay_current), ("voltage", neuron.decay_voltage)):
         if isinstance(decay, np.ndarray):
-            problems += _parameter_problems(f"{name}: decay_{label}", decay, shape)
-        if not 0 <= (least := int(np.min(decay))) <= (most := int(np.max(decay))) <= DECAY_ONE:
-            found = least if least < 0 else most
-            problems.append(f"{name}: decay_{label} {found}; allowed are 0..{DECAY_ONE}")
+            problems += _parameter_problems(f"{name}: decay_{label}", decay, shape, steps)
+        if not lowest <= (least := int(np.min(decay))) <= (most := int(np.max(decay))) <= DECAY_ONE:
+            found = least if least < lowest else most
+            problems.append(f"{name}: decay_{label} {found}; allowed are {lowest}..{DECAY_ONE}")
     for label, values in (("threshold", neuron_threshold(neuron)), ("subtrahend", neuron_subtrahend(neuron))):
         if values is None:
             continue
-        problems += _parameter_problems(f"{name}: {label}", values, shape)
+        problems += _parameter_problems(f"{name}: {label}", values, shape, steps)
         if magnitude(values) > THRESHOLD_LIMIT:
             problems.append(f"{name}: {label}s exceed {THRESHOLD_LIMIT}, which no voltage reaches")
     return problems
@@ -245,5 +263,5 @@ def _integer_problems(label: str, values: Array) -> list[str]:
     return [f"{label} is {values.dtype}; an integer type is needed"]
 
 
-def _parameter_problems(label: str, values: Array, shape: Shape) -> list[str]:
-    return _integer_problems(label, values) + broadcast_problems(label, values, shape)
+def _parameter_problems(label: str, values: Array, shape: Shape, steps: int = 0) -> list[str]:
+    return _integer_problems(label, values) + broadcast_problems(label, values, shape, steps)

@@ -129,16 +129,18 @@ def _sent_in_all(network: AnyNetwork, connection: Connection, population: AnyPop
 def _over_time(arriving: Interval, rule: Membrane, timesteps: int) -> tuple[Interval, Interval]:
     """Propagate intervals through time; `arriving` bounds the input of each step."""
     low, high = arriving
-    keep_current, keep_voltage = rule.decay_current.kept, rule.decay_voltage.kept
-    bias = rule.bias
+    whole = rule
     current = left = (np.zeros(low.shape), np.zeros(low.shape))
     all_currents, all_voltages = current, left
-    for _ in range(timesteps):
+    for step in range(timesteps):
+        rule = whole.at(step)
+        keep_current, keep_voltage = rule.decay_current.kept, rule.decay_voltage.kept
         current = (
             keep_current * np.minimum(current[0], 0) + low,
             keep_current * np.maximum(current[1], 0) + high,
         )
-        voltage = keep_voltage * left[0] + current[0] + bias, keep_voltage * left[1] + current[1] + bias
+        low_voltage, high_voltage = (keep_voltage * left[side] + current[side] + rule.bias for side in (0, 1))
+        voltage = low_voltage, high_voltage
         left = _after_firing(voltage, rule)
         all_currents, all_voltages = _union(all_currents, current), _union(all_voltages, voltage)
         if rule.subtrahend is not None:  # a subtraction may lead beyond the voltages before it

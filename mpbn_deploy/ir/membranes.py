@@ -40,6 +40,7 @@ from .neurons import (
     SigmaDelta,
     SoftLif,
     Xylo,
+    varies,
 )
 from .overflow import clipped_voltage, wrapped_current
 
@@ -111,6 +112,17 @@ class Membrane:
     graded: bool = False
     max_spikes: int | None = None
     limit: float = inf  # the largest magnitude of a state
+    per_step: bool = False  # whether arrays have a first axis of time steps
+
+    def at(self, step: int) -> Membrane:
+        """Return the membrane of one time step."""
+        return replace(self.selected(lambda values: values[step]), per_step=False) if self.per_step else self
+
+    def in_steps(self, timesteps: int) -> Membrane:
+        """Return the membrane with its arrays repeated in each time step, unless they have that axis."""
+        if self.per_step:
+            return self
+        return replace(self.selected(lambda values: np.stack([values] * timesteps)), per_step=True)
 
     def integrate(self, state: State, arriving: Array) -> State:
         """Return the state before it fires; `arriving` is unit * sum of synapses."""
@@ -235,6 +247,7 @@ def _integer_membrane(neuron: IntegratingNeuron, threshold: Array | None) -> Mem
         decay_current=Truncation(amount=neuron.decay_current),
         decay_voltage=Truncation(amount=neuron.decay_voltage),
         limit=STATE_LIMIT,
+        per_step=neuron.per_step,
     )
 
 
@@ -246,6 +259,7 @@ def _real_membrane(neuron: FloatNeuron, threshold: Array | None, divisor: int) -
         decay_current=Leak(kept=neuron.current_leak),
         decay_voltage=Leak(kept=neuron.leak),
         divisor=divisor,
+        per_step=varies(neuron),
     )
 
 

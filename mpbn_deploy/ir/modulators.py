@@ -37,6 +37,10 @@ class Modulator:
     shift: int
     limit: int = STATE_LIMIT  # the largest magnitude of a state
 
+    def at(self, step: int) -> Modulator:
+        """Return the modulator of one time step: the same in all."""
+        return self
+
     @property
     def graded(self) -> bool:
         return self.threshold is not None

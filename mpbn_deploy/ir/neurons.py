@@ -7,8 +7,9 @@ extend for a new kind. The functions at the end of the file take neurons of any 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from typing_extensions import assert_never
@@ -17,6 +18,8 @@ from ..base import Array, array_record, record
 
 STATE_EXPONENT = 6  # a weight or threshold of 1 is 2**6 units of current or voltage
 DECAY_ONE = 4096  # a decay of 4096 clears the state within one step
+ONE_FOR_ALL = ("decay_current", "decay_voltage", "leak", "current_leak")  # numbers that may be scalars
+LARGEST_GROWTH = 8  # what a state of numbers per step may be multiplied by in one step
 STATE_LIMIT = 2**23 - 1  # the largest magnitude of a current or voltage
 LARGEST_EXPONENT = 23  # shifts a one beyond the largest state
 XYLO_LOW, XYLO_HIGH = -(2**15), 2**15 - 1  # the limits of Xylo's states
@@ -92,6 +95,9 @@ class Lif:
 
     `trunc` rounds toward zero. The state is zero before the first step of each sample. `threshold`
     and `bias` have one value per neuron, or one per channel as (channels, 1, 1); decays may too.
+
+    With `per_step`, here and in the other kinds that have it, every array has a first axis of time steps, and
+    each step has its own numbers. Decays may then be negative: a state may grow.
     """
 
     threshold: Array
@@ -99,6 +105,7 @@ class Lif:
     bias_exponent: int = STATE_EXPONENT
     decay_current: int | Array = DECAY_ONE
     decay_voltage: int | Array = DECAY_ONE
+    per_step: bool = False
 
 
 @array_record
@@ -117,6 +124,7 @@ class SoftLif:
     bias_exponent: int = STATE_EXPONENT
     decay_current: int | Array = DECAY_ONE
     decay_voltage: int | Array = DECAY_ONE
+    per_step: bool = False
 
 
 @array_record
@@ -130,6 +138,7 @@ class Readout:
     bias_exponent: int = STATE_EXPONENT
     decay_current: int | Array = DECAY_ONE
     decay_voltage: int | Array = 0
+    per_step: bool = False
 
 
 @record
@@ -241,6 +250,7 @@ class FloatLif:
     bias: Array
     leak: float | Array
     current_leak: float | Array = 0.0
+    per_step: bool = False
 
 
 @array_record
@@ -255,6 +265,7 @@ class FloatSoftLif:
     bias: Array
     leak: float | Array
     current_leak: float | Array = 0.0
+    per_step: bool = False
 
 
 @array_record
@@ -271,6 +282,7 @@ class FloatReadout:
     bias: Array
     leak: float | Array = 1.0
     current_leak: float | Array = 0.0
+    per_step: bool = False
 
 
 @array_record
@@ -296,6 +308,8 @@ FloatNeuron = FloatLif | FloatSoftLif | FloatReadout | FloatXylo
 # ---- functions of any kind --------------------------------------------------------------------
 
 AnyNeuron = Neuron | FloatNeuron
+NeuronT = TypeVar("NeuronT", bound=AnyNeuron)
+OtherT = TypeVar("OtherT", bound=AnyNeuron)
 
 
 def neuron_kind(neuron: Input | AnyNeuron) -> str:
@@ -358,6 +372,45 @@ def is_graded(neuron: Input | AnyNeuron) -> bool:
             return True
         case _:
             assert_never(neuron)
+
+
+def varies(neuron: Input | AnyNeuron) -> bool:
+    """Whether the numbers of a neuron depend on the time step."""
+    return bool(getattr(neuron, "per_step", False))
+
+
+def at_step(neuron: NeuronT, step: int) -> NeuronT:
+    """Return the neuron with the numbers of one time step."""
+    if not varies(neuron):
+        return neuron
+    numbers: dict[str, Any] = {
+        f.name: v[step] for f in fields(neuron) if isinstance(v := getattr(neuron, f.name), np.ndarray)
+    }
+    return replace(neuron, **{**numbers, "per_step": False})
+
+
+def map_steps(neuron: NeuronT, function: Callable[[NeuronT], OtherT]) -> OtherT:
+    """Apply a function to a neuron, or to that of each time step, which must give neurons of one kind."""
+    if not varies(neuron):
+        return function(neuron)
+    return in_steps([function(at_step(neuron, step)) for step in range(len(neuron_bias(neuron)))])
+
+
+def in_steps(neurons: Sequence[NeuronT]) -> NeuronT:
+    """Return the neuron that is each of these in its time step, or the first one if all are equal."""
+    first = neurons[0]
+    ones = np.ones((len(neuron_bias(first)), *[1] * (neuron_bias(first).ndim - 1)), np.int32)
+    found: dict[str, Any] = {}
+    varying = False
+    for name in (field.name for field in fields(first)):
+        values = [getattr(each, name) for each in neurons]
+        if not all(np.array_equal(value, values[0]) for value in values):
+            found[name], varying = np.stack(np.broadcast_arrays(*values, ones)[:-1]), True
+        elif name in ONE_FOR_ALL and np.ptp(values[0]) == 0:
+            found[name] = np.ravel(values[0])[0].item()
+        elif isinstance(values[0], np.ndarray):
+            found[name] = np.stack(values)
+    return replace(first, **{**found, "per_step": True}) if varying else first
 
 
 def neuron_threshold(neuron: AnyNeuron) -> Array | None:

@@ -86,7 +86,8 @@ class Convolution:
 class BatchNorm:
     """y = gain * (x - mean) / sqrt(variance + epsilon) + offset, with the running statistics.
 
-    Parameters have shape (channels,), or the shape of x when they are element-wise.
+    Parameters have shape (channels,), or the shape of x when they are element-wise. With `per_step`, they
+    have a first axis of time steps: (timesteps, channels), or (timesteps, *shape).
     """
 
     gain: Array
@@ -94,6 +95,14 @@ class BatchNorm:
     mean: Array
     variance: Array
     epsilon: float
+    per_step: bool = False
+
+    def at(self, step: int) -> BatchNorm:
+        """Return the norm of one time step."""
+        if not self.per_step:
+            return self
+        numbers = {name: getattr(self, name)[step] for name in ("gain", "offset", "mean", "variance")}
+        return BatchNorm(**numbers, epsilon=self.epsilon)
 
 
 @record

@@ -5,6 +5,12 @@
 Values can be added and passed through affine maps (y = factor * synapse(x) + bias). Maps are composed and
 added immediately, so a value has one map per population and delay, in as few synapses as possible. The
 constant has one number per neuron, because zero padding reduces it at the borders.
+
+A norm per time step gives a value a gain that depends on the step,
+
+    value_t = gain_t * (sum of maps) + constant_t
+
+which stays outside the maps, so that weights are constant: neurons divide by it (`fold`).
 """
 
 from __future__ import annotations
@@ -24,8 +30,8 @@ from .synapses import (
     Dense,
     Shape,
     Synapse,
-    apply_synapse,
     compact,
+    constant_through,
     output_shape,
     per_channel,
     scaled,
@@ -50,16 +56,21 @@ Map = Diagonal | Synapses
 
 @record
 class Value:
-    """sum over arrivals of map(sent) + constant, where a constant of None is zero"""
+    """gain * (sum over arrivals of map(sent)) + constant, where None is one, or zero
+
+    With a gain, [timesteps, *shape], the constant has a first axis of time steps too.
+    """
 
     shape: Shape
     maps: Mapping[Arrival, Map]
     constant: Array | None = None
+    gain: Array | None = None
 
     def as_sent(self) -> Arrival | None:
         """Return the population and delay whose spikes the value equals; None for any other value."""
         (arrival, map_), *others = self.maps.items()
-        unchanged = isinstance(map_, Diagonal) and map_.is_identity and self.constant is None
+        plain = self.constant is None and self.gain is None
+        unchanged = isinstance(map_, Diagonal) and map_.is_identity and plain
         return arrival if unchanged and not others else None
 
 
@@ -67,7 +78,8 @@ class Value:
 class Affine:
     """y = factor * synapse(x) + bias, `delay` time steps later; None means identity, one or zero.
 
-    Factor and bias have one number per neuron, or one per channel as (channels, 1, 1).
+    Factor and bias have one number per neuron, or one per channel as (channels, 1, 1). `per_step`, they have
+    a first axis of time steps. A `channelwise` synapse maps each channel to itself.
     """
 
     source: Shape  # of x
@@ -76,6 +88,8 @@ class Affine:
     factor: Array | None = None
     bias: Array | None = None
     delay: int = 0
+    per_step: bool = False
+    channelwise: bool = False
 
 
 @record
@@ -92,25 +106,39 @@ class Algebra:
 
     def sum(self, one: Value, other: Value) -> Value:
         """one + other, in the shape of the first"""
+        if one.gain is not None or other.gain is not None:
+            one, other = _of_one_gain(one, other)
         maps = dict(one.maps)
         for arrival, map_ in other.maps.items():
             maps[arrival] = self._added(arrival, maps[arrival], map_) if arrival in maps else map_
-        constants = [
-            value.constant.reshape(one.shape) for value in (one, other) if value.constant is not None
-        ]
+        wide = one.shape if one.gain is None else one.gain.shape
+        constants = [value.constant.reshape(wide) for value in (one, other) if value.constant is not None]
         constant = np.sum(constants, axis=0) if constants else None
-        return Value(shape=one.shape, maps=maps, constant=constant)
+        return Value(shape=one.shape, maps=maps, constant=constant, gain=one.gain)
 
     def through(self, affine: Affine, value: Value) -> Value:
         """Return a value after an affine map."""
         if affine.delay and value.constant is not None:
             reason = "delays a bias, which would be missing in the first steps; put the bias after the delay"
             raise NetworkError("value", [reason])
+        if affine.per_step:
+            return _through_steps(affine, value)
         maps = {
             (source, delay + affine.delay): self._after(map_, affine, source)
             for (source, delay), map_ in value.maps.items()
         }
-        return Value(shape=affine.shape, maps=maps, constant=_constant_through(affine, value.constant))
+        if value.gain is None:
+            return Value(shape=affine.shape, maps=maps, constant=_constant_through(affine, value.constant))
+        moments = [None] * len(value.gain) if value.constant is None else value.constant
+        constants = [_constant_through(affine, moment) for moment in moments]
+        constant = None if constants[0] is None else np.stack([np.asarray(each) for each in constants])
+        gain = _gain_through(affine, value.gain)
+        return Value(shape=affine.shape, maps=maps, constant=constant, gain=gain)
+
+    def scaled(self, value: Value, factor: Array) -> Value:
+        """Return the value with its maps, and not its gain or constant, times one factor per neuron."""
+        maps = {arrival: self._scaled(map_, factor, arrival[0]) for arrival, map_ in value.maps.items()}
+        return replace(value, maps=maps)
 
     def onto(self, value: Value, target: Shape) -> dict[Arrival, Synapses]:
         """Return the maps of a value as synapses onto a population of shape `target`."""
@@ -215,7 +243,7 @@ def _constant_through(affine: Affine, constant: Array | None) -> Array | None:
     if total is not None:
         total = total.reshape(affine.source)
         if affine.synapse is not None:
-            total = apply_synapse(affine.synapse, total[None])[0]
+            total = constant_through(affine.synapse, total)
         total = total.reshape(affine.shape)
         if affine.factor is not None:
             total = total * affine.factor
@@ -223,3 +251,61 @@ def _constant_through(affine: Affine, constant: Array | None) -> Array | None:
         return total
     bias = np.broadcast_to(affine.bias, affine.shape)
     return bias if total is None else total + bias
+
+
+# ---- gains of time steps ----------------------------------------------------------------------
+
+NO_SHARED_WEIGHTS = (
+    "its weights would have to change from step to step, which no neuron can make up for. Normalize per time "
+    "step only right before neurons (a pooling may lie between), or train with --norm batch or tdbn"
+)
+
+
+def _through_steps(affine: Affine, value: Value) -> Value:
+    """Return factor_t * value + bias_t"""
+    assert affine.factor is not None and affine.bias is not None
+    steps = len(affine.factor)
+    wide = (steps, *value.shape)
+    factor, bias = (np.broadcast_to(each, wide) for each in (affine.factor, affine.bias))
+    gain = factor if value.gain is None else value.gain * factor
+    constant = bias if value.constant is None else value.constant * factor + bias
+    return replace(value, gain=gain, constant=constant if constant.any() else None)
+
+
+def _gain_through(affine: Affine, gain: Array) -> Array:
+    """Return the gain of a value after an affine map of constant numbers"""
+    if affine.delay:  # nothing arrives in the first steps, so that any gain will do there
+        gain = np.concatenate([gain[:1]] * affine.delay + [gain])[: len(gain)]
+    steps, flat = len(gain), gain.reshape(len(gain), -1)
+    if affine.synapse is None:
+        return gain.reshape(steps, *affine.shape)
+    if (flat == flat[:, :1]).all():
+        return np.broadcast_to(flat[:, 0].reshape(-1, *[1] * len(affine.shape)), (steps, *affine.shape))
+    first = gain.reshape(steps, affine.source[0], -1)[..., :1]
+    if affine.channelwise and (gain.reshape(*first.shape[:2], -1) == first).all():
+        return np.broadcast_to(
+            first.reshape(steps, -1, *[1] * (len(affine.shape) - 1)), (steps, *affine.shape)
+        )
+    raise NetworkError(
+        "value", [f"follows a norm per time step, with a gain per channel: {NO_SHARED_WEIGHTS}"]
+    )
+
+
+def _of_one_gain(one: Value, other: Value) -> tuple[Value, Value]:
+    """Return two values with the gain of the first; raise if their gains are not proportional over time"""
+    steps = len(one.gain if one.gain is not None else other.gain)  # type: ignore[arg-type]
+    wide = (steps, *one.shape)
+    values = [
+        replace(
+            value,
+            gain=np.broadcast_to(1.0 if value.gain is None else value.gain.reshape(wide), wide),
+            constant=None
+            if value.constant is None
+            else np.broadcast_to(value.constant.reshape(-1, *one.shape), wide),
+        )
+        for value in (one, other)
+    ]
+    gains = [np.asarray(value.gain) for value in values]
+    if (gains[0] == gains[1]).all():
+        return values[0], values[1]
+    raise NetworkError("value", [f"adds values with different norms per time step: {NO_SHARED_WEIGHTS}"])

@@ -19,6 +19,7 @@ time as in the paper, and only LIF separates the time steps.
     compiled    all of these in training, by       kernels     loops over memory, compiled by Numba
                 compiled loops                     layout      memory layouts of activations
     parameters  the constants of neurons           xylo        XyloLIF, to train for SynSense's Xylo
+    step_norms  tdBN, TEBN, BNTT, TAB and PSP-BN
     graded      GradedLIF, integer spikes
 """
 
@@ -41,18 +42,32 @@ if TYPE_CHECKING:
         MPBN_GAINS as MPBN_GAINS,
         MPBN_KINDS as MPBN_KINDS,
         NEURON_DEFAULTS as NEURON_DEFAULTS,
+        NORMS as NORMS,
         RESET_GRADIENTS as RESET_GRADIENTS,
         RESETS as RESETS,
         SURROGATE_NAMES as SURROGATE_NAMES,
         XYLO_DEFAULTS as XYLO_DEFAULTS,
         MpbnKind as MpbnKind,
         NeuronOptions as NeuronOptions,
+        NormKind as NormKind,
     )
     from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
     from .neuron import LIF as LIF, MPBN as MPBN
     from .norm import synchronized_batch_norm as synchronized_batch_norm
     from .pool import SpikePool as SpikePool
     from .recurrent import RecurrentLIF as RecurrentLIF
+    from .step_norms import (
+        BNTT as BNTT,
+        PSPBN as PSPBN,
+        TAB as TAB,
+        TDBN as TDBN,
+        TEBN as TEBN,
+        NormNumbers as NormNumbers,
+        TemporalNorm as TemporalNorm,
+        norm_layer as norm_layer,
+        static_steps as static_steps,
+        without_norm as without_norm,
+    )
     from .timed import TimedLayer as TimedLayer
     from .xylo import SpikeCount as SpikeCount, StepDelay as StepDelay, XyloLIF as XyloLIF
 else:

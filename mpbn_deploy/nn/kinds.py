@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from ..base import Options, option
 
 MpbnKind = Literal["channel", "element", "none"]
+NormKind = Literal["batch", "tdbn", "tebn", "bntt", "tab", "psp"]
 MPBN_EPSILON, ELEMENT_EPSILON = 1e-5, 0.1  # of channels; of elements, see `mpbn_epsilon` in train/settings.py
 
 
@@ -60,6 +61,7 @@ XYLO_DEFAULTS: dict[str, Any] = {
     "threshold": 1.0,
 }
 MPBN_KINDS: tuple[str, ...] = get_args(MpbnKind)
+NORMS: tuple[str, ...] = get_args(NormKind)
 MPBN_GAINS = NeuronOptions.declared["mpbn_gain"].choices
 SURROGATE_NAMES = NeuronOptions.declared["surrogate"].choices
 RESETS = NeuronOptions.declared["reset"].choices

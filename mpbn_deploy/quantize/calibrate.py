@@ -47,8 +47,11 @@ from ..ir import (
     FoldedNetwork,
     IntNetwork,
     IntPopulation,
+    Neuron,
     Population,
+    at_step,
     fires,
+    in_steps,
     largest_per_channel,
     neuron_bias,
     neuron_subtrahend,
@@ -56,6 +59,7 @@ from ..ir import (
     per_channel,
     scale_channels,
     spiking,
+    varies,
     with_values,
 )
 from .joint_rounding import (
@@ -70,6 +74,7 @@ from .joint_rounding import (
     has_places,
     inputs_at,
     neurons_at,
+    numbers_at,
     round_jointly,
     voltages,
 )
@@ -104,7 +109,7 @@ def calibrate(
         real = respond(folded, name, wanted)
         plain = respond(network, name, wanted | found)
         activity = (wanted, wanted | found, real[0])
-        trial = _fitted(folded, network, population, grids[name], activity, formats, tied)
+        trial = _fitted(folded, network, population, grids[name], activity, formats.into(name), tied)
         fitted = respond(trial, name, wanted | found)
         better = _better(network, trial, population, (real, plain, fitted), grids[name].fixed, formats)
         network = _mixed(network, trial, name, better)
@@ -257,8 +262,8 @@ def _fit_thresholds(
     neuron = with_fixed_threshold(population.neuron, grid)
     labels = at_places(spikes, places)
     timed = currents.reshape(len(currents), *labels.shape)
-    threshold = neurons_at(neuron.threshold, population.shape, places)
-    margins = voltages(timed, labels, population.with_neuron(neuron), places) - threshold[:, None]
+    threshold = numbers_at(neuron.threshold, population, places)
+    margins = voltages(timed, labels, population.with_neuron(neuron), places) - threshold
     if grid.fixed is not None:
         leak = neurons_at(np.asarray(neuron.leak), population.shape, places)
         margins = margins / growth(labels, neuron, leak)
@@ -367,14 +372,20 @@ def _mixed(network: IntNetwork, trial: IntNetwork, name: str, better: Array) -> 
     def population(old: IntPopulation, new: IntPopulation) -> IntPopulation:
         if old.name != name:
             return old
-        bias = pick(neuron_bias(new.neuron), neuron_bias(old.neuron))
+        if not (varies(old.neuron) or varies(new.neuron)):
+            return old.with_neuron(neuron(old.neuron, new.neuron))
+        steps = range(network.timesteps)
+        return old.with_neuron(
+            in_steps([neuron(at_step(old.neuron, t), at_step(new.neuron, t)) for t in steps])
+        )
+
+    def neuron(old: Neuron, new: Neuron) -> Neuron:
+        bias = pick(neuron_bias(new), neuron_bias(old))
         threshold, subtrahend = (
-            None
-            if (after := values(new.neuron)) is None or (before := values(old.neuron)) is None
-            else pick(after, before)
+            None if (after := values(new)) is None or (before := values(old)) is None else pick(after, before)
             for values in (neuron_threshold, neuron_subtrahend)
         )
-        return old.with_neuron(with_values(new.neuron, bias, threshold, subtrahend))
+        return with_values(new, bias, threshold, subtrahend)
 
     def connection(old: Connection, new: Connection) -> Connection:
         if old.target != name:

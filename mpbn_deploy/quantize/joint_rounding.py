@@ -18,10 +18,12 @@ from ..ir import (
     Conv2d,
     Dense,
     FloatFiringNeuron,
+    FloatPopulation,
     Population,
     Shape,
     neuron_subtrahend,
     patches,
+    varies,
     window,
 )
 
@@ -69,6 +71,13 @@ def neurons_at(values: Array, shape: Shape, places: Places) -> Tensor:
     """Select [places, channels] from values of a population, such as its biases."""
     samples = int(places.sample.max()) + 1
     return at_places(np.broadcast_to(values, (samples, 1, *shape)), places)[:, 0]
+
+
+def numbers_at(values: float | Array, population: FloatPopulation, places: Places) -> Tensor:
+    """Select [places, timesteps, channels] from numbers of neurons; one step, if all are the same."""
+    if not (varies(population.neuron) and isinstance(values, np.ndarray)):
+        return neurons_at(np.asarray(values), population.shape, places)[:, None]
+    return torch.stack([neurons_at(each, population.shape, places) for each in values], dim=1)
 
 
 def inputs_at(connection: Connection, sent: Array, source: Shape, places: Places, timesteps: int) -> Tensor:
@@ -199,19 +208,17 @@ def voltages(
     This is `ir.Membrane` in torch, for all trials at once; a test compares the two.
     """
     neuron, subtrahend = population.neuron, neuron_subtrahend(population.neuron)
-    bias = neurons_at(neuron.bias, population.shape, places)
-    subtracted = None if subtrahend is None else neurons_at(subtrahend, population.shape, places)
-    kept, charge_kept = (
-        neurons_at(np.asarray(leak), population.shape, places) for leak in (neuron.leak, neuron.current_leak)
-    )
+    numbers = (neuron.bias, 0.0 if subtrahend is None else subtrahend, neuron.leak, neuron.current_leak)
+    each_step = [numbers_at(n, population, places).expand(-1, currents.shape[2], -1) for n in numbers]
     found = torch.empty_like(currents)
     charge = reset = torch.zeros_like(currents[:, :, 0])
     for step in range(currents.shape[2]):
+        bias, subtracted, kept, charge_kept = (each[:, step] for each in each_step)
         charge = charge_kept * charge + currents[:, :, step]
         voltage = kept * reset + charge + bias
         found[:, :, step] = voltage
         fires = spikes[:, step]
-        reset = voltage.masked_fill(fires, 0.0) if subtracted is None else voltage - fires * subtracted
+        reset = voltage.masked_fill(fires, 0.0) if subtrahend is None else voltage - fires * subtracted
     return found
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from ..base import Array, QuantizeError, layer_name
 from ..ir import (
     DECAY_ONE,
+    LARGEST_GROWTH,
     Connection,
     FloatFiringNeuron,
     FloatNeuron,
@@ -25,11 +26,12 @@ from ..ir import (
     FoldedNetwork,
     IntNetwork,
     IntPopulation,
-    Population,
+    Neuron,
     compact,
     fires,
     integer_neuron,
     largest_per_channel,
+    map_steps,
     neuron_subtrahend,
     neuron_threshold,
     scale_channels,
@@ -111,6 +113,7 @@ def round_connection(
     connection: Connection, scales: Array, exponent: int, formats: NumberFormats
 ) -> Connection:
     """integer * 2**max(exponent, 0) = quantum * round(scale * weight / quantum), within the format"""
+    formats = formats.into(connection.target)
     mantissa = np.rint(scaled(connection.synapse, scales).weight / formats.quantum(exponent))
     weight = formats.weight_step(exponent) * np.clip(mantissa, -formats.weight, formats.weight)
     synapse = replace(connection.synapse, weight=weight.astype(np.int32), exponent=max(exponent, 0))
@@ -121,42 +124,45 @@ def round_population(
     folded: FoldedNetwork, population: FloatPopulation, grid: Grid, formats: NumberFormats
 ) -> IntPopulation:
     """Round all numbers of a population's neurons."""
-    neuron, fixed, threshold = population.neuron, grid.fixed, None
-    if (lif := spiking(population)) is not None:
-        threshold = fixed.thresholds if fixed else round_thresholds(folded, lif, grid.scales, formats)
-    rounded = integer_neuron(
-        neuron,
-        threshold,
-        round_subtrahends(neuron, threshold, grid.scales, formats),
-        bias=round_biases(neuron.bias, grid.scales, formats, 0.0 if fixed is None else fixed.offset),
-        # The register stores this decay less one, so it is at least one: a current always leaks a little.
-        decay_current=_rounded_decay(neuron.current_leak, 1, DECAY_ONE),
-        decay_voltage=_rounded_decay(neuron.leak, 0, formats.decay),
-    )
-    return population.with_neuron(rounded)
+    never, always = (None, None) if (lif := spiking(population)) is None else constant_neurons(folded, lif)
+
+    def rounded(neuron: FloatNeuron) -> Neuron:
+        fixed, threshold = grid.fixed, None
+        if never is not None and always is not None and (own := neuron_threshold(neuron)) is not None:
+            whole = own.shape == population.shape
+            threshold = fixed.thresholds if fixed else _thresholds(own, never, always, grid.scales, formats)
+            threshold = threshold if fixed or whole else compact(threshold)
+        return integer_neuron(
+            neuron,
+            threshold,
+            round_subtrahends(neuron, threshold, grid.scales, formats),
+            bias=round_biases(neuron.bias, grid.scales, formats, 0.0 if fixed is None else fixed.offset),
+            # The register stores this decay less one, so it is at least one: a current always leaks a little.
+            decay_current=_rounded_decay(neuron.current_leak, 1, DECAY_ONE),
+            decay_voltage=_rounded_decay(neuron.leak, 0, formats.decay),
+        )
+
+    return population.with_neuron(map_steps(population.neuron, rounded))
 
 
 def _rounded_decay(leak: float | Array, least: int, most: int) -> int | Array:
-    decay = np.clip(np.rint((1 - np.asarray(leak)) * DECAY_ONE), least, most).astype(np.int32)
+    """Return 4096 * (1 - leak); states of numbers per step may grow, so that the decay is negative."""
+    lowest = least if np.max(leak) <= 1 else (1 - LARGEST_GROWTH) * DECAY_ONE
+    decay = np.clip(np.rint((1 - np.asarray(leak)) * DECAY_ONE), lowest, most).astype(np.int32)
     return decay if decay.ndim else int(decay)
 
 
-def round_thresholds(
-    folded: FoldedNetwork, population: Population[FloatFiringNeuron], scales: Array, formats: NumberFormats
-) -> Array:
+def _thresholds(values: Array, never: Array, always: Array, scales: Array, formats: NumberFormats) -> Array:
     """Round thresholds down.
 
     Neurons that never (always) fire get the highest (lowest) threshold of the format, so that they never
     (always) fire as integers too.
     """
-    neuron = population.neuron
-    never, always = constant_neurons(folded, population)
-    floored = np.floor(scale_channels(np.where(np.isfinite(neuron.threshold), neuron.threshold, 0.0), scales))
+    floored = np.floor(scale_channels(np.where(np.isfinite(values), values, 0.0), scales))
     lowest = formats.lowest_threshold
     threshold = np.clip(floored, lowest, formats.threshold)
     threshold = np.where(never, formats.threshold, np.where(always, lowest, threshold))
-    threshold = threshold.astype(np.int32)
-    return compact(threshold) if neuron.threshold.shape != population.shape else threshold
+    return threshold.astype(np.int32)
 
 
 def round_subtrahends(

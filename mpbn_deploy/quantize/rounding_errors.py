@@ -27,6 +27,7 @@ from ..ir import (
     scaled,
     spiking,
     sum_of_weights,
+    varies,
 )
 from .scales import (
     CLEAR_GAIN,
@@ -36,10 +37,12 @@ from .scales import (
     grid_exponent,
     scale_limits,
     weight_limits,
+    widest,
 )
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
+from .widths import Widths
 
 CLEAR_LEAK_ERROR = 1e-3  # more than 12 bits of a decay give
 COARSE_WEIGHT = 7  # the largest weight of a population that is still worth rounding: as many as 4 bits hold
@@ -121,10 +124,12 @@ class Quantized:
 
     network: IntNetwork
     errors: tuple[RoundingErrors, ...]
+    widths: Widths | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(note for errors in self.errors for note in errors.notes)
+        chosen = () if self.widths is None else (self.widths.text,)
+        return (*chosen, *(note for errors in self.errors for note in errors.notes))
 
     @property
     def lost(self) -> tuple[RoundingErrors, ...]:
@@ -150,7 +155,7 @@ def _rounding_errors(
     formats: NumberFormats,
 ) -> RoundingErrors:
     name, lif = population.name, spiking(population)
-    scales = network.scales[name]
+    scales, formats = network.scales[name], formats.into(name)
     real, integer = (_weight_sums(each, population) for each in (folded, network))
     lost = (real > 0) & (integer == 0)
     return RoundingErrors(
@@ -252,7 +257,9 @@ def _offset_gain(
         return None
     sums = sum(sum_of_weights(c.synapse, source.shape).reshape(population.shape) for c in entering)
     limits = _limits(folded, network, population, formats)
-    remaining = bias_limits(neuron_bias(population.neuron) + middle * sums, formats)
+    remaining = bias_limits(
+        widest(neuron_bias(population.neuron) + middle * sums, population.neuron), formats
+    )
     scales, larger = (np.min([*each.values()], axis=0) for each in (limits, {**limits, "bias": remaining}))
     limited = np.isfinite(scales)
     times = float(np.median(np.where(limited, larger, 1.0) / np.where(limited, scales, 1.0)))
@@ -276,11 +283,13 @@ def _threshold_choices(
     channels = population.shape[0]
     never, always = constant_channels(folded, population)
     low, high = (
-        scale_channels(end, network.scales[population.name]) for end in threshold_range(folded, population)
+        scale_channels(end, network.scales[population.name], per_step=varies(population.neuron))
+        for end in threshold_range(folded, population)
     )
-    threshold = np.broadcast_to(integers, population.shape)
+    threshold = np.broadcast_to(integers, low.shape)
     slack = 1e-6 * np.maximum(1.0, np.abs(threshold))
     off = (threshold > high + slack) | (threshold <= low - 1)
+    off, low = (off.any(axis=0), low[0]) if varies(population.neuron) else (off, low)
     exact = np.isneginf(low) | is_memoryless(folded, population.neuron)
     ordinary = limits.bind & ~never & ~always
     moved, approximated = (

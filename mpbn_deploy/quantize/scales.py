@@ -23,6 +23,7 @@ import numpy as np
 
 from ..base import Array, OptionError, QuantizeError, layer_name, record
 from ..fold import offset_inputs
+from ..formats.options import Auto
 from ..hardware import HardwareProfile
 from ..hardware.place import trailing_zeros
 from ..ir import (
@@ -31,6 +32,7 @@ from ..ir import (
     THRESHOLD_LIMIT,
     Connection,
     FloatFiringNeuron,
+    FloatNeuron,
     FloatPopulation,
     FoldedNetwork,
     Population,
@@ -44,6 +46,7 @@ from ..ir import (
     spiking,
     state_intervals,
     value_range,
+    varies,
 )
 
 Interval = tuple[Array, Array]
@@ -58,7 +61,8 @@ class NumberFormats:
     """The number formats of a target, as the largest magnitudes of its integers.
 
     Weights of fewer bits than the target supports are multiples of `step`, a power of two; thresholds and
-    biases keep their full resolution. `allowances` are those of `measured_allowances`, by population.
+    biases keep their full resolution. `allowances` are those of `measured_allowances`, by population; weights
+    into populations that `narrow` names have so many bits instead.
     """
 
     weight: int
@@ -70,6 +74,15 @@ class NumberFormats:
     state: int
     lowest_threshold: int = 1 - THRESHOLD_LIMIT
     allowances: Mapping[str, Array] = field(default_factory=dict)
+    narrow: Mapping[str, int] = field(default_factory=dict)
+
+    def into(self, name: str) -> NumberFormats:
+        """Return the formats of the weights into a population."""
+        if name not in self.narrow:
+            return self
+        whole = (self.weight + 1) * self.step  # the range of the integers, whatever their step
+        half = 2 ** (self.narrow[name] - 1)
+        return replace(self, weight=half - 1, step=whole // half, narrow={})
 
     def allowance(self, name: str) -> Array:
         """Return, per channel, the factor by which proved intervals may overestimate reachable states."""
@@ -94,9 +107,9 @@ class NumberFormats:
         return self.step >> max(-exponent, 0)
 
     @classmethod
-    def of(cls, profile: HardwareProfile, weight_bits: int | None) -> NumberFormats:
+    def of(cls, profile: HardwareProfile, weight_bits: int | Auto | None) -> NumberFormats:
         widest = profile.value("formats.weight_bits")
-        bits = widest if weight_bits is None else weight_bits
+        bits = weight_bits if isinstance(weight_bits, int) else widest
         if not 2 <= bits <= widest:
             raise OptionError(
                 f"weight bits {bits}; {profile.name} supports signed weights of 2..{widest} bits; change "
@@ -153,7 +166,7 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Num
 
     Then all are lowered together, where other limits than that of weights keep the scales small.
     """
-    entering = folded.entering(population.name)
+    entering, formats = folded.entering(population.name), formats.into(population.name)
     limits = scale_limits(folded, population, formats)
     largest = largest_weights(entering, population)
     powers = [noise_power(folded, connection, population) for connection in entering]
@@ -219,18 +232,26 @@ def scale_limits(
     (low, high), (lowest, highest) = reachable(folded, population)
     reach = np.max([largest_per_channel(edge) for edge in (low, high, lowest, highest)], axis=0)
     limits = {
-        "bias": bias_limits(neuron_bias(population.neuron), formats),
+        "bias": bias_limits(widest(neuron_bias(population.neuron), population.neuron), formats),
         "state": _ratio(formats.state / 2**STATE_EXPONENT, reach / formats.allowance(population.name)),
     }
     if (lif := spiking(population)) is not None:
         # Thresholds of constant neurons become the extremes of the format and limit no scale.
-        threshold = np.broadcast_to(lif.neuron.threshold, population.shape)
+        threshold = np.broadcast_to(widest(lif.neuron.threshold, lif.neuron), population.shape)
         never, always = constant_neurons(folded, lif)
         within = np.where(never | always, 0.0, threshold)
         limits["threshold"] = _ratio(formats.threshold, largest_per_channel(within))
     if (subtrahend := neuron_subtrahend(population.neuron)) is not None:
-        limits["subtrahend"] = _ratio(formats.threshold, largest_per_channel(subtrahend))
+        limits["subtrahend"] = _ratio(
+            formats.threshold, largest_per_channel(widest(subtrahend, population.neuron))
+        )
     return limits
+
+
+def widest(values: Array, neuron: FloatNeuron) -> Array:
+    """Return numbers of a neuron, or their largest magnitudes over time if they depend on the time step."""
+    largest: Array = np.abs(values).max(axis=0) if varies(neuron) else values
+    return largest
 
 
 def bias_limits(bias: Array, formats: NumberFormats) -> Array:
@@ -243,6 +264,7 @@ def weight_limits(
 ) -> Array:
     """Return the largest scale per channel for which every weight fits its format."""
     largest = largest_weights(folded.entering(population.name), population)
+    formats = formats.into(population.name)
     limits: Array = np.min(_weight_ratios(largest, exponents, formats), axis=0)
     return limits
 
@@ -255,10 +277,13 @@ def constant_neurons(folded: FoldedNetwork, population: Population[FloatFiringNe
     """
     neuron = population.neuron
     (low, _), (lowest, highest) = reachable(folded, population)
-    threshold = np.broadcast_to(neuron.threshold, population.shape)
+    below, above = (
+        np.broadcast_to(each, population.shape)
+        for each in (extremes(neuron.threshold) if varies(neuron) else (neuron.threshold,) * 2)
+    )
     least = low + neuron.bias if forgets(neuron) else lowest
-    constant = highest <= threshold, least > threshold
-    if neuron.threshold.shape == population.shape:
+    constant = highest <= below, least > above
+    if neuron.threshold.shape[varies(neuron) :] == population.shape:
         return constant
     never, always = (np.all(each.reshape(len(each), -1), axis=1) for each in constant)
     shape = population.shape
@@ -268,8 +293,13 @@ def constant_neurons(folded: FoldedNetwork, population: Population[FloatFiringNe
 
 
 def forgets(neuron: FloatFiringNeuron) -> bool:
-    """Whether a spike returns the whole state to zero, so that the next step starts afresh."""
-    return not has_current(neuron) and neuron_subtrahend(neuron) is None
+    """Whether a spike returns the whole state to zero, so that the next step starts like the first."""
+    return not has_current(neuron) and neuron_subtrahend(neuron) is None and not varies(neuron)
+
+
+def extremes(values: Array) -> tuple[Array, Array]:
+    """Return the smallest and the largest number of each neuron over all time steps."""
+    return values.min(axis=0), values.max(axis=0)
 
 
 def _scales(

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -37,10 +38,12 @@ from ..hardware import HardwareProfile
 from ..hardware.place import Tiling, place
 from ..ir import (
     FloatFiringNeuron,
+    FloatNeuron,
     FoldedNetwork,
     IntNetwork,
     Population,
     firing,
+    map_steps,
     neuron_subtrahend,
     per_channel,
     spiking,
@@ -72,16 +75,8 @@ def silence_constants(folded: FoldedNetwork) -> FoldedNetwork:
     for population in firing(folded):
         never, always = constant_channels(folded, population)
         constant[population.name] = never | always
-        ends, neuron = np.where(never, np.inf, -np.inf), population.neuron
-        subtrahend = neuron_subtrahend(neuron)
-        silenced[population.name] = population.with_neuron(
-            with_values(
-                neuron,
-                bias=_where_channel(never | always, 0.0, neuron.bias),
-                threshold=_where_channel(never | always, ends, neuron.threshold),
-                subtrahend=None if subtrahend is None else _where_channel(never | always, 0.0, subtrahend),
-            )
-        )
+        silent = partial(_silenced, never=never, always=always)
+        silenced[population.name] = population.with_neuron(map_steps(population.neuron, silent))
     if not any(channels.any() for channels in constant.values()):
         return folded
     populations = tuple(silenced.get(p.name, p) for p in folded.populations)
@@ -94,6 +89,16 @@ def silence_constants(folded: FoldedNetwork) -> FoldedNetwork:
         for c in folded.connections
     ]
     return replace(folded, populations=populations, connections=tuple(connections))
+
+
+def _silenced(neuron: FloatFiringNeuron, never: Array, always: Array) -> FloatNeuron:
+    ends, subtrahend = np.where(never, np.inf, -np.inf), neuron_subtrahend(neuron)
+    return with_values(
+        neuron,
+        bias=_where_channel(never | always, 0.0, neuron.bias),
+        threshold=_where_channel(never | always, ends, neuron.threshold),
+        subtrahend=None if subtrahend is None else _where_channel(never | always, 0.0, subtrahend),
+    )
 
 
 def _where_channel(channels: Array, value: Array | float, otherwise: Array) -> Array:

@@ -24,6 +24,7 @@ from ..ir import (
     membrane,
     spiking,
     value_range,
+    varies,
 )
 from .calibrate import drop_unused, recurrent_spikes
 from .joint_rounding import (
@@ -77,7 +78,8 @@ def threshold_range(folded: FoldedNetwork, population: Population[FloatFiringNeu
     reaches in a step that starts from zero.
     """
     neuron = population.neuron
-    own = np.broadcast_to(neuron.threshold, population.shape)
+    steps = (folded.timesteps,) if varies(neuron) else ()
+    own = np.broadcast_to(neuron.threshold, (*steps, *population.shape))
     never, always = constant_neurons(folded, population)
     (low, _), (lowest, reached) = reachable(folded, population)
     least = low + neuron.bias if forgets(neuron) else lowest

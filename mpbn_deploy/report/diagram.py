@@ -32,8 +32,10 @@ from ..ir import (
     SoftLif,
     Synapse,
     Xylo,
+    at_step,
     fires,
     sends,
+    varies,
 )
 from .content import ReportContent
 from .formatting import dimensions, integer, percent, shortened
@@ -187,6 +189,8 @@ def _pair(pair: tuple[int, int]) -> str:
 
 
 def _kind(population: AnyBox) -> str:
+    if not isinstance(population.neuron, Input) and varies(population.neuron):
+        return f"{_kind(population.with_neuron(at_step(population.neuron, 0)))}, numbers per time step"
     match neuron := population.neuron:
         case Input():
             return f"input, {neuron.minimum}..{neuron.maximum}"

@@ -9,7 +9,17 @@ import numpy as np
 from markupsafe import Markup
 
 from ..base import Array
-from ..ir import Connection, FiringNeuron, FoldedNetwork, IntNetwork, Population, Shape, firing, per_channel
+from ..ir import (
+    Connection,
+    FiringNeuron,
+    FoldedNetwork,
+    IntNetwork,
+    Population,
+    Shape,
+    firing,
+    per_channel,
+    varies,
+)
 from ..quantize import constant_channels, constant_neurons
 from .content import ReportContent
 from .diagram import bundles, connection_text
@@ -53,6 +63,8 @@ def threshold_lead(content: ReportContent) -> str:
 
 def _threshold_panel(content: ReportContent, population: Population[FiringNeuron]) -> Panel:
     after = real_thresholds(content.network, population)
+    if varies(population.neuron):
+        return _step_panel(content, population, after)
     before = None if content.folded is None else folded_thresholds(content.folded, population.name)
     constant: tuple[str, ...] = ()
     if before is not None:
@@ -78,6 +90,45 @@ def _threshold_panel(content: ReportContent, population: Population[FiringNeuron
         ),
         color=content.colors[population.name],
     )
+
+
+def _step_panel(content: ReportContent, population: Population[FiringNeuron], thresholds: Array) -> Panel:
+    """Draw thresholds over time steps: their median over channels or neurons, and the middle half of them."""
+    by_step = thresholds.reshape(len(thresholds), -1)
+    low, median, high = np.percentile(by_step, (25, 50, 75), axis=1)
+    unit = _unit(population, by_step.shape[1])
+    return Panel(
+        name=population.name,
+        notes=(
+            f"{plural(by_step.shape[1], unit)}, each with a threshold for each of {len(by_step)} time steps",
+            f"the line is the median of the {unit}s, the band their middle half",
+        ),
+        picture=_over_steps(low, median, high, f"Thresholds of {population.name} over time steps"),
+        color=content.colors[population.name],
+    )
+
+
+def _over_steps(low: Array, median: Array, high: Array, label: str) -> Markup:
+    """Draw a line in a band, with a point for each time step."""
+    least, most = min(0.0, float(low.min())), max(0.0, float(high.max()))
+    most = most if most > least else least + 1.0
+    across = np.linspace(0, WIDTH, len(median) + 2)[1:-1]
+    ends = HEIGHT - BELOW, HEIGHT - BELOW - ABOVE
+
+    def path(values: Array) -> list[str]:
+        down = ends[0] - ends[1] * (values - least) / (most - least)
+        return [f"{short(float(x))} {short(float(y))}" for x, y in zip(across, down, strict=True)]
+
+    zero = ends[0] + ends[1] * least / (most - least)
+    band = "M" + "L".join([*path(high), *reversed(path(low))]) + "z"
+    parts = [
+        element("path", d=band, class_="bars", opacity=0.35),
+        element("path", d="M" + "L".join(path(median)), class_="outline"),
+        line((0, zero), (WIDTH, zero), "axis"),
+        text(0, 10, f"up to {float(high.max()):.3g}", "muted small"),
+        *(text(float(x), HEIGHT - 5, str(step), "muted small", "middle") for step, x in enumerate(across, 1)),
+    ]
+    return picture(parts, WIDTH, HEIGHT, label, class_="histogram")
 
 
 def _threshold_notes(
@@ -120,7 +171,9 @@ def real_thresholds(network: IntNetwork, population: Population[FiringNeuron]) -
     """Return the integer thresholds in the unit of the float network: threshold / scale."""
     values = population.neuron.threshold.astype(np.float64)
     scales = network.scales.get(population.name)
-    return values if scales is None else values / per_channel(scales, values.shape)
+    if scales is None:
+        return values
+    return values / per_channel(scales, values.shape[varies(population.neuron) :])
 
 
 def folded_thresholds(folded: FoldedNetwork, name: str) -> Array | None:

@@ -124,18 +124,24 @@ class DrivenPopulation:
         found: Array = np.empty(self.synapses.shape)
         current = voltage = np.zeros_like(found[:, 0])
         for step in range(found.shape[1]):
-            current, found[:, step] = self.membrane.integrate((current, voltage), self.synapses[:, step])
-            voltage = self.membrane.reset(found[:, step], spikes[:, step])
+            rule = self.membrane.at(step)
+            current, found[:, step] = rule.integrate((current, voltage), self.synapses[:, step])
+            voltage = rule.reset(found[:, step], spikes[:, step])
         return found
 
     def at(self, places: Places) -> DrivenPopulation:
         """Select some neurons, with all their time steps: [places, timesteps]."""
-        shape, index = self.synapses.shape[2:], places[2:]
         whole = replace(self.membrane, threshold=self.threshold)
+        shape, index = self.synapses.shape[1 + (not whole.per_step) :], places[2:]
+        chosen: tuple[Any, ...] = (slice(None), *index) if whole.per_step else index
         return DrivenPopulation(
             synapses=in_all_steps(self.synapses, places),
-            membrane=whole.selected(lambda values: np.broadcast_to(values, shape)[index]),
+            membrane=whole.selected(lambda values: np.broadcast_to(values, shape)[chosen]),
         )
+
+    def thresholds(self, steps: Array) -> Array:
+        """Return the thresholds of neurons that `at` selected, each in its time step."""
+        return self.threshold[steps, np.arange(len(steps))] if self.membrane.per_step else self.threshold
 
     def exchanged(self, other: DrivenPopulation, parts: Sequence[str]) -> DrivenPopulation:
         """Replace some parts by those of `other`."""
@@ -184,7 +190,8 @@ def recovery_margins(
     for row, parts in zip(found, CAUSES.values(), strict=True):
         mixed = integer.exchanged(real, parts)
         voltage = mixed.voltages(common)[np.arange(len(wanted)), places[1]]
-        row[:] = np.where((voltage > mixed.threshold) == wanted, np.abs(voltage - mixed.threshold), -1.0)
+        threshold = mixed.thresholds(places[1])
+        row[:] = np.where((voltage > threshold) == wanted, np.abs(voltage - threshold), -1.0)
     return found
 
 
@@ -204,10 +211,15 @@ class PairedRun:
     def driven(self, population: IntPopulation) -> tuple[DrivenPopulation, DrivenPopulation]:
         """Return a population of the integer and of the float network, with their inputs."""
         unit = ONE_WEIGHT * per_channel(self.network.scales[population.name], population.shape)
-        return (
+        both = (
             driven_population(self.network, population.name, self.integer),
             driven_population(self.folded, population.name, self.real, unit),
         )
+        if not any(each.membrane.per_step for each in both):
+            return both
+        steps = self.network.timesteps  # their parts can be exchanged if both have that axis
+        integer, real = (replace(each, membrane=each.membrane.in_steps(steps)) for each in both)
+        return integer, real
 
     def voltage_unit(self, population: IntPopulation) -> Array:
         """Return the integer voltage of one real unit: 2**6 * scale; for a readout, times the time steps."""
@@ -295,9 +307,9 @@ def _explain(run: PairedRun, name: str, step: int, index: tuple[int, ...]) -> Fl
         index=index,
         float_fires=bool(run.real[name][at]),
         float_voltage=float(real.voltages(run.real[name])[at]) / unit,
-        float_threshold=float(real.at(places).threshold[0]) / unit,
+        float_threshold=float(real.at(places).thresholds(places[1])[0]) / unit,
         integer_voltage=float(integer.voltages(run.integer[name])[at]) / unit,
-        integer_threshold=float(integer.at(places).threshold[0]) / unit,
+        integer_threshold=float(integer.at(places).thresholds(places[1])[0]) / unit,
         mended_by=tuple(list(CAUSES)[row] for row in order if found[row] >= 0),
     )
 

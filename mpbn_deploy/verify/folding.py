@@ -15,7 +15,7 @@ from torch import nn
 from ..base import Array, Report, record
 from ..execute.reference import simulate
 from ..fold import as_trained
-from ..frontend import Player, foreign_player, foreign_run, is_foreign, rounding_bounds, trace
+from ..frontend import Player, foreign_neurons, foreign_player, foreign_run, rounding_bounds, trace
 from ..ir import FoldedNetwork, Trace, TrainedNetwork, as_steps, firing, picture_shape
 from ..nn import LIF, SpikingNetwork, XyloLIF
 
@@ -216,7 +216,7 @@ def join_fold_checks(parts: Sequence[FoldCheck]) -> FoldCheck:
 def in_one_run(model: SpikingNetwork, folded: FoldedNetwork) -> bool:
     """Whether a model computes all time steps in one call: its neurons are ours, or it has none."""
     ours = any(isinstance(part, LIF) for part in model.body.modules())
-    return not is_foreign(model.body) and (ours or not any(firing(folded)))
+    return not foreign_neurons(model.body) and (ours or not any(firing(folded)))
 
 
 def trained_spikes(model: SpikingNetwork, inputs: Array) -> tuple[dict[str, Array], Array]:

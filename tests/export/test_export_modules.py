@@ -101,14 +101,14 @@ def test_a_module_and_its_weights(given, capfd, name):
     ("neurons", "forward", "message"),
     [
         (
-            "self.lif1 = snn.Alpha(alpha=0.9, beta=0.8)",
-            "return x",
-            "lif1 (Alpha): snntorch's Alpha is not supported. The nearest neuron that is supported: ",
+            "self.lif1 = snn.Alpha(alpha=0.9, beta=0.8, init_hidden=True)",
+            "return self.fc2(self.lif1(self.fc1(x)))",
+            "lif1, ",
         ),
         (
             "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
             "return self.fc2(self.lif1(self.fc1(x).relu()))",
-            "its output depends on relu: operation 'relu', which is not supported. See theirs_",
+            ": a rectifier (relu). Layers of a spiking network",
         ),
         (
             "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
@@ -118,7 +118,7 @@ def test_a_module_and_its_weights(given, capfd, name):
         (
             "self.lif1 = snn.Leaky(beta=0.5, init_hidden=True)",
             "return self.fc2(self.lif1(self.fc1(x if x.max() < 2 else -x)))",
-            "takes a number out of its data (if)",
+            "takes a number out of its data (if,",
         ),
     ],
 )

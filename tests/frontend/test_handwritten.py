@@ -10,10 +10,10 @@ from mpbn_deploy.base import FrontendError
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
-from mpbn_deploy.frontend.following import BATCH
 from mpbn_deploy.nn import SpikingNetwork
 from mpbn_deploy.verify.folding import check_fold
 
+BATCH = 1  # samples while a module is read
 T, FEATURES, HIDDEN, OUTPUTS = 6, 12, 10, 4
 
 
@@ -154,6 +154,87 @@ class Steps(nn.Sequential):
         return self[3].sent
 
 
+class PerChannel(Loop):
+    """Leaks and thresholds of each neuron, and a reset to another value than it starts from."""
+
+    def forward(self, x):
+        leak, threshold = torch.linspace(0.25, 0.75, HIDDEN), torch.linspace(0.5, 1.5, HIDDEN)
+        v, out = torch.zeros(len(x), HIDDEN), 0
+        for _ in range(T):
+            v = leak * v + self.fc1(x)
+            s = (v > threshold).float()
+            v = v * (1 - s) + 0.25 * s
+            self.sent.append(s)
+            out = out + self.fc2(s)
+        return out / T
+
+
+class Once(Loop):
+    """The first layer computed once, and expanded over time; masked writes into a tensor of all steps."""
+
+    def forward(self, x):
+        x = self.fc1(x).unsqueeze(0).expand(T, -1, -1)
+        v, spikes = torch.zeros_like(x[0]), torch.zeros_like(x)
+        for step in range(T):
+            v = 0.5 * v + x[step]
+            s = torch.zeros_like(v)
+            s[v > 1.0] = 1
+            v = torch.where(s.bool(), torch.zeros_like(v), v)
+            spikes[step] = s
+            self.sent.append(s)
+        return self.fc2(spikes).mean(0)
+
+
+class OwnNorm(Loop):
+    """MPBN by hand: a norm of a copy of the membrane is compared; gains of both signs."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(HIDDEN)
+        self.norm.weight.data = torch.linspace(-1, 1.25, HIDDEN)
+        self.norm.running_mean = torch.linspace(-0.5, 0.5, HIDDEN)
+
+    def forward(self, x):
+        v, out = torch.zeros(len(x), HIDDEN), 0
+        for _ in range(T):
+            v = 0.5 * v + self.fc1(x)
+            s = (self.norm(v) > 0.5).float()
+            v = v * (1 - s)
+            self.sent.append(s)
+            out = out + self.fc2(s)
+        return out / T
+
+
+class OwnNormSubtracts(OwnNorm):
+    def forward(self, x):
+        v, out = torch.zeros(len(x), HIDDEN), 0
+        for _ in range(T):
+            v = 0.5 * v + self.fc1(x)
+            s = Surrogate.apply(self.norm(v) - 0.5)
+            v = v - s
+            self.sent.append(s)
+            out = out + self.fc2(s)
+        return out / T
+
+
+class Recurrent(Loop):
+    """A recurrence by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.again = nn.Linear(HIDDEN, HIDDEN)
+
+    def forward(self, x):
+        v, s, out = torch.zeros(len(x), HIDDEN), torch.zeros(len(x), HIDDEN), 0
+        for _ in range(T):
+            v = 0.5 * v + self.fc1(x) + self.again(s)
+            s = (v > 1.0).float()
+            v = v - s
+            self.sent.append(s)
+            out = out + self.fc2(s)
+        return out / T
+
+
 NETWORKS = {  # the module, the name of the neurons compared, their leak, and whether a spike resets to zero
     "loop": (Loop, "fc1_spikes", 0.75, True),
     "subtracts": (Subtracts, "fc1_spikes", 0.5, False),
@@ -162,6 +243,11 @@ NETWORKS = {  # the module, the name of the neurons compared, their leak, and wh
     "inverted": (Inverted, "fc1_spikes", 0.5, True),
     "batch first": (BatchFirst, "lif2", 0.5, True),
     "step by step": (Steps, "3", 0.5, True),
+    "once": (Once, "fc1_spikes", 0.5, True),
+    "own norm": (OwnNorm, "fc1_spikes", 0.5, True),
+    "own norm that subtracts": (OwnNormSubtracts, "fc1_spikes", 0.5, False),
+    "recurrent": (Recurrent, "fc1_spikes", 0.5, False),
+    "per channel": (PerChannel, "fc1_spikes", np.linspace(0.25, 0.75, HIDDEN, dtype=np.float32), True),
 }
 
 
@@ -186,7 +272,7 @@ def test_the_same_spikes_fire(name):
         for operation in trained.operations
         if type(operation.kind).__name__ == "Spike"
     }
-    assert neurons[path].leak == leak and (neurons[path].subtrahend is None) == resets
+    assert np.allclose(neurons[path].leak, leak, atol=1e-7) and (neurons[path].subtrahend is None) == resets
     inputs = np.random.default_rng(0).integers(0, 3, (30, FEATURES))
     folded = fold(trained)
     check = check_fold(network, folded, inputs)
@@ -306,11 +392,6 @@ class Clamps(Grows):
         return 0.5 * v.clamp(min=0) + x
 
 
-class Differs(Grows):
-    def fires(self, v, step):
-        return v > torch.arange(HIDDEN)
-
-
 class Squares(Grows):
     def fires(self, v, step):
         return v * v > 1
@@ -323,25 +404,29 @@ class Branches(Grows):
         return 0.5 * v + (x if len(x) == BATCH else -x)
 
 
+HERE = r"^forward, test_handwritten.py, line \d+"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (ResetsElsewhere, r"^fc1_spikes: a neuron that forward computes by itself, which resets to 0\.25;"),
-        (KeepsWhenFired, r"^fc1_spikes: .* which keeps its membrane only if it fires"),
-        (Halves, r"^fc1_spikes: .* in which a spike leaves 0\.5 of the membrane"),
+        (KeepsWhenFired, f"{HERE}: a neuron that keeps its membrane only if it fires"),
+        (Halves, rf"{HERE}: a neuron in which a spike leaves 0\.5 of the membrane"),
         (
             Tires,
-            r"^fc1_spikes: .* whose threshold is 1 in one time step and 2 in another\. Adaptive thresholds",
+            f"{HERE}: a neuron whose threshold is 2 in time step 1 and 6 in the last. Parameters that differ",
         ),
-        (Adapts, "^Adapts: .* Adaptive thresholds, .*: chips and exported files hold constant ones"),
-        (AdaptsByDifference, "^AdaptsByDifference: .* Adaptive thresholds"),
-        (AdaptsInSteps, "^AdaptsInSteps: .* Adaptive thresholds"),
-        (Weakens, "^fc1_spikes: .* which does not do the same in all time steps"),
-        (Grows, r"^fc1_spikes: .* whose membrane is multiplied by 1\.5; 0 to 1 is supported"),
-        (Clamps, r"^Clamps: its output depends on clamp: operation 'clamp', which is not supported"),
-        (Differs, r"^Differs: .* operation 'gt', .* with one leak and one threshold, .* or use a module"),
-        (Squares, r"^Squares: its output depends on mul: operation 'mul', which is not supported"),
-        (Branches, r"^fc1_spikes: \d+ of \d+ spikes of the module differ from those of the network traced"),
+        (
+            Adapts,
+            f"{HERE}: a product of two values that change, as in attention or with an adaptive threshold",
+        ),
+        (AdaptsByDifference, f"{HERE}: .* adaptive threshold"),
+        (AdaptsInSteps, f"{HERE}: .* adaptive threshold"),
+        (Weakens, rf"{HERE}: a neuron whose leak is 0\.333333 in time step 2"),
+        (Grows, rf"{HERE}: a neuron whose membrane is multiplied by 1\.5 in each step. 0 to 1 is supported"),
+        (Clamps, rf"{HERE}: a clamp: the value is cut at a limit \(clamp\)"),
+        (Squares, rf"{HERE}: a product of two values that change, .* \(mul\)"),
+        (Branches, r"^fc1_spikes: \d+ of \d+ membranes of the module, called with .*, differ from those"),
     ],
 )
 def test_others_are_named(make, message):

@@ -390,3 +390,17 @@ def test_a_pool_of_anything_else_is_that_of_torch():
     with torch.no_grad():
         spikes = layer(values)
         assert torch.equal(SpikePool(2)(spikes), nn.MaxPool2d(2)(spikes))
+
+
+@pytest.mark.filterwarnings("ignore")  # of what torch.compile does
+def test_networks_with_spike_pools_can_be_compiled_by_torch():
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(1, 4, 3), LIF(4), SpikePool(2), nn.Flatten(), nn.Linear(16, 2))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((1, 6, 6)))
+    inputs, gradients = torch.randn(3, 1, 6, 6), []
+    for each in (network, torch.compile(network, backend="eager")):
+        network.zero_grad()
+        each(inputs).square().sum().backward()
+        gradients.append([parameter.grad for parameter in network.parameters()])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*gradients, strict=True))
+    assert gradients[0][0].any()

@@ -418,7 +418,7 @@ def test_train_and_export_quantization_aware(tmp_path, capsys, offset):
     quantized += ["--input-offset", str(offset)] if offset else []
     assert run_command(TRAIN, [*quantized, "--out", str(twin)]) == 0
     capsys.readouterr()
-    assert run_command(EXPORT, [str(twin), "--target", "loihi2", "--out", str(folder)]) == 0
+    assert run_command(EXPORT, [str(twin), "--target", "loihi2", "--out", str(folder), "--verbose"]) == 0
     assert ("takes -8..8: inputs 0..16 minus 8 (--input-offset)" in capsys.readouterr().out) == bool(offset)
     report = json.loads((folder / "verify.json").read_text())
     executions = {each["execution"]: each for each in report["comparisons"]}

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # c
 from ...base import Array
 from ...ir import STATE_EXPONENT, STATE_LIMIT, Conv2d, Modulator, Shape
 from .models import DelayBuffer
-from .neurons import ModulatedNeurons, Neurons
+from .neurons import ModulatedNeurons, Neurons, SteppedNeurons
 from .plans import Arrival, Plan, lava_shape
 from .processes import Layer, port_name
 from .products import product
@@ -119,10 +119,12 @@ def _weight_scale(plan: Plan) -> float:
     return plan.rule.unit if plan.proven else 2.0**-plan.lowest_exponent
 
 
-def neurons_of(plan: Plan) -> Neurons | WrappingNeurons | ModulatedNeurons:
+def neurons_of(plan: Plan) -> Neurons | SteppedNeurons | WrappingNeurons | ModulatedNeurons:
     shape = (*plan.lanes, *lava_shape(plan.population.shape))
     if isinstance(plan.rule, Modulator):
         return ModulatedNeurons(plan.population.name, plan.rule, shape)
+    if plan.membrane.per_step:
+        return SteppedNeurons(plan.membrane, shape, plan.timesteps)
     if not plan.proven:
         return WrappingNeurons(plan)
     return Neurons(plan.membrane, shape)

@@ -24,8 +24,8 @@ DecayInPlace = Callable[[Array], None]
 class Neurons:
     """Decays, integrates, fires and resets; integers are stored in floats that hold all states."""
 
-    def __init__(self, rule: Membrane, shape: Shape) -> None:
-        kind = _state_type(rule)
+    def __init__(self, rule: Membrane, shape: Shape, kind: type | None = None) -> None:
+        kind = kind or _state_type(rule)
         self.voltage: Array = np.zeros(shape, kind)
         self.decay_current, self.decay_voltage = map(_in_place, (rule.decay_current, rule.decay_voltage))
         self.current: Array | None = None if self.decay_current is None else np.zeros(shape, kind)
@@ -70,6 +70,33 @@ class Neurons:
         else:
             self.voltage -= spikes * self.subtrahend
         return spikes
+
+
+class SteppedNeurons:
+    """Neurons with numbers per time step: those of each step, on the same states."""
+
+    def __init__(self, rule: Membrane, shape: Shape, timesteps: int) -> None:
+        rules, kind = [rule.at(step) for step in range(timesteps)], _state_type(rule)
+        self.each = [Neurons(each, shape, kind) for each in rules]
+        self.voltage, self.steps_taken = self.each[0].voltage, 0
+        current = next((each.current for each in self.each if each.current is not None), None)
+        for neurons in self.each:
+            neurons.voltage, neurons.current = self.voltage, current
+            neurons.decay_current = neurons.decay_current or _forget
+
+    def reset(self) -> None:
+        self.steps_taken = 0
+        self.each[0].reset()
+
+    def step(self, synapses: Array) -> Array:
+        """Return the spikes; before the first sample arrives, neurons run as in the steps of a sample."""
+        neurons = self.each[self.steps_taken % len(self.each)]
+        self.steps_taken += 1
+        return neurons.step(synapses)
+
+
+def _forget(state: Array) -> None:
+    state.fill(0)
 
 
 class ModulatedNeurons:
@@ -138,7 +165,7 @@ def _in_place(decay: Decay) -> DecayInPlace | None:
 
 
 def _truncate(state: Array, kept: Array) -> None:
-    if kept.min() < 1:
+    if (kept != 1).any():
         state *= kept
         np.trunc(state, out=state)
 

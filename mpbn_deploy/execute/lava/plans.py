@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import Array, OptionError, SimulationError, did_you_mean, record
+from ...base import (
+    Array,
+    OptionError,
+    SimulationError,
+    did_you_mean,
+    layer_name,
+    record,
+)
 from ...ir import (
     STATE_LIMIT,
     AnyNetwork,
@@ -50,6 +57,7 @@ from ...ir import (
     state_intervals,
     update_rule,
     value_range,
+    varies,
 )
 from .tapes import Tape
 
@@ -195,14 +203,20 @@ def _proven(
             )
     if rule.graded:  # `IntNetwork` has checked it
         return True
-    if max(shifted) > STATE_LIMIT:
+    if max(shifted) > STATE_LIMIT and not rule.per_step:
         return False
     current = sum(shifted) * rule.unit * 2.0**lowest * _accumulated(rule.decay_current, network.timesteps)
     constant = sum(float(np.abs(v).max()) for v in (rule.bias, rule.subtrahend) if v is not None)
     if (current + constant) * _accumulated(rule.decay_voltage, network.timesteps) <= STATE_LIMIT:
         return True
     intervals = state_intervals(network, population)
-    return max(float(np.abs(side).max()) for interval in intervals for side in interval) <= STATE_LIMIT
+    fits = max(float(np.abs(side).max()) for interval in intervals for side in interval) <= STATE_LIMIT
+    if rule.per_step and not fits:
+        raise SimulationError(
+            f"{layer_name(population.name)}: numbers that depend on the time step, and states that could "
+            "overflow; Lava's arithmetic has none such. Quantize with --overflow proved, or use the emulator."
+        )
+    return fits
 
 
 def _accumulated(decay: Decay, timesteps: int) -> float:
@@ -255,6 +269,8 @@ def probed_names(network: AnyNetwork, probe: Iterable[str] | None) -> list[str]:
 def stock_obstacle(network: AnyNetwork) -> str | None:
     """Return a feature of the network that Lava's own process models do not have; None if there is none."""
     for population in network.layers:
+        if varies(population.neuron):
+            return f"{population.name}: numbers that depend on the time step; those of Lava's own LIF do not"
         match neuron := population.neuron:
             case SoftLif() | FloatSoftLif():
                 return f"{population.name}: neurons with a soft reset; Lava's own LIF resets to zero"

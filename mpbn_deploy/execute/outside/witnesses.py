@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...base import OptionError, did_you_mean
+from ...ir import varies
 from ..executors import EXECUTORS, ListedExecutor
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Witness:
 
     def obstacle(self, neuron: Neuron) -> str | None:
         """Return what of a population is not supported, or None if nothing is."""
+        if varies(neuron):
+            return "numbers that depend on the time step"
         found: str | None = self._imported().obstacle(neuron)
         return found
 

@@ -8,7 +8,10 @@ import numpy as np
 
 from ...formats.c import program_size
 from ...hardware.place import RESOURCES, ROW_KEYS, ROW_RESOURCES, read_by_output, reading_input
-from ...ir import connection_synapses
+from ...ir import (
+    connection_synapses,
+    varies,
+)
 from .design import (
     WHOLE_NETWORK,
     Design,
@@ -278,7 +281,9 @@ def _distinct_thresholds(design: Design) -> Iterator[tuple[str, int]]:
         yield WHOLE_NETWORK, len(set().union(*thresholds))
         return
     for population in design.spiking():
-        yield population.name, placed[population.name].most_distinct(population.neuron.threshold)
+        threshold, layer = population.neuron.threshold, placed[population.name]
+        steps = threshold if varies(population.neuron) else [threshold]
+        yield population.name, max(map(layer.most_distinct, steps))
 
 
 def _too_many(design: Design, count: int, name: str, key: str) -> Violations:

@@ -20,6 +20,7 @@ from typing_extensions import assert_never
 from ...base import Array, FormatError, array_record, layer_name, record
 from ...ir import (
     DECAY_ONE,
+    LARGEST_GROWTH,
     STATE_LIMIT,
     Connection,
     Conv2d,
@@ -38,6 +39,7 @@ from ...ir import (
     is_graded,
     update_rule,
     value_range,
+    varies,
     wide_sums,
 )
 
@@ -78,13 +80,15 @@ class Parameter:
     """A number of each neuron: the same for all, or a table of classes of pixels, [class][channel].
 
     `classes` holds the class of each pixel, unless there is one class only, or each pixel is its own one.
-    Table entries are multiplied by `factor`.
+    Table entries are multiplied by `factor`. Where numbers depend on the time step, `pixel` is the C
+    expression in place of the pixel: the step, or the step and the pixel.
     """
 
     value: int | Table
     classes: Table | None = None
     per_pixel: bool = False
     factor: int = 1
+    pixel: str = "pixel"
 
     @property
     def tables(self) -> list[Table]:
@@ -299,7 +303,8 @@ def _layer(
     arriving = scale * sum(_largest(each.reach) for each in wholes)
     relay = isinstance(rule, Membrane) and rule.graded
     checked = not (relay or narrows or proved) or (isinstance(rule, Modulator) and arriving > STATE_LIMIT)
-    largest = arriving + 4 * STATE_LIMIT + 2
+    growth = 2 * LARGEST_GROWTH if varies(population.neuron) else 2
+    largest = arriving + (growth + 2) * STATE_LIMIT + 2
     once = all(senders[c.source].kind == "input" and not c.delay for c in entering)
     steps = 1 if once or style is SMALL else min(network.timesteps, TILE_SUMS)
     grouped = any(a.groups > 1 for a in arrivals)
@@ -474,7 +479,20 @@ def _parameters(layer: str, population: IntPopulation, rule: Rule) -> Iterator[t
             found[name] = DECAY_ONE - decay.amount
     for name, values in found.items():
         if values is not None:
-            yield name, _parameter(f"{name}_{layer}", np.asarray(values), population.shape)
+            yield name, _stepped_parameter(f"{name}_{layer}", np.asarray(values), population)
+
+
+def _stepped_parameter(name: str, values: Array, population: IntPopulation) -> Parameter:
+    """Store a number per neuron, and per time step if it depends on the step."""
+    shape, timed = population.shape, varies(population.neuron) and values.ndim > 0
+    if not timed:
+        return _parameter(name, values, shape)
+    by_step = np.ascontiguousarray(values.swapaxes(0, 1))  # [channel, step, ...]: steps are pixels, too
+    if values[0].size == shape[0]:
+        return replace(_parameter(name, by_step.reshape(shape[0], -1), (shape[0], len(values))), pixel="t")
+    pixels = prod(shape[1:])
+    whole = by_step.reshape(shape[0], -1)
+    return replace(_parameter(name, whole, whole.shape), pixel=f"(t * {pixels} + pixel)")
 
 
 def _parameter(name: str, values: Array, shape: tuple[int, ...]) -> Parameter:

@@ -337,9 +337,10 @@ class Writer:
         """Return where the numbers of a pixel begin."""
         assert isinstance(parameter.value, Table)
         if parameter.classes is not None:
-            return f"{parameter.value.name} + (size_t){parameter.classes.name}[pixel] * {layer.channels}u"
+            of_class = f"{parameter.classes.name}[{parameter.pixel}]"
+            return f"{parameter.value.name} + (size_t){of_class} * {layer.channels}u"
         if parameter.per_pixel:
-            return f"{parameter.value.name} + (size_t)pixel * {layer.channels}u"
+            return f"{parameter.value.name} + (size_t){parameter.pixel} * {layer.channels}u"
         return parameter.value.name
 
     def sent_to(self, layer: Layer) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from ...ir import (
     SoftLif,
     Xylo,
     compact,
+    in_steps,
 )
-from .node import Node
+from .node import Node, numbered_nodes
 from .sigma_delta import is_sigma_delta, read_sigma_delta
 
+PER_STEP = "PER_STEP"  # the type of neurons with numbers of each time step under `steps`, in our extension
 RELAY = "RELAY"  # the type of relays, in our extension
 XYLO = "XYLO"  # the type of Xylo's neurons, in our extension
 SOFT = "CUBA_SUBTRACT"  # the type of neurons with a soft reset, in our extension
@@ -41,6 +44,13 @@ def read_neuron(layer: Node, shape: Shape, *, is_last: bool, is_readout: bool | 
     kind = layer.text("type")
     if kind == "average":
         return Readout(bias=np.zeros(shape, np.int32))
+    if kind == "concat" and layer.group("neuron").text("type") == PER_STEP:
+        steps = numbered_nodes(layer.path, layer.group("steps").tree, f"{layer.name}, step")
+        layers = [replace(layer, tree={**layer.tree, **step.tree}) for step in steps]
+        neurons = [read_neuron(each, shape, is_last=is_last, is_readout=is_readout) for each in layers]
+        if len({type(neuron) for neuron in neurons}) != 1:
+            layer.fail("has no steps, or steps with neurons of several kinds; one kind is needed")
+        return in_steps(neurons)
     if kind == "concat" and layer.group("neuron").text("type") == RELAY:
         return _relay(layer.group("neuron"))
     if kind == "concat" and layer.group("neuron").text("type") == XYLO:

@@ -36,6 +36,7 @@ from ...ir import (
     SoftLif,
     Synapse,
     Xylo,
+    at_step,
     counting,
     fires,
     integrating,
@@ -46,8 +47,9 @@ from ...ir import (
     sends,
     state_intervals,
     update_rule,
+    varies,
 )
-from .neurons import NEVER_FIRES, RELAY, SOFT, XYLO
+from .neurons import NEVER_FIRES, PER_STEP, RELAY, SOFT, XYLO
 from .read import CHAIN_VERSION, GRAPH_VERSION
 from .sigma_delta import NO_CHAIN, is_stock_layer, sigma_delta_tree
 
@@ -131,6 +133,8 @@ def _obstacle(network: IntNetwork, before: Population[Any], population: IntPopul
         return "neurons of Xylo, which netx does not have"
     if neuron_subtrahend(population.neuron) is not None:
         return "neurons with a soft reset; those of netx reset to zero"
+    if varies(population.neuron):
+        return "neurons whose numbers depend on the time step; netx has one set of numbers for all steps"
     if modulating(population.neuron) is not None:
         return NO_CHAIN
     if integrating(population.neuron) is None:
@@ -240,7 +244,7 @@ def _neurons_fit(network: IntNetwork, population: IntPopulation) -> bool:
     if modulating(population.neuron) is not None:
         return True  # see `is_stock_layer`
     neuron = integrating(population.neuron)
-    if neuron is None:
+    if neuron is None or varies(neuron):
         return False
     if neuron.bias_exponent != STATE_EXPONENT or neuron_subtrahend(neuron) is not None:
         return False
@@ -285,6 +289,10 @@ def _bias_exponent(neuron: Neuron) -> Tree:
 
 def _population_tree(population: IntPopulation, *, in_input: bool = False) -> Tree:
     neuron, shape = population.neuron, {"shape": _int32(population.shape)}
+    if varies(neuron):
+        steps = [population.with_neuron(at_step(neuron, t)) for t in range(len(neuron_bias(neuron)))]
+        trees = {str(step): _population_tree(each) for step, each in enumerate(steps)}
+        return {**shape, "neuron": {"type": PER_STEP}, "steps": trees}
     match neuron:
         case Lif() | SoftLif() | Readout():
             return {**shape, "bias": _to_netx(neuron_bias(neuron)), "neuron": _neuron_tree(neuron)}

@@ -27,6 +27,7 @@ from ...ir import (
     IntNetwork,
     IntPopulation,
     Shape,
+    at_step,
     counting,
     fires,
     has_current,
@@ -36,14 +37,17 @@ from ...ir import (
     neuron_subtrahend,
     neuron_threshold,
     per_channel,
+    varies,
 )
 from ..options import Dialect
 
 DT = 1e-4  # seconds per time step; snntorch supports no other
+MOST_LEAK = 1 - 2.0**-12  # of nodes whose leaks depend on the time step
 NO_LEAK = 2.0**80  # time constant, in steps, of a neuron without a leak whose biases need v_leak
 KEY = "mpbn_deploy"
-# Without and with soft resets, and with several spikes per step, which older readers would not see.
-VERSIONS = VERSION, SOFT_VERSION, COUNT_VERSION = 2, 3, 4
+# Without and with soft resets, several spikes, or numbers, per step, which older readers would not see.
+VERSIONS = VERSION, SOFT_VERSION, COUNT_VERSION, STEP_VERSION = 2, 3, 4, 5
+STEP_NUMBERS = ("threshold", "subtrahend", "bias", "leak", "current_leak")  # of neurons with numbers per step
 FAITHFUL, PORTABLE = DIALECTS = get_args(Dialect)
 PORTABLE_THRESHOLD = 1.0
 
@@ -68,21 +72,84 @@ class Metadata:
     per_neuron: Mapping[str, tuple[bool, bool]]  # threshold, bias
     subtrahends: Mapping[str, Array]  # of populations with a soft reset
     counts: Mapping[str, int] = field(default_factory=dict)  # the most spikes of Xylo's neurons in a step
+    steps: Mapping[str, Mapping[str, float | Array]] = field(default_factory=dict)  # numbers per time step
     constants: frozenset[str] = frozenset()  # populations that replace biases
     integers: Mapping[str, Any] | None = None
 
 
+def first_steps(network: FoldedNetwork) -> FoldedNetwork:
+    """Return the network with the numbers of the first time step in all: what nodes of NIR can hold.
+
+    There is nothing to leak in that step, so that leaks of nodes may be any that NIR has.
+    """
+    layers = []
+    for population in network.layers:
+        first = at_step(population.neuron, 0)
+        if varies(population.neuron):
+            leaks: dict[str, Any] = {
+                name: _node_leak(getattr(first, name)) for name in ("leak", "current_leak")
+            }
+            first = replace(first, **leaks)
+        layers.append(population.with_neuron(first))
+    return replace(network, populations=(network.input, *layers))
+
+
+def _node_leak(leak: float | Array) -> float | Array:
+    return np.minimum(leak, MOST_LEAK) if isinstance(leak, np.ndarray) else min(leak, 1.0)
+
+
+def with_steps(path: Path, network: FoldedNetwork, metadata: Metadata) -> FoldedNetwork:
+    """Return the network of a file with the numbers per time step of its metadata."""
+    if unknown := set(metadata.steps) - {p.name for p in network.layers}:
+        raise FormatError(
+            f"{path}: the metadata {KEY!r} has time steps of {sorted(unknown)}, which are missing."
+        )
+    layers = []
+    for population in network.layers:
+        neuron, numbers = population.neuron, dict(metadata.steps.get(population.name, {}))
+        known: dict[str, Any] = {name: numbers[name] for name in numbers if hasattr(neuron, name)}
+        timed = {**known, "per_step": True} if known else {}
+        layers.append(population.with_neuron(replace(neuron, **timed)))
+    return replace(network, populations=(network.input, *layers))
+
+
+def _steps(network: FoldedNetwork) -> dict[str, dict[str, Any]]:
+    return {
+        p.name: {
+            name: np.asarray(getattr(p.neuron, name)).tolist()
+            for name in STEP_NUMBERS
+            if hasattr(p.neuron, name)
+        }
+        for p in network.layers
+        if varies(p.neuron)
+    }
+
+
 def metadata_text(
-    network: FoldedNetwork, dialect: Dialect, constants: Sequence[str], integers: IntNetwork | None
+    network: FoldedNetwork,
+    dialect: Dialect,
+    constants: Sequence[str],
+    integers: IntNetwork | None,
+    timed: FoldedNetwork,
 ) -> str:
-    """Return the metadata of a network as JSON; `constants` are populations that replace biases."""
+    """Return the metadata of a network as JSON; `constants` are populations that replace biases.
+
+    `timed` is the network with its numbers per time step, of which `network` has those of the first.
+    """
+    steps = _steps(timed)
     leaking = {p.name: p.neuron for p in network.layers if not is_average(p.neuron)}
     counts = {p.name: n.max_spikes for p in network.layers if (n := counting(p.neuron)) is not None}
     soft = {p.name: s.tolist() for p in network.layers if (s := neuron_subtrahend(p.neuron)) is not None}
     allowed = network.input_range
     return json.dumps(
         {
-            "version": COUNT_VERSION if counts else SOFT_VERSION if soft else VERSION,
+            "version": STEP_VERSION
+            if steps
+            else COUNT_VERSION
+            if counts
+            else SOFT_VERSION
+            if soft
+            else VERSION,
             "dialect": dialect,
             "dt": DT,
             "timesteps": network.timesteps,
@@ -93,6 +160,7 @@ def metadata_text(
             "reset": "to zero; by subtraction in the populations of `subtrahends`" if soft else "to zero",
             **({"subtrahends": soft} if soft else {}),
             **({"counts": counts} if counts else {}),
+            **({"steps": steps} if steps else {}),
             "output": _output(network.output.neuron),
             "populations": [population.name for population in network.populations],
             "connections": [list(_without_default(connection_key(c))) for c in network.connections],
@@ -110,6 +178,10 @@ def metadata_text(
             "integers": None if integers is None else _integers(integers),
         }
     )
+
+
+def _version(steps: Any, counts: Any, soft: Any) -> int:
+    return STEP_VERSION if steps else COUNT_VERSION if counts else SOFT_VERSION if soft else VERSION
 
 
 def is_average(neuron: FloatNeuron) -> bool:
@@ -185,7 +257,7 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
         if entries["version"] not in VERSIONS:
             raise FormatError(
                 f"{path}: metadata {KEY!r} has version {entries['version']!r}; versions {VERSION} to "
-                f"{COUNT_VERSION} are allowed."
+                f"{STEP_VERSION} are allowed."
             )
         lowest, highest = map(int, entries["input_range"])
         return Metadata(
@@ -205,6 +277,12 @@ def read_metadata(path: Path, metadata: Tree) -> Metadata:
                 for name, values in entries.get("subtrahends", {}).items()
             },
             counts={str(name): int(most) for name, most in entries.get("counts", {}).items()},
+            steps={
+                str(name): {
+                    str(key): _leaks(values) for key, values in numbers.items() if key in STEP_NUMBERS
+                }
+                for name, numbers in entries.get("steps", {}).items()
+            },
             constants=frozenset(map(str, entries["constants"])),
             integers=entries["integers"],
         )
@@ -278,6 +356,7 @@ def _integer_population(path: Path, population: FloatPopulation, rules: Mapping[
         bias_exponent=exponent,
         decay_current=_decays(rule["decay_current"]),
         decay_voltage=_decays(rule["decay_voltage"]),
+        per_step=varies(neuron),
     )
     return population.with_neuron(integer)
 

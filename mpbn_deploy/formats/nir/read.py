@@ -59,6 +59,7 @@ from .metadata import (
     read_metadata,
     safe,
     spread,
+    with_steps,
 )
 from .neurons import INTEGRATING, SPIKING, Timing, integrator, parameter_shape, spiking_neuron
 
@@ -314,7 +315,7 @@ class _Building:
             connections=self._listed(populations),
             timesteps=self.reading.timesteps,
         )
-        return self._without_constants(network)
+        return with_steps(self.reading.file.path, self._without_constants(network), self.reading.metadata)
 
     def _add(self, node: str, neuron: Input | FloatNeuron) -> None:
         name, shape = self.reading.named(node), picture_shape(self.shapes[node])

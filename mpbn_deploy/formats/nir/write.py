@@ -49,8 +49,19 @@ from ..options import Dialect
 from .constants import bias_carriers, main_first, split_bias, with_constants
 from .kernels import is_signal, typeable
 from .loops import AmbiguousLoopError, closing_edges
-from .metadata import DIALECTS, DT, FAITHFUL, KEY, NO_LEAK, PORTABLE, is_average, metadata_text, safe
-from .portable import portable
+from .metadata import (
+    DIALECTS,
+    DT,
+    FAITHFUL,
+    KEY,
+    NO_LEAK,
+    PORTABLE,
+    first_steps,
+    is_average,
+    metadata_text,
+    safe,
+)
+from .portable import check_same_in_all_steps, portable
 
 
 def write_nir(network: FoldedNetwork | IntNetwork, path: str | Path, *, dialect: Dialect = FAITHFUL) -> None:
@@ -62,7 +73,10 @@ def write_nir(network: FoldedNetwork | IntNetwork, path: str | Path, *, dialect:
 
 def in_dialect(network: FoldedNetwork, dialect: Dialect) -> FoldedNetwork:
     """Return the network as a file of that dialect has it; raise where `write_nir` would."""
-    return portable(network, _explicit_delays(network)) if dialect == PORTABLE else network
+    if dialect != PORTABLE:
+        return network
+    check_same_in_all_steps(network)
+    return portable(network, _explicit_delays(network))
 
 
 def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: Dialect = FAITHFUL) -> nir.NIRGraph:
@@ -73,14 +87,16 @@ def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: Dialect = FAITHFUL) 
     if integers is not None and dialect == PORTABLE:
         raise OptionError("an integer network is written in the faithful dialect of NIR only.")
     real = real_network(network, in_weights=True) if isinstance(network, IntNetwork) else network
+    timed, real = real, first_steps(real)
     _check_names(with_constants(real)[0])
     explicit = _explicit_delays(real)
     if dialect == PORTABLE:
+        check_same_in_all_steps(timed)
         real = portable(real, explicit)
     if integers is not None:
         _check_exact(real)
     whole, constants = with_constants(real)
-    return _graph(whole, explicit, metadata_text(real, dialect, constants, integers))
+    return _graph(whole, explicit, metadata_text(real, dialect, constants, integers, timed))
 
 
 def _graph(network: FoldedNetwork, explicit: set[Connection], metadata: str) -> nir.NIRGraph:

@@ -1,8 +1,9 @@
 """Network architectures: functions (input_shape, classes, **neuron) -> body of a SpikingNetwork.
 
 `neuron` holds the keyword arguments of every LIF: mpbn, mpbn_gain, leak, current_leak, threshold, surrogate,
-reset, reset_gradient. The paper's networks also take `width`, the number of channels of the first layer; the
-slim variants have at most a quarter of the paper's channels, so that a laptop can train them.
+reset, reset_gradient; and the norm of currents before it, `norm` and its `norm_steps` (`norm_layer`). The
+paper's networks also take `width`, the number of channels of the first layer; the slim variants have at most
+a quarter of the paper's channels, so that a laptop can train them.
 
     registry   the architectures by name          small    for small images
     layers     ChainBuilder, weight initialization

@@ -9,10 +9,10 @@ from typing import Any
 from torch import nn
 
 from ...base import OptionError
-from .. import LIF, SpikePool
+from .. import LIF, SpikePool, norm_layer, without_norm
 
 Shape = tuple[int, ...]
-NeuronArguments = dict[str, Any]  # keyword arguments of LIF
+NeuronArguments = dict[str, Any]  # keyword arguments of LIF, and the norm of its currents
 
 
 def sequential(**layers: nn.Module) -> nn.Sequential:
@@ -55,8 +55,8 @@ class ChainBuilder:
         shape = convolved_shape(self.shape, channels, stride)
         convolution = nn.Conv2d(self.shape[0], channels, kernel, stride, kernel // 2, bias=bias)
         self.add(f"conv{number}", convolution, shape)
-        self.add(f"norm{number}", nn.BatchNorm2d(channels), shape)
-        self.add(f"lif{number}", LIF(shape, **self.neuron), shape)
+        self.add(f"norm{number}", norm_layer(shape, self.neuron), shape)
+        self.add(f"lif{number}", LIF(shape, **without_norm(self.neuron)), shape)
 
     def add_pool(self, *, maximum: bool = False) -> None:
         """Add 2 x 2 average or max pooling; an odd last row or column is dropped."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .. import LIF
+from .. import LIF, norm_layer, without_norm
 from .layers import ChainBuilder, NeuronArguments, Shape, convolved_shape, initialize, sequential
 
 Shortcut = Callable[[int, int, int], nn.Module]  # (input channels, output channels, stride) -> layers
@@ -25,14 +25,15 @@ class ResidualBlock(nn.Module):
     ) -> None:
         super().__init__()
         inputs, shape = input_shape[0], convolved_shape(input_shape, channels, stride)
+        lif = without_norm(neuron)
         self.conv1 = nn.Conv2d(inputs, channels, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(channels)
-        self.lif1 = LIF(shape, **neuron)
+        self.norm1 = norm_layer(shape, neuron)
+        self.lif1 = LIF(shape, **lif)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(channels)
+        self.norm2 = norm_layer(shape, neuron)
         changes = stride != 1 or inputs != channels
         self.shortcut = shortcut(inputs, channels, stride) if changes else nn.Identity()
-        self.lif2 = LIF(shape, **neuron)
+        self.lif2 = LIF(shape, **lif)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map spikes to spikes, [timesteps * batch, channels, height, width]."""

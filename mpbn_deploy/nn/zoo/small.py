@@ -9,7 +9,7 @@ from torch import nn
 
 from ...base import OptionError
 from ...ir import XYLO_OUTPUT_SPIKES
-from .. import LIF, GradedLIF, RecurrentLIF, SpikeCount, StepDelay, XyloLIF
+from .. import LIF, GradedLIF, RecurrentLIF, SpikeCount, StepDelay, XyloLIF, norm_layer, without_norm
 from .layers import Shape, convolved_shape, image_shape, sequential
 
 
@@ -36,8 +36,8 @@ def digits_mlp(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
     return sequential(
         flatten=nn.Flatten(),
         dense1=nn.Linear(prod(input_shape), 64, bias=False),
-        norm1=nn.BatchNorm1d(64),
-        lif1=LIF(64, **neuron),
+        norm1=norm_layer(64, neuron),
+        lif1=LIF(64, **without_norm(neuron)),
         readout=nn.Linear(64, classes),
     )
 
@@ -47,8 +47,8 @@ def digits_rnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
     return sequential(
         flatten=nn.Flatten(),
         dense1=nn.Linear(prod(input_shape), 64, bias=False),
-        norm1=nn.BatchNorm1d(64),
-        lif1=RecurrentLIF(64, **neuron),
+        norm1=norm_layer(64, neuron),
+        lif1=RecurrentLIF(64, **without_norm(neuron)),
         readout=nn.Linear(64, classes),
     )
 
@@ -72,6 +72,8 @@ def _xylo(
             f"input_shape {tuple(input_shape)}; networks for Xylo take channels over time, such as --data "
             "digits-rows."
         )
+    if "norm" in neuron:
+        raise OptionError(f"norm {neuron['norm']}; networks for Xylo normalize no currents: drop --norm.")
     layers: dict[str, nn.Module] = {}
     (size,) = input_shape
     for number, width in enumerate(widths, 1):
@@ -98,17 +100,17 @@ def _two_convolutions(
     layer: Any = LIF,
 ) -> nn.Module:
     shape1 = convolved_shape(image_shape(input_shape), 16, first_stride)
-    shape2 = convolved_shape(shape1, 32, stride=2)
+    shape2, lif = convolved_shape(shape1, 32, stride=2), without_norm(neuron)
     return sequential(
         conv1=nn.Conv2d(input_shape[0], 16, 3, stride=first_stride, padding=1, bias=False),
-        norm1=nn.BatchNorm2d(16),
-        lif1=layer(shape1, **neuron),
+        norm1=norm_layer(shape1, neuron),
+        lif1=layer(shape1, **lif),
         conv2=nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False),
-        norm2=nn.BatchNorm2d(32),
-        lif2=layer(shape2, **neuron),
+        norm2=norm_layer(shape2, neuron),
+        lif2=layer(shape2, **lif),
         flatten=nn.Flatten(),
         dense3=nn.Linear(prod(shape2), features, bias=False),
-        norm3=nn.BatchNorm1d(features),
-        lif3=layer(features, **neuron),
+        norm3=norm_layer(features, neuron),
+        lif3=layer(features, **lif),
         readout=nn.Linear(features, classes),
     )
