@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
-from demo import summary, train_digits
+from demo import train_digits
 
 from mpbn_deploy.api import export
 
@@ -25,12 +25,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         train_digits(Path(folder) / "model.pt")
         result = export(Path(folder) / "model.pt", "loihi2")
-    labels, values = summary("digits-cnn", result, 0).columns
-    rows = dict(zip(labels.cells, values.cells, strict=True))
-    rows.pop("time")
-    rows["processor seconds"] = f"{spent() - before:.0f}"
+    rows = [("verdict", result.summary.headline), *result.summary.rows]
+    rows.append(("processor seconds", f"{spent() - before:.0f}"))
     print("| what | value |\n|---|---|")
-    for label, value in rows.items():
+    for label, value in rows:
         print(f"| {label} | {value} |")
 
 

@@ -59,7 +59,7 @@ def network_of(name: str, options: argparse.Namespace) -> tuple[IntNetwork, Arra
     if name == "scg":
         return scg(options.scg, options.target)
     path = HERE.parent / "examples" / "models" / f"{SHORT[name]}.pt" if name in SHORT else Path(name)
-    model = load_and_fold(path, ExportOptions())
+    model = load_and_fold(path, ExportOptions(), load_profile(options.target))
     network = model.integers or quantize(model.folded, load_profile(options.target)).network
     assert model.trained_on is not None
     test = load_dataset(model.trained_on, options.data_dir).test

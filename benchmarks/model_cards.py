@@ -2,11 +2,16 @@
 
     python benchmarks/model_cards.py digits --model digits.pt    writes digits.pt, digits.json and README.md
     python benchmarks/model_cards.py cifar10-fast --calibrate --input-offset 128 --data-dir DIR
+    python benchmarks/model_cards.py digits --details            only adds details to the card that is there
 
 `--model` takes a network from `train`, and the time that training took from the log beside it; its weights
 are stored in half precision, which leaves trained integers as they are. The stored network is exported,
 evaluated on the whole test split of its data set, and compared with every executor on the first samples of
 it. Exit code 1 if an export fails its verification or does not fit.
+
+Details are those of the integers on the whole test split: the confusion matrix (a row per true class), the
+accuracy of each class, after each time step, and with weights of fewer bits chosen in the same way, and the
+bytes as a C program for a microcontroller.
 """
 
 import argparse
@@ -15,12 +20,21 @@ import json
 import platform
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from mpbn_deploy.api import DeployError, export, load_model, save_model
+import numpy as np
+
+from mpbn_deploy.api import DeployError, export, load_dataset, load_model, save_model
+from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.fit import JOULES, spread
 from mpbn_deploy.fit.energy import Range
+from mpbn_deploy.fold import fold, offset_inputs
+from mpbn_deploy.formats.c import program_size
+from mpbn_deploy.frontend import trace
+from mpbn_deploy.hardware import load_profile
+from mpbn_deploy.quantize import QuantizedBody, calibration_data, quantize
 
 FOLDER = Path(__file__).parents[1] / "examples" / "models"
 TARGET = "loihi2"
@@ -39,6 +53,8 @@ are written by `benchmarks/model_cards.py`.
 """
 COLUMNS = ("network", "data", "steps", "parameters", "float", "integer", "bits", "cores", "energy per sample",
            "compared, different")  # fmt: skip
+DETAILS = ("network", "after each time step", "weight bits", "hardest class", "C program, bytes")
+BITS = (8, 6, 4, 3, 2)
 DATA = {"cifar10": "CIFAR-10 (JPEG)", "fashion-mnist": "Fashion-MNIST"}  # the others as they are
 
 
@@ -91,6 +107,54 @@ def measured(path, options):
     return card, result.good
 
 
+def details(path, card, data_dir):
+    """Return what the integers do on the test split, class by class, step by step, and in fewer bits."""
+    model, dataset = load_model(path), load_dataset(card["training"]["data"], data_dir)
+    inputs, labels, names = dataset.test.inputs[:], np.asarray(dataset.test.labels), dataset.class_names
+    if isinstance(model.body, QuantizedBody):
+        networks = {card["weight_bits"]: model.body.to_integers(model.timesteps)}
+    else:
+        folded = offset_inputs(fold(trace(model)), card["input_offset"])
+        samples = None
+        if card["calibrated"]:
+            samples = folded.input_range.presented(calibration_data(folded, dataset).inputs)
+        networks = {
+            bits: quantize(folded, load_profile(TARGET), samples, weight_bits=bits).network for bits in BITS
+        }
+    network = networks[card["weight_bits"]]
+    presented = network.input_range.presented(inputs)
+
+    def predictions(integers):
+        return emulate(integers, presented, keep_trace=False).predictions
+
+    confusion = np.zeros((len(names), len(names)), int)
+    np.add.at(confusion, (labels, predictions(network)), 1)
+    steps = range(1, network.timesteps + 1)
+    return {
+        "confusion": [" ".join(map(str, row)) for row in confusion],
+        "accuracy_of_classes": dict(zip(names, np.diag(confusion) / confusion.sum(1), strict=True)),
+        "accuracy_after_steps": {
+            str(step): float(np.mean(predictions(replace(network, timesteps=step)) == labels))
+            for step in steps
+        },
+        "accuracy_by_bits": {
+            str(bits): float(np.mean(predictions(each) == labels)) for bits, each in networks.items()
+        },
+        "c_bytes": program_size(network).flash,
+    }
+
+
+def details_row(name, card):
+    found = card["details"]
+    hardest = min(found["accuracy_of_classes"], key=found["accuracy_of_classes"].get)
+    steps, bits = (
+        ", ".join(f"{key}: {value:.2%}" for key, value in found[part].items())
+        for part in ("accuracy_after_steps", "accuracy_by_bits")
+    )
+    least = f"{hardest}, {found['accuracy_of_classes'][hardest]:.1%}"
+    return f"`{name}.pt`", steps, bits, least, f"{found['c_bytes']:,}"
+
+
 def processor_seconds(path, model):
     """Return the time that training took: of a model's log or, without one, of the card that is there."""
     if model is None:
@@ -109,7 +173,9 @@ def processor():
 def page(cards):
     """Return README.md of {name: card}."""
     rows = [COLUMNS, ("---",) * len(COLUMNS), *(row(name, card) for name, card in sorted(cards.items()))]
-    return HEAD + "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    detailed = [details_row(name, card) for name, card in sorted(cards.items()) if "details" in card]
+    tables = [rows, [DETAILS, ("---",) * len(DETAILS), *detailed]] if detailed else [rows]
+    return HEAD + "\n".join("".join(f"| {' | '.join(cells)} |\n" for cells in each) for each in tables)
 
 
 def row(name, card):
@@ -153,13 +219,18 @@ def main():
     parser.add_argument("--model", type=Path, help="trained network to store under that name")
     parser.add_argument("--calibrate", action="store_true", help="choose the integers on training samples")
     parser.add_argument("--input-offset", type=int, default=0, help="subtracted from the inputs")
+    parser.add_argument("--details", action="store_true", help="add them to the card that is there")
     parser.add_argument("--samples", type=int, default=16, help="on which executors are compared")
     options = parser.parse_args()
     path = FOLDER / f"{options.name}.pt"
     try:
         if options.model is not None:
             save_model(path, load_model(options.model), half=True)
-        card, good = measured(path, options)
+        if options.details:
+            card, good = json.loads(path.with_suffix(".json").read_text()), True
+        else:
+            card, good = measured(path, options)
+        card["details"] = details(path, card, options.data_dir)
     except DeployError as error:
         parser.error(str(error))
     path.with_suffix(".json").write_text(json.dumps(card, indent=2) + "\n")

@@ -10,6 +10,8 @@ The first prints a table of docs/RESULTS.md: for each width of weights, how many
                     thresholds and biases are ours, one per channel or neuron
     data-free       one scale per channel, exponents, no data: `quantize(folded, profile)`
     calibrated      the same with 256 training samples: `quantize(folded, profile, samples)`
+    per layer       calibrated, with bits per layer (`weight_bits="auto"`) in the bytes that all layers take
+                    at the bits of the row
     trained         quantization-aware training from the calibrated network, `--epochs` long
 
 lose against the float network, as the mean over the models given and its range. The second says how
@@ -48,7 +50,7 @@ from mpbn_deploy.train import Training, quantized_rate, quantized_twin, train
 
 PROFILE = load_profile("loihi2")
 SENSED = 5000  # samples whose pixels are changed
-METHODS = ("one scale", "data-free", "calibrated", "trained")
+METHODS = ("one scale", "data-free", "calibrated", "per layer", "trained")
 
 
 def with_one_scale(folded, bits):
@@ -58,6 +60,17 @@ def with_one_scale(folded, bits):
     for name, grid in grids.items():
         grids[name] = replace(grid, scales=np.full_like(grid.scales, grid.scales.min()))
     return round_without_overflow(folded, grids, formats)[0]
+
+
+def with_widths(folded, dataset, bits):
+    """Choose the bits of each layer, within the bytes of all layers at `bits`."""
+    entering = [folded.entering(p.name) for p in folded.layers]
+    sizes = [sum(c.synapse.weight.size for c in into) for into in entering]
+    most = sum(-(-size * bits // 8) for size in sizes)
+    inputs = dataset.train.inputs[:CALIBRATION_SAMPLES]
+    found = quantize(folded, PROFILE, inputs, weight_bits="auto", most_bytes=most)
+    print(f"at most {most:,} bytes: {dict(found.widths.chosen.bits)}", file=sys.stderr, flush=True)
+    return found.network
 
 
 def trained(model, dataset, bits, options, out):
@@ -79,6 +92,8 @@ def quantized(method, folded, model, dataset, bits, path, options):
         return quantize(folded, PROFILE, weight_bits=bits).network
     if method == "calibrated":
         return quantize(folded, PROFILE, dataset.train.inputs[:CALIBRATION_SAMPLES], weight_bits=bits).network
+    if method == "per layer":
+        return with_widths(folded, dataset, bits)
     return trained(model, dataset, bits, options, options.out / f"{path.stem}-{options.data}-{bits}.pt")
 
 

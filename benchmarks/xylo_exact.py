@@ -17,7 +17,7 @@ import numpy as np
 
 from mpbn_deploy.execute import ExecutionOptions
 from mpbn_deploy.execute.emulator import emulate
-from mpbn_deploy.execute.outside.xylo_network import run
+from mpbn_deploy.execute.outside.xylosim import WHOLE
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Population, Xylo
 
@@ -106,7 +106,7 @@ def main():
         reference = time.perf_counter()
         quick = emulate(network, inputs)
         emulated = time.perf_counter()
-        chip = run(network, inputs, ExecutionOptions())
+        chip = WHOLE.run(network, inputs, ExecutionOptions())
         ended = time.perf_counter()
         seconds["reference"] += reference - begun
         seconds["emulator"] += emulated - reference

@@ -105,7 +105,7 @@ def with_shared_thresholds(network):
 def cells(untrained, network, profile):
     """Return what a table shows of one network on one target."""
     from mpbn_deploy.fit import fit_on_chip
-    from mpbn_deploy.fit.verdict import blocking_severities, by_rule, verdict
+    from mpbn_deploy.fit.stage import blocking_severities, by_rule, short_verdict
     from mpbn_deploy.ir import relay_names
 
     activity = untrained.activity(network)
@@ -119,7 +119,7 @@ def cells(untrained, network, profile):
         "relays": len(relay_names(network)),
         "cores": report.cores,
         "chips": report.chips,
-        "fits": verdict(report),
+        "fits": short_verdict(report),
         "host": report.first_layer == "host",
         "blocked": [group.rule for group in by_rule(report, blocking_severities(report))],
         "energy": None if energy is None or energy.energy is None else

@@ -10,13 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from mpbn_deploy.checkpoint import example_model, example_models, save_model
 from mpbn_deploy.data import load_dataset
-from mpbn_deploy.export import ExportResult, export
-from mpbn_deploy.formats.folder import REPORT_FILE
+from mpbn_deploy.export import export
 from mpbn_deploy.train import Training, train
 
 
@@ -28,8 +24,7 @@ def main(folder: Path, name: str | None, data_dir: Path | None) -> int:
     else:
         shutil.copy(example_model(name), folder / "model.pt")
     result = export(folder / "model.pt", "loihi2", data_dir=data_dir)
-    Console().print(summary(name or "digits-cnn", result, time.perf_counter() - started))
-    print(f"report: {result.folder / REPORT_FILE}")
+    print(result.summary.with_rows(time=f"{time.perf_counter() - started:.0f} s"))
     return 0 if result.good else 1
 
 
@@ -37,28 +32,6 @@ def train_digits(path: Path) -> None:
     digits = load_dataset("digits")
     model = train(digits, "digits-cnn", mpbn="channel", timesteps=4, training=Training(epochs=8, seed=0))
     save_model(path, model)
-
-
-def summary(name: str, result: ExportResult, seconds: float) -> Table:
-    """What was done, in numbers."""
-    verified, fitted, accuracy = result.verified, result.fitted, result.verified.accuracy
-    known = {} if accuracy is None else {
-        "float accuracy": f"{accuracy.float_network:.2%} of {accuracy.samples} test samples",
-        "integer accuracy": f"{accuracy.integer_network:.2%} of {accuracy.samples} test samples",
-    }  # fmt: skip
-    table = Table(title=f"{name} on Loihi 2", title_justify="left", show_header=False)
-    for label, value in {
-        **known,
-        "executions compared": ", ".join(c.execution for c in verified.comparisons if not c.not_run),
-        "spikes compared": f"{verified.total('spikes_compared'):,}",
-        "spikes mismatched": f"{verified.total('spikes_mismatched'):,}",
-        "voltages compared": f"{verified.total('voltages_compared'):,}",
-        "voltages mismatched": f"{verified.total('voltages_mismatched'):,}",
-        "fits": f"{'yes' if fitted.fits else 'no'}, on {fitted.cores} cores of {fitted.chips} chip",
-        "time": f"{seconds:.0f} s",
-    }.items():
-        table.add_row(label, value)
-    return table
 
 
 if __name__ == "__main__":

@@ -29,8 +29,25 @@ Importing this package imports nothing heavy.
 import faulthandler
 import os
 import sys
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.3.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name of `api`, or a room; rooms with a function of their name can be called as it."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return import_module(f".{name}", __name__)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{name}":
+            raise
+    api = import_module(".api", __name__)
+    if not hasattr(api, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(api, name)
 
 
 def become_command() -> None:

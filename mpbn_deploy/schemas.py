@@ -32,7 +32,7 @@ from .formats.nir import Assumption
 from .formats.options import ExportOptions
 from .hardware import ProfileSummary
 from .ir import Overflow
-from .quantize import RoundingErrors
+from .quantize import RoundingErrors, Widths
 from .report import ComparedExport
 from .train import Building, Training
 from .verify import CertificateCheck, VerifyReport, drift_schema
@@ -177,6 +177,7 @@ def _manifest() -> dict[str, Any]:
         form=dict[str, str],
         assumptions=list[Assumption],
         quantization=list[RoundingErrors],
+        widths=Widths,
         scales=dict[str, list[float]],
         files=dict[str, str],
         sha256=str,
@@ -187,7 +188,7 @@ def _manifest() -> dict[str, Any]:
         "version": {"const": VERSION},
         "options": options_schema(ExportOptions, description=described),
     }
-    return {**schema, "required": [key for key in schema["properties"] if key != "form"]}
+    return {**schema, "required": [key for key in schema["properties"] if key not in ("form", "widths")]}
 
 
 # What each says of itself, and the record that it is, or the function that derives it from several.

@@ -42,7 +42,7 @@ from mpbn_deploy.ir import (
     value_range,
 )
 from mpbn_deploy.ir.composition import compose
-from mpbn_deploy.nn import LIF, ModelCard, RecurrentLIF, SpikingNetwork
+from mpbn_deploy.nn import LIF, GradedLIF, ModelCard, RecurrentLIF, SpikingNetwork
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.quantize import quantize
 
@@ -353,6 +353,23 @@ def int_products(seed=0, target="loihi2"):
     torch.manual_seed(seed)
     body = ARCHITECTURES["digits-transformer"]((2, 6, 5), 3, width=8)
     return quantize(fold(trace(enlivened(body, shape=(2, 6, 5)))), load_profile(target)).network
+
+
+def graded_body(mpbn="channel", **options):
+    """Three layers of neurons that send whole numbers, on pictures and on features."""
+    neuron = {"mpbn": mpbn, "threshold": 0.6, **options}
+    return nn.Sequential(
+        *(nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), GradedLIF((4, 5, 6), **neuron)),
+        *(nn.Conv2d(4, 4, 3, stride=2, groups=2), nn.BatchNorm2d(4), GradedLIF((4, 2, 2), **neuron)),
+        *(nn.Flatten(), nn.Linear(16, 6), nn.BatchNorm1d(6), GradedLIF(6, **neuron), nn.Linear(6, 3)),
+    )
+
+
+def int_graded(seed=0, levels=3, signed=False):
+    """Return neurons that send whole numbers in integers, each level a neuron."""
+    torch.manual_seed(seed)
+    body = graded_body(levels=levels, signed=signed, leak=0.5)
+    return quantize(fold(trace(enlivened(body, shape=(2, 5, 6)))), load_profile("loihi2")).network
 
 
 def int_windows(seed=0, *, timesteps=3):

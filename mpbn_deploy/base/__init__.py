@@ -143,6 +143,9 @@ if TYPE_CHECKING:
     )
     from .text import (
         LONGEST_NAME as LONGEST_NAME,
+        Color as Color,
+        Summarized as Summarized,
+        Summary as Summary,
         one_line as one_line,
         printable as printable,
         shortened as shortened,

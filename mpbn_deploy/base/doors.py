@@ -7,6 +7,9 @@ A room's `__init__.py` lists its names once, under `if TYPE_CHECKING`, where myp
     else:
         __getattr__, __dir__ = door(__name__, __file__)
 
+A package that has a function of its own name can be called: `mpbn_deploy.export(net, "loihi2")` is
+`mpbn_deploy.export.export(net, "loihi2")`, since one name cannot be a package and a function.
+
 This keeps commands such as `python -m mpbn_deploy.fit --help` from importing torch.
 """
 
@@ -17,12 +20,15 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
 def door(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for the package whose `__init__.py` is `file`."""
     homes = listed_names(Path(file).read_text(encoding="utf-8"))
+    if package.rpartition(".")[2] in homes:
+        sys.modules[package].__class__ = CallableRoom
 
     def get(name: str) -> Any:
         if name not in homes:
@@ -35,6 +41,13 @@ def door(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], li
         return sorted({*vars(sys.modules[package]), *homes})
 
     return get, names
+
+
+class CallableRoom(ModuleType):
+    """A package that is called as its function of the same name."""
+
+    def __call__(self, *given: Any, **options: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*given, **options)
 
 
 def listed_names(source: str) -> dict[str, str]:

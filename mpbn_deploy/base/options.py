@@ -205,10 +205,11 @@ class Declared:
         if self.option.least > Option.least:
             one["minimum"] = self.option.least
         if self.word is not None:
-            one = {"anyOf": [one, {"const": self.word}]}
+            others = [{"const": self.word}, *([{"type": "null"}] if self.optional else [])]
+            one = {"anyOf": [one, *others]}
         if self.count is not None:
             one = {"type": "array", "items": one}
-        if self.optional:
+        if self.optional and self.word is None:
             one["type"] = [one["type"], "null"]
         return {"description": self.option.help, **one}
 

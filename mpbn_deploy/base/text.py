@@ -10,6 +10,9 @@ from __future__ import annotations
 import codecs
 import re
 import sys
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Literal
 
 # What terminals that take fewer characters than Unicode show in place of these; others become escapes.
 PLAIN = {"\u00b5": "u", "\u2192": "->", "\u00b1": "+-", "\u00d7": "x", "\u2713": "ok", "\u2717": "no"}
@@ -61,3 +64,59 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
         raise error
     found = error.object[error.start]
     return PLAIN.get(found) or found.encode("ascii", "backslashreplace").decode(), error.start + 1
+
+
+# ---- verdicts ---------------------------------------------------------------------------------
+
+Color = Literal["red", "yellow", "green"]  # red: exit code 1; yellow: it holds if something unknown does
+CSS = {"red": "#b91c1c", "yellow": "#a16207", "green": "#15803d"}  # dark enough to be read on white
+LABEL_WIDTH = 10  # of the longest label, "unchecked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A result in a few lines: a verdict, and rows of a label and a text."""
+
+    color: Color | None  # None for what is neither good nor bad, such as a network
+    verdict: str
+    rows: tuple[tuple[str, str], ...]
+
+    def with_rows(self, **texts: str) -> Summary:
+        """Return the summary with more rows, those that have a text."""
+        return replace(self, rows=(*self.rows, *((label, text) for label, text in texts.items() if text)))
+
+    @property
+    def headline(self) -> str:
+        return self.verdict if self.color is None else f"{self.color}: {self.verdict}"
+
+    def __str__(self) -> str:
+        width = max([LABEL_WIDTH, *(len(label) + 1 for label, _ in self.rows)])
+        lines = (f"{label.ljust(width)}{text}" for label, text in self.rows)
+        return printable("\n".join((self.headline, *lines)))
+
+    def _repr_html_(self) -> str:
+        """Return a table, which notebooks show."""
+        style = "" if self.color is None else f' style="color: {CSS[self.color]}"'
+        head = f"<caption><b{style}>{_html(self.headline)}</b></caption>"
+        cells = (f"<tr><th>{_html(label)}</th><td>{_html(text)}</td></tr>" for label, text in self.rows)
+        return f"<table>{head}{''.join(cells)}</table>"
+
+
+def _html(text: str) -> str:
+    return escape(printable(text))
+
+
+class Summarized:
+    """A result whose str() is its summary, and which notebooks show as a table."""
+
+    __slots__ = ()
+
+    @property
+    def summary(self) -> Summary:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return str(self.summary)
+
+    def _repr_html_(self) -> str:
+        return self.summary._repr_html_()

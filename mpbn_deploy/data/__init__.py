@@ -6,6 +6,7 @@ they allocate and run no code from the files.
     dataset        DataSet and Split; `hold_out` takes a validation split from the training split
     registry       the loaders by name, and `load_dataset`
     selection      the samples that commands run: test samples of a data set, or random ones
+    memory         samples in memory, and the whole numbers behind them
     own            the user's own data: named arrays from a file, a folder or a function
     arrays, pictures, code    read .npz and .npy files, folders by classes, functions
     layout         the axes of samples, and samples as a network takes them
@@ -33,15 +34,18 @@ if TYPE_CHECKING:
         subset as subset,
     )
     from .layout import arranged as arranged, cropped as cropped
+    from .memory import InMemory as InMemory, in_memory as in_memory
     from .own import dataset_name as dataset_name
     from .reading import byte_format as byte_format
     from .registry import (
         DATASETS as DATASETS,
+        IN_MEMORY as IN_MEMORY,
         LoadedPart as LoadedPart,
         data_named_by_file as data_named_by_file,
         load_dataset as load_dataset,
         load_part as load_part,
         load_parts as load_parts,
+        parts_of as parts_of,
     )
     from .selection import (
         RANDOM as RANDOM,

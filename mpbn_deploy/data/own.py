@@ -114,7 +114,16 @@ def dataset_name(name: str) -> str:
 
 def read_own(name: str, folder: Path | None = None) -> OwnData:
     """Read a file, a folder or what a function returns, and check its values."""
-    found, shown = _named_arrays(name, folder), dataset_name(name)
+    return own_from_arrays(dataset_name(name), _named_arrays(name, folder))
+
+
+def inputs_and_labels(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays under the names train_inputs, test_labels, ..., whatever the user calls them."""
+    return {"_".join(filter(None, _role(key) or (key,))): value for key, value in found.items()}
+
+
+def own_from_arrays(shown: str, found: Mapping[str, Any]) -> OwnData:
+    """Return named arrays as data, with their values checked."""
     roles = {key: _role(key) for key in found}
     if not any(role is not None and role[1] == "inputs" for role in roles.values()):
         listed = ", ".join(found) or "nothing"

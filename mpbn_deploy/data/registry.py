@@ -30,6 +30,7 @@ DATASETS: dict[str, Callable[[Path | None], DataSet]] = {
 }
 
 
+IN_MEMORY = "python:"  # how names of data begin that Python callers gave as arrays
 LoadedPart = tuple[Part, str | None]  # samples, and their axes if known
 
 
@@ -55,8 +56,13 @@ def _of_dataset(found: DataSet, part: str) -> LoadedPart:
 def load_parts(name: str, folder: Path | None) -> dict[str, LoadedPart | None]:
     """Load the samples to "test" with, and those to "train" with if the data have any beside them."""
     found = _load(name, folder)
-    if not isinstance(found, OwnData):
-        return {part: _of_dataset(found, part) for part in ("test", "train")}
+    if isinstance(found, OwnData):
+        return parts_of(found)
+    return {part: _of_dataset(found, part) for part in ("test", "train")}
+
+
+def parts_of(found: OwnData) -> dict[str, LoadedPart | None]:
+    """Return the samples to test with, and those to train with if the data have any beside them."""
     test = found.part("test"), found.facts.axes
     trainable = found.parts.keys() & {"train", ""}
     train = (found.part("train", quiet=True), found.facts.axes) if trainable else None
@@ -82,6 +88,11 @@ def data_named_by_file(name: str, typed: str | None) -> str:
     """Return the data set that a model or an export names; only the user can name own files and code."""
     if typed is not None and dataset_name(typed) == name:
         return typed
+    if name.startswith(IN_MEMORY):
+        raise DataError(
+            f"the export was made in Python, with samples in memory ({name}). Save the whole numbers that it "
+            "announced, np.savez('mine.npz', inputs=n, labels=y), and add --data mine.npz"
+        )
     if name not in DATASETS:
         raise DataError(
             f"{name} is your own data, of which only the name is recorded; files and functions that a model "

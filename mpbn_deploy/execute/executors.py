@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .lava import INSTALL_LAVA
@@ -60,7 +61,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedExecutor:
-    """An executor whose module is imported on first use."""
+    """An executor whose module (or `module:name`) is imported on first use."""
 
     name: str
     parts: str
@@ -107,7 +108,8 @@ class ListedExecutor:
         return check_one_neuron(self.name, self.run)
 
     def _imported(self) -> Any:
-        return import_module(self.module)
+        module, _, name = self.module.partition(":")
+        return getattr(import_module(module), name) if name else import_module(module)
 
 
 def chip_of(network: IntNetwork) -> str:
@@ -117,6 +119,8 @@ def chip_of(network: IntNetwork) -> str:
     return "loihi" if shift_rules(network) is None else "xylo"
 
 
+LONG_RUN = 1000  # samples; the choice between executors pays then
+TRIED = 64  # of them
 AUTO = "auto"  # the fastest executor that runs a network on this machine
 _HERE = __package__
 EXECUTORS: dict[str, ListedExecutor] = {
@@ -126,7 +130,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "lava": ListedExecutor(
         name="Lava (our models)",
         parts="blocks of steps",
-        module=f"{_HERE}.lava.ours",
+        module=f"{_HERE}.lava.executors:OURS",
         author="this package, run by Lava",
         install=INSTALL_LAVA,
         chip="loihi",
@@ -134,7 +138,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "lava-stock": ListedExecutor(
         name="Lava's own models",
         parts="blocks of steps",
-        module=f"{_HERE}.lava.stock",
+        module=f"{_HERE}.lava.executors:STOCK",
         author="Intel, in Lava",
         slow=True,
         chip="loihi",
@@ -142,7 +146,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "netx": ListedExecutor(
         name="lava-dl netx",
         parts="samples",
-        module=f"{_HERE}.lava.netx",
+        module=f"{_HERE}.lava.executors:NETX",
         author="Intel, in lava-dl and Lava",
         install=INSTALL_LAVA,
         slow=True,
@@ -152,7 +156,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "xylosim": ListedExecutor(
         name="xylosim",
         parts="samples",
-        module=f"{_HERE}.outside.xylo_network",
+        module=f"{_HERE}.outside.xylosim:WHOLE",
         author="SynSense, the maker of Xylo",  # doctor checks it as a witness
         chip="xylo",
     ),
@@ -174,9 +178,30 @@ EXECUTORS: dict[str, ListedExecutor] = {
 }
 
 
-def fastest(network: IntNetwork) -> str:
-    """Return the fastest executor of a network: C where there is a compiler, else the emulator."""
+def fastest(network: IntNetwork, inputs: Array | None = None) -> str:
+    """Return the fastest executor of a network: C where there is a compiler, else the emulator.
+
+    Where many neurons fire, the dense products of the emulator may be faster than C, whose work follows
+    spikes. So before a long run, both take turns on some of its inputs.
+    """
     from .c import compiler
 
-    compiled = compiler() is not None and EXECUTORS["c"].obstacle(network) is None
-    return "c" if compiled else "emulator"
+    if compiler() is None or EXECUTORS["c"].obstacle(network) is not None:
+        return "emulator"
+    if inputs is None or len(inputs) < LONG_RUN:
+        return "c"
+    return min(("c", "emulator"), key=lambda name: _seconds(EXECUTORS[name], network, inputs[:TRIED]))
+
+
+def _seconds(executor: ListedExecutor, network: IntNetwork, inputs: Array) -> float:
+    """Return how long an executor takes when it is ready: the shorter of two runs."""
+    from .options import ExecutionOptions
+
+    times = []
+    with executor.opened(network, len(inputs), ExecutionOptions(keep_trace=False)) as run:
+        run(inputs)
+        for _ in range(2):
+            started = perf_counter()
+            run(inputs)
+            times.append(perf_counter() - started)
+    return min(times)

@@ -3,6 +3,7 @@
 model.pt or a NIR file, and a target -> export folder, verified and fitted
 
 stage      `export`: runs all stages of the pipeline and writes the folder
+given      a torch module and samples in memory, as Python callers give them
 model      reads and folds the model; keeps the integers of quantization-aware training
 inputs     the samples to verify with, and those to calibrate on
 remedies   other options, tried for a network that lost accuracy

@@ -11,7 +11,7 @@ from typing import Any
 from ..base import JSON, SURPLUS, Command, Execute, FormatError, OptionError, StrictParser, add_options, main
 from ..data import RANDOM
 from ..execute.outside import ASKED
-from ..formats.options import Placing, Quantizing, Reading, Verifying, Writing
+from ..formats.options import Details, Placing, Quantizing, Reading, Verifying, Writing
 
 CONFIG = "--config"
 SAMPLES = (
@@ -57,6 +57,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="FOLDER", help="folder to write (default: MODEL.TARGET beside the model)"
     )
     add_options(placing, Writing)
+    add_options(placing, Details)
 
 
 def _expand(words: Sequence[str]) -> Sequence[str]:

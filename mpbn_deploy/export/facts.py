@@ -8,7 +8,6 @@ from typing import Any
 
 from .. import __version__
 from ..execute.lava import installed_version
-from ..formats.folder import sha256
 from ..formats.options import ExportOptions
 from ..hardware import HardwareProfile
 from .model import FoldedModel
@@ -24,7 +23,7 @@ def facts_of(
     return {
         "model": {
             "name": model.path.name,
-            "sha256": sha256(model.path),
+            "sha256": model.digest,
             "architecture": None if card is None else card.architecture,
         },
         "target": {"name": profile.name},

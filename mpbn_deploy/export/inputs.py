@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..base import MissingDataError, announce, record
+from ..base import MissingDataError, announce
 from ..data import (
     DATASETS,
+    IN_MEMORY,
     RANDOM,
     LoadedPart,
     Part,
@@ -18,21 +19,14 @@ from ..data import (
 )
 from ..formats.options import AUTO, ExportOptions
 from ..quantize import CalibrationData, load_calibration, read_calibration
+from .given import Parts as Parts
 from .model import FoldedModel
-
-
-@record
-class Parts:
-    """Samples of data sets, to test and to calibrate with; None where there are none."""
-
-    test: LoadedPart | None = None
-    train: LoadedPart | None = None
 
 
 def read_named(options: ExportOptions) -> Parts:
     """Read the data sets that options name, before anything long: a file may be missing or damaged."""
     found = Parts()
-    if options.data not in (None, RANDOM):
+    if options.data not in (None, RANDOM) and not str(options.data).startswith(IN_MEMORY):
         found = Parts(**load_parts(str(options.data), options.data_dir))
     if options.calibrated and (options.calibration != options.data or found.train is None):
         train = read_calibration(str(options.calibration), options.data_dir)

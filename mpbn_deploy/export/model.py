@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
+
+import torch
 
 from ..base import OptionError, announce, option_name, record
 from ..checkpoint import InputFacts, load_model
 from ..data import conversion_options
 from ..fold import coarsen_inputs, fold, normalize_inputs, offset_inputs
-from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX
+from ..formats.folder import NETX_SUFFIX, NIR_SUFFIX, sha256
 from ..formats.nir import Assumption, in_dialect, open_nir
 from ..formats.options import AUTO, ExportOptions
 from ..frontend import trace
@@ -24,21 +27,39 @@ from ..ir import (
     counting,
     real_network,
 )
-from ..nn import LIF, ModelCard, SpikingNetwork
+from ..nn import (
+    LIF,
+    ModelCard,
+    SpikingNetwork,
+    static_steps,
+)
 from ..quantize import NumberFormats, QuantizedBody, choose_offset, shifts_decays
+from .given import class_name
 
 
 @record
 class FoldedModel:
     """A folded model, and what it was made from."""
 
-    path: Path
+    path: Path  # of a module in memory: the name of its class
     folded: FoldedNetwork
     module: SpikingNetwork | None = None  # None for a NIR file
     integers: IntNetwork | None = None  # chosen by `train --quantize`
     assumptions: tuple[Assumption, ...] = ()  # under which a NIR file was read
     notes: tuple[str, ...] = ()
     input_offset: int = 0  # that was subtracted from the inputs
+    timed: FoldedNetwork | None = None  # with its numbers per time step, which --static-steps replaced
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the file, or of the tensors of a module that was in memory."""
+        if self.path.is_file() or self.module is None:
+            return sha256(self.path)
+        found = hashlib.sha256()
+        for name, tensor in self.module.state_dict().items():
+            found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            found.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+        return found.hexdigest()
 
     @property
     def card(self) -> ModelCard | None:
@@ -66,18 +87,22 @@ class FoldedModel:
         return {name: lif for name, lif in self.module.body.named_modules() if isinstance(lif, LIF)}
 
 
-def load_and_fold(path: Path, options: ExportOptions, profile: HardwareProfile) -> FoldedModel:
+def load_and_fold(
+    given: Path | SpikingNetwork, options: ExportOptions, profile: HardwareProfile
+) -> FoldedModel:
     """Read a model, fold it, and change it as --nir-dialect, --input-offset and --input-bits ask.
 
     The number formats of the profile tell which --input-offset leaves the most bits to weights.
     """
-    if path.suffix == NETX_SUFFIX:
+    if isinstance(given, SpikingNetwork):
+        model = _fold_module(Path(class_name(given)), given, options)
+    elif given.suffix == NETX_SUFFIX:
         raise OptionError(
-            f"{path}: a netx file holds integers already and cannot be exported again; fit, run and verify "
-            f"accept it directly: python -m mpbn_deploy.fit {path} --target loihi2"
+            f"{given}: a netx file holds integers already and cannot be exported again; fit, run and verify "
+            f"accept it directly: python -m mpbn_deploy.fit {given} --target loihi2"
         )
-    read = _load_nir if path.suffix == NIR_SUFFIX else _load_checkpoint
-    model = read(path, options)
+    else:
+        model = (_load_nir if given.suffix == NIR_SUFFIX else _load_checkpoint)(given, options)
     if model.integers is not None:
         return model
     offset = options.input_offset
@@ -94,15 +119,25 @@ def _load_checkpoint(path: Path, options: ExportOptions) -> FoldedModel:
             raise OptionError(f"{path}: {option_name(name)} applies to NIR files only; drop it.")
     inputs = InputFacts(shape=options.input_shape, range=options.input_range, normalization=options.normalize)
     module = load_model(path, arch=options.arch, timesteps=options.timesteps, inputs=inputs)
+    return _fold_module(path, module, options)
+
+
+def _fold_module(path: Path, module: SpikingNetwork, options: ExportOptions) -> FoldedModel:
     if isinstance(module.body, QuantizedBody):
         return _load_integers(path, module, module.body, options)
     announce(f"fold: normalization layers of {path}")
     # Rescaled before quantization, so that the scales of the integers are those of network.nir.
+    timed = fold(trace(module)) if options.static_steps else None
+    module = static_steps(module) if options.static_steps else module
     folded = in_dialect(fold(trace(module)), options.nir_dialect)
-    return FoldedModel(path=path, folded=folded, module=module)
+    return FoldedModel(path=path, folded=folded, module=module, timed=timed)
 
 
 def _load_nir(path: Path, options: ExportOptions) -> FoldedModel:
+    if options.static_steps:
+        raise OptionError(
+            f"{path}: --static-steps averages norms of checkpoints, which a NIR file does not have. Drop it."
+        )
     if options.arch is not None:
         raise OptionError(
             f"{path}: --arch applies to checkpoints only; a NIR file describes its own network. Drop --arch."
@@ -146,10 +181,7 @@ def _with_inputs(model: FoldedModel, offset: int, bits: int | None, *, automatic
     given, folded = model.folded.input_range, model.folded
     if _counts(folded) and bits is None and given.maximum > XYLO_INPUT_SPIKES:
         bits = XYLO_INPUT_SPIKES.bit_length()
-    if offset:
-        folded = offset_inputs(folded, offset)
-    if bits is not None and folded.input_range.coarser(bits).divisor > 1:
-        folded = coarsen_inputs(folded, bits)
+    folded = _converted(folded, offset, bits)
     if folded is model.folded:
         return model
     taken = folded.input_range
@@ -165,7 +197,17 @@ def _with_inputs(model: FoldedModel, offset: int, bits: int | None, *, automatic
     note = _conversion_note(
         given, taken, " auto, which leaves more bits to weights" * (automatic and offset != 0)
     )
-    return replace(model, folded=folded, notes=(*model.notes, note), input_offset=offset)
+    timed = None if model.timed is None else _converted(model.timed, offset, bits)
+    return replace(model, folded=folded, timed=timed, notes=(*model.notes, note), input_offset=offset)
+
+
+def _converted(folded: FoldedNetwork, offset: int, bits: int | None) -> FoldedNetwork:
+    """Return the network that takes inputs less an offset, and of so many bits."""
+    if offset:
+        folded = offset_inputs(folded, offset)
+    if bits is not None and folded.input_range.coarser(bits).divisor > 1:
+        folded = coarsen_inputs(folded, bits)
+    return folded
 
 
 def _conversion_note(given: Input | InputFormat, taken: Input, why: str = "") -> str:
@@ -202,7 +244,8 @@ UNCHANGED = {"calibration": None, "input_offset": 0}  # what "auto" is for train
 def _reject_quantization(path: Path, options: ExportOptions) -> None:
     """Raise if an option asks for other integers than the trained ones."""
     usual = ExportOptions()
-    for name in ("weight_bits", "calibration", "thresholds", "overflow", "input_offset", "input_bits"):
+    numbers = ("weight_bits", "most_bytes", "most_cores", "overflow", "input_offset", "input_bits")
+    for name in (*numbers, "calibration", "thresholds", "static_steps"):
         given = getattr(options, name)
         if given not in (getattr(usual, name), UNCHANGED.get(name)):
             raise OptionError(

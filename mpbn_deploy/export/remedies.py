@@ -12,6 +12,7 @@ from ..verify import Accuracy, Trial
 
 MAX_TRIALS = 6
 PLAIN: dict[str, Any] = {"calibration": AUTO, "input_offset": AUTO, "thresholds": "own", "input_bits": None}
+WIDEST: dict[str, Any] = {"weight_bits": None, "most_bytes": None, "most_cores": None}
 
 
 def try_others(
@@ -43,9 +44,11 @@ def _changes(options: ExportOptions, widest: int) -> Iterator[dict[str, Any]]:
     yield from ({name: value} for name, value in given.items())
     if len(given) > 1:
         yield given
-    bits = options.weight_bits or widest
+    if options.weight_bits == AUTO:
+        yield {**given, **WIDEST}
+    bits = options.weight_bits if isinstance(options.weight_bits, int) else widest
     yield from ({**given, "weight_bits": more} for more in (bits + 1, bits + 2) if more < widest)
     if bits < widest:
-        yield {**given, "weight_bits": None}
+        yield {**given, **WIDEST}
     if options.overflow == "proved":
-        yield {**given, "weight_bits": None, "overflow": "measured"}
+        yield {**given, **WIDEST, "overflow": "measured"}

@@ -11,31 +11,40 @@ manifest       manifest.json: provenance, and the hash of every file
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import (
     MANIFEST_FILE,
+    Color,
     FormatError,
     OptionError,
     Report,
+    Summarized,
+    Summary,
     announce,
     changed,
     marked_json,
     record,
     same_records,
+    typed,
 )
-from ..data import Samples, check_data_name, dataset_name
+from ..data import IN_MEMORY, Samples, check_data_name, dataset_name
 from ..execute.outside import chosen_witnesses
 from ..fit import (
     FitReport,
     NeuroBenchMetrics,
     check_sides,
+    cost_line,
     fit_on_chip,
+    full_verdict,
     measure,
     neurobench_metrics,
     resolved_pooling,
+    short_verdict,
+    verdict_color,
 )
 from ..formats.c import check_prefix
 from ..formats.config import config_text
@@ -55,7 +64,7 @@ from ..formats.folder import (
 )
 from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
-from ..formats.options import ExportOptions
+from ..formats.options import AUTO, DataChoice, ExportOptions, Placing
 from ..hardware import HardwareProfile, load_profile
 from ..ir import IntNetwork
 from ..quantize import (
@@ -63,6 +72,7 @@ from ..quantize import (
     NumberFormats,
     Quantized,
     check_overflow,
+    check_widths,
     quantize,
     shifts_decays,
     trained_integers,
@@ -70,16 +80,20 @@ from ..quantize import (
 from ..report import ReportContent, write_html
 from ..verify import Accuracy, VerifyReport, measure_accuracy, verify
 from .facts import as_lines, facts_of
+from .given import Given, taken
 from .inputs import Parts, choose_inputs, read_named
 from .model import FoldedModel, load_and_fold
-from .notes import all_notes
+from .notes import all_notes, doubts, notes_on_steps
 from .projects import check_projects, write_projects
 from .remedies import try_others
 
+if TYPE_CHECKING:
+    from torch import nn
+
 
 @record
-class ExportResult(Report):
-    """The export folder and the result of each stage."""
+class ExportResult(Report, Summarized):
+    """The export folder and the result of each stage; str() is the verdict."""
 
     JSON = """folder files fits=fitted.fits passed?=verified.passed verdict?=verified.verdict
         bit_exact=verified.bit_exact without_weights assumptions=verified.assumptions notes"""
@@ -88,6 +102,8 @@ class ExportResult(Report):
     quantized: Quantized
     verified: VerifyReport
     fitted: FitReport
+    title: str = ""  # the model and the chip
+    next_step: str = ""  # the command to type next, or what to do about a fault
     notes: tuple[str, ...] = ()  # for the user (notes.py)
     files: tuple[str, ...] = (*FILES, MANIFEST_FILE)  # of the folder
 
@@ -101,34 +117,90 @@ class ExportResult(Report):
         """Whether the network passed verification, fits the chip and kept its weights."""
         return self.verified.passed and self.fitted.fits is True and not self.quantized.lost
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Signs that the network was read wrongly, or that rounding destroyed it."""
+        return doubts(self.quantized, self.verified)
+
+    @property
+    def color(self) -> Color:
+        found = {self.verified.color, verdict_color(self.fitted)}
+        if not self.good:
+            return "red"
+        return "yellow" if "yellow" in found or self.doubts else "green"
+
+    @property
+    def summary(self) -> Summary:
+        """Return the verdict: the first line has what fails, or else what holds."""
+        network, fitted = self.quantized.network, self.fitted
+        fits = f"{fitted.target}: {full_verdict(fitted)}"
+        lost = [f"weights lost in {', '.join(self.without_weights)}"] if self.without_weights else []
+        failing = [*lost, *([] if self.verified.passed else [self.verified.verdict])]
+        failing += [] if fitted.fits else [fits]
+        parameters = sum(connection.synapse.weight.size for connection in network.connections)
+        neurons = sum(population.size for population in network.layers)
+        needed = {"cores": fitted.cores, "chips": fitted.chips}
+        counts = (f"{name} {count:,}" for name, count in needed.items() if count is not None)
+        rows = {label: text for label, text in self.verified.summary.rows if label != "skipped"}
+        return Summary(
+            color=self.color,
+            verdict=f"{self.title}: {'; '.join(failing or [self.verified.verdict, fits])}",
+            rows=(),
+        ).with_rows(
+            network=f"{neurons:,} neurons, {parameters:,} weights, {network.timesteps} time steps",
+            **rows,
+            fits="; ".join(filter(None, (short_verdict(fitted), ", ".join(counts), cost_line(fitted)))),
+            notes="; ".join([*self.doubts, *([f"{len(self.notes)}, in the report"] if self.notes else [])]),
+            next=self.next_step,
+            report=f"{self.folder / REPORT_FILE}, or --verbose",
+        )
+
 
 def export(
-    model_path: str | Path,
+    model: str | Path | nn.Module,
     target: str,
     out: str | Path | None = None,
     options: ExportOptions | None = None,
+    *,
+    data: Any = None,
+    calibration: Any = AUTO,
     **changes: Any,
 ) -> ExportResult:
     """Fold, quantize, write, verify and fit a trained network; on an error, no folder is left behind.
 
-    Keyword arguments are the fields of `ExportOptions`: export("model.pt", "loihi2", weight_bits=4).
-    For a NIR file, give `timesteps`, `input_range`, `dt`, `nir_reset` and `nir_current` if the file does not
-    state them.
+    The model is a file, or a torch module: export(net, "loihi2", data=(x, y)). Then `data`, and `calibration`
+    if other samples are to choose the integers, are arrays, a torch Dataset or DataLoader, a data set of
+    `load_dataset`, or named as on the command line. Other keyword arguments are the fields of
+    `ExportOptions`: export("model.pt", "loihi2", weight_bits=4). For a NIR file, give `timesteps`,
+    `input_range`, `dt`, `nir_reset` and `nir_current` if the file does not state them.
     """
-    options = changed(options, ExportOptions, changes)
-    model_path, profile = Path(model_path), load_profile(target)
-    folder = Path(out) if out is not None else default_folder(model_path, profile)
+    given, options = taken(model, data, calibration, changed(options, ExportOptions, changes))
+    profile = load_profile(target)
+    folder = Path(out) if out is not None else default_folder(given.path, profile)
+    return _export(given, target, profile, folder, out, options)
+
+
+def _export(
+    given: Given,
+    target: str,
+    profile: HardwareProfile,
+    folder: Path,
+    out: str | Path | None,
+    options: ExportOptions,
+) -> ExportResult:
     replaces = check_replaceable(folder)
     _check(profile, options)
 
-    named = read_named(options) if model_path.is_file() else Parts()
-    model = load_and_fold(model_path, options, profile)
+    named = given.parts or (read_named(options) if given.path.is_file() else Parts())
+    model = load_and_fold(given.model, options, profile)
+    model = replace(model, notes=(*model.notes, *given.notes))
     if options.pooling == "composed":  # otherwise relays may become the first layer
         check_sides(model.folded, options)
     asked = options
     if shifts_decays(profile) and options.samples == ExportOptions().samples:
         options = replace(options, samples=None)  # networks for it are small, and its simulator is fast
     samples, calibration, options = choose_inputs(model, options, named)
+    model = replace(model, notes=(*model.notes, *notes_on_steps(model, samples)))
     options = replace(options, input_offset=model.input_offset)
     quantized = _quantize(model, profile, options, calibration)
     network = quantized.network
@@ -145,8 +217,8 @@ def export(
             tried = try_others(
                 asked,
                 NumberFormats.of(profile, None).weight_bits,
-                lambda other: _accuracy(model_path, profile, other),
-                lambda other: other.command(model_path, str(target), None if out is None else Path(out)),
+                lambda other: _accuracy(given, profile, other),
+                lambda other: given.command(other, str(target), None if out is None else Path(out)),
             )
             verified = replace(verified, accuracy=replace(verified.accuracy, tried=tried))
         announce(f"fit: on {profile.title}")
@@ -161,13 +233,15 @@ def export(
             quantized=quantized,
             verified=verified,
             fitted=fitted,
+            title=f"{model.path.name} on {profile.title}",
+            next_step=verified.remedy or _next_command(folder, target, fitted, asked),
             notes=all_notes(model, profile, options.pooling, calibration, quantized),
             files=(*FILES, *projects, MANIFEST_FILE),
         )
         content = _content(staging, model, result, profile, facts)
         metrics = neurobench_metrics(network, activity, content.counted)
         _write_reports(staging, result, metrics, content)
-        config = config_text(model_path, str(target), options)
+        config = config_text(given.file, str(target), options)
         (staging / CONFIG_FILE).write_text(config, encoding="utf-8")
         assumed = [asdict(assumption) for assumption in model.assumptions]
         write_manifest(staging, {**facts, "assumptions": assumed, **_rounding(quantized)})
@@ -191,6 +265,16 @@ def _resolved(options: ExportOptions, network: IntNetwork, fitted: FitReport) ->
     )
 
 
+def _next_command(folder: Path, target: str, fitted: FitReport, asked: ExportOptions) -> str:
+    """Return what to type next: the search for a change that makes the network fit, or a run."""
+    in_memory = asked.data is not None and asked.data.startswith(IN_MEMORY)
+    data = ["--data", "FILE"] if in_memory else typed(asked, DataChoice)
+    if fitted.fits is not False:
+        return shlex.join(["python", "-m", "mpbn_deploy.run", str(folder), *data])
+    fit = ["python", "-m", "mpbn_deploy.fit", str(folder), "--target", str(target)]
+    return shlex.join([*fit, *typed(asked, Placing), *data, "--advise"])
+
+
 def default_folder(model_path: Path, profile: HardwareProfile) -> Path:
     """Return `folder_beside` the model; raise OptionError if a folder cannot have the name of the profile."""
     if not profile.name.replace("-", "").replace("_", "").isalnum():
@@ -206,8 +290,9 @@ def _check(profile: HardwareProfile, options: ExportOptions) -> None:
         NumberFormats.of(profile, options.weight_bits)
     check_prefix(options.c_prefix)
     check_overflow(options.overflow, calibrated=options.calibration is not None)
+    check_widths(options, calibrated=options.calibration is not None)
     chosen_witnesses(options.witness)
-    if options.data is not None:
+    if options.data is not None and not options.data.startswith(IN_MEMORY):
         check_data_name(options.data)
 
 
@@ -227,10 +312,10 @@ def _quantize(
     return quantize(model.folded, profile, inputs, options, tiling=options.tiling)
 
 
-def _accuracy(model_path: Path, profile: HardwareProfile, options: ExportOptions) -> Accuracy:
+def _accuracy(given: Given, profile: HardwareProfile, options: ExportOptions) -> Accuracy:
     """Return the accuracy of the integers that an export with other options would choose."""
-    model = load_and_fold(model_path, options, profile)
-    samples, calibration, options = choose_inputs(model, options, read_named(options))
+    model = load_and_fold(given.model, options, profile)
+    samples, calibration, options = choose_inputs(model, options, given.parts or read_named(options))
     assert samples.test is not None  # as in the export whose accuracy was lost
     network = _quantize(model, profile, options, calibration).network
     return measure_accuracy(model.folded, network, samples.test, samples.name)
@@ -270,7 +355,7 @@ def _content(
     trace, counted = result.verified.trace, result.verified.counted
     assert trace is not None and counted is not None  # missing only if a cluster ran the comparison
     return ReportContent(
-        title=f"{model.path.name} on {profile.title}",
+        title=result.title,
         network=result.quantized.network,
         profile=profile,
         verify=result.verified,
@@ -283,6 +368,8 @@ def _content(
         trained_thresholds=model.trained_thresholds,
         normalized=model.normalized,
         files={name: (staging / name).stat().st_size for name in (NIR_FILE, NETX_FILE)},
+        notes=(*result.doubts, *result.notes),
+        widths=result.quantized.widths,
     )
 
 
@@ -304,5 +391,6 @@ def _rounding(quantized: Quantized) -> dict[str, Any]:
     scales = quantized.network.scales
     return {
         "quantization": [errors.to_json() for errors in quantized.errors],
+        **({} if quantized.widths is None else {"widths": quantized.widths.to_json()}),
         "scales": {name: values.tolist() for name, values in scales.items()},
     }

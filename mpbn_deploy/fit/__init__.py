@@ -2,7 +2,7 @@
 
 IntNetwork + HardwareProfile (+ Activity) -> FitReport
 
-    stage         fit: placement, design rules, traffic, chips and costs in one report
+    stage         fit: placement, design rules, traffic, chips and costs in one report; its verdict
     rules/        the design rules of a chip
     spike_traffic spikes sent between cores
     chips         assignment of cores to chips; links has the loads of the links between chips
@@ -19,7 +19,6 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     advice        changes that make a network fit, each tried; advice_text prints them
     search        the fewest cores with equal integers; search_text prints them
     next_command  what to type next
-    verdict       findings grouped by rule, and the first lines of a report
     text          the printed report; command and __main__ are the command line
 """
 
@@ -32,21 +31,19 @@ if TYPE_CHECKING:
     from .advice import Advice as Advice
     from .chips import ChipMap as ChipMap
     from .energy import (
+        JOULES as JOULES,
+        SECONDS as SECONDS,
+        WATTS as WATTS,
         CostItem as CostItem,
         EnergyReport as EnergyReport,
         Range as Range,
         estimate as estimate,
-    )
-    from .energy_text import (
-        JOULES as JOULES,
-        SECONDS as SECONDS,
-        WATTS as WATTS,
-        energy_table as energy_table,
         headline as headline,
         quantity as quantity,
         range_ends as range_ends,
         spread as spread,
     )
+    from .energy_text import energy_table as energy_table
     from .fabric import FabricUse as FabricUse, fabric_use as fabric_use, uses_single_port as uses_single_port
     from .form import fit_on_chip as fit_on_chip, resolved_pooling as resolved_pooling
     from .host_layer import check_sides as check_sides
@@ -57,15 +54,21 @@ if TYPE_CHECKING:
         used_bits as used_bits,
     )
     from .search import SearchResult as SearchResult
-    from .stage import FitReport as FitReport, LayerFit as LayerFit, fit as fit
-    from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
-    from .threshold_variants import ThresholdVariant as ThresholdVariant
-    from .verdict import (
+    from .stage import (
         DEPENDS as DEPENDS,
+        FitReport as FitReport,
+        LayerFit as LayerFit,
         by_rule as by_rule,
         conditions as conditions,
+        cost_line as cost_line,
+        fit as fit,
+        full_verdict as full_verdict,
+        short_verdict as short_verdict,
+        verdict_color as verdict_color,
         verdict_sentence as verdict_sentence,
         verdict_word as verdict_word,
     )
+    from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
+    from .threshold_variants import ThresholdVariant as ThresholdVariant
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ..base import Command, Execute, Options, add_network, add_options, main, option, share
-from ..formats.options import FileFacts, Placing, Pooling, Sampling
+from ..formats.options import Details, FileFacts, Placing, Pooling, Sampling
 from .assumed import CLASSES, FIRING_RATE
 
 KEPT = "the network of an export stays as it is for its own target, and a .net file for all"
@@ -42,7 +42,7 @@ class Targets(Options):
     strict: bool = option(False, "count what is not known about the chip, or not checked, as not fitting")
 
 
-class Showing(Options):
+class Showing(Details):
     """What to look for, and to show."""
 
     energy: bool = option(False, "show how energy and time were estimated, term by term")

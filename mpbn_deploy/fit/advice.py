@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,7 @@ from ..quantize import messages_fit
 from .question import PREDICTIONS_REFERENCE, Question
 from .requantize import Requantizer
 from .rules import Finding
-from .stage import FitReport
-from .verdict import RuleFindings, blocking_severities, by_rule
+from .stage import FitReport, RuleFindings, blocking_severities, by_rule
 
 FEWEST_BITS = 2
 KINDS = ("relays", "chip", "thresholds", "bits", "both")  # of plans
@@ -332,9 +332,10 @@ class _Search:
         folder, profile = self.requantizer.folder, self.requantizer.export_profile
         if folder is None or not self.requantizer.possible:
             return
+        widest: dict[str, Any] = {"weight_bits": None, "most_bytes": None, "most_cores": None}
         fewer = range(profile.value("formats.weight_bits") - 1, FEWEST_BITS - 1, -1)
         given = replace(folder.options, pooling=self.question.pooling, tiling=self.question.tiling)
-        plain = replace(given, weight_bits=None, thresholds="own")
+        plain = replace(given, **widest, thresholds="own")
         shared = replace(plain, thresholds="shared")
         name, one = profile.name, "one threshold per layer"
         if self._can_relay():  # exact, so it is tried first

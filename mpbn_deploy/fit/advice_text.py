@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 
 from .advice import Advice, hopeless, incurable
-from .stage import FitReport
-from .verdict import blocking_severities, by_rule, unmet_rules
+from .stage import FitReport, blocking_severities, by_rule, unmet_rules
 
 MANY_CHANGED = 0.1  # share of all predictions
 

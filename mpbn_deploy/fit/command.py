@@ -268,9 +268,10 @@ def _text(
 
         tried, forms = (advice[0] if advice else None), (results[0] if results else ())
         command = next_command(questions[0], reports[0], advice=tried, forms=forms, compared=bool(variants))
-        parts = [fit_text(reports[0], command)]
+        found = reports[0].summary.with_rows(next=command, report=_where_to_read(questions[0]))
+        parts = [str(found), *([fit_text(reports[0])] if options.verbose else [])]
     else:
-        parts = [comparison_text(reports)]
+        parts = [comparison_text(reports, verbose=options.verbose)]
     if options.energy:
         from .energy_text import energy_table
 
@@ -288,3 +289,13 @@ def _text(
 
         parts += [search_text(report.target, forms) for report, forms in zip(reports, results, strict=True)]
     return Group(*parts)
+
+
+def _where_to_read(question: Question) -> str:
+    """Return the report of the export, if it is about this chip, and the option that prints everything."""
+    from ..formats.folder import REPORT_FILE, ExportFolder
+
+    opened, details = question.opened, "--verbose"
+    if isinstance(opened, ExportFolder) and opened.target == question.profile.name:
+        return f"{opened.path / REPORT_FILE}, or {details}"
+    return details

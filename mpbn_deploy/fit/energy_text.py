@@ -8,11 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from .energy import CostItem, EnergyReport, Range
-
-# SI units, and the scale of our picojoules, nanoseconds and milliwatts in them.
-JOULES, SECONDS, WATTS = ("J", 1e-12), ("s", 1e-9), ("W", 1e-3)
-PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0}
+from .energy import JOULES, SECONDS, WATTS, CostItem, EnergyReport, quantity, range_ends, sample_kind, spread
 
 
 def energy_table(report: EnergyReport) -> RenderableType:
@@ -78,54 +74,3 @@ def _outside(report: EnergyReport) -> list[str]:
     names = [item.name for item in report.outside]
     named = f"{', '.join(names)}, embedded processors" if names else "embedded processors"
     return [f"without a public figure, so never included: {named}"]
-
-
-def sample_kind(report: EnergyReport) -> str:
-    """Return "samples", or what says little about the costs of real ones: "random inputs", an assumption."""
-    if report.assumed:
-        return "assumed activity"
-    return "random inputs" if report.random else "samples"
-
-
-def sample_costs(report: EnergyReport) -> list[tuple[Range | None, bool, tuple[str, float]]]:
-    """Return energy and time per sample, each with whether it is a lower bound, and its unit."""
-    left_out = bool(report.dynamic.missing or report.static.missing)
-    return [(report.energy, left_out, JOULES), (report.time, bool(report.step.missing), SECONDS)]
-
-
-def headline(report: EnergyReport) -> tuple[str, str]:
-    """Return energy and time per sample without ranges; '> 1.2 µJ' for lower bounds."""
-    energy, time = (
-        f"> {short(found, *unit)}" if left_out and found is not None else short(found, *unit)
-        for found, left_out, unit in sample_costs(report)
-    )
-    return energy, time
-
-
-def short(found: Range | None, unit: str, scale: float) -> str:
-    """Return '1.23 mJ'."""
-    return "unknown" if found is None else quantity(found.value, unit, scale)
-
-
-def spread(found: Range | None, unit: str, scale: float) -> str:
-    """Return '1.23 mJ (0.9 mJ to 2 mJ)'."""
-    if found is None:
-        return "unknown"
-    text = quantity(found.value, unit, scale)
-    return text if found.low == found.high else f"{text} ({range_ends(found, unit, scale)})"
-
-
-def range_ends(found: Range, unit: str, scale: float) -> str:
-    """Return '0.9 mJ to 2 mJ'."""
-    return f"{quantity(found.low, unit, scale)} to {quantity(found.high, unit, scale)}"
-
-
-def quantity(value: float, unit: str, scale: float) -> str:
-    """Return three digits with a metric prefix: for 1234567 at a scale of 1e-12, '1.23 µJ'."""
-    if value == 0:
-        return f"0 {unit}"
-    amount = value * scale
-    for prefix, size in PREFIXES.items():
-        if amount / size < 999.5:
-            return f"{amount / size:.3g} {prefix}{unit}"
-    return f"{amount:,.0f} {unit}"

@@ -35,8 +35,7 @@ from ..ir import (
 from ..quantize import messages_fit
 from .activity import Activity
 from .host_layer import activity_on_chip, on_chip
-from .stage import Choice, FitReport, fit, with_costs
-from .verdict import blocking_severities, by_rule, unmet_rules
+from .stage import Choice, FitReport, blocking_severities, by_rule, fit, unmet_rules, with_costs
 
 
 def fit_on_chip(

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from .search import SearchResult, fewest
-from .verdict import UNKNOWN, list_names, verdict
+from .stage import UNKNOWN, list_names, short_verdict
 
 
 def search_text(target: str, results: list[SearchResult]) -> RenderableType:
@@ -18,7 +18,7 @@ def search_text(target: str, results: list[SearchResult]) -> RenderableType:
     for result in results:
         numbers = (result.report.cores, result.report.lower_bound, result.report.chips)
         cells = (UNKNOWN if number is None else f"{number:,}" for number in numbers)
-        table.add_row(result.change, *cells, verdict(result.report))
+        table.add_row(result.change, *cells, short_verdict(result.report))
     if all(result.report.fits is False for result in results):
         remedy = "; --advise looks for changes that do" if results[0].question.untrained is None else ""
         return Group(f"{target}: search for fewer cores", table, f"none of these fits{remedy}")

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from ..hardware import BUILT_IN, ProfileSummary
 from ..hardware.place import RESOURCES
-from .energy_text import headline, sample_costs, sample_kind, spread
+from .energy import headline, sample_costs, sample_kind, spread
 from .links import grid_of
-from .verdict import UNKNOWN, by_rule, summary_lines, verdict
+from .stage import UNKNOWN, by_rule, short_verdict
 
 if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
     from .stage import FitReport, LayerFit
@@ -33,8 +33,9 @@ NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
 UNCHANGED = ("composed", "compiler", "chip")  # choices that a comparison of chips does not list
 REASONS = ("error", "not known", "warning")  # severities listed below a comparison of chips
 COMPARISON_LEGEND = (
-    'fits "depends": only if what is not known holds on the chip; energy and time per sample, ">" marks a '
-    "lower bound; a single --target lists the unchecked limits"
+    'fits "depends": only if what is not known holds on the chip; rules broken, not known, not checked: '
+    "design rules that fail, that nobody published, and whose limit the profile lacks; energy and time: per "
+    'sample, ">" marks a lower bound'
 )
 TARGETS_LEGEND = (
     "pJ: energy of a synaptic operation; ?: not published, so not checked; sources and more: --json, "
@@ -70,10 +71,10 @@ def shown_resources(report: FitReport) -> list[str]:
     return [name for name in (RESOURCES if report.placement.kind == "words" else used) if name in used]
 
 
-def fit_text(report: FitReport, next_command: str = "") -> RenderableType:
-    """Return five lines with the verdict, a table of layers, costs, and one line per rule that is broken."""
+def fit_text(report: FitReport) -> RenderableType:
+    """Return what "auto" became, a table of layers, costs, and one line per rule that is broken."""
     return Group(
-        *summary_lines(report, next_command),
+        *(f"{choice.option}: {choice.line}" for choice in report.choices),
         *_layer_table(report),
         *_legend(shown_resources(report)),
         *_cost_lines(report),
@@ -107,11 +108,11 @@ def _legend(resources: Sequence[str]) -> Iterator[str]:
     if resources:
         known = [COLUMNS[resource] for resource in resources if resource in COLUMNS]
         meanings = "".join(f"; {_short(heading)}: {meaning}" for heading, meaning in known)
-        yield f"%: share of a core's capacity, on the fullest core of the layer{meanings}"
+        yield f"%: of a core's capacity, on the fullest core of the layer{meanings}"
 
 
-def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
-    """Return one row per chip, followed by one line per broken rule and chip."""
+def comparison_text(reports: Sequence[FitReport], *, verbose: bool) -> RenderableType:
+    """Return one row per chip; with `verbose`, followed by one line per broken rule and chip."""
     table = Table(box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
     table.add_column("target", no_wrap=True)
     table.add_column("fits")
@@ -120,7 +121,7 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     for report in reports:
         table.add_row(
             report.target,
-            verdict(report),
+            short_verdict(report),
             *(UNKNOWN if n is None else str(n) for n in (report.cores, report.chips)),
             *(str(len(by_rule(report, (severity,)))) for severity in ("error", "not known", "not checked")),
             *_cost_cells(report),
@@ -128,7 +129,18 @@ def comparison_text(reports: Sequence[FitReport]) -> RenderableType:
     reasons = [f"{r.target}: {group.line}" for r in reports for group in by_rule(r, REASONS)]
     random = any(report.energy is not None and report.energy.random for report in reports)
     notes = ["energy and time are those of random inputs"] if random else []
-    return Group(table, COMPARISON_LEGEND, *notes, *_changes(reports), *reasons)
+    details = (
+        [*_changes(reports), *reasons]
+        if verbose
+        else ["--verbose lists the reasons, a single --target all findings"]
+    )
+    return Group(_comparison_headline(reports), table, COMPARISON_LEGEND, *notes, *details)
+
+
+def _comparison_headline(reports: Sequence[FitReport]) -> str:
+    fitting = [report.target for report in reports if report.fits]
+    color = "green" if len(fitting) == len(reports) else "red"
+    return f"{color}: fits {len(fitting)} of {len(reports)} targets{': ' * bool(fitting)}{', '.join(fitting)}"
 
 
 def _changes(reports: Sequence[FitReport]) -> Iterator[str]:

@@ -8,8 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from .stage import UNKNOWN, short_verdict
 from .threshold_variants import MEANINGS, ThresholdVariant
-from .verdict import UNKNOWN, verdict
 
 
 def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> RenderableType:
@@ -21,7 +21,7 @@ def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> Renderab
         table.add_row(
             MEANINGS[one.thresholds],
             str(one.most),
-            verdict(one.report),
+            short_verdict(one.report),
             UNKNOWN if one.report.cores is None else str(one.report.cores),
             UNKNOWN if one.accuracy is None else f"{one.accuracy:.2%}",
             f"{one.changed} of {one.samples}",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import FormatError, class_of, did_you_mean, option_name, read_text
+from ..data import IN_MEMORY
 from .options import ExportOptions
 
 if sys.version_info >= (3, 11):
@@ -73,8 +74,11 @@ def entry_text(name: str, value: Any) -> str:
     return f"{name} = {_toml(tuple(value) if isinstance(value, list) else value)}"
 
 
-def config_text(model: Path, target: str, options: ExportOptions) -> str:
-    """Return run.toml with every option that has a value; the folder to write is not part of it."""
+def config_text(model: Path | None, target: str, options: ExportOptions) -> str:
+    """Return run.toml with every option that has a value; the folder to write is not part of it.
+
+    A model that was in memory is not named, nor are its samples: both are to be given again.
+    """
     values: dict[str, Any] = {MODEL: model, "target": target}
     for name, known in ExportOptions.declared.items():
         value = getattr(options, name)
@@ -83,6 +87,8 @@ def config_text(model: Path, target: str, options: ExportOptions) -> str:
         )  # TOML has no None
     given = "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
     absent = ", ".join(name for name, value in values.items() if value is None)
+    if model is None:
+        given = "".join(line for line in given.splitlines(keepends=True) if IN_MEMORY not in line)
     return f"{HEADER}\n{given}\n# not given: {absent}\n"
 
 

@@ -281,6 +281,8 @@ def sha256(path: Path) -> str:
 
 def folder_beside(model: Path, target: str) -> Path:
     """Return model.loihi2, beside the model, for model.pt and the target loihi2: where `export` writes."""
+    if not model.name:
+        raise OptionError(f"{model}: a folder, not a file.")
     return model.with_name(f"{model.stem}.{target}")
 
 

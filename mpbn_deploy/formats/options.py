@@ -105,6 +105,11 @@ class Reading(FileFacts, recorded=True):
         "recognized writer does it, or before or after the next leak; auto: as the file's metadata states, "
         "or else assumed, and reported as an assumption",
     )
+    static_steps: bool = option(
+        False,
+        "give the norms per time step of a checkpoint (TEBN, BNTT, TAB) one gain and offset for all steps, "
+        "their means, for chips whose neurons have one set of numbers; what that costs is reported",
+    )
     nir_current: NirCurrent = option(
         "auto",
         "which current a CubaLIF of a .nir file integrates: new or previous; auto as above, new if assumed",
@@ -125,11 +130,19 @@ class Pooling(Options, recorded=True):
 class Quantizing(Pooling, recorded=True):
     """How to choose the integers."""
 
-    weight_bits: int | None = option(
+    weight_bits: int | Auto | None = option(
         None,
-        "bits per weight, including the sign; fewer bits take less memory and change more spikes",
+        "bits per weight, including the sign; fewer bits take less memory and change more spikes; auto: "
+        "bits per layer, by sensitivity on the calibration data, as few as keep its predictions or as "
+        "--most-bytes and --most-cores need",
         least=2,
         otherwise="the most that the target supports",
+    )
+    most_bytes: int | None = option(
+        None, "with --weight-bits auto: the most bytes that weights may take", least=1
+    )
+    most_cores: int | None = option(
+        None, "with --weight-bits auto: the most cores that the network may take", least=1
     )
     input_offset: int | Auto = option(
         AUTO,
@@ -219,6 +232,15 @@ class Executing(Options):
         "hanging",
         metavar="SECONDS",
         parse=whole_number(1),
+    )
+
+
+class Details(Options):
+    """How much to print."""
+
+    verbose: bool = option(
+        False,
+        "print every comparison, layer, finding and note after the verdict; report.html also has them",
     )
 
 

@@ -10,8 +10,33 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..base import Array, FrontendError, layer_name
-from ..ir import BatchNorm, Conv2d, Convolution, CountingSpike, Delay, Linear, Operation, Spike
-from ..nn import BNTT, LIF, PSPBN, TAB, TDBN, TEBN, RecurrentLIF, StepDelay, TemporalNorm, XyloLIF
+from ..ir import (
+    BatchNorm,
+    Conv2d,
+    Convolution,
+    CountingSpike,
+    Delay,
+    Linear,
+    Operation,
+    Spike,
+    channel_map,
+    stacked,
+)
+from ..nn import (
+    BNTT,
+    LIF,
+    PSPBN,
+    TAB,
+    TDBN,
+    TEBN,
+    Levels,
+    RecurrentLIF,
+    RepeatChannels,
+    StepDelay,
+    SumChannels,
+    TemporalNorm,
+    XyloLIF,
+)
 
 Converter = Callable[[Any], Operation | tuple[Operation, ...] | None]
 Converters = Mapping[type[nn.Module], Converter]
@@ -72,10 +97,26 @@ def _array(tensor: Tensor | None) -> Array:
     return values
 
 
+def _levels(module: Levels) -> Spike:
+    return stacked(_lif(module), module.edges, module.signs, module.shape)
+
+
+def _repeat(module: RepeatChannels) -> Linear | Convolution:
+    channels = module.shape[0]
+    return channel_map(module.shape, np.ones((channels * module.count, 1)), channels)
+
+
+def _sum(module: SumChannels) -> Linear | Convolution:
+    return channel_map(module.shape, np.tile(module.signs, (module.shape[0], 1)), module.shape[0])
+
+
 OWN: dict[type[nn.Module], Converter] = {
     LIF: _lif,
     RecurrentLIF: _recurrent_lif,
     XyloLIF: _xylo_lif,
+    Levels: _levels,
+    RepeatChannels: _repeat,
+    SumChannels: _sum,
     StepDelay: lambda module: Delay(),
     **dict.fromkeys((BNTT, PSPBN, TAB, TDBN, TEBN), _temporal_norm),
 }

@@ -42,6 +42,7 @@ FORMATS: dict[str, str] = {
     "formats.sigma_delta": "1 if neurons can send the changes of an activation (sigma-delta), 0 if not",
     "formats.subtrahend": "1 if a soft reset can subtract a number other than the threshold, 0 if not",
     "formats.step_parameters": "1 if the numbers of neurons can differ from time step to time step, 0 if not",
+    "formats.neuron_programs": "1 if neurons are programs, and how one writes them is not public, 0 if not",
     "formats.process_thresholds": "thresholds per population that the chip's public software declares",
     "formats.time_steps": "1 if the chip works in time steps, 0 if events act when they arrive",
     "formats.digital": "1 if states are integers, 0 if they are analog and never exact",

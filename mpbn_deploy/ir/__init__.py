@@ -237,8 +237,10 @@ if TYPE_CHECKING:
         Spike as Spike,
         TracedOperation as TracedOperation,
         TrainedNetwork as TrainedNetwork,
+        channel_map as channel_map,
         counting_threshold as counting_threshold,
         product_of_spikes as product_of_spikes,
+        stacked as stacked,
     )
     from .values import (
         Affine as Affine,

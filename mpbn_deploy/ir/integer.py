@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, NetworkError, record
+from ..base import Array, NetworkError, Summarized, Summary, record
 from .exact_floats import EXACT_FLOAT64, ends, largest_sum, magnitude
 from .graph import Network, Population, broadcast_problems, graph_problems, input_problems, timestep_problems
 from .neurons import (
@@ -52,7 +52,7 @@ LARGEST_WEIGHT = 2**31
 
 
 @record
-class IntNetwork(Network[Neuron]):
+class IntNetwork(Network[Neuron], Summarized):
     """A network of integers.
 
     `scales` maps integers back to real numbers, with one factor per channel of a population:
@@ -66,6 +66,20 @@ class IntNetwork(Network[Neuron]):
     def __post_init__(self) -> None:
         if problems := _problems(self):
             raise NetworkError("IntNetwork", problems)
+
+    @property
+    def summary(self) -> Summary:
+        """The network in a few lines: its size, and each layer with its neurons and weights."""
+        neurons = sum(population.size for population in self.layers)
+        weights = sum(connection.synapse.weight.size for connection in self.connections)
+        kinds = class_names(self)
+        size = f"{neurons:,} neurons, {weights:,} weights, {self.timesteps} time steps"
+        layers = {p.name: f"{kinds[p.name]} {list(p.shape)}, from {_sources(self, p)}" for p in self.layers}
+        return Summary(color=None, verdict=f"network of integers: {size}", rows=tuple(layers.items()))
+
+
+def _sources(network: IntNetwork, population: IntPopulation) -> str:
+    return ", ".join(f"{c.source} ({type(c.synapse).__name__})" for c in network.entering(population.name))
 
 
 def class_names(network: IntNetwork) -> Mapping[str, str]:

@@ -97,6 +97,28 @@ def apply_synapse(synapse: Synapse, values: Array) -> Array:
             assert_never(synapse)
 
 
+def constant_through(synapse: Synapse, constant: Array) -> Array:
+    """Apply a synapse to one constant picture or vector; pixels that read equal windows get equal values.
+
+    BLAS adds in an order that depends on the row of the product, so equal windows may round differently, and
+    a channel of one constant would seem to have several. Here each different window is multiplied once.
+    """
+    if isinstance(synapse, Dense):
+        vector: Array = apply_synapse(synapse, constant[None])[0]
+        return vector
+    windows = patches(synapse, constant.astype(np.float64))
+    channels, height, width, *taps = windows.shape
+    rows = np.moveaxis(windows, 0, 2).reshape(height * width, -1)
+    different, where = np.unique(rows, axis=0, return_inverse=True)
+    pictures = different.reshape(-1, channels, 1, 1, *taps)
+    sums = _sums_of_products(pictures, real_weight(synapse), synapse.groups).reshape(len(different), -1)
+    everywhere = sums[where.reshape(-1)].T.reshape(-1, height, width)
+    heard: Array = np.zeros_like(everywhere)
+    inside = (slice(None), *window(synapse, everywhere.shape))
+    heard[inside] = everywhere[inside]
+    return heard
+
+
 def real_weight(synapse: Synapse) -> Array:
     """weight * 2**exponent, in float64"""
     weight: Array = synapse.weight.astype(np.float64) * 2.0**synapse.exponent

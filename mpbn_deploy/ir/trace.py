@@ -7,13 +7,15 @@ from dataclasses import field
 
 import numpy as np
 
-from ..base import Array, Report, SimulationError, array_record, layer_name, record
+from ..base import Array, Report, SimulationError, Summarized, Summary, array_record, layer_name, record
 from .membranes import AnyNetwork
 from .synapses import Shape, picture_shape
 
+SHOWN_PREDICTIONS = 10
+
 
 @array_record
-class Trace:
+class Trace(Summarized):
     """Spikes, voltages and outputs of a network on some samples.
 
     `spikes` and `voltages` have shape [samples, timesteps, *shape] for each layer; voltages are those at the
@@ -28,6 +30,17 @@ class Trace:
     voltages: Mapping[str, Array]
     outputs: Array
     overflows: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> Summary:
+        """The trace in a few lines: how often each layer fired, and the first predictions."""
+        fired = {
+            name: f"{np.count_nonzero(sent):,} of {sent.size:,} fired" for name, sent in self.spikes.items()
+        }
+        first = ", ".join(map(str, self.predictions[:SHOWN_PREDICTIONS].tolist()))
+        more = ", ..." if len(self.outputs) > SHOWN_PREDICTIONS else ""
+        rows = (*fired.items(), ("predictions", first + more))
+        return Summary(color=None, verdict=f"trace of {len(self.outputs)} samples", rows=rows)
 
     def voltage_updates(self, name: str) -> int:
         """Count voltages of a population that differ from the step before; in the first step, all count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -178,6 +179,50 @@ class Spike:
     subtrahend: Array | None = None
     current_leak: float | Array = 0.0  # zero: the current does not outlast its time step
     recurrent: Linear | Convolution | None = None
+
+
+def channel_map(shape: Shape, weight: Array, groups: int) -> Linear | Convolution:
+    """Return a map of channels, weight [target, source of the group], as a layer on values of a shape."""
+    if len(shape) > 1:
+        synapse = Conv2d(weight=weight[:, :, None, None], groups=groups)
+        return Convolution(synapse=synapse, bias=np.zeros(len(weight)))
+    blocks = np.einsum("gts,gh->gths", weight.reshape(groups, -1, weight.shape[1]), np.eye(groups))
+    return Linear(weight=blocks.reshape(len(weight), -1), bias=np.zeros(len(weight)))
+
+
+def stacked(spike: Spike, edges: Sequence[float], signs: Sequence[float], shape: Shape) -> Spike:
+    """Return neurons that send the sum of sign * (sign * (norm(membrane) - edge) > 0) over their levels.
+
+    Each level is a channel, those of one neuron side by side; all get what the neuron gets. What one of them
+    subtracts from its membrane, the others lose in the step after it, by a recurrent synapse.
+    """
+    channels, count = shape[0], len(edges)
+    ones, zeros = np.ones(channels), np.zeros(channels)
+    norm = spike.norm or BatchNorm(gain=ones, offset=zeros, mean=zeros, variance=ones, epsilon=0.0)
+
+    def repeated(values: Array) -> Array:
+        return np.repeat(values.reshape(channels, -1), count, axis=0)
+
+    sign, edge = (np.tile(each, channels)[:, None] for each in (signs, edges))
+    numbers = {
+        "gain": sign * repeated(norm.gain),
+        "offset": sign * (repeated(norm.offset) - edge),
+        "mean": repeated(norm.mean),
+        "variance": repeated(norm.variance),
+    }
+    levels = replace(norm, **{name: each.ravel() for name, each in numbers.items()})
+    if spike.subtrahend is None or count == 1:
+        return replace(spike, threshold=0.0, norm=levels)
+    lost = np.broadcast_to(spike.subtrahend, (channels,))
+    between = -spike.leak * np.asarray(signs) * (1 - np.eye(count))
+    kernel = np.repeat(lost, count)[:, None] * np.tile(between, (channels, 1))
+    return replace(
+        spike,
+        threshold=0.0,
+        norm=levels,
+        subtrahend=np.repeat(lost, count) * sign[:, 0],
+        recurrent=channel_map(shape, kernel, channels) if np.any(between) else None,
+    )
 
 
 @array_record

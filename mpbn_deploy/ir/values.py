@@ -30,8 +30,8 @@ from .synapses import (
     Dense,
     Shape,
     Synapse,
-    apply_synapse,
     compact,
+    constant_through,
     output_shape,
     per_channel,
     scaled,
@@ -243,7 +243,7 @@ def _constant_through(affine: Affine, constant: Array | None) -> Array | None:
     if total is not None:
         total = total.reshape(affine.source)
         if affine.synapse is not None:
-            total = apply_synapse(affine.synapse, total[None])[0]
+            total = constant_through(affine.synapse, total)
         total = total.reshape(affine.shape)
         if affine.factor is not None:
             total = total * affine.factor

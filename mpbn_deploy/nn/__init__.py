@@ -20,6 +20,7 @@ time as in the paper, and only LIF separates the time steps.
                 compiled loops                     layout      memory layouts of activations
     parameters  the constants of neurons           xylo        XyloLIF, to train for SynSense's Xylo
     step_norms  tdBN, TEBN, BNTT, TAB and PSP-BN
+    graded      GradedLIF, integer spikes
 """
 
 from typing import TYPE_CHECKING
@@ -29,6 +30,12 @@ from ..base import door
 if TYPE_CHECKING:
     from .compiled import check_compiled as check_compiled, compiled_norms as compiled_norms
     from .feedback import Feedback as Feedback, Loop as Loop
+    from .graded import (
+        GradedLIF as GradedLIF,
+        Levels as Levels,
+        RepeatChannels as RepeatChannels,
+        SumChannels as SumChannels,
+    )
     from .kinds import (
         ELEMENT_EPSILON as ELEMENT_EPSILON,
         MPBN_EPSILON as MPBN_EPSILON,
@@ -58,6 +65,7 @@ if TYPE_CHECKING:
         NormNumbers as NormNumbers,
         TemporalNorm as TemporalNorm,
         norm_layer as norm_layer,
+        static_steps as static_steps,
         without_norm as without_norm,
     )
     from .timed import TimedLayer as TimedLayer

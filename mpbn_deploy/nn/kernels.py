@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import config, njit, prange, set_num_threads, types
+from numba.core import event
 from numba.extending import overload
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
+from ..base import announce
 from .surrogate import TEMPERATURE
 
 MAY_COMPILE = not config.DISABLE_JIT
@@ -45,6 +47,26 @@ CACHE = _can_cache()
 # Allow fused multiply-add only; other fast-math flags would break the handling of NaN.
 part_of_kernel: Decorator = njit(fastmath={"contract"}, cache=CACHE)
 kernel: Decorator = njit(parallel=True, fastmath={"contract"}, cache=CACHE)
+
+
+class _Announcer(event.Listener):  # type: ignore[misc]
+    """Say once in each process that loops are being compiled: a silent half minute looks like a hang."""
+
+    said = False
+
+    def on_start(self, compiling: Any) -> None:
+        if not self.said and compiling.data["dispatcher"].py_func.__module__ == __name__:
+            self.said = True
+            again = (
+                "kept on disk for later runs" if CACHE else "in every run: no cache folder can be written to"
+            )
+            announce(f"compiling loops for training with Numba, about 10 seconds ({again})")
+
+    def on_end(self, compiling: Any) -> None:
+        """Say nothing: the progress of the training follows."""
+
+
+event.register("numba:compile", _Announcer())
 
 
 class Affine(NamedTuple):

@@ -166,7 +166,7 @@ def _mean_over_processes(values: Tensor, norm: Norm) -> Tensor:
 
 
 class _BatchNorm(torch.autograd.Function):
-    """The equations of this file, for batch norm layers outside neurons."""
+    """The equations of this file, for autograd."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, offset: Tensor, norm: Norm) -> Tensor:
@@ -187,7 +187,12 @@ def synchronized_batch_norm(module: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) 
     if module.training and module.num_batches_tracked is not None:
         module.num_batches_tracked.add_(1)
     norm = norm_of(module, training=module.training, synchronized=True)
-    y: Tensor = _BatchNorm.apply(x, module.weight, module.bias, norm)  # type: ignore[no-untyped-call]
+    return batch_norm(x, module.weight, module.bias, norm)
+
+
+def batch_norm(x: Tensor, gain: Tensor, offset: Tensor, norm: Norm) -> Tensor:
+    """Return y of the equations of this file, for autograd."""
+    y: Tensor = _BatchNorm.apply(x, gain, offset, norm)  # type: ignore[no-untyped-call]
     return y
 
 

@@ -11,6 +11,7 @@ from torch.nn.functional import max_pool2d
 
 from . import compiled
 from .scan import is_compiled, normalized_membranes, scan_node
+from .timed import run_eagerly
 
 HALVES = ([2, 2], [2, 2], [0, 0], [1, 1], False)  # windows of 2 x 2 pixels that do not overlap
 
@@ -25,6 +26,9 @@ class SpikePool(nn.MaxPool2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the largest spike of each window."""
+        return run_eagerly(self._pool, input)
+
+    def _pool(self, input: Tensor) -> Tensor:
         node = scan_node(input)
         if node is None or self.return_indices:
             pooled: Tensor = super().forward(input)

@@ -45,6 +45,7 @@ from .feedback import Loop
 from .layout import dense, in_layout_of, steps_of
 from .norm import Moments, Norm, normalize, normalize_backward, normalize_with
 from .parameters import LIFParameters
+from .timed import run_eagerly
 
 
 def scan(
@@ -55,6 +56,12 @@ def scan(
     weight: Tensor | None = None,
 ) -> Tensor:
     """Return spikes of the inputs' shape, [timesteps * batch, ...]; `weight` is that of the feedback."""
+    return run_eagerly(_scan, x, gain, offset, lif, weight)
+
+
+def _scan(
+    x: Tensor, gain: Tensor | None, offset: Tensor | None, lif: LIFParameters, weight: Tensor | None
+) -> Tensor:
     # Under autocast, convolutions return half precision; membranes have at least single precision.
     precision = torch.promote_types(x.dtype, torch.float32) if gain is None else gain.dtype
     if lif.feedback is None:

@@ -7,12 +7,15 @@ the time step, or, where nothing depends on it, into the weights. `numbers` says
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..base import OptionError, record
+from .network import SpikingNetwork
 from .timed import TimedLayer
 
 BNTT_EPSILON = 1e-4  # as in the official code; the others have torch's
@@ -216,6 +219,44 @@ def norm_layer(shape: int | tuple[int, ...], neuron: dict[str, Any]) -> nn.Modul
         )
     threshold = {"threshold": neuron["threshold"]} if kind == "tdbn" and "threshold" in neuron else {}
     return TEMPORAL_NORMS[kind](shape, neuron["norm_steps"], **threshold)
+
+
+def static_steps(network: SpikingNetwork) -> SpikingNetwork:
+    """Return a copy whose norms have one gain and offset for all time steps: the mean of those of each step.
+
+    They are batch norms then, which can be trained further.
+    """
+    found = copy.deepcopy(network)
+    norms = {path: module for path, module in found.body.named_modules() if isinstance(module, TemporalNorm)}
+    if not any(norm.numbers().gain.dim() > 1 for norm in norms.values()):
+        raise OptionError("--static-steps: the network has no norms per time step; drop it.")
+    for path, norm in norms.items():
+        parent, _, name = path.rpartition(".")
+        setattr(found.body.get_submodule(parent), name, _static_norm(norm))
+    if found.card is not None:
+        found.card = replace(found.card, arguments=without_norm(found.card.arguments))
+    return found
+
+
+def _static_norm(norm: TemporalNorm) -> BatchNormLayer:
+    """Return the batch norm with the mean gain and offset: gain_t * (x - mean_t) / deviation_t + offset_t"""
+    numbers, bn = norm.numbers(), norm.batch_norm()
+
+    def over_steps(values: Tensor) -> Tensor:
+        return values.mean(0) if values.dim() > 1 else values
+
+    gain = numbers.gain / (numbers.variance + numbers.epsilon).sqrt()
+    factor, shift = over_steps(gain), over_steps(numbers.offset - numbers.mean * gain)
+    mean, variance = over_steps(numbers.mean), over_steps(numbers.variance)
+    like = next(norm.parameters())
+    bn.to(device=like.device, dtype=like.dtype)
+    assert bn.running_mean is not None and bn.running_var is not None
+    with torch.no_grad():
+        bn.weight.copy_(factor * (variance + bn.eps).sqrt())
+        bn.bias.copy_(shift + mean * factor)
+        bn.running_mean.copy_(mean)
+        bn.running_var.copy_(variance)
+    return bn.train(norm.training)
 
 
 def without_norm(neuron: dict[str, Any]) -> dict[str, Any]:

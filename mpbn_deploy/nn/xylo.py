@@ -116,7 +116,7 @@ class XyloLIF(LIF):
         if self.mpbn.observe is not None:
             for membrane in membranes:
                 self.mpbn.observe(membrane)
-        if self.training:
+        if self.mpbn.training:  # frozen statistics: only MPBN is in inference mode
             values = torch.cat(list(membranes))
             nn.functional.batch_norm(
                 values,

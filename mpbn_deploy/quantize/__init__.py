@@ -11,6 +11,7 @@ FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork 
     thresholds       few thresholds per core, or none below one, for chips with such limits
                      (threshold_ranges, shared_thresholds)
     voltage_samples  voltages of the float network, used to choose thresholds
+    widths           --weight-bits auto: bits per layer
     ties             weights that stay equal, for relays
     pooling          which poolings become relays
     rounding_errors  Quantized, with the rounding errors of every population
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         QuantizedNeurons as QuantizedNeurons,
         QuantizedSynapse as QuantizedSynapse,
     )
+    from .widths import Widths as Widths, check_widths as check_widths
     from .xylo import shifts_decays as shifts_decays
 else:
     __getattr__, __dir__ = door(__name__, __file__)

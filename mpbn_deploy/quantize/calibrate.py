@@ -109,7 +109,7 @@ def calibrate(
         real = respond(folded, name, wanted)
         plain = respond(network, name, wanted | found)
         activity = (wanted, wanted | found, real[0])
-        trial = _fitted(folded, network, population, grids[name], activity, formats, tied)
+        trial = _fitted(folded, network, population, grids[name], activity, formats.into(name), tied)
         fitted = respond(trial, name, wanted | found)
         better = _better(network, trial, population, (real, plain, fitted), grids[name].fixed, formats)
         network = _mixed(network, trial, name, better)

@@ -113,6 +113,7 @@ def round_connection(
     connection: Connection, scales: Array, exponent: int, formats: NumberFormats
 ) -> Connection:
     """integer * 2**max(exponent, 0) = quantum * round(scale * weight / quantum), within the format"""
+    formats = formats.into(connection.target)
     mantissa = np.rint(scaled(connection.synapse, scales).weight / formats.quantum(exponent))
     weight = formats.weight_step(exponent) * np.clip(mantissa, -formats.weight, formats.weight)
     synapse = replace(connection.synapse, weight=weight.astype(np.int32), exponent=max(exponent, 0))

@@ -42,6 +42,7 @@ from .scales import (
 from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
 from .voltage_samples import threshold_range
+from .widths import Widths
 
 CLEAR_LEAK_ERROR = 1e-3  # more than 12 bits of a decay give
 COARSE_WEIGHT = 7  # the largest weight of a population that is still worth rounding: as many as 4 bits hold
@@ -123,10 +124,12 @@ class Quantized:
 
     network: IntNetwork
     errors: tuple[RoundingErrors, ...]
+    widths: Widths | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(note for errors in self.errors for note in errors.notes)
+        chosen = () if self.widths is None else (self.widths.text,)
+        return (*chosen, *(note for errors in self.errors for note in errors.notes))
 
     @property
     def lost(self) -> tuple[RoundingErrors, ...]:
@@ -152,7 +155,7 @@ def _rounding_errors(
     formats: NumberFormats,
 ) -> RoundingErrors:
     name, lif = population.name, spiking(population)
-    scales = network.scales[name]
+    scales, formats = network.scales[name], formats.into(name)
     real, integer = (_weight_sums(each, population) for each in (folded, network))
     lost = (real > 0) & (integer == 0)
     return RoundingErrors(

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..base import Array, OptionError, QuantizeError, layer_name, record
 from ..fold import offset_inputs
+from ..formats.options import Auto
 from ..hardware import HardwareProfile
 from ..hardware.place import trailing_zeros
 from ..ir import (
@@ -60,7 +61,8 @@ class NumberFormats:
     """The number formats of a target, as the largest magnitudes of its integers.
 
     Weights of fewer bits than the target supports are multiples of `step`, a power of two; thresholds and
-    biases keep their full resolution. `allowances` are those of `measured_allowances`, by population.
+    biases keep their full resolution. `allowances` are those of `measured_allowances`, by population; weights
+    into populations that `narrow` names have so many bits instead.
     """
 
     weight: int
@@ -72,6 +74,15 @@ class NumberFormats:
     state: int
     lowest_threshold: int = 1 - THRESHOLD_LIMIT
     allowances: Mapping[str, Array] = field(default_factory=dict)
+    narrow: Mapping[str, int] = field(default_factory=dict)
+
+    def into(self, name: str) -> NumberFormats:
+        """Return the formats of the weights into a population."""
+        if name not in self.narrow:
+            return self
+        whole = (self.weight + 1) * self.step  # the range of the integers, whatever their step
+        half = 2 ** (self.narrow[name] - 1)
+        return replace(self, weight=half - 1, step=whole // half, narrow={})
 
     def allowance(self, name: str) -> Array:
         """Return, per channel, the factor by which proved intervals may overestimate reachable states."""
@@ -96,9 +107,9 @@ class NumberFormats:
         return self.step >> max(-exponent, 0)
 
     @classmethod
-    def of(cls, profile: HardwareProfile, weight_bits: int | None) -> NumberFormats:
+    def of(cls, profile: HardwareProfile, weight_bits: int | Auto | None) -> NumberFormats:
         widest = profile.value("formats.weight_bits")
-        bits = widest if weight_bits is None else weight_bits
+        bits = weight_bits if isinstance(weight_bits, int) else widest
         if not 2 <= bits <= widest:
             raise OptionError(
                 f"weight bits {bits}; {profile.name} supports signed weights of 2..{widest} bits; change "
@@ -155,7 +166,7 @@ def choose_grid(folded: FoldedNetwork, population: FloatPopulation, formats: Num
 
     Then all are lowered together, where other limits than that of weights keep the scales small.
     """
-    entering = folded.entering(population.name)
+    entering, formats = folded.entering(population.name), formats.into(population.name)
     limits = scale_limits(folded, population, formats)
     largest = largest_weights(entering, population)
     powers = [noise_power(folded, connection, population) for connection in entering]
@@ -253,6 +264,7 @@ def weight_limits(
 ) -> Array:
     """Return the largest scale per channel for which every weight fits its format."""
     largest = largest_weights(folded.entering(population.name), population)
+    formats = formats.into(population.name)
     limits: Array = np.min(_weight_ratios(largest, exponents, formats), axis=0)
     return limits
 

@@ -84,7 +84,7 @@ def scale_choices(
     most: Array,
     formats: NumberFormats,
 ) -> ScaleChoices:
-    neuron = population.neuron
+    neuron, formats = population.neuron, formats.into(population.name)
     entering = folded.entering(population.name)
     memory = sum(float(np.max(neuron.leak)) ** (2 * step) for step in range(folded.timesteps))
     limits = scale_limits(folded, population, formats)

@@ -4,6 +4,7 @@ thresholds       remove the weights of constant channels
 scales           choose the grid of each population: a scale per channel, an exponent per connection
 rounding         round to the nearest integers, and prove that no state can overflow
 thresholds       fix thresholds within the limits of chip and user, where there are such limits
+widths           with --weight-bits auto: choose the bits of each layer's weights
 calibrate        with data: choose the rounding, biases and thresholds that flip the fewest spikes
 rounding_errors  compare the integers with the real numbers
 pooling          make poolings relays, where asked for
@@ -17,12 +18,27 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Array, OptionError, changed, record
+from ..base import (
+    Array,
+    OptionError,
+    QuantizeError,
+    changed,
+    layer_name,
+    record,
+)
 from ..execute.emulator import peaks
-from ..formats.options import OverflowChoice, PoolingChoice, Quantizing
+from ..formats.options import AUTO, OverflowChoice, PoolingChoice, Quantizing
 from ..hardware import HardwareProfile
-from ..hardware.place import Tiling
-from ..ir import FoldedNetwork, IntNetwork, firing, largest_per_channel, real_network, relay_names
+from ..hardware.place import Tiling, place
+from ..ir import (
+    FoldedNetwork,
+    IntNetwork,
+    firing,
+    largest_per_channel,
+    real_network,
+    relay_names,
+    varies,
+)
 from .calibrate import calibrate
 from .pooling import express_pooling
 from .rounding import round_without_overflow
@@ -32,6 +48,7 @@ from .scales import Grid, NumberFormats, choose_grid, reachable
 from .threshold_ranges import ThresholdLimits
 from .thresholds import core_limits_hold, cores_of_channels, fix_thresholds, one_core, silence_constants
 from .voltage_samples import sample_voltages
+from .widths import Widths, check_widths, choose_widths
 from .xylo import check_neurons, quantize_xylo, shifts_decays
 
 MOST_MEASUREMENTS = 4  # of rounded networks
@@ -61,11 +78,16 @@ def quantize(
     asked = changed(options, Quantizing, changes)
     check_neurons(folded, profile)
     if shifts_decays(profile):
+        if isinstance(asked.weight_bits, str):
+            raise OptionError(f"--weight-bits auto: all weights of {profile.name} have one width; drop it.")
         inputs = None if calibration is None else check_calibration(folded, calibration)
         return quantize_xylo(folded, profile, inputs, asked.weight_bits)
     formats = NumberFormats.of(profile, asked.weight_bits)
     check_overflow(asked.overflow, calibrated=calibration is not None)
+    check_widths(asked, calibrated=calibration is not None)
     limits = ThresholdLimits.of(profile, asked.thresholds, formats)
+    if limits.bind:
+        check_constant(folded, limits)
     inputs = None if calibration is None else check_calibration(folded, calibration)
     folded = silence_constants(folded)
     if asked.overflow == "measured" and inputs is not None:
@@ -79,10 +101,14 @@ def quantize(
         pooling=asked.pooling,
         tiling=tiling,
     )
-    network, grids = _rounded(folded, formats)
+    widths = None
+    if asked.weight_bits == AUTO and inputs is not None:
+        widths = job.widths(asked)
+        job = replace(job, formats=replace(formats, narrow=widths.chosen.bits))
+    network, grids = _rounded(folded, job.formats)
     network = job.within_limits(network, grids) if limits.bind else job.calibrated(network, grids)
-    quantized = with_errors(network, folded, limits, formats)
-    return replace(quantized, network=job.pooled(network))
+    quantized = with_errors(network, folded, limits, job.formats)
+    return replace(quantized, network=job.pooled(network), widths=widths)
 
 
 def trained_integers(
@@ -102,6 +128,16 @@ def trained_integers(
     quantized = with_errors(network, silence_constants(folded), limits, formats)
     errors = tuple(replace(each, input_offset=None) for each in quantized.errors)  # no option helps here
     return Quantized(network=express_pooling(network, profile, pooling, tiling), errors=errors)
+
+
+def check_constant(folded: FoldedNetwork, limits: ThresholdLimits) -> None:
+    """Raise QuantizeError if thresholds, which must be few, depend on the time step."""
+    if names := [population.name for population in folded.layers if varies(population.neuron)]:
+        raise QuantizeError(
+            f"{layer_name(names[0])}: thresholds that depend on the time step, in {len(names)} populations; "
+            f"allowed are {limits.description}, the same in all steps. Export with --static-steps, which "
+            "takes their means, or choose a target such as c or loihi2."
+        )
 
 
 def check_overflow(overflow: OverflowChoice, *, calibrated: bool) -> None:
@@ -124,6 +160,18 @@ class _Job:
 
     def pooled(self, network: IntNetwork) -> IntNetwork:
         return express_pooling(network, self.profile, self.pooling, self.tiling)
+
+    def widths(self, asked: Quantizing) -> Widths:
+        """Choose the bits of each layer's weights."""
+        assert self.inputs is not None, "`check_widths` asks for them"
+
+        def rounded(bits: Mapping[str, int]) -> IntNetwork:
+            return _rounded(self.folded, replace(self.formats, narrow=bits))[0]
+
+        def cores(network: IntNetwork) -> int | None:
+            return place(self.pooled(network), self.profile, tiling=self.tiling).cores
+
+        return choose_widths(self.folded, self.inputs, self.formats.weight_bits, rounded, cores, asked)
 
     def calibrated(self, network: IntNetwork, grids: Mapping[str, Grid]) -> IntNetwork:
         if self.inputs is None:

@@ -36,9 +36,11 @@ from ..ir import (
     membrane,
     neuron_subtrahend,
     neuron_threshold,
+    varies,
 )
 from .scales import NumberFormats, grid_exponent
 
+BY_POPULATION = ("allowances", "narrow")  # formats that twins do not have
 MOST_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
 
 
@@ -48,7 +50,7 @@ def describe_structure(network: IntNetwork, formats: NumberFormats) -> str:
     source = network.input_range
     return json.dumps(
         {
-            "formats": {name: size for name, size in asdict(formats).items() if name != "allowances"},
+            "formats": {name: size for name, size in asdict(formats).items() if name not in BY_POPULATION},
             "input": {
                 "name": network.input.name,
                 "shape": network.input.shape,
@@ -71,6 +73,11 @@ def _check_trainable(network: IntNetwork) -> None:
             )
     for population in network.layers:
         neuron = _trainable(population)
+        if varies(neuron):
+            raise QuantizeError(
+                f"{layer_name(population.name)}: numbers that depend on the time step; quantization-aware "
+                "training needs one set for all steps. Add --static-steps, which starts from their means."
+            )
         if np.ndim(neuron.decay_current) or np.ndim(neuron.decay_voltage):
             raise QuantizeError(
                 f"{layer_name(population.name)}: decays that differ between neurons; quantization-aware "
@@ -97,7 +104,7 @@ def _is_plain_loop(network: IntNetwork, connection: Connection) -> bool:
     entering, synapse = network.entering(connection.target), connection.synapse
     again = [c for c in entering if c.source == c.target]
     plain = isinstance(synapse, Dense) or (
-        (synapse.stride, synapse.dilation, synapse.groups, synapse.silent) == ((1, 1), (1, 1), 1, NO_BORDER)
+        (synapse.stride, synapse.dilation, synapse.silent) == ((1, 1), (1, 1), NO_BORDER)
     )
     return plain and connection.delay == 1 and again == [connection] and len(entering) > 1
 

@@ -140,7 +140,9 @@ class QuantizedSynapse(TimedLayer):
     @property
     def feedback(self) -> Feedback:
         synapse = self.connection.synapse
-        return Feedback(padding=synapse.padding if isinstance(synapse, Conv2d) else None)
+        if not isinstance(synapse, Conv2d):
+            return Feedback(padding=None)
+        return Feedback(padding=synapse.padding, groups=synapse.groups)
 
     def loop_weight(self) -> Tensor:
         """Return the integer weights of a loop in units of the state, which is exact: a power of two."""

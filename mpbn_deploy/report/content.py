@@ -9,7 +9,7 @@ from ..base import record
 from ..fit import FitReport
 from ..hardware import HardwareProfile
 from ..ir import FiringNeuron, FoldedNetwork, IntNetwork, Population, SpikeCounts, Trace, firing
-from ..quantize import RoundingErrors
+from ..quantize import RoundingErrors, Widths
 from ..verify import VerifyReport
 from .svg import population_colors
 
@@ -38,6 +38,8 @@ class ReportContent:
     trained_thresholds: Mapping[str, float] = field(default_factory=dict)
     normalized: tuple[str, ...] = ()
     files: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # of all stages, for the user
+    widths: Widths | None = None
 
     @property
     def colors(self) -> dict[str, str]:

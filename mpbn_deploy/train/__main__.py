@@ -14,6 +14,7 @@ from ..nn import NeuronOptions
 from .settings import RECIPES, NetworkChoice, Training
 
 OF_DATA = ("validation", "augmentation")
+OF_TEACHERS = ("distillation",)
 
 
 class Recipe(Options):
@@ -22,7 +23,8 @@ class Recipe(Options):
     recipe: str = option(
         "standard",
         "a set of defaults for the options below: paper, the settings of the paper's code; fast, for "
-        "CIFAR-10 on two CPU cores; standard, for small data sets; xylo, for --neuron xylo",
+        "CIFAR-10 on two CPU cores in an hour; strong, longer, with cutout and averaged weights; standard, "
+        "for small data sets; xylo, for --neuron xylo",
         choices=RECIPES,
     )
 
@@ -55,6 +57,25 @@ class Starting(Options):
         "quantization-aware training: turn the --init network into the integers of this target, and train "
         "the integers; `export` writes them as they are",
         metavar="TARGET",
+    )
+    static_steps: bool = option(
+        False,
+        "give the norms per time step of the --init network (TEBN, BNTT, TAB) one gain and offset for all "
+        "steps, their means, and train on: for chips whose neurons have one set of numbers",
+    )
+
+
+class Teaching(Options):
+    """The network to learn from."""
+
+    teacher: Path | None = option(
+        None,
+        "a trained checkpoint whose outputs are learned beside the labels (distillation): of this package, "
+        "with any number of time steps and any layers",
+        metavar="MODEL",
+    )
+    teacher_arch: str | None = option(
+        None, "package.module:factory of a teacher of your own code (which is imported and runs)"
     )
 
 
@@ -90,8 +111,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(network, NeuronChoice)
     add_options(network, NetworkChoice, recipes=RECIPES)
     add_options(network, NeuronOptions, recipes=RECIPES)
-    others = [name for name in Training.declared if name not in OF_DATA]
+    others = [name for name in Training.declared if name not in (*OF_DATA, *OF_TEACHERS)]
     add_options(parser.add_argument_group("optimization"), Training, *others, recipes=RECIPES)
+    teaching = parser.add_argument_group("learn from another network")
+    add_options(teaching, Teaching)
+    add_options(teaching, Training, *OF_TEACHERS, recipes=RECIPES)
     start = parser.add_argument_group("start from a trained network")
     add_options(start, Starting)
     add_options(

@@ -19,7 +19,13 @@ from ..data import DataSet, as_spike_counts, load_dataset
 from ..formats.options import AUTO
 from ..hardware import HardwareProfile, load_profile
 from ..ir import XYLO_INPUT_SPIKES
-from ..nn import NEURON_DEFAULTS, XYLO_DEFAULTS, SpikingNetwork, XyloLIF
+from ..nn import (
+    NEURON_DEFAULTS,
+    XYLO_DEFAULTS,
+    SpikingNetwork,
+    XyloLIF,
+    static_steps,
+)
 from ..nn.zoo import ARCHITECTURES
 from ..quantize import QuantizedBody
 from .files import files_beside, resume_file, settings_to_resume
@@ -40,13 +46,14 @@ from .stage import train, usual_epsilon
 
 BUILT_IN = ("mpbn", "norm", *NEURON_DEFAULTS, "width")  # options of the network that --init already has
 OF_NEW_NETWORKS = ("arch", "timesteps", "single_step", "optimizer", "learning_rate", *BUILT_IN)
-NOT_OF_INTEGERS = ("weight_decay", "norm_rate")  # options of real weights, and of norms
+NOT_OF_INTEGERS = ("weight_decay", "norm_rate", "average")  # options of real weights, and of norms
 OF_STILLS = ("timesteps", "single_step")  # a recording has a time step per frame
 
 
 def execute(options: argparse.Namespace) -> Outcome:
     if not is_first_process():
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  only the first process prints
+    check_writable(options.out)
     for file in files_beside(options.out):
         check_writable(file)
     _check_combinations(options)
@@ -64,14 +71,18 @@ def execute(options: argparse.Namespace) -> Outcome:
     with join_process_group(device) as processes, _advice_when_interrupted(options.out):
         network = train(
             dataset,
-            Building(**_given(options, Building.declared)),
+            options.arch or Building.arch,
             training,
             out=options.out,
             resume=options.resume,
             init=init,
+            teacher=None
+            if options.teacher is None
+            else load_model(options.teacher, arch=options.teacher_arch),
             device=device,
             processes=processes,
             heading=f"recipe {options.recipe}: {_described(options, training, dataset)}",
+            **_given(options, [name for name in Building.declared if name != "arch"]),
         )
     assert network.card is not None
     result = network.card.training["test_accuracy"]
@@ -116,10 +127,18 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise OptionError("--single-step has no effect with --timesteps 1; drop one of them.")
     if options.quantize is not None and options.init is None:
         raise OptionError("--quantize needs a trained network to start from; add --init model.pt.")
+    if options.static_steps and options.init is None:
+        raise OptionError("--static-steps needs a trained network to start from; add --init model.pt.")
     if options.quantize is not None and options.optimizer == "muon":
         raise OptionError(NO_MUON_FOR_INTEGERS)
     if options.init is not None and options.init.resolve() == options.out.resolve():
         raise OptionError(f"--out {options.out} would replace the network of --init; choose another --out.")
+    if options.weight_bits == AUTO:
+        raise OptionError(
+            "--weight-bits auto: `export` chooses bits per layer; training needs one number for all layers."
+        )
+    if options.teacher_arch is not None and options.teacher is None:
+        raise OptionError("--teacher-arch has an effect only with --teacher; add --teacher MODEL.")
     for name in ("weight_bits", "input_offset"):
         if getattr(options, name) is not None and options.quantize is None:
             option = option_name(name)
@@ -160,6 +179,7 @@ def _apply_recipe(options: argparse.Namespace, *, recordings: bool, integers: bo
         *(OF_STILLS if recordings else ()),
         *(("width",) if arch not in ("", RECIPES[options.recipe].get("arch")) else ()),
         *(NEURON_DEFAULTS if ":" in arch else ()),
+        *(("freeze_mpbn",) if options.mpbn == "none" else ()),
     }
     for name, value in RECIPES[options.recipe].items():
         if getattr(options, name) is None and name not in decided:
@@ -242,6 +262,8 @@ def _initial_network(options: argparse.Namespace, dataset: DataSet) -> SpikingNe
             option = option_name(name)
             raise OptionError(f"{option} with --init: {options.init} already defines it; drop {option}.")
     model = load_model(options.init, arch=options.arch)
+    if options.static_steps:
+        model = static_steps(model)
     if options.timesteps is not None:
         model.timesteps = options.timesteps
     assert model.card is not None

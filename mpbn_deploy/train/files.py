@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from ..base import CheckpointError, record, write_atomically
 from ..checkpoint import TRAINING_FORMAT, read_safely, save_model
 from ..nn import NEURON_DEFAULTS, SpikingNetwork
+from .optimizer import MeanWeights
 from .settings import Epoch, Training
 
 ENDINGS = ("log.jsonl", "curves.png")
@@ -32,11 +33,16 @@ MOMENTUM, ADAM_STATE = ("momentum_buffer",), ("step", "exp_avg", "exp_avg_sq")  
 
 @dataclass(kw_only=True)
 class TrainingState:
-    """The state of a training: with the settings, it determines the remaining epochs."""
+    """The state of a training: with the settings, it determines the remaining epochs.
+
+    The mean of weights is empty until the epochs that are averaged. Of a teacher, the settings have a digest.
+    """
 
     network: SpikingNetwork
     optimizer: Optimizer
     history: list[Epoch]
+    mean: MeanWeights = field(default_factory=MeanWeights)
+    teacher: SpikingNetwork | None = None
 
 
 @record
@@ -75,6 +81,7 @@ class TrainingFiles:
                 "history": [asdict(epoch) for epoch in state.history],
                 "network": state.network.body.state_dict(),
                 "optimizer": state.optimizer.state_dict(),
+                "mean": asdict(state.mean),
             },
             buffer,
         )
@@ -96,6 +103,7 @@ class TrainingFiles:
             history = [Epoch(**epoch) for epoch in content["history"]]
             state.network.body.load_state_dict(content["network"])
             _restore_momentum(state.optimizer, content["optimizer"]["state"])
+            _restore_mean(state, content.get("mean", {"steps": 0, "means": []}))  # older files have none
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path}: damaged, so training cannot resume ({error}).") from error
         if not history or [epoch.epoch for epoch in history] != list(range(1, len(history) + 1)):
@@ -154,9 +162,18 @@ def _restore_momentum(optimizer: Optimizer, state: dict[int, dict[str, Any]]) ->
             optimizer.state[parameter] = {name: _kept(state[index][name], name, parameter) for name in names}
 
 
+def _restore_mean(state: TrainingState, stored: dict[str, Any]) -> None:
+    """Restore the mean of weights over the steps so far."""
+    parameters = list(state.network.parameters()) if stored["steps"] else []
+    means = zip(stored["means"], parameters, strict=True)
+    state.mean = MeanWeights(
+        steps=int(stored["steps"]), means=[_kept(mean, "mean", parameter) for mean, parameter in means]
+    )
+
+
 def _kept(value: Tensor, name: str, parameter: Tensor) -> Tensor:
     """Return a copy of a parameter's number (a count of steps) or of its tensor (a mean of gradients)."""
     like = torch.zeros(()) if name == "step" else parameter
     if value.shape != like.shape or not value.isfinite().all():
-        raise ValueError("momentum of the wrong shape, or not finite")
+        raise ValueError(f"{name} of the wrong shape, or not finite")
     return torch.empty_like(like).copy_(value)

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 from ..base import OptionError, announce, track
 from ..data import DataSet, Split, center_crop
@@ -30,6 +30,7 @@ from .processes import SINGLE_PROCESS, ProcessGroup, model_to_train
 from .settings import Epoch, Training
 
 EVALUATION_BATCH = 256
+TEACHER_TEMPERATURE = 2.0  # divides logits, so that what a teacher says of wrong classes counts too
 # Entries of the card that describe the initial network.
 KEPT_NOTES = ("quantize", "weight_bits", "input_offset", "init")
 QUIET_EPOCH_SECONDS = 30.0  # an epoch shorter than this prints no progress in a pipe
@@ -164,17 +165,39 @@ def _train_batches(
         labels = labels.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bfloat16"):
             logits = model(inputs.to(device))
-        loss = cross_entropy(logits, labels, label_smoothing=training.label_smoothing)
+            taught = None if state.teacher is None else _outputs(state.teacher, inputs.to(device))
+        loss = _loss(logits, labels, taught, training)
         if not loss.isfinite():
             raise OptionError("the loss is not finite; train with a lower --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
         norms.append(_clip(state.network, training.clip_gradient))
         state.optimizer.step()
+        if number > training.epochs - training.averaged_epochs:
+            state.mean.add(state.network)
         right = (logits.detach().argmax(1) == labels).double().mean()
         sums += torch.stack([loss.detach().double(), right]).cpu()
     loss_sum, right_sum = (processes.total(sums) / processes.count).tolist()
     gradients = GradientNorms(median=float(np.median(norms)), largest=float(np.max(norms)))
     return loss_sum / count, right_sum / count, gradients
+
+
+@torch.no_grad()
+def _outputs(teacher: SpikingNetwork, inputs: Tensor) -> Tensor:
+    logits: Tensor = teacher(inputs)
+    return logits
+
+
+def _loss(logits: Tensor, labels: Tensor, taught: Tensor | None, training: Training) -> Tensor:
+    """(1 - part) * cross entropy + part * temperature^2 * KL(softmax(taught / temperature) | the network's)
+
+    (Hinton, Vinyals and Dean, 2015); `part` is that of the teacher, whose logits are `taught`.
+    """
+    by_labels = cross_entropy(logits, labels, label_smoothing=training.label_smoothing)
+    if taught is None or training.distillation is None:
+        return by_labels
+    theirs, ours = (log_softmax(each.float() / TEACHER_TEMPERATURE, dim=1) for each in (taught, logits))
+    by_teacher = kl_div(ours, theirs, reduction="batchmean", log_target=True) * TEACHER_TEMPERATURE**2
+    return (1 - training.distillation) * by_labels + training.distillation * by_teacher
 
 
 def _clip(network: SpikingNetwork, limit: float | None) -> float:

@@ -8,11 +8,14 @@ matrix with one row per output. It gives the directions in which gradients are s
     weight    <- |weight| * unit(weight / |weight| - rate * direction)
 
 The norm of such a weight stays as it is, because the norm behind its layer makes it irrelevant.
+
+`MeanWeights` averages the parameters over the last steps of a training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -104,6 +107,29 @@ def _normalized_weights(network: SpikingNetwork) -> set[int]:
 
 def _normalizes(module: nn.Module) -> bool:
     return module.mpbn is not None if isinstance(module, LIF) else not isinstance(module, LAYERS)
+
+
+@dataclass(kw_only=True)
+class MeanWeights:
+    """mean <- mean + (weight - mean) / steps, for every parameter of a network"""
+
+    steps: int = 0
+    means: list[Tensor] = field(default_factory=list)
+
+    @torch.no_grad()
+    def add(self, network: nn.Module) -> None:
+        """Add the parameters after a step."""
+        if not self.means:
+            self.means = [torch.zeros_like(parameter) for parameter in network.parameters()]
+        self.steps += 1
+        for mean, parameter in zip(self.means, network.parameters(), strict=True):
+            mean.lerp_(parameter, 1 / self.steps)
+
+    @torch.no_grad()
+    def write(self, network: nn.Module) -> None:
+        """Make the means the parameters of the network."""
+        for mean, parameter in zip(self.means, network.parameters(), strict=True):
+            parameter.copy_(mean)
 
 
 class Muon(torch.optim.SGD):

@@ -51,7 +51,7 @@ def quantized_twin(
     folded = offset_inputs(folded, offset)
     inputs = folded.input_range.presented(calibration_data(folded, dataset).inputs)
     announce(f"quantize: to the formats of {profile.name}")
-    quantized = quantize(folded, profile, inputs, weight_bits=weight_bits)
+    quantized = quantize(folded, profile, inputs, weight_bits=weight_bits, pooling="composed")
     for note in quantized.notes:
         announce(f"note: {note}")
     body = QuantizedBody.of(quantized.network, formats, inputs)

@@ -9,6 +9,7 @@ differently, the next layer sees other inputs than its running statistics were c
                           when all norms before it use their new statistics
 
 Samples are augmented as in training: whole pictures have other statistics than crops with black borders.
+Weights that were averaged over the last steps are not those that the statistics belong to either.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..base import Array, Progress, announce, no_progress, progress_bar
+from ..base import Array, Progress, announce, no_progress, progress_bar, record
 from ..data import DataSet, Split, subset
 from ..nn import LIF, SpikingNetwork
 from .augmentation import DRAWS, augment
 from .batching import read_samples
+from .files import TrainingState
 from .loop import evaluate
 from .norms import BatchNorm, norms_outside_neurons
 from .processes import ProcessGroup
@@ -97,28 +99,82 @@ def recalibrate_as_asked(
     """
     if training.recalibration == "off" or not norm_sites(network):
         return False
-    chosen, others = drawn_samples(len(dataset.train), training.seed)
-    kind = dataset.augmentation if training.augmentation is None else training.augmentation
-    samples = augmented_samples(dataset, chosen, kind, training.seed)
-    samples = samples.to(next(network.parameters()).device)
-    progress = progress_bar("recalibration") if processes.first else no_progress
+    trial = _Trial.of(network, dataset, validation, training, processes)
     if training.recalibration == "on":
-        recalibrate(network, samples, progress)
+        trial.recalibrate()
         return True
-    judged_on = validation or subset(dataset.train, others)
-    before = evaluate(network, judged_on, processes)[1]
-    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    recalibrate(network, samples, progress)
-    after = evaluate(network, judged_on, processes)[1]
-    better = after - before > CLEAR_RISE * _standard_error(before, len(judged_on))
-    if not better:
-        for name, buffer in network.named_buffers():
-            buffer.copy_(kept[name])
-    if processes.first:
-        where = "training samples" if validation is None else "the validation split"
-        verdict = "kept" if better else "not kept"
-        announce(f"recalibration of the norms: {before:.2%} -> {after:.2%} on {where}, {verdict}")
-    return better
+    return trial.run("recalibration of the norms", trial.recalibrate, CLEAR_RISE)
+
+
+def average_as_asked(
+    state: TrainingState,
+    dataset: DataSet,
+    validation: Split | None,
+    training: Training,
+    processes: ProcessGroup,
+) -> bool:
+    """Replace the weights by their mean, with statistics for it, if accuracy rises; return whether it did."""
+    if not state.mean.steps:
+        return False
+    trial = _Trial.of(state.network, dataset, validation, training, processes)
+
+    def average() -> None:
+        state.mean.write(state.network)
+        trial.recalibrate()
+
+    return trial.run("averaged weights", average, 0.0)
+
+
+@record
+class _Trial:
+    """A change of a trained network, and the samples that judge whether it is kept."""
+
+    network: SpikingNetwork
+    samples: Tensor  # for statistics of norms
+    judged_on: Split
+    where: str  # the judging samples come from
+    processes: ProcessGroup
+
+    @classmethod
+    def of(
+        cls,
+        network: SpikingNetwork,
+        dataset: DataSet,
+        validation: Split | None,
+        training: Training,
+        processes: ProcessGroup,
+    ) -> _Trial:
+        chosen, others = drawn_samples(len(dataset.train), training.seed)
+        kind = dataset.augmentation if training.augmentation is None else training.augmentation
+        samples = augmented_samples(dataset, chosen, kind, training.seed)
+        return cls(
+            network=network,
+            samples=samples.to(next(network.parameters()).device),
+            judged_on=validation or subset(dataset.train, others),
+            where="training samples" if validation is None else "the validation split",
+            processes=processes,
+        )
+
+    def recalibrate(self) -> None:
+        recalibrate(
+            self.network,
+            self.samples,
+            progress_bar("recalibration") if self.processes.first else no_progress,
+        )
+
+    def run(self, name: str, change: Callable[[], None], least_rise: float) -> bool:
+        """Change the network; change it back unless accuracy rises by more than so many standard errors."""
+        before = evaluate(self.network, self.judged_on, self.processes)[1]
+        kept = {name: values.clone() for name, values in self.network.state_dict().items()}
+        change()
+        after = evaluate(self.network, self.judged_on, self.processes)[1]
+        better = after - before > least_rise * _standard_error(before, len(self.judged_on))
+        if not better:
+            self.network.load_state_dict(kept)
+        if self.processes.first:
+            verdict = "kept" if better else "not kept"
+            announce(f"{name}: {before:.2%} -> {after:.2%} on {self.where}, {verdict}")
+        return better
 
 
 def augmented_samples(dataset: DataSet, chosen: Array, kind: str, seed: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any, Literal
 
 from ..base import Options, option, record
@@ -15,6 +15,7 @@ FINE_TUNING_RATE = 0.0005  # of a network that is trained already, in batches of
 QUANTIZED_RATE = 0.005  # in batches of 32
 FULL_RATE_BITS = 4
 XYLO_RECIPE = "xylo"
+TEACHER_PART = 0.5  # of the loss
 NO_MUON_FOR_INTEGERS = "--optimizer muon keeps the norms of weights; integers are trained with sgd."
 
 # What values must be, and how messages say it.
@@ -163,6 +164,21 @@ class Training(Options):
         "auto: keep them if the validation split (or else other training samples) is classified clearly "
         "better",
     )
+    average: float = option(
+        0.0,
+        "fraction of the epochs, the last ones, over whose steps weights are averaged; the mean, with norms "
+        "re-estimated for it, replaces the last weights if it classifies the validation split (or else "
+        "other training samples) better",
+        metavar="FRACTION",
+        must=MOST_OF_ALL,
+    )
+    distillation: float | None = option(
+        None,
+        "with --teacher: part of the loss that compares with the teacher's outputs instead of labels",
+        metavar="FRACTION",
+        must=(lambda value: 0 < value <= 1, "a fraction above 0, up to 1"),
+        otherwise=f"{TEACHER_PART}",
+    )
     seed: int = option(0, "seed of all random numbers: the same seed gives the same network", least=0)
 
     @property
@@ -175,7 +191,30 @@ class Training(Options):
         """The number of epochs with one time step."""
         return int(self.single_step * self.epochs)
 
+    @property
+    def averaged_epochs(self) -> int:
+        """The number of epochs over which weights are averaged: at least one, if any."""
+        return ceil(self.average * self.epochs)
 
+
+FAST: dict[str, Any] = {
+    "arch": "cifar-cnn-lean",
+    "width": 64,
+    "surrogate": "wide",
+    "reset_gradient": "detached",
+    "timesteps": 2,
+    "single_step": 0.8,
+    "optimizer": "muon",
+    "epochs": 28,
+    "batch": 128,
+    "learning_rate": 0.2,
+    "schedule": "one-cycle",
+    "nesterov": True,
+    "label_smoothing": 0.1,
+    "augmentation": "crop-flip",
+    "precision": "auto",
+    "validation": 0.02,
+}
 # What each recipe sets, by the name of the option; the rest is as in Training and Building.
 RECIPES: dict[str, Mapping[str, Any]] = {
     "standard": {},
@@ -187,23 +226,14 @@ RECIPES: dict[str, Mapping[str, Any]] = {
         "surrogate": "tanh",
         "arch": "resnet20",
     },
-    "fast": {
-        "arch": "cifar-cnn-lean",
-        "width": 64,
-        "surrogate": "wide",
-        "reset_gradient": "detached",
-        "timesteps": 2,
-        "single_step": 0.8,
-        "optimizer": "muon",
-        "epochs": 28,
-        "batch": 128,
-        "learning_rate": 0.2,
-        "schedule": "one-cycle",
-        "nesterov": True,
-        "label_smoothing": 0.1,
-        "augmentation": "crop-flip",
-        "precision": "auto",
-        "validation": 0.02,
+    "fast": FAST,
+    "strong": {
+        **FAST,
+        "width": 96,
+        "epochs": 60,
+        "learning_rate": 0.1,
+        "augmentation": "crop-flip-cutout",
+        "average": 0.1,
     },
     XYLO_RECIPE: {
         "arch": "xylo-rnn",
@@ -212,6 +242,7 @@ RECIPES: dict[str, Mapping[str, Any]] = {
         "epochs": 40,
         "weight_decay": 0.0,
         "clip_gradient": 1.0,
+        "freeze_mpbn": 0.5,
     },
 }
 

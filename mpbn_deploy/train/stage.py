@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,16 @@ from .files import TrainingFiles, TrainingState
 from .loop import deterministic, evaluate, note_on_card, run_epochs
 from .optimizer import make_optimizer
 from .processes import SINGLE_PROCESS, ProcessGroup
-from .recalibration import norm_sites, recalibrate_as_asked
+from .recalibration import average_as_asked, norm_sites, recalibrate_as_asked
 from .settings import (
     DEFAULT_TIMESTEPS,
+    TEACHER_PART,
     Building,
     Training,
     mpbn_epsilon,
 )
+
+DIGEST = 12  # digits that tell teachers apart
 
 
 def train(
@@ -38,6 +42,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     init: SpikingNetwork | None = None,
+    teacher: SpikingNetwork | None = None,
     device: torch.device | str = "cpu",
     processes: ProcessGroup = SINGLE_PROCESS,
     heading: str = "",
@@ -45,20 +50,23 @@ def train(
 ) -> SpikingNetwork:
     """Train a network, given as a record or as the name of its architecture.
 
-    Keyword arguments are fields of `Building`: train(dataset, "digits-cnn", mpbn="element", leak=0.5). Equal
+    Keyword arguments are fields of `Building`: train(dataset, "digits-cnn", mpbn="element", leak=0.5); the
+    network gets them even where they are the defaults of `Building`, which its own may differ from. Equal
     arguments give the same network bit by bit, on the same machine with the same number of threads. With
     `out`, checkpoints and a log are written after every epoch; `resume` continues from them and gives the
     same network as an uninterrupted training. `init` is a network to start from, which is modified, in place
-    of a new one. The `heading` is announced when nothing was found wrong.
+    of a new one; `teacher` is one whose outputs this one learns beside the labels (`Training.distillation`).
+    The `heading` is announced when nothing was found wrong.
     """
     building = Building(arch=architecture) if isinstance(architecture, str) else architecture
     training = training or Training()
     if init is not None:
         dataset = _arranged(dataset, init)
     dataset, validation = hold_out(dataset, training.validation)
+    training = _with_distillation(training, teacher)
     _check_settings(training, dataset, processes)
     if init is None:
-        network = _build(dataset, replace(building, **changes), training.seed, processes)
+        network = _build(dataset, replace(building, **changes), changes, training.seed, processes)
     else:
         network = _start_from(init, dataset)
     if processes.first:
@@ -67,12 +75,16 @@ def train(
             raise OptionError(
                 "--recalibration on: the network has no norms with running statistics; drop it."
             )
-    network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    state = TrainingState(network=network, optimizer=make_optimizer(network, training), history=[])
+    taught = "" if teacher is None else _check_teacher(teacher, network, dataset)
+    for each in (network, *([] if teacher is None else [teacher])):
+        each.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    state = TrainingState(
+        network=network, optimizer=make_optimizer(network, training), history=[], teacher=teacher
+    )
     files = (
         None
         if out is None
-        else TrainingFiles(model=Path(out), settings=_settings(dataset, network, training))
+        else TrainingFiles(model=Path(out), settings=_settings(dataset, network, training, taught))
     )
     if files is not None and resume:
         files.restore(state)
@@ -96,11 +108,13 @@ def _finish(
     training: Training,
     processes: ProcessGroup,
 ) -> None:
-    """Recalibrate the norms of the trained network, and put its final accuracies on the card."""
+    """Average the weights, recalibrate the norms, and put the final accuracies on the card."""
     network = state.network
-    done = recalibrate_as_asked(network, dataset, validation, training, processes)
+    averaged = average_as_asked(state, dataset, validation, training, processes)
+    done = averaged or recalibrate_as_asked(network, dataset, validation, training, processes)
     assert network.card is not None
     notes = {**network.card.training, "recalibrated": done}
+    notes |= {"averaged": averaged} if training.average else {}
     if done:
         notes["test_accuracy"] = evaluate(network, dataset.test, processes)[1]
         if validation is not None:
@@ -108,9 +122,11 @@ def _finish(
     network.card = replace(network.card, training=notes)
 
 
-def _build(dataset: DataSet, asked: Building, seed: int, processes: ProcessGroup) -> SpikingNetwork:
+def _build(
+    dataset: DataSet, asked: Building, typed: Collection[str], seed: int, processes: ProcessGroup
+) -> SpikingNetwork:
     """Build a new network for a data set, with the card for its checkpoints."""
-    timesteps, neuron = _timesteps(dataset, asked.timesteps), _network_arguments(asked)
+    timesteps, neuron = _timesteps(dataset, asked.timesteps), _network_arguments(asked, typed)
     shape = dataset.input_format.shape
     arguments = {"input_shape": shape, "classes": len(dataset.class_names), **neuron}
     if "norm" in arguments:
@@ -179,13 +195,16 @@ def usual_epsilon(architecture: str, mpbn: str) -> dict[str, Any]:
     return accepted(architecture, {"mpbn_epsilon": mpbn_epsilon(mpbn)}, as_neuron_arguments=True)
 
 
-def _network_arguments(asked: Building) -> dict[str, Any]:
-    """Return the arguments that differ from the defaults; a user's factory may not accept the others."""
+def _network_arguments(asked: Building, typed: Collection[str]) -> dict[str, Any]:
+    """Return the arguments that are `typed` or differ from the defaults.
+
+    A user's factory may not accept the others, and networks for Xylo have other defaults.
+    """
     given = {name: getattr(asked, name) for name in (*NEURON_DEFAULTS, "width")}
     given |= {} if asked.norm == "batch" else {"norm": asked.norm}
     given = {name: value for name, value in given.items() if value is not None}
     wanted = {**usual_epsilon(asked.arch, asked.mpbn), **given}
-    others = {name: value for name, value in wanted.items() if NEURON_DEFAULTS.get(name) != value}
+    others = {n: value for n, value in wanted.items() if n in typed or NEURON_DEFAULTS.get(n) != value}
     return {"mpbn": asked.mpbn, **others}
 
 
@@ -213,6 +232,10 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
         )
     if training.precision == "auto":
         raise OptionError("--precision auto is the command's; float32 or bfloat16 is needed.")
+    if training.average and training.recalibration == "off":
+        raise OptionError(
+            "--average with --recalibration off; averaged weights need statistics of their own. Drop one."
+        )
     augmentation, shape = training.augmentation or dataset.augmentation, dataset.input_format.shape
     if augmentation != "none" and len(shape) != 3:
         raise OptionError(
@@ -228,7 +251,38 @@ def _check_settings(training: Training, dataset: DataSet, processes: ProcessGrou
         )
 
 
-def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> dict[str, Any]:
+def _with_distillation(training: Training, teacher: SpikingNetwork | None) -> Training:
+    if teacher is None and training.distillation is not None:
+        raise OptionError("--distillation has an effect only with --teacher; add --teacher MODEL.")
+    if teacher is None or training.distillation is not None:
+        return training
+    return replace(training, distillation=TEACHER_PART)
+
+
+def _check_teacher(teacher: SpikingNetwork, network: SpikingNetwork, dataset: DataSet) -> str:
+    """Check that the teacher takes the data; return its architecture and a digest of its numbers."""
+    shape, theirs = dataset.input_format.shape, teacher.input_format.shape
+    if tuple(theirs) != tuple(shape):
+        raise OptionError(
+            f"--teacher: it takes samples of shape {tuple(theirs)}; those of {dataset.name} have the shape "
+            f"{tuple(shape)}. Choose one that was trained on this data."
+        )
+    inputs = read_samples(dataset.test, slice(2))[0]
+    with torch.no_grad():
+        found = tuple(teacher.eval()(inputs).shape)
+    if found != (len(inputs), len(dataset.class_names)):
+        raise OptionError(
+            f"--teacher: it has {found[-1]} outputs; {dataset.name} has {len(dataset.class_names)} classes. "
+            "Choose one that was trained on this data."
+        )
+    digest = sha256()
+    for values in teacher.state_dict().values():
+        digest.update(values.cpu().numpy().tobytes())
+    architecture = "a network" if teacher.card is None else teacher.card.architecture
+    return f"{architecture} {digest.hexdigest()[:DIGEST]}"
+
+
+def _settings(dataset: DataSet, network: SpikingNetwork, training: Training, taught: str) -> dict[str, Any]:
     """Return everything that determines the trained network; resuming compares it."""
     assert network.card is not None
     return {
@@ -239,6 +293,7 @@ def _settings(dataset: DataSet, network: SpikingNetwork, training: Training) -> 
         **network.card.arguments,
         "timesteps": network.timesteps,
         **asdict(training),
+        **({"teacher": taught} if taught else {}),
     }
 
 

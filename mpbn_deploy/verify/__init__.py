@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .accuracy import Accuracy as Accuracy, Trial as Trial, measure_accuracy as measure_accuracy
+    from .accuracy import (
+        Accuracy as Accuracy,
+        Trial as Trial,
+        measure_accuracy as measure_accuracy,
+        predict as predict,
+    )
     from .certificate import CertificateCheck as CertificateCheck
     from .comparison import Mismatch as Mismatch, compare as compare
     from .drift import Drift as Drift, drift_schema as drift_schema

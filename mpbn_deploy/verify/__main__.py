@@ -7,7 +7,7 @@ import sys
 
 from ..base import Command, Execute, Options, add_network, add_options, main, option
 from ..execute.outside import ASKED
-from ..formats.options import Executing, FileFacts, Verifying
+from ..formats.options import Details, Executing, FileFacts, Verifying
 from .certificate import LAVA_CLAIM
 
 
@@ -27,6 +27,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     comparison = parser.add_argument_group("comparison")
     add_options(comparison, Verifying, witness={"choices": ASKED})
     add_options(comparison, Repeating)
+    add_options(parser.add_argument_group("output"), Details)
     add_options(parser.add_argument_group("execution"), Executing)
 
 

@@ -35,7 +35,7 @@ class CertificateCheck(Report):
 
     def lines(self) -> list[str]:
         """Return the lines of the printed report."""
-        verdict = "the certificate holds" if self.holds else "THE CERTIFICATE DOES NOT HOLD"
+        verdict = "the certificate holds" if self.holds else "the certificate does not hold"
         lines = [f"{verdict}: {self.held} statements reproduced, {len(self.broken)} not"]
         lines += [f"  {statement}" for statement in self.broken]
         return lines + [f"not checked: {statement}" for statement in self.not_checked]

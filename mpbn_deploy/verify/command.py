@@ -8,17 +8,19 @@ from typing import Any
 
 from rich.console import Group
 
-from ..base import OptionError, Outcome, signs_of_life
+from ..base import FormatError, OptionError, Outcome, Summary, signs_of_life
 from ..data import dataset_name
 from ..execute.cluster import chosen_cluster
 from ..execute.outside import ASKED, chosen_witnesses
-from ..formats.folder import VERIFY_FILE, ExportFolder, NetworkFile, open_network
+from ..formats.folder import REPORT_FILE, VERIFY_FILE, ExportFolder, NetworkFile, open_network
 from ..formats.options import FileFacts, Verifying
-from .accuracy import Accuracy, Trial
-from .certificate import check_certificate, read_certificate
+from .accuracy import Accuracy
+from .certificate import CertificateCheck, check_certificate, read_certificate
 from .folding import FoldCheck
-from .stage import verify
+from .stage import VerifyReport, verify
 from .text import verify_text
+
+RECORDED = "the accuracy is the one that the export recorded; it was not measured again"
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -40,15 +42,36 @@ def execute(options: argparse.Namespace) -> Outcome:
             budget=None if options.stock else options.budget,
             witness=[*options.witness, *_recorded_witnesses(recorded)],
         )
-    report = replace(report, fold=_recorded_fold(opened), accuracy=_with_trials(report.accuracy, opened))
-    data, text = report.to_json(), verify_text(report)
-    if recorded is None:
-        return Outcome(data=data, text=text, exit_code=0 if report.passed else 1)
-    checked = check_certificate(recorded, data)
+    found = report.to_json()
+    report = replace(report, fold=_recorded_fold(opened), accuracy=_with_recorded(report.accuracy, opened))
+    data, checked = report.to_json(), None
+    if recorded is not None:
+        checked = check_certificate(recorded, found)
+        data |= {"certificate": checked.to_json()}
+    details = [verify_text(report)] if options.verbose else []
+    if report.accuracy and not found["accuracy"]:
+        details.append(RECORDED)
+    passed = report.passed and (checked is None or checked.holds)
     return Outcome(
-        data={**data, "certificate": checked.to_json()},
-        text=Group(text, *checked.lines()),
-        exit_code=0 if report.passed and checked.holds else 1,
+        data=data,
+        text=Group(str(_summary(report, checked, opened)), *details),
+        exit_code=0 if passed else 1,
+    )
+
+
+def _summary(
+    report: VerifyReport, checked: CertificateCheck | None, opened: ExportFolder | NetworkFile
+) -> Summary:
+    """Return the verdict, which comprises the certificate, and where to read on."""
+    found = report.summary
+    if checked is not None and not checked.holds:
+        found = replace(found, color="red", verdict=f"the certificate does not hold; {found.verdict}")
+    path = opened.netx if isinstance(opened, NetworkFile) else opened.path
+    page = "" if isinstance(opened, NetworkFile) else f"{path / REPORT_FILE}, or "
+    return found.with_rows(
+        certified="" if checked is None else "; ".join(map(str.strip, checked.lines())),
+        next=report.remedy or f"python -m mpbn_deploy.fit {path} --target CHIP",
+        report=f"{page}--verbose",
     )
 
 
@@ -60,12 +83,20 @@ def _recorded_fold(opened: ExportFolder | NetworkFile) -> FoldCheck | None:
     return None if recorded is None else FoldCheck.from_json(recorded)
 
 
-def _with_trials(accuracy: Accuracy | None, opened: ExportFolder | NetworkFile) -> Accuracy | None:
-    """Add what the export tried to keep the accuracy, if it was lost there too."""
-    if accuracy is None or not accuracy.lost or isinstance(opened, NetworkFile):
+def _with_recorded(accuracy: Accuracy | None, opened: ExportFolder | NetworkFile) -> Accuracy | None:
+    """Add what the export tried to keep the accuracy; what it lost there counts where nothing is measured."""
+    if isinstance(opened, NetworkFile) or not (accuracy is None or accuracy.lost):
         return accuracy
-    recorded = read_certificate(opened.path / VERIFY_FILE).get("accuracy") or {}
-    return replace(accuracy, tried=tuple(Trial(**each) for each in recorded.get("tried", ())))
+    recorded = read_certificate(opened.path / VERIFY_FILE).get("accuracy")
+    if recorded is None:
+        return accuracy
+    try:
+        before = Accuracy.from_json(recorded)
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{opened.path / VERIFY_FILE}: its accuracy is damaged. Export again.") from error
+    if accuracy is None:
+        return before if before.lost else None
+    return replace(accuracy, tried=before.tried)
 
 
 def _recorded_witnesses(recorded: dict[str, Any] | None) -> list[str]:

@@ -24,10 +24,10 @@ from ..execute.outside import Witness, WitnessFailedError
 from ..execute.reference import simulate
 from ..ir import IntNetwork, Trace, check_input_values, count_spikes, join_overflows
 from .comparison import Comparison, Comparisons, compare, join_samples
-from .lava_models import SHARES, compare_within_budget
+from .lava_models import LAVA_STOCK, SHARES, compare_within_budget
 from .outside import compare_with_witness
 
-REFERENCE, EMULATOR = "reference", "emulator"
+REFERENCE, EMULATOR, LAVA = "reference", "emulator", "lava"
 Seen = Callable[[Array, Trace], None]
 
 
@@ -53,13 +53,16 @@ class Executions:
 def chosen_executors(network: IntNetwork, *, slow: bool, netx: bool) -> tuple[ListedExecutor, ...]:
     """Return the executors of the network's neurons, without the reference.
 
-    Slow ones only with `slow`, file readers only with `netx`.
+    Slow ones only with `slow`, file readers only with `netx`. Our models in Lava add only Lava's scheduler to
+    what the emulator shows, so they run where Lava's own models cannot.
     """
     chip = chip_of(network)
+    maker_runs = slow and LAVA_STOCK.obstacle(network) is None
     return tuple(
         executor
         for key, executor in EXECUTORS.items()
         if key != REFERENCE
+        and not (key == LAVA and maker_runs)
         and not executor.requested
         and not executor.on_board
         and executor.chip in (None, chip)

@@ -7,15 +7,29 @@ spike and voltage that it reports.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..base import HANG_SECONDS, Array, Report, announce, changed, no_progress, progress_bar, record
-from ..data import RANDOM, Samples
+import numpy as np
+
+from ..base import (
+    HANG_SECONDS,
+    Array,
+    Color,
+    Report,
+    Summarized,
+    Summary,
+    announce,
+    changed,
+    no_progress,
+    progress_bar,
+    record,
+)
+from ..data import RANDOM, Samples, Split
 from ..execute import EXECUTORS, ExecutionOptions, ListedExecutor, chunks
 from ..execute.cluster import Cluster
 from ..execute.outside import Witness, chosen_witnesses
@@ -60,6 +74,7 @@ from .lava_models import LAVA_STOCK
 from .twin import TwinExecutor
 
 MAKERS = EXECUTORS["xylosim"]
+MAX_SUSPECTS = 64  # test samples whose spikes are compared because PyTorch predicts another class
 
 
 @record
@@ -96,7 +111,7 @@ def _total(count: str) -> Any:
 
 
 @record
-class VerifyReport(Report):
+class VerifyReport(Report, Summarized):
     """The result of `verify`."""
 
     JSON = """passed? verdict? bit_exact assumptions silent? executions_wanted executions_run=executed
@@ -119,7 +134,7 @@ class VerifyReport(Report):
     assumptions: tuple[Assumption, ...] = ()  # under which the verdict holds
     trace: Trace | None = None  # the reference's of the first samples, without voltages; None on a cluster
     counted: SpikeCounts | None = None  # the reference's spikes on all samples
-    silent: tuple[str, ...] = ()  # populations that never fired, if no input reaches the outputs through them
+    silent: tuple[str, ...] = ()  # populations that never fired, if the outputs get no input or no spike
 
     @property
     def bit_exact(self) -> bool:
@@ -142,13 +157,86 @@ class VerifyReport(Report):
         return sum(not comparison.not_run for comparison in self.comparisons)
 
     @property
+    def color(self) -> Color:
+        """Yellow if it passed, but an execution did not run, a convention is assumed, or no maker agreed."""
+        if not self.passed:
+            return "red"
+        confirmed = self.lava_claim is not None or self.maker_claim is not None
+        complete = confirmed and self.executed == len(self.comparisons)
+        return "green" if complete and not self.assumptions else "yellow"
+
+    @property
+    def summary(self) -> Summary:
+        return Summary(color=self.color, verdict=self.verdict, rows=()).with_rows(
+            accuracy="" if self.accuracy is None else self.accuracy.line,
+            folding=self._folding,
+            rounding=self._rounding,
+            exact=self._exactness,
+            skipped="; ".join(f"{c.execution}: {c.not_run}" for c in self.comparisons if c.not_run),
+            overflow=self._overflow,
+            assuming="; ".join(assumption.what for assumption in self.assumptions),
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do about the first fault; '' if there is none."""
+        if self.failed or not self.bit_exact:
+            return "report this bug: executions must agree (--verbose prints the first difference)"
+        if self.fold is not None and not self.fold.agrees:
+            return "report this bug: folding must change no spike"
+        if self.silent:
+            assumed = any(each.what.startswith("time steps") for each in self.assumptions)
+            step = "--dt, which was assumed, " * assumed
+            return f"check {step}--input-range and --normalize: inputs may be smaller than in training"
+        return "" if self.accuracy is None else self.accuracy.remedy
+
+    @property
+    def _folding(self) -> str:
+        fold = self.fold
+        if fold is None or not fold.compared:
+            return ""
+        undecided = f", {fold.samples_undecided} samples undecided by float64" * (fold.samples_undecided > 0)
+        return (
+            f"{fold.spikes_mismatched} of {fold.spikes_compared:,} spikes differ from PyTorch's, on "
+            f"{fold.samples} {self.sample_kind}{undecided}"
+        )
+
+    @property
+    def _rounding(self) -> str:
+        """How many predictions rounding changed: on the whole test split, if it is known."""
+        found = (self.accuracy and self.accuracy.predictions) or self.predictions
+        return f"predictions that differ from the folded network's: {found}" if found else ""
+
+    @property
+    def _exactness(self) -> str:
+        """How many values differ between the reference and others; what each of them ran."""
+        ran = [c for c in self.comparisons if not c.not_run]
+        if not ran:
+            return ""
+        different, compared = (
+            sum(self.total(f"{kind}_{count}") for kind in ("spikes", "voltages", "outputs"))
+            for count in ("mismatched", "compared")
+        )
+        listed = ", ".join(c.execution + (f" ({c.extent})" if c.extent else "") for c in ran)
+        return f"{different:,} of {compared:,} values differ, on {self.samples} {self.sample_kind}: {listed}"
+
+    @property
+    def _overflow(self) -> str:
+        if self.overflows:
+            return f"happened in {', '.join(self.overflows)}"
+        largest = max(self.bounds.values(), default=0)
+        return (
+            "impossible: proved for every input in range" if largest <= STATE_LIMIT else "not proved absent"
+        )
+
+    @property
     def verdict(self) -> str:
         """Whether folding kept the PyTorch model, all executors agree, and under which assumptions."""
         assumed = " and ".join(assumption.what for assumption in self.assumptions)
         agreement = f"{self._agreement}, assuming {assumed}" if assumed else self._agreement
         faults = [] if self.fold is None or not self.fold.verdict else [self.fold.verdict]
         if self.silent:
-            faults.append(f"silent: {', '.join(self.silent)} never fired, and nothing reaches the outputs")
+            faults.append(f"silent: {', '.join(self.silent)} never fired, and no spike reaches the outputs")
         if self.accuracy is not None and self.accuracy.lost:
             faults.append(f"{100 * self.accuracy.loss:.1f} points of accuracy lost by quantization")
         return "; ".join([*faults, f"the integers: {agreement}"]) if faults else agreement
@@ -168,6 +256,8 @@ class VerifyReport(Report):
             return "bit-exact to xylosim, the simulator of the chip's maker"
         if self.lavas_own is None:
             return "bit-exact to the reference; Lava's own models not run"
+        if self.lavas_own.extent:
+            return f"bit-exact to the reference; Lava's own models on {self.lavas_own.extent}"
         return "bit-exact to Lava's own models"
 
     @property
@@ -346,13 +436,16 @@ def _verified(
     drift = measure_drift(folded, network, inputs, labels) if meter is None else meter.drift(labels)
     accuracy = None if test is None else measure_accuracy(folded, network, test, name, trained, cluster)
     fold, floating = _check_folded(trained, folded, inputs, patience, cluster)
+    if trained is not None and fold is not None and test is not None and accuracy is not None:
+        fold = _with_suspects(fold, trained, folded, test, accuracy.suspects)
     return replace(report, drift=drift, accuracy=accuracy, fold=fold, floating=floating)
 
 
 def silent_populations(network: IntNetwork, counted: SpikeCounts) -> tuple[str, ...]:
-    """Return the populations that never fired and keep all inputs from the outputs; none if one arrives."""
-    mute = {name for name, spikes in counted.per_neuron.items() if not spikes.any()}
-    mute &= {population.name for population in firing(network)}
+    """Return the populations that never fired, if no input reaches the outputs or no hidden neuron fired."""
+    fires = {population.name for population in firing(network)}
+    mute = fires & {name for name, spikes in counted.per_neuron.items() if not spikes.any()}
+    hidden = fires - {network.output.name}
     targets = defaultdict[str, list[str]](list)
     for connection in network.connections:
         targets[connection.source].append(connection.target)
@@ -361,7 +454,7 @@ def silent_populations(network: IntNetwork, counted: SpikeCounts) -> tuple[str, 
         found = [name for name in targets[waiting.pop()] if name not in met]
         met.update(found)
         waiting += [name for name in found if name not in mute]
-    if network.output.name in met - mute:
+    if network.output.name in met - mute and not (hidden and hidden <= mute):
         return ()
     return tuple(population.name for population in network.layers if population.name in met & mute)
 
@@ -384,6 +477,16 @@ def _ordered(comparisons: Iterable[Comparison]) -> tuple[Comparison, ...]:
     """Return comparisons in the order of the executors, others behind them."""
     listed = {executor.name: place for place, executor in enumerate(EXECUTORS.values())}
     return tuple(sorted(comparisons, key=lambda c: listed.get(c.execution, len(listed))))
+
+
+def _with_suspects(
+    fold: FoldCheck, trained: SpikingNetwork, folded: FoldedNetwork, test: Split, suspects: Sequence[int]
+) -> FoldCheck:
+    """Add test samples that PyTorch classifies otherwise, in float32: float64 tells changes from rounding."""
+    chosen = suspects[:MAX_SUSPECTS]
+    parts = (chosen[part] for part in chunks(folded, len(chosen)))
+    checks = [check_fold(trained, folded, np.array([test.inputs[i] for i in part])) for part in parts]
+    return join_fold_checks([fold, *checks])
 
 
 def _check_folded(

@@ -16,17 +16,18 @@ from .drift import Drift, PopulationDrift
 from .lava_models import READER
 from .stage import VerifyReport
 
+LEGEND = "spikes, voltages, outputs: integers compared; different: those unequal to the reference's"
+
 
 def verify_text(report: VerifyReport) -> RenderableType:
-    """Return the printed report."""
-    title = f"{report.verdict}, {report.samples} {report.sample_kind}"
-    style = "table.title" if report.passed else "bold red"
-    table = Table("execution", title=title, title_style=style, title_justify="left", box=SIMPLE_HEAD)
+    """Return all that a report says."""
+    title = f"executions against the reference, {report.samples} {report.sample_kind}"
+    table = Table("execution", title=title, title_justify="left", box=SIMPLE_HEAD)
     for heading in ("spikes", "voltages", "outputs", "different"):
         table.add_column(heading, justify="right")
     for comparison in report.comparisons:
         table.add_row(comparison.execution, *_cells(comparison, failed=comparison.execution in report.failed))
-    lines: list[RenderableType] = [str(assumption) for assumption in report.assumptions]
+    lines: list[RenderableType] = [LEGEND, *map(str, report.assumptions)]
     lines += [
         f"{c.execution} {'failed' if c.execution in report.failed else 'not run'}: {c.not_run}"
         for c in report.comparisons
@@ -49,7 +50,7 @@ def verify_text(report: VerifyReport) -> RenderableType:
     if report.floating is not None:
         lines.append(str(report.floating))
     if report.drift is not None:
-        lines += [drift_table(report.drift), *drift_text(report.drift)]
+        lines += [drift_table(report.drift), *drift_text(report.drift, whole=report.accuracy is not None)]
     if report.accuracy is not None:
         lines += accuracy_text(report.accuracy)
     return Group(table, *lines)
@@ -61,7 +62,7 @@ def _silence(report: VerifyReport) -> str:
     dt = f"; {steps[0]} were assumed, and the file may mean another --dt" if steps else ""
     return (
         f"SILENT: {', '.join(report.silent)} never fired on {report.samples} {report.sample_kind}, so that "
-        "nothing reaches the outputs. Inputs may be smaller than in training (--input-range, --normalize)"
+        "no spike reaches the outputs. Inputs may be smaller than in training (--input-range, --normalize)"
         f"{dt}"
     )
 
@@ -99,15 +100,22 @@ def _drift_cells(population: PopulationDrift) -> list[str]:
     ]
 
 
-def drift_text(drift: Drift) -> list[str]:
-    """Return the legend of `drift_table`, the first flip and the changed predictions."""
+def drift_text(drift: Drift, *, whole: bool = False) -> list[str]:
+    """Return the legend of `drift_table`, the first flip and the changed predictions.
+
+    Predictions are left out if others are shown, for the whole test split.
+    """
     flipped = any(sum(population.flips.values()) for population in drift.populations)
     none = "not searched for in neurons that fire several times in a step" if flipped else "none"
     first = none if drift.first_flip is None else str(drift.first_flip)
     predictions = drift.predictions
+    counted = [] if whole else [
+        f"predictions equal to the folded network: {predictions.agreement:.2%}; changed: {predictions}"
+    ]  # fmt: skip
     return [
         "rate: firing rate, folded/integer; equal: equal spikes; error: RMS voltage error, relative to the "
-        "RMS distance from the threshold if there is one; near: voltages within one unit of weight of it",
+        "RMS distance from the threshold if there is one; near: voltages within one unit of weight of it; "
+        "flips by cause: spikes that differ, and what rounding did to them",
         f"first spike that differs: {first}",
-        f"predictions equal to the folded network: {predictions.agreement:.2%}; changed: {predictions}",
+        *counted,
     ]

@@ -21,6 +21,7 @@ from mpbn_deploy.formats.folder import MANIFEST_FILE
 from mpbn_deploy.formats.netx import write_netx
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.problems import LARGEST_NUMBER
+from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
 
 TOY = Path(__file__).parents[1] / "toy_chip.toml"
@@ -162,6 +163,12 @@ def test_names_that_no_file_can_have(command, refused, tmp_path, network):
 def test_a_checkpoint_with_a_name_that_no_file_can_have(refused):
     assert "name too long" in refused(EXPORT, "a" * 5000 + ".pt", "--target", "loihi2").lower()
     assert "hardware profile" in refused(EXPORT, "a.pt", "--target", "b" * 100_000)
+
+
+@pytest.mark.parametrize("path", ["", "/"])
+def test_paths_without_a_name_are_no_bug(path, refused):
+    assert "a folder, not a file" in refused(EXPORT, path, "--target", "loihi2")
+    assert "is a folder; give the name of a file" in refused(TRAIN, "--data", "digits", "--out", path)
 
 
 # ---- profiles -----------------------------------------------------------------------------------

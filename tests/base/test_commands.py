@@ -534,7 +534,17 @@ def test_names_are_never_read_as_markup(capfd, tmp_path):
     network.card = replace(network.card, class_names=("[/b]", "[red]", ":smile:"))
     save_model(tmp_path / "own.pt", network)
     out = tmp_path / "run[v2]"
-    options = ("--target", "loihi2", "--arch", "networks:conv_body", "--samples", 2, "--out", out)
+    options = (
+        "--target",
+        "loihi2",
+        "--arch",
+        "networks:conv_body",
+        "--samples",
+        2,
+        "--out",
+        out,
+        "--verbose",
+    )
     assert call("export", tmp_path / "own.pt", *options) == 0
     assert call("run", out, "--samples", 20, "--backend", "emulator") == 0
     text, _ = capfd.readouterr()

@@ -260,8 +260,8 @@ def test_a_bare_state_dict_is_exported(tmp_path, state, monkeypatch, capfd):
     assert console_script(line.split()) == 0
     out, err = capfd.readouterr()
     assert (
-        "bit-exact to the reference; Lava's own models not run, 3 random inputs" in out
-        and "PyTorch model: 0 of" in out
+        "bit-exact to the reference; Lava's own models not run; " in out
+        and "\nfolding   0 of " in out
         and "are random" in err
     )
     manifest = json.loads((tmp_path / "theirs.loihi2" / "manifest.json").read_text())

@@ -197,7 +197,7 @@ def test_wrong_content_is_named(path, changes, message):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("shape", [2, 5], r"shape \(2, 5\)"),
+        ("shape", [2, 5, 1, 1], r"shape \(2, 5, 1, 1\)"),
         ("shape", [], r"shape \(\)"),
         ("minimum", 99, "range 99..9 is empty"),
         ("mean", [float("nan")], "mean .* one finite number"),

@@ -50,4 +50,4 @@ def test_the_demo_takes_one(tmp_path, monkeypatch, capfd):
     import demo
 
     assert demo.main(tmp_path, "digits-4bit", None) == 0
-    assert "digits-4bit on Loihi 2" in capfd.readouterr().out
+    assert "model.pt on Intel Loihi 2" in capfd.readouterr().out

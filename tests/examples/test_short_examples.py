@@ -45,7 +45,7 @@ def test_a_network_for_the_commands(monkeypatch, capfd, size):
     monkeypatch.syspath_prepend(ROOT / "examples")
     given = ["--arch", "own_network:build", "--input-shape", "1", str(size), str(size), "--timesteps", "2"]
     assert main(FIT, [*given, "--target", "loihi2"]) == 0
-    assert capfd.readouterr().out.startswith("loihi2: fits")
+    assert capfd.readouterr().out.startswith("yellow: loihi2: fits")
 
 
 def test_a_chip(run_here, tmp_path):

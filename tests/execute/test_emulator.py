@@ -14,6 +14,7 @@ from networks import (
     charged,
     inputs_for,
     int_chain,
+    int_graded,
     int_loop,
     int_products,
     int_residual,
@@ -97,6 +98,13 @@ def test_products_of_spikes_stay_products_in_integers(seed, target):
     np.testing.assert_array_equal(spikes["mul"], product)
     np.testing.assert_array_equal(spikes["mul_1"], spikes["q.lif"] & spikes["context"])
     assert product.sum() > 0 and spikes["mul_1"].sum() > 0
+
+
+@pytest.mark.parametrize(("levels", "signed"), [(3, False), (1, True), (2, True)])
+def test_integer_and_ternary_spikes_are_equal(levels, signed):
+    network = int_graded(levels, levels=levels, signed=signed)
+    inputs = inputs_for(network, 9, steps=True)
+    assert_same_trace(simulate(network, inputs), emulate(network, inputs))
 
 
 BUILDERS = st.sampled_from([int_chain, int_residual, int_windows, int_loop])

@@ -4,7 +4,6 @@ import os
 import pty
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -289,11 +288,11 @@ def test_files_are_plain_ascii_and_complete():
 # ---- formal ---------------------------------------------------------------------------------------
 
 DECAY = """
-module check(input clk, input signed [7:0] state, input [12:0] keep);
-    wire signed [7:0] kept;
-    mpbn_decay #(.BITS(8), .MASK(13'h1fff)) decay (.clk(clk), .state(state), .keep(keep_1), .kept(kept));
+module check(input clk, input signed [4:0] state, input [12:0] keep);
+    wire signed [4:0] kept;
+    mpbn_decay #(.BITS(5), .MASK(13'h1fff)) decay (.clk(clk), .state(state), .keep(keep_1), .kept(kept));
     reg [12:0] keep_1;
-    reg signed [7:0] state_1, state_2, state_3;
+    reg signed [4:0] state_1, state_2, state_3;
     reg [12:0] keep_2, keep_3;
     reg [2:0] age = 0;
     always @(posedge clk) begin
@@ -301,22 +300,66 @@ module check(input clk, input signed [7:0] state, input [12:0] keep);
         state_1 <= state; state_2 <= state_1; state_3 <= state_2;
         if (age != 7) age <= age + 1;
     end
-    wire signed [21:0] product = state_3 * $signed({1'b0, keep_3});
-    wire signed [21:0] expected = product / 4096;  // Verilog's division rounds toward zero
-    always @* if (age > 3 && keep_3 <= 4096) assert (kept == expected[7:0]);
+    wire signed [18:0] product = state_3 * $signed({1'b0, keep_3});
+    wire signed [18:0] expected = product / 4096;  // Verilog's division rounds toward zero
+    always @* if (age > 3 && keep_3 <= 4096) assert (kept == expected[4:0]);
 endmodule
 """
 
 
+SCAN = {"LANES": 2, "COUNT_BITS": 2, "ADDRESS_BITS": 4, "ROW_BITS": 6, "CURSORS": 2, "CONNECTIONS": 2}
+NEURON = {
+    "LANES": 2,
+    "STATE_BITS": 12,
+    "SUM_BITS": 5,
+    "BIAS_BITS": 5,
+    "BIAS_SHIFT": 4,
+    "THRESHOLD_BITS": 7,
+    "SUBTRAHEND_BITS": 5,
+    "PARAMETER_WIDTH": 17,
+    "PARAMETER_BITS": 2,
+    "STATE_ADDRESS_BITS": 1,
+    "SOFT": 1,
+    "SCORE_BITS": 2,
+    "ADDRESS_BITS": 3,
+    "CURRENTS": 1,
+    "VOLTAGE_MASK": 5120,
+    "CURRENT_MASK": 5120,
+    "VOLTAGE_ONE_HOT": 1,
+    "CURRENT_ONE_HOT": 1,
+}
+# what is proved; parameters; how; and a change of the core that must make the proof fail
+PROOFS = {
+    # rounds toward zero, for all 5-bit states and all 4097 fractions
+    "decay": ("check", {}, "-seq 6", ("{12{state_4[BITS-1]}}", "{12{1'b0}}")),
+    # the update, for all states, sums and parameters of these widths that fit their state
+    "neuron": ("mpbn_neuron", NEURON, "-tempinduct -maxsteps 6", ("> limit_7;", ">= limit_7;")),
+    # every position and row of weights, for all networks of numbers below four: none out of range
+    "scan": ("mpbn_scan", SCAN, "-tempinduct -maxsteps 2", ("!in_range ? tap_rows : graded", "graded")),
+}
+
+
 @needs_yosys
-def test_the_decay_is_proved_for_all_states_and_fractions(tmp_path):
-    """A SAT solver shows for all 8-bit states and all 4097 fractions that the decay rounds toward zero."""
-    source = Path(core_files.__code__.co_filename).parent / "core" / "mpbn_decay.v"
-    (tmp_path / "check.sv").write_text(DECAY)
-    (tmp_path / "mpbn_decay.v").write_text(source.read_text())
-    prove = "sat -verify -seq 6 -prove-asserts -set-init-undef"
-    script = f"read_verilog -sv check.sv mpbn_decay.v; prep -top check -flatten; {prove}"
-    done = subprocess.run(
-        [find_tool("yosys"), "-q", "-p", script], cwd=tmp_path, capture_output=True, text=True, timeout=600
+@pytest.mark.parametrize("broken", [False, True], ids=["as written", "with a fault"])
+@pytest.mark.parametrize("name", PROOFS)
+def test_the_core_is_proved_by_a_sat_solver(name, broken, tmp_path):
+    top, parameters, how, (right, wrong) = PROOFS[name]
+    text = core_files()[f"mpbn_{name}.v"]
+    assert right in text
+    files = {
+        **core_files(),
+        "check.v": DECAY,
+        f"mpbn_{name}.v": text.replace(right, wrong) if broken else text,
+    }
+    read = (
+        ["mpbn_scan.v"] if name == "scan" else ["mpbn_neuron.v", "mpbn_decay.v", "mpbn_memory.v", "check.v"]
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    for each in read:
+        (tmp_path / each).write_text(files[each])
+    given = " ".join(f"-chparam {key} {value}" for key, value in parameters.items())
+    lower = "proc; flatten; memory_collect; memory_map -formal; async2sync; chformal -lower; opt_clean"
+    script = f"read_verilog -formal {' '.join(read)}; hierarchy -top {top} {given}; {lower}"
+    script += f"; sat -verify {how} -prove-asserts -set-assumes"
+    command = [find_tool("yosys"), "-q", "-p", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert ("proof did fail" in done.stderr) == broken and (done.returncode == 0) != broken, done.stderr

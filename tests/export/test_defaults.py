@@ -26,6 +26,19 @@ def typed(folder):
     return dict(lines), json.loads((folder / "manifest.json").read_text())["options"]
 
 
+def test_widths_of_layers_are_chosen_recorded_and_chosen_again(model_path, tmp_path):
+    result = export(model_path, "loihi2", tmp_path / "a", weight_bits="auto", most_bytes=20000, **QUICK)
+    run, options = typed(result.folder)
+    assert (run["weight_bits"], options["weight_bits"], options["most_bytes"]) == ('"auto"', "auto", 20000)
+    found = json.loads((result.folder / "manifest.json").read_text())["widths"]
+    assert found["chosen"]["bytes"] <= 20000 and found["chosen"] in found["curve"]
+    assert sum(note.startswith("--weight-bits auto: ") for note in result.notes) == 1
+    assert "Bits of each layer" in (result.folder / "report.html").read_text()
+    again = tmp_path / "b"
+    assert main(EXPORT, ["--config", str(result.folder / "run.toml"), "--out", str(again)]) == 0
+    assert (again / "network.net").read_bytes() == (result.folder / "network.net").read_bytes()
+
+
 def test_calibration_is_the_default_where_samples_are(model_path, tmp_path, capsys):
     result = export(model_path, "loihi2", tmp_path / "a", **QUICK)
     note = "integers chosen on 256 training samples of digits, none of which is tested"
@@ -143,11 +156,15 @@ def test_lost_accuracy_is_red_with_a_command_that_was_tried(model_path, tmp_path
     command = [str(model_path), "--target", "loihi2", "--out", str(tmp_path / "a"), *options]
     assert main(EXPORT, command) == 1
     out = capsys.readouterr().out
-    assert "points of accuracy lost by quantization; the integers:" in out and "ACCURACY LOST" in out
-    (line,) = [line for line in out.splitlines() if line.startswith("this command keeps it (tried: integer ")]
+    assert "points of accuracy lost by quantization; the integers:" in out.splitlines()[0]
+    assert main(VERIFY, [str(tmp_path / "a"), "--budget", "0", "--verbose"]) == 1
+    again = capsys.readouterr().out
+    assert "ACCURACY LOST" in again
+    (line,) = [
+        line for line in again.splitlines() if line.startswith("this command keeps it (tried: integer ")
+    ]
     words = line.partition("): ")[2].split()
-    assert main(VERIFY, [str(tmp_path / "a"), "--budget", "0"]) == 1
-    assert line in capsys.readouterr().out
+    assert f"next      {' '.join(words)}" in out
     promised = float(line.partition("integer ")[2].partition("%")[0])
     assert words[:3] == ["python", "-m", "mpbn_deploy.export"]
     assert main(EXPORT, [*words[3:], "--json"]) == 0
@@ -166,7 +183,7 @@ def test_networks_that_stay_silent_are_red(model_path, tmp_path, capsys):
     command = [str(tmp_path / "quiet.pt"), "--target", "loihi2", "--budget", "0", "--samples", "4"]
     assert main(EXPORT, command) == 1
     out = capsys.readouterr().out
-    assert "never fired, and nothing reaches the outputs" in out and "SILENT: " in out
+    assert "never fired, and no spike reaches the outputs" in out.splitlines()[0]
     assert main(VERIFY, [str(tmp_path / "quiet.loihi2"), "--budget", "0", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["silent"]
 
@@ -179,6 +196,50 @@ def test_a_wrong_dt_is_named_as_the_cause_of_silence(tmp_path, capsys):
     command = [str(tmp_path / "slow.nir"), "--target", "loihi2", "--timesteps", "8", "--budget", "0"]
     assert main(EXPORT, command) == 1
     out = capsys.readouterr().out
-    assert "time steps of 0.0001 s were assumed, and the file may mean another --dt" in out
+    assert "check --dt, which was assumed, --input-range and --normalize" in out
     assert "no neuron can fire, for any input" in out
     assert main(EXPORT, [*command, "--dt", "0.02", "--nir-reset", "zero"]) == 0
+
+
+def test_lost_accuracy_stays_red_where_it_cannot_be_measured_again(model_path, tmp_path, capsys):
+    folder = export(
+        model_path, "loihi2", tmp_path / "a", weight_bits=2, calibration="none", **{**QUICK, "samples": 2}
+    ).folder
+    capsys.readouterr()
+    assert main(VERIFY, [str(folder), "--budget", "0", "--data", "random"]) == 1
+    out = capsys.readouterr().out
+    assert "points of accuracy lost by quantization" in out.split("\n", 2)[1] + out.split("\n", 2)[0]
+    assert "the accuracy is the one that the export recorded" in out
+    assert main(VERIFY, [str(folder), "--budget", "0", "--data", "random", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["accuracy"]["lost"]
+    assert main(VERIFY, [str(folder), "--budget", "0", "--check", "--data", "digits"]) == 1
+    assert "the certificate holds" in capsys.readouterr().out
+
+
+def test_a_network_whose_hidden_neurons_never_fire_is_red(tmp_path, capsys):
+    """A direct connection from the inputs keeps the outputs busy."""
+    ones = np.ones(3)
+    hidden = nir.LIF(tau=2e-4 * ones, r=ones, v_leak=0 * ones, v_threshold=100 * ones)
+    nodes = {
+        "input": nir.Input({"input": np.array([3])}),
+        "near": nir.Linear(weight=np.eye(3)),
+        "hidden": hidden,
+        "far": nir.Linear(weight=np.eye(3)),
+        "lif": nir.LIF(tau=2e-4 * ones, r=ones, v_leak=0 * ones, v_threshold=0.2 * ones),
+        "output": nir.Output({"output": np.array([3])}),
+    }
+    edges = [("input", "near"), ("near", "hidden"), ("hidden", "far"), ("far", "lif"), ("near", "lif")]
+    nir.write(tmp_path / "dead.nir", nir.NIRGraph(nodes=nodes, edges=[*edges, ("lif", "output")]))
+    command = [
+        str(tmp_path / "dead.nir"),
+        "--target",
+        "loihi2",
+        "--timesteps",
+        "4",
+        "--budget",
+        "0",
+        "--json",
+    ]
+    assert main(EXPORT, command) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"].startswith("silent: hidden never fired, and no spike reaches the outputs")

@@ -16,7 +16,7 @@ from mpbn_deploy.base import FormatError, OptionError, main
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
-from mpbn_deploy.export.command import _chance, _doubts, _losses
+from mpbn_deploy.export.notes import _chance
 from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.formats.nir import read_folded, write_nir
 from mpbn_deploy.ir import Input
@@ -147,11 +147,11 @@ def test_an_export_that_does_not_fit_names_the_command_that_looks_further(tmp_pa
         *chips,
     ]
     asked = ["--target", "loihi1", *chips[:2], "--first-layer", "chip", *chips[2:], "--advise"]
-    assert main(COMMAND, [*arguments, "--target", "loihi1", "--first-layer", "chip"]) == 1
+    assert main(COMMAND, [*arguments, "--target", "loihi1", "--first-layer", "chip", "--verbose"]) == 1
     out = capfd.readouterr().out
     assert "compute the first layer on the host: fit --first-layer host" in out
     typed = shlex.join(["python", "-m", "mpbn_deploy.fit", str(tmp_path / "theirs.loihi1"), *asked])
-    assert f"next:     {typed}\n" in out
+    assert f"next      {typed}\n" in out
     assert main(COMMAND, [*arguments, "--target", "loihi2"]) == 0
     assert "--advise" not in capfd.readouterr().out
 
@@ -173,13 +173,13 @@ def test_inputs_that_training_normalized_and_of_fewer_bits(tmp_path):
 
 def test_an_export_without_weights_is_no_success(tmp_path):
     result = export(theirs(tmp_path), "loihi2", timesteps=2, samples=1)
-    assert result.good and not [*_losses(result)]
+    assert result.good and not result.doubts
     first, *others = result.quantized.errors
     gone = replace(first, channels_without_weights=first.channels_with_weights)
     lost = replace(result, quantized=replace(result.quantized, errors=(gone, *others)))
     assert not lost.good and lost.to_json()["without_weights"] == [first.name]
     count = first.channels_with_weights
-    assert f"{count} of {count} channels have no weight left after rounding" in next(_losses(lost))
+    assert f"{count} of {count} channels have no weight left after rounding" in lost.doubts[0]
 
 
 @pytest.mark.parametrize(("above_chance", "doubted"), [(0.05, True), (0.3, False)])
@@ -187,29 +187,26 @@ def test_a_float_network_near_chance_is_doubted(tmp_path, above_chance, doubted)
     """On 50 samples, two standard errors are between 8 (ten classes) and 14 points (two)."""
     result = export(theirs(tmp_path), "loihi2", timesteps=2, samples=1)
     classes = result.quantized.network.output.size
-    assert 2 <= classes <= 10 and not [*_doubts(result)]
+    assert 2 <= classes <= 10 and not result.doubts
     right = 1 / classes + above_chance
     measured = Accuracy(data="mine", samples=50, float_network=right, integer_network=right)
-    found = [*_doubts(replace(result, verified=replace(result.verified, accuracy=measured)))]
+    found = replace(result, verified=replace(result.verified, accuracy=measured)).doubts
     assert [f"near chance for {classes} classes" in line for line in found] == [True] * doubted
 
 
 def test_one_output_is_no_chance():
     measured = Accuracy(data="mine", samples=50, float_network=1.0, integer_network=1.0)
     network = SimpleNamespace(output=SimpleNamespace(size=1))
-    result = SimpleNamespace(
-        verified=SimpleNamespace(accuracy=measured), quantized=SimpleNamespace(network=network)
-    )
-    assert not [*_chance(result)]
+    assert not [*_chance(SimpleNamespace(network=network), SimpleNamespace(accuracy=measured))]
 
 
 def test_neurons_that_cannot_fire_are_doubted(tmp_path):
     """A time step that is a thousand times too short leaves every voltage below its threshold."""
     path = theirs(tmp_path, "matrix")
-    assert not [*_doubts(export(path, "loihi2", timesteps=2, input_range=(0, 3), samples=2))]
+    assert not export(path, "loihi2", timesteps=2, input_range=(0, 3), samples=2).doubts
     short = {"timesteps": 2, "input_range": (0, 3), "samples": 2, "dt": foreign.DT / 1000}
     result = export(path, "loihi2", **short, out=tmp_path / "short")
-    (doubt,) = _doubts(result)
+    (doubt,) = result.doubts
     assert "n1: no neuron can fire, for any input; check the thresholds, --input-range" in doubt
     assert "--dt" in doubt
     assert result.verified.silent == ("n1",) and not result.verified.passed and not result.good

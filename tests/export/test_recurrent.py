@@ -52,7 +52,7 @@ def test_verification_finds_no_difference_in_any_execution(folder, capsys):
     assert all(c["spikes_mismatched"] == c["voltages_mismatched"] == 0 for c in stored["comparisons"])
     assert "weights with exponents, for which netx has no key" in stored["stock_reader_obstacle"]
     assert console_script(["fit", str(folder / "out"), "--target", "loihi2"]) == 0
-    assert "\ncores:    2\nchips:    1" in capsys.readouterr().out
+    assert "\ncores     2\nchips     1" in capsys.readouterr().out
 
 
 @needs_lava

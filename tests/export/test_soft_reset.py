@@ -48,7 +48,7 @@ def test_verification_finds_no_difference_and_names_what_did_not_run(folder, cap
     assert "soft reset" in stored["stock_reader_obstacle"]
     assert "soft reset" in (folder / "out" / "report.html").read_text(encoding="utf-8")
     common = [str(folder / "out"), "--samples", "2"]
-    assert console_script(["verify", *common, "--stock"]) == 0
+    assert console_script(["verify", *common, "--stock", "--verbose"]) == 0
     assert "Lava's own models not run: lif1: neurons with a soft reset" in capsys.readouterr().out
     assert console_script(["run", *common, "--stock"]) == 2
     assert "--stock cannot run this network: lif1: neurons with a soft reset" in capsys.readouterr().err

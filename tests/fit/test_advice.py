@@ -32,7 +32,7 @@ from mpbn_deploy.fit.host_layer import (
     without_readout,
 )
 from mpbn_deploy.fit.rules import RULES
-from mpbn_deploy.fit.text import verdict
+from mpbn_deploy.fit.stage import short_verdict
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.folder import NetworkFile, open_folder
 from mpbn_deploy.formats.nir import write_nir
@@ -292,9 +292,9 @@ def test_a_file_of_integers_alone_gets_no_other_quantization(exported):
 
 
 def test_the_legend_explains_every_short_heading(exported, capsys):
-    main(FIT, [str(exported), "--samples", "2"])
+    main(FIT, [str(exported), "--samples", "2", "--verbose"])
     text = capsys.readouterr().out
-    assert "%: share of a core's capacity, on the fullest core of the layer; axons: " in text
+    assert "%: of a core's capacity, on the fullest core of the layer; axons: " in text
     for heading in ("axons", "grp", "syn", "map", "total"):
         assert text.count(f"; {heading}: ") == 1
     assert "; kernels: " not in text
@@ -324,7 +324,7 @@ def test_several_targets_in_one_table(exported, capsys):
     code, data = run_json(capsys, exported, *targets, "--samples", "2")
     assert code == 1
     assert [one["target"] for one in data["targets"]] == profile_names()
-    main(FIT, [str(exported), *targets, "--samples", "2"])
+    main(FIT, [str(exported), *targets, "--samples", "2", "--verbose"])
     lines = capsys.readouterr().out.splitlines()
     for one in data["targets"]:
         rules = {finding["rule"] for finding in one["findings"] if finding["severity"] == "error"}
@@ -336,7 +336,7 @@ def test_several_targets_in_one_table(exported, capsys):
 
 def test_a_chip_whose_cores_nobody_explained_is_never_said_to_hold_a_network(exported, capsys):
     report = fit.fit(open_folder(exported).network, load_profile("spinnaker2"))
-    assert (report.fits, report.cores, report.chips, verdict(report)) == (None, None, None, "?")
+    assert (report.fits, report.cores, report.chips, short_verdict(report)) == (None, None, None, "?")
     assert fit.fit(open_folder(exported).network, load_profile("unbounded")).fits is True
     main(FIT, [str(exported), "--target", "spinnaker2", "--samples", "2"])
     assert "no error found, but its core allocation is undocumented" in capsys.readouterr().out

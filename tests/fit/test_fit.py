@@ -271,12 +271,12 @@ def test_the_report_as_json():
 
 
 def test_the_report_as_text_shows_percentages_verdict_and_findings():
-    console = Console(width=200, file=StringIO())
+    console, report = Console(width=200, file=StringIO()), fit(network(weight=129), LOIHI2)
     with console.capture() as captured:
-        console.print(fit_text(fit(network(weight=129), LOIHI2)))
-    text = captured.get()
-    assert text.startswith("loihi2: does not fit\ncores:    2\nchips:    1 (1 x oheo_gulch)\n")
-    assert "blocked:  not met: weights fit format (in->hidden" in text
+        console.print(fit_text(report))
+    text, (first, _, *rows) = captured.get(), str(report).splitlines()
+    assert first.startswith("red: loihi2: does not fit; not met: weights fit format (in->hidden")
+    assert rows == ["cores     2", "chips     1 (1 x oheo_gulch)"]
     assert "12.50" in text
     assert "error: in->hidden (Dense): weights 129..129 need 9 bits; loihi2 holds 8" in text
 
@@ -286,11 +286,8 @@ def test_findings_of_one_rule_are_one_line_that_names_the_layers():
     lines = [group.line for group in by_rule(report, ("error",))]
     assert len(report.found("error")) > len(lines) == 1
     assert lines[0].endswith("Likewise: out.")
-    console = Console(width=80, file=StringIO(), soft_wrap=True)
-    with console.capture() as captured:
-        console.print(fit_text(report, "python -m mpbn_deploy.fit x --advise"))
-    first = captured.get().splitlines()[:5]
-    assert [line.split(":")[0] for line in first] == ["loihi2", "cores", "chips", "blocked", "next"]
+    rows = report.summary.with_rows(next="python -m mpbn_deploy.fit x --advise", form="").rows
+    assert [label for label, _ in rows] == ["network", "cores", "chips", "next"]
 
 
 def test_thresholds_per_channel_are_not_known_on_loihi2_and_strict_counts_that_as_no():

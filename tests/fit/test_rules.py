@@ -121,6 +121,19 @@ def soft(network, subtrahend=5):
     return replace(network, populations=tuple(populations.get(p.name, p) for p in network.populations))
 
 
+def stepwise(network):
+    """The network with thresholds that rise by one with each time step."""
+
+    def rising(population):
+        static = population.neuron
+        steps = np.arange(network.timesteps)[:, None]
+        rows = {"threshold": static.threshold + steps, "bias": static.bias + 0 * steps}
+        return population.with_neuron(Lif(per_step=True, decay_voltage=static.decay_voltage, **rows))
+
+    populations = {population.name: rising(population) for population in firing(network)}
+    return replace(network, populations=tuple(populations.get(p.name, p) for p in network.populations))
+
+
 def changes(state_exponent):
     """Sigma-delta neurons "p1" whose messages are those of 25 bits, divided by 2**state_exponent."""
     network = features()
@@ -250,6 +263,13 @@ CASES = [
         "p1",
         changes(state_exponent=10),
         changes(state_exponent=11),
+    ),
+    (
+        {"formats__step_parameters": 0},
+        "parameters_are_constant_in_time",
+        "network",
+        stepwise(features()),
+        features(),
     ),
     ({"formats__soft_reset": 0}, "soft_resets_are_supported", "network", soft(features()), features()),
     ({"formats__subtrahend": 0}, "subtrahends_are_thresholds", "p1", soft(features(), 7), soft(features())),

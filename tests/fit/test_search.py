@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shlex
 from dataclasses import replace
 
@@ -194,7 +195,7 @@ def test_after_a_search_an_untrained_network_is_to_be_exported_in_the_form_that_
     shape = ["--input-shape", "1", "8", "8", "--timesteps", "2"]
     line = ["--arch", "test_search:pooled_body", *shape, "--target", "small.toml", "--search"]
     assert main(FIT, [*line, "--pooling", "composed"]) == 1
-    said = " ".join(capsys.readouterr().out.partition("next:")[2].partition("\n   ")[0].split())
+    said = re.search(r"^next +(.*)", capsys.readouterr().out, re.MULTILINE)[1]
     typed = said.removeprefix("train it, then python -m mpbn_deploy.export WEIGHTS.pt ")
     assert typed.endswith("--target small.toml --first-layer chip --readout chip --tiling best")
     torch.manual_seed(0)

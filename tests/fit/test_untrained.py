@@ -1,6 +1,7 @@
 """Networks that are not trained yet, judged by their shape."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -21,9 +22,9 @@ def test_an_untrained_network_is_judged_by_shape_and_assumed_activity(capsys):
     assert "thresholds_per_channel_work_on_the_chip" in {finding["rule"] for finding in report["findings"]}
     main(FIT, line)
     text = capsys.readouterr().out
-    assert text.splitlines()[0].endswith(f"({report['assumption']})")
+    assert text.splitlines()[1].endswith(f"; {report['assumption']}")
     assert "estimated from assumed activity" in text
-    assert "next:     python -m mpbn_deploy.train --data YOURS --arch digits-cnn --timesteps 2\n" in text
+    assert "next      python -m mpbn_deploy.train --data YOURS --arch digits-cnn --timesteps 2\n" in text
 
 
 def test_the_network_may_be_a_function_of_the_user(capsys):
@@ -44,7 +45,10 @@ def test_the_network_may_be_a_function_of_the_user(capsys):
         "--input-shape 1 8 8 --timesteps 2 --input-range 0 255 --target loihi2"
     ) in " ".join(capsys.readouterr().out.split())
     assert main(FIT, [*line[:-4], "--target", "loihi1", "--first-layer", "host"]) == 0
-    assert "--target loihi1 --first-layer host" in " ".join(capsys.readouterr().out.split("next:")[1].split())
+    assert (
+        "--target loihi1 --first-layer host"
+        in re.search("^next .*", capsys.readouterr().out, re.MULTILINE)[0]
+    )
 
 
 CHIP = 'schema = 1\nname = "mine"\ntitle = "mine"\ndescription = "mine"\nextends = "loihi2"\n'
@@ -73,9 +77,9 @@ def test_what_to_type_if_it_does_not_fit_works(target, ends, code, capsys, tmp_p
     assert main(FIT, ["--arch", "digits-cnn", *SHAPE, "--target", *target]) == 1
     text = capsys.readouterr().out
     if ends is None:
-        assert "next:" not in text and "none of these fits" in text
+        assert "\nnext " not in text and "none of these fits" in text
         return
-    typed = " ".join(text.partition("next:")[2].partition("\n   ")[0].split())
+    typed = re.search(r"^next +(.*)", text, re.MULTILINE)[1]
     assert typed.endswith(ends)
     assert main(FIT, shlex.split(typed)[3:]) == code
     assert "error:" not in capsys.readouterr().err

@@ -16,6 +16,7 @@ from networks import (
     SOFT,
     Residual,
     enlivened,
+    graded_body,
     inputs_for,
     lively,
     spiking_network,
@@ -460,6 +461,19 @@ def test_signals_are_pictures_one_pixel_high(layers, mpbn):
     np.testing.assert_array_equal(expected, got)  # however high the samples say they are
 
 
+@pytest.mark.parametrize("mpbn", ["none", "channel", "element"])
+@pytest.mark.parametrize(
+    ("levels", "signed", "leak"),
+    [(4, False, 0.5), (1, True, 0.5), (2, True, 0.9), (3, False, 0.0), (1, False, 1.0)],
+)
+def test_whole_numbers_are_sums_of_spikes(levels, signed, leak, mpbn):
+    """Integer and ternary spikes, whose levels are neurons that share what each of them subtracts."""
+    torch.manual_seed(1)
+    body = graded_body(mpbn, levels=levels, signed=signed, leak=leak)
+    network = enlivened(body, shape=(2, 5, 6), timesteps=5)
+    assert_folds_exactly(network, samples=9, least_lively=0.05)
+
+
 class Products(nn.Module):
     """Two layers of spikes, and a function of both in front of the readout."""
 
@@ -517,7 +531,7 @@ def test_products_of_spikes_are_neurons(name, mpbn):
 def test_products_of_sums_are_refused_by_name(function):
     torch.manual_seed(1)
     network = enlivened(Products(function), shape=(2, 5, 6), passes=0)
-    with pytest.raises(FrontendError, match="product of (spike and operation|two values that change)"):
+    with pytest.raises(FrontendError, match=r"product of (spike and operation|two values that change)"):
         trace(network)
 
 

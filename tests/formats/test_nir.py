@@ -508,7 +508,7 @@ def with_metadata(path, change):
     [
         (lambda told: told.pop("kernels"), "'mpbn_deploy' is damaged"),
         (lambda told: told.update(dt=-1), "'mpbn_deploy' is damaged"),
-        (lambda told: told.update(version=1), "has version 1; versions 2 to 4 are allowed"),
+        (lambda told: told.update(version=1), "has version 1; versions 2 to 5 are allowed"),
         (
             lambda told: told.update(constants=["nobody"]),
             "node 'nobody': the metadata lists it as a neuron",

@@ -27,6 +27,7 @@ from mpbn_deploy.ir import (
 )
 from mpbn_deploy.ir.composition import _adjoint, compose
 from mpbn_deploy.ir.receptive import axes
+from mpbn_deploy.ir.synapses import constant_through
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
@@ -354,3 +355,18 @@ def test_a_wide_global_average_takes_one_product_per_pixel_not_per_channel(monke
     source = (channels, side, side)
     (whole,) = compose(pool, dense, source, between=(channels,))
     np.testing.assert_array_equal(whole.weight, np.repeat(dense.weight / side**2, side**2, axis=1))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("silent", [NO_BORDER, ((1, 0), (0, 2))])
+@pytest.mark.parametrize("padding", [(0, 0), (1, 2)])
+def test_equal_windows_of_a_constant_stay_equal(groups, silent, padding):
+    """BLAS rounds the same sum differently in different rows; pixels of one constant may not show that."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(6, 4 // groups, 3, 3))
+    synapse = Conv2d(weight=weight, groups=groups, padding=padding, silent=silent)
+    constant = np.broadcast_to(rng.normal(size=(4, 1, 1)), (4, 11, 13)).copy()
+    found = constant_through(synapse, constant)
+    np.testing.assert_allclose(found, apply_synapse(synapse, constant[None])[0], rtol=1e-13, atol=1e-13)
+    inside = found[:, 4:6, 4:6]
+    assert (inside == inside[:, :1, :1]).all() and inside.any()

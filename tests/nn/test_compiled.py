@@ -381,3 +381,16 @@ def test_loops_that_compute_something_else_are_found(monkeypatch):
     monkeypatch.setattr(kernels, "normalize", lambda x, norm, y, threads: y.fill(0))
     with pytest.raises(RuntimeError, match="a compiled norm is not the norm"):
         compiled.check_compiled()
+
+
+def test_compiling_is_said_once_and_its_result_kept(tmp_path):
+    code = "from mpbn_deploy.nn.compiled import check_compiled as check; check(), check()"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        ).stderr
+        for _ in range(2)
+    ]
+    assert said[0].count("compiling loops for training with Numba") == 1 and "kept on disk" in said[0]
+    assert said[1] == ""

@@ -7,7 +7,7 @@ from neurons import SHAPES, assert_is_the_plain_loop, make_lif, outcome, prepare
 from torch import nn
 
 from mpbn_deploy.base import OptionError
-from mpbn_deploy.nn import LIF, RecurrentLIF, SpikePool, SpikingNetwork
+from mpbn_deploy.nn import LIF, GradedLIF, RecurrentLIF, SpikePool, SpikingNetwork
 from mpbn_deploy.nn.neuron import LEAST_GAIN
 from mpbn_deploy.nn.scan import normalized_membranes, scan_node
 
@@ -298,6 +298,64 @@ def test_neurons_of_impossible_numbers(options, message):
         LIF(3, **options)
 
 
+# ---- integer and ternary spikes -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mpbn", ["none", "channel", "element"])
+@pytest.mark.parametrize(("levels", "signed", "leak"), [(4, False, 0.5), (1, True, 0.9), (2, True, 0.0)])
+def test_a_graded_neuron_sends_its_rounded_membrane(levels, signed, leak, mpbn):
+    """Against its equation with torch.round, straight-through; spikes, gradients and statistics."""
+    torch.manual_seed(0)
+    layer = GradedLIF((3, 4), levels=levels, signed=signed, leak=leak, mpbn=mpbn, threshold=0.7).double()
+    layer.levels.timesteps = 3
+    x, weights = torch.randn(2, 3 * 5, 3, 4, dtype=torch.float64)
+    given = x.clone().requires_grad_()
+    messages = layer(given)
+    assert set(messages.unique().tolist()) <= set(range(-levels * signed, levels + 1))
+    assert len(messages.unique()) > 1 + signed
+    statistics = [buffer.clone() for buffer in layer.buffers()]
+    found = torch.autograd.grad((messages * weights).sum(), [given, *layer.parameters()])
+    norm = None if layer.levels.mpbn is None else layer.levels.mpbn.bn
+    if norm is not None:
+        norm.reset_running_stats()
+    other, membrane, sent = x.clone().requires_grad_(), torch.zeros(5, 3, 4, dtype=torch.float64), []
+    for arriving in other.chunk(3):
+        membrane = leak * membrane + arriving
+        judged = membrane
+        if norm is not None:
+            judged = norm(membrane.flatten(1) if mpbn == "element" else membrane).view_as(membrane)
+        sent.append(_straight(judged / 0.7, levels, signed))
+        membrane = membrane - 0.7 * sent[-1]
+    expected = torch.cat(sent)
+    assert torch.equal(expected, messages)
+    for ours, theirs in zip(statistics, layer.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    parameters = [other, *layer.parameters()]
+    for ours, theirs in zip(found, torch.autograd.grad((expected * weights).sum(), parameters), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def _straight(ratio, levels, signed):
+    """The rounded ratio; its slope is one between the first and the last message."""
+    rounded = ratio.round().clamp(-levels * signed, levels)
+    within = (ratio > -levels * signed) & (ratio < levels)
+    return rounded.detach() + (ratio - ratio.detach()) * within
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reset": "zero", "leak": 0.5}, "a level that fires cannot clear the membranes of the others"),
+        ({"levels": 0}, "0 levels; a positive threshold"),
+        ({"threshold": -1.0}, "threshold -1.0.*a positive threshold"),
+        ({"current_leak": 0.5}, "no current leak"),
+    ],
+)
+def test_graded_neurons_that_cannot_be_stacked_are_refused(options, message):
+    with pytest.raises(OptionError, match=f"GradedLIF: .*{message}"):
+        GradedLIF(3, **options)
+
+
 # ---- max pooling of spikes ----------------------------------------------------------------------
 
 
@@ -332,3 +390,17 @@ def test_a_pool_of_anything_else_is_that_of_torch():
     with torch.no_grad():
         spikes = layer(values)
         assert torch.equal(SpikePool(2)(spikes), nn.MaxPool2d(2)(spikes))
+
+
+@pytest.mark.filterwarnings("ignore")  # of what torch.compile does
+def test_networks_with_spike_pools_can_be_compiled_by_torch():
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(1, 4, 3), LIF(4), SpikePool(2), nn.Flatten(), nn.Linear(16, 2))
+    network = SpikingNetwork(body, timesteps=2, input_format=input_format((1, 6, 6)))
+    inputs, gradients = torch.randn(3, 1, 6, 6), []
+    for each in (network, torch.compile(network, backend="eager")):
+        network.zero_grad()
+        each(inputs).square().sum().backward()
+        gradients.append([parameter.grad for parameter in network.parameters()])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*gradients, strict=True))
+    assert gradients[0][0].any()

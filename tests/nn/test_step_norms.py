@@ -6,8 +6,10 @@ import torch
 from networks import input_format
 from torch import nn
 
-from mpbn_deploy.base import FoldError, OptionError
+from mpbn_deploy.base import FoldError, OptionError, main
+from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
@@ -15,6 +17,7 @@ from mpbn_deploy.ir import bounds, varies
 from mpbn_deploy.nn import BNTT, LIF, PSPBN, TAB, TDBN, TEBN, SpikingNetwork, norm_layer
 from mpbn_deploy.nn.zoo import ARCHITECTURES
 from mpbn_deploy.quantize import quantize
+from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 from mpbn_deploy.verify.folding import check_fold
 
 STEPS, SHAPES = 3, {"image": (4, 5, 3), "dense": (6,)}
@@ -105,6 +108,24 @@ def test_norms_and_their_gradients_equal_the_printed_equations(kind, shape, trai
                 module.reset_running_stats()
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_norms_equal_those_of_spikingjelly():
+    theirs = pytest.importorskip("spikingjelly.activation_based.layer")
+    x = torch.randn(STEPS * 4, *SHAPES["image"], dtype=torch.float64)
+    pairs = [
+        (theirs.TemporalEffectiveBatchNorm2d(STEPS, 4), TEBN((4, 5, 3), STEPS)),
+        (theirs.BatchNormThroughTime2d(STEPS, 4, step_mode="m"), BNTT((4, 5, 3), STEPS)),
+    ]
+    for other, ours in pairs:
+        for each in (bn for bn in other.modules() if isinstance(bn, nn.BatchNorm2d)):
+            each.eps = 1e-4  # of the official BNTT
+        if isinstance(ours, TEBN):
+            ours.p.data = torch.tensor([0.5, 2.0, 1.5])
+            other.scale.data = ours.p.data.clone()
+            other.eps = ours.bn.eps
+        wanted = other.double()(x.view(STEPS, 4, *SHAPES["image"])).flatten(0, 1)
+        torch.testing.assert_close(ours.double()(x), wanted, rtol=1e-10, atol=1e-10)
 
 
 def network_of(kind, seed, *, pool=False, flip=False, **neuron):
@@ -230,3 +251,25 @@ def test_networks_of_the_zoo_take_a_norm(name):
     assert any(isinstance(part, TAB) for part in body.modules())
     with pytest.raises(OptionError, match="norm 'layer'"):
         norm_layer(3, {"norm": "layer", "norm_steps": 2})
+
+
+def test_train_export_and_collapse_by_the_plain_commands(tmp_path, capsys):
+    model, words = tmp_path / "m.pt", ["--data", "digits", "--epochs", "1"]
+    shape = ["--arch", "digits-mlp", "--norm", "tebn", "--timesteps", "2", "--norm-rate", "3"]
+    assert main(TRAIN, [*words, *shape, "--out", str(model)]) == 0
+    assert load_model(model).card.arguments["norm"] == "tebn"
+    quick = ["--target", "c", "--budget", "0"]
+    assert main(EXPORT, [str(model), *quick, "--out", str(tmp_path / "steps")]) == 0
+    assert "numbers per time step" in (tmp_path / "steps" / "report.html").read_text()
+    assert main(EXPORT, [str(model), *quick, "--static-steps", "--out", str(tmp_path / "one")]) == 0
+    assert "--static-steps: norms have the means" in capsys.readouterr().out
+    assert main(EXPORT, [str(model), "--target", "loihi1", "--out", str(tmp_path / "no")]) == 2
+    assert "lif1: thresholds that depend on the time step" in capsys.readouterr().err
+    further = ["--init", str(model), "--static-steps", "--out", str(tmp_path / "s.pt")]
+    assert main(TRAIN, [*words, *further]) == 0
+    assert "norm" not in load_model(tmp_path / "s.pt").card.arguments
+    assert (
+        main(TRAIN, [*words, "--init", str(model), "--quantize", "loihi2", "--out", str(tmp_path / "q.pt")])
+        == 2
+    )
+    assert "numbers that depend on the time step" in capsys.readouterr().err

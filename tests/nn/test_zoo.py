@@ -9,12 +9,21 @@ from torch import fx, nn
 
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.checkpoint import build_body
-from mpbn_deploy.nn import LIF, MPBN_KINDS, SpikePool, SpikingNetwork
+from mpbn_deploy.nn import (
+    LIF,
+    MPBN_KINDS,
+    Levels,
+    RepeatChannels,
+    SpikePool,
+    SpikingNetwork,
+    SumChannels,
+)
 from mpbn_deploy.nn.timed import TimedLayer
 from mpbn_deploy.nn.zoo import ARCHITECTURES, ResidualBlock
 
 SHAPES = {
     "digits-cnn": (1, 8, 8),
+    "digits-graded": (1, 8, 8),
     "digits-mlp": (1, 8, 8),
     "digits-rnn": (8,),
     "digits-transformer": (1, 8, 8),
@@ -27,10 +36,12 @@ SHAPES = {
     "resnet34": (3, 224, 224),
 }
 CIFAR = (3, 32, 32)
+LEAVES = (TimedLayer, SpikePool, RepeatChannels, SumChannels)
 
 # Of the paper's code with as many classes (SpikeModel, channel-wise MPBN), where it has the network.
 PARAMETERS = {
     ("digits-cnn", 10): 38_618,
+    ("digits-graded", 10): 38_618,
     ("digits-mlp", 10): 5_002,
     ("digits-rnn", 10): 5_514,
     ("digits-transformer", 10): 23_578,
@@ -76,9 +87,12 @@ def run_on_meta(body, shape, timesteps=2, batch=3):
         if isinstance(layer, TimedLayer):
             layer.timesteps = timesteps
     for name, neuron in neurons(body).items():
-        neuron.register_forward_hook(
-            lambda _m, _i, out, name=name: given.update({name: tuple(out.shape[1:])})
-        )
+
+        def keep(module, _given, out, name=name):
+            copies = len(module.signs) if isinstance(module, Levels) else 1
+            given[name] = (out.shape[1] // copies, *out.shape[2:])
+
+        neuron.register_forward_hook(keep)
     logits = body.eval()(torch.empty(timesteps * batch, *shape, device="meta"))
     return tuple(logits.shape), given
 
@@ -120,13 +134,13 @@ def test_images_of_other_sizes(name, shape):
 def test_torch_fx_traces_every_network(name):
     class Tracer(fx.Tracer):
         def is_leaf_module(self, module, path):
-            return isinstance(module, (TimedLayer, SpikePool)) or super().is_leaf_module(module, path)
+            return isinstance(module, LEAVES) or super().is_leaf_module(module, path)
 
     body = meta_body(name)
     nodes = list(Tracer().trace(body).nodes)
     called = [node.target for node in nodes if node.op == "call_module"]
     leaves = [path for path, module in body.named_modules() if type(module).__module__.startswith("torch.nn")]
-    leaves += [path for path, module in body.named_modules() if isinstance(module, (TimedLayer, SpikePool))]
+    leaves += [path for path, module in body.named_modules() if isinstance(module, LEAVES)]
     layers = {p for p in leaves if not isinstance(body.get_submodule(p), nn.Sequential)}
     layers = {p for p in layers if ".mpbn" not in p and not p.endswith(".recurrent")}
     assert set(called) == layers | set(neurons(body)) and len(called) == len(set(called))

@@ -14,6 +14,7 @@ from networks import (
     Residual,
     conv_body,
     enlivened,
+    graded_body,
     inputs_for,
     int_loop,
     needs_lava,
@@ -154,6 +155,31 @@ def test_the_twin_begins_as_the_quantized_network(resets, currents, recurrent):
         np.testing.assert_array_equal(ours.synapse.weight, theirs.synapse.weight)
     for ours, theirs in zip(begun.populations, network.populations, strict=True):
         assert same_records(ours.neuron, theirs.neuron)
+
+
+@pytest.mark.parametrize(("levels", "signed"), [(3, False), (1, True)])
+def test_neurons_that_send_whole_numbers_are_trained_as_they_run(levels, signed):
+    torch.manual_seed(1)
+    body = graded_body(levels=levels, signed=signed, leak=0.5)
+    network, model, inputs = twin_of(fold(trace(enlivened(body, shape=(2, 5, 6)))))
+    begun = model.body.to_integers(network.timesteps)
+    for ours, theirs in zip(begun.connections, network.connections, strict=True):
+        np.testing.assert_array_equal(ours.synapse.weight, theirs.synapse.weight)
+    expected = simulate(network, inputs).spikes
+    for name, spikes in spikes_of(model, inputs)[0].items():
+        np.testing.assert_array_equal(spikes, expected[name])
+
+
+def test_a_grouped_feedback_has_the_gradients_of_torch():
+    feedback = Feedback(padding=(1, 1), groups=2)
+    weight = torch.randn(4, 2, 3, 3, dtype=torch.float64, requires_grad=True)
+    spikes = torch.randn(5, 4, 6, 7, dtype=torch.float64, requires_grad=True)
+    gradient = torch.randn(5, 4, 6, 7, dtype=torch.float64)
+    by_weight, by_spikes = torch.autograd.grad(feedback.drive(weight, spikes), (weight, spikes), gradient)
+    torch.testing.assert_close(
+        feedback.by_weight(weight, gradient, spikes), by_weight, rtol=1e-10, atol=1e-10
+    )
+    torch.testing.assert_close(feedback.by_spikes(weight, gradient), by_spikes, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("decay", [0, 1, 1000, 3072, 4000, 4095, 4096])
@@ -392,7 +418,7 @@ def test_train_and_export_quantization_aware(tmp_path, capsys, offset):
     quantized += ["--input-offset", str(offset)] if offset else []
     assert run_command(TRAIN, [*quantized, "--out", str(twin)]) == 0
     capsys.readouterr()
-    assert run_command(EXPORT, [str(twin), "--target", "loihi2", "--out", str(folder)]) == 0
+    assert run_command(EXPORT, [str(twin), "--target", "loihi2", "--out", str(folder), "--verbose"]) == 0
     assert ("takes -8..8: inputs 0..16 minus 8 (--input-offset)" in capsys.readouterr().out) == bool(offset)
     report = json.loads((folder / "verify.json").read_text())
     executions = {each["execution"]: each for each in report["comparisons"]}

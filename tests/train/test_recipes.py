@@ -1,8 +1,10 @@
 """Recipes and their parts: schedules, validation, single steps, precision, recalibration, soundness."""
 
 import argparse
+import itertools
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,20 +18,22 @@ from mpbn_deploy.data import (
     POLICY_DRAWS,
     DataSet,
     Split,
+    as_spike_counts,
     autoaugmented,
     center_crop,
     hold_out,
     load_dataset,
 )
 from mpbn_deploy.data.autoaugment import CHANGES, POLICY
-from mpbn_deploy.nn import LIF, MPBN, ModelCard, SpikingNetwork
+from mpbn_deploy.nn import LIF, MPBN, ModelCard, SpikingNetwork, XyloLIF
 from mpbn_deploy.quantize import QUANTIZED
-from mpbn_deploy.train import RECIPES, Training, train
+from mpbn_deploy.train import RECIPES, Training, accuracy, train
 from mpbn_deploy.train.__main__ import COMMAND
 from mpbn_deploy.train.augmentation import KINDS as AUGMENTATIONS
 from mpbn_deploy.train.command import execute
 from mpbn_deploy.train.health import LARGEST, GradientNorms, check_health
-from mpbn_deploy.train.optimizer import make_optimizer
+from mpbn_deploy.train.loop import _loss
+from mpbn_deploy.train.optimizer import MeanWeights, make_optimizer
 from mpbn_deploy.train.precision import fastest_precision
 from mpbn_deploy.train.processes import SINGLE_PROCESS
 from mpbn_deploy.train.recalibration import recalibrate, recalibrate_as_asked
@@ -121,6 +125,10 @@ def test_a_width_that_a_network_does_not_have_is_refused(tmp_path):
             {"batch": 32, "validation": 0.99},
             "batch 32; digits has 14 training samples, without those for validation. Give a smaller --batch",
         ),
+        ({"average": 1.0}, "--average 1.0; a fraction from 0 to below 1"),
+        ({"average": 0.5, "recalibration": "off"}, "--average with --recalibration off"),
+        ({"distillation": 0.0}, "--distillation 0.0; a fraction above 0, up to 1"),
+        ({"distillation": 0.5}, "--distillation has an effect only with --teacher"),
         ({"augmentation": "crop"}, "augmentation 'crop'. Did you mean 'crop-flip'"),
     ],
 )
@@ -253,6 +261,34 @@ def test_frozen_statistics_of_mpbn_no_longer_move(digits, tmp_path, monkeypatch)
     last = network.body.lif1.mpbn.bn
     assert all(torch.equal(mean, last.running_mean) for _, mean, _ in seen[2:])
     assert not torch.equal(seen[2][2], last.weight)
+
+
+def test_frozen_statistics_of_xylo_no_longer_move(monkeypatch):
+    rows, seen = as_spike_counts(load_dataset("digits-rows"), 15, None), []
+    forward = XyloLIF.forward
+
+    def watched(self, x):
+        if torch.is_grad_enabled() and self.mpbn is not None:
+            seen.append(self.mpbn.bn.running_mean.clone())
+        return forward(self, x)
+
+    monkeypatch.setattr(XyloLIF, "forward", watched)
+    settings = Training(epochs=2, batch=512, freeze_mpbn=0.5, recalibration="off", learning_rate=0.001)
+    network = train(rows, "xylo-rnn", settings, width=8)
+    moved = [not torch.equal(a, b) for a, b in pairwise([*seen, network.body.lif1.mpbn.bn.running_mean])]
+    assert moved == [True, True, False, False]
+
+
+def test_options_that_are_typed_reach_networks_with_other_defaults(tmp_path):
+    """0.5 is the threshold of other neurons; those of Xylo have one."""
+    words = ["--data", "digits-rows", "--neuron", "xylo", "--epochs", "1", "--width", "8"]
+    made = run(tmp_path, *words, "--threshold", "0.5", "--leak", "0.25")
+    network = load_model(tmp_path / "model.pt").body
+    assert (network.lif1.threshold, network.lif1.leak) == (0.5, 0.25)
+    assert (made["threshold"], made["freeze_mpbn"]) == (0.5, 0.5)
+    assert run(tmp_path, *words, "--mpbn", "none")["freeze_mpbn"] == 0.0
+    with pytest.raises(OptionError, match="Xylo has reset subtract only"):
+        run(tmp_path, *words, "--reset", "zero")
 
 
 def test_recordings_need_all_their_frames(digits):
@@ -438,6 +474,68 @@ def test_statistics_that_help_clearly_are_kept(digits, monkeypatch):
     monkeypatch.setattr("mpbn_deploy.train.recalibration.evaluate", lambda *_: next(scores))
     assert recalibrate_as_asked(network, digits, None, Training(), SINGLE_PROCESS)
     assert not torch.equal(network.body.lif1.mpbn.bn.running_mean, before)
+
+
+@pytest.mark.parametrize(("after", "kept"), [(0.91, True), (0.9, False)])
+def test_weights_are_averaged_over_the_last_steps_and_kept_if_they_are_better(
+    after, kept, digits, monkeypatch
+):
+    steps = []
+    ordinary = MeanWeights.add
+
+    def add(mean, network):
+        steps.append([parameter.detach().clone() for parameter in network.parameters()])
+        ordinary(mean, network)
+
+    scores = itertools.chain([(0.0, 0.9), (0.0, after)], itertools.repeat((0.0, 0.9)))
+    monkeypatch.setattr(MeanWeights, "add", add)
+    monkeypatch.setattr("mpbn_deploy.train.recalibration.evaluate", lambda *_: next(scores))
+    network = train(digits, "digits-mlp", training=Training(epochs=5, average=0.3, batch=512))
+    assert len(steps) == 2 * (1437 // 512)  # two of five epochs are the first whole ones above 0.3
+    assert network.card.training["averaged"] is kept
+    for number, parameter in enumerate(network.parameters()):
+        expected = torch.stack([step[number] for step in steps]).mean(0) if kept else steps[-1][number]
+        assert torch.allclose(parameter, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_teacher_is_learned_from(digits):
+    """With nothing but the teacher's outputs, whose labels are all turned by one, a network learns these."""
+    turned = replace(digits, train=replace(digits.train, labels=(digits.train.labels + 1) % 10))
+    teacher = train(turned, "digits-mlp", training=Training(epochs=4))
+    pupil = train(digits, "digits-mlp", training=Training(epochs=4, distillation=1.0), teacher=teacher)
+    assert accuracy(pupil, digits.test) < 0.1
+    assert accuracy(pupil, replace(digits.test, labels=(digits.test.labels + 1) % 10)) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "message"),
+    [
+        ((1, 7, 7), 10, r"it takes samples of shape \(1, 7, 7\); those of digits have the shape \(1, 8, 8\)"),
+        ((1, 8, 8), 9, "it has 9 outputs; digits has 10 classes"),
+    ],
+)
+def test_a_teacher_of_other_data_is_refused(digits, shape, classes, message):
+    body = nn.Sequential(nn.Flatten(), nn.Linear(np.prod(shape), classes))
+    teacher = SpikingNetwork(body, timesteps=1, input_format=input_format(shape))
+    with pytest.raises(OptionError, match=message):
+        train(digits, "digits-mlp", training=Training(epochs=1), teacher=teacher)
+
+
+def test_a_teacher_on_the_command_line_may_be_of_ones_own_code(tmp_path):
+    words = ("--arch", "networks:with_relu", "--timesteps", "1", "--epochs", "1")
+    teacher = execute(parse(*words, "--out", str(tmp_path / "teacher.pt"))).data["model"]
+    own = ("--teacher", teacher, "--teacher-arch", "networks:with_relu", "--distillation", "0.9")
+    assert run(tmp_path, "--arch", "digits-mlp", "--epochs", "1", *own)["distillation"] == 0.9
+
+
+def test_the_loss_of_a_pupil_is_that_of_hinton():
+    logits, taught, labels = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 4.0]]), torch.tensor([0])
+    ours, theirs = torch.softmax(logits / 2, 1), torch.softmax(taught / 2, 1)
+    by_teacher = 4 * (theirs * (theirs / ours).log()).sum()
+    by_labels = -torch.log_softmax(logits, 1)[0, 0]
+    found = _loss(logits, labels, taught, Training(distillation=0.25))
+    assert found.item() == pytest.approx((0.75 * by_labels + 0.25 * by_teacher).item(), rel=1e-6)
+    assert _loss(logits, labels, None, Training()).item() == pytest.approx(by_labels.item())
 
 
 def test_statistics_of_data_sorted_by_class_are_those_of_all_classes():
@@ -669,6 +767,8 @@ def test_half_precision_ends_at_the_neurons():
         (["--mpbn", "none", "--freeze-mpbn", "0.5"], "--freeze-mpbn has no effect with --mpbn none"),
         (["--init", "a.pt", "--quantize", "loihi2", "--optimizer", "muon"], "integers are trained with sgd"),
         (["--single-step", "0.5", "--timesteps", "1"], "--single-step has no effect with --timesteps 1"),
+        (["--init", "a.pt", "--quantize", "loihi2", "--weight-bits", "auto"], "one number for all layers"),
+        (["--teacher-arch", "a:b"], "--teacher-arch has an effect only with --teacher"),
         (["--warmup", "0.1"], "--warmup has no effect with --schedule cosine"),
         (["--recipe", "fast", "--schedule", "cosine", "--warmup", "0.1"], "--warmup has no effect"),
         (["--init", "{out}"], "model.pt would replace the network of --init; choose another --out"),

@@ -227,10 +227,9 @@ def test_resuming_after_the_last_epoch_finishes(digits, tmp_path, monkeypatch):
 # ---- files beside model.pt, interruption and resumption ---------------------------------------
 
 
-def train_into(path, digits, epochs=4, **options):
-    return train(
-        digits, "networks:with_dropout", training=Training(epochs=epochs, seed=5), out=path, **options
-    )
+def train_into(path, digits, epochs=4, *, average=0.0, **options):
+    training = Training(epochs=epochs, seed=5, average=average)
+    return train(digits, "networks:with_dropout", training=training, out=path, **options)
 
 
 def read_log(path):
@@ -244,18 +243,21 @@ def without_seconds(log):
 @pytest.fixture
 def interrupted(digits, tmp_path, monkeypatch):
     """A training of four epochs that Ctrl-C ended inside the third."""
-    path = tmp_path / "broken.pt"
+    return interrupt(digits, tmp_path / "broken.pt", monkeypatch)
+
+
+def interrupt(digits, path, monkeypatch, **options):
     ordinary = mpbn_deploy.train.batching.augment
     batches_left = itertools.count(2 * (1437 // 32) + 10, -1)
 
-    def interrupt(*arguments):
+    def counted(*arguments):
         if next(batches_left) == 0:
             raise KeyboardInterrupt
         return ordinary(*arguments)
 
-    monkeypatch.setattr(mpbn_deploy.train.batching, "augment", interrupt)
+    monkeypatch.setattr(mpbn_deploy.train.batching, "augment", counted)
     with pytest.raises(KeyboardInterrupt):
-        train_into(path, digits)
+        train_into(path, digits, **options)
     monkeypatch.undo()
     return path
 
@@ -268,6 +270,18 @@ def test_resuming_gives_the_network_of_an_unbroken_training(digits, tmp_path, in
         assert torch.equal(tensor, resumed.state_dict()[name]), name
     assert without_seconds(read_log(interrupted)) == without_seconds(read_log(tmp_path / "whole.pt"))
     assert (tmp_path / "whole.pt").read_bytes() == interrupted.read_bytes()
+
+
+def test_resuming_gives_the_averages_and_the_pupil_of_an_unbroken_training(digits, tmp_path, monkeypatch):
+    parts = {"average": 0.75, "teacher": train_arch("digits-cnn")}
+    path = interrupt(digits, tmp_path / "broken.pt", monkeypatch, **parts)
+    resumed = train_into(path, digits, resume=True, **parts)
+    train_into(tmp_path / "whole.pt", digits, **parts)
+    assert (tmp_path / "whole.pt").read_bytes() == path.read_bytes()
+    assert resumed.card.training["distillation"] == 0.5
+    interrupt(digits, path, monkeypatch, **parts)
+    with pytest.raises(CheckpointError, match=r"teacher digits-cnn \w{12} \(now digits-mlp \w{12}\)"):
+        train_into(path, digits, resume=True, average=0.75, teacher=train_arch("digits-mlp"))
 
 
 @pytest.mark.parametrize("suffix", ["pt", "safetensors"])
@@ -319,7 +333,7 @@ def test_damaged_states_are_refused(digits, interrupted):
         ({"history": content["history"][1:]}, "epochs are missing"),
         ({"history": []}, "epochs are missing"),
         ({"optimizer": {"state": {}}}, "damaged, so training cannot resume"),
-        ({"optimizer": {"state": spoiled}}, "momentum of the wrong shape, or not finite"),
+        ({"optimizer": {"state": spoiled}}, "momentum_buffer of the wrong shape, or not finite"),
     ):
         torch.save({**content, **damage}, path)
         with pytest.raises(CheckpointError, match=message):

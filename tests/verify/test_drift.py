@@ -393,10 +393,10 @@ def test_accuracies_on_a_whole_split_in_parts(monkeypatch):
     assert found.samples == 11
     text = accuracy_text(found)
     assert text[0].startswith(
-        "accuracy on all 11 test samples of own: PyTorch 100.00%, folded 100.00%, integer "
+        f"accuracy: PyTorch 100.00%, folded 100.00%, integer {right.mean():.2%}, on 11 test samples of own"
     )
     assert text[1].startswith(
-        "predictions changed by quantization, against the folded network, on these samples: "
+        "predictions changed by quantization, against the folded network, on these test samples: "
         f"{(~right).sum()} of 11, of which 0"
     )
     assert len(text) == 2

@@ -10,16 +10,18 @@ from networks import input_format, inputs_for, spiking_network
 from torch import nn
 
 from mpbn_deploy.base import main
-from mpbn_deploy.data import load_dataset
+from mpbn_deploy.data import Samples, Split, load_dataset
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import rounding_bounds, trace
+from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import FoldedNetwork
 from mpbn_deploy.nn import LIF, SpikingNetwork
+from mpbn_deploy.quantize import quantize
 from mpbn_deploy.report.__main__ import COMMAND as REPORT
 from mpbn_deploy.schemas import json_schema
-from mpbn_deploy.verify import FoldCheck
+from mpbn_deploy.verify import FoldCheck, verify
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
 from mpbn_deploy.verify.folding import check_fold
 
@@ -101,8 +103,8 @@ def test_what_the_frontend_lets_through_turns_the_verdict_red(written, tmp_path,
     monkeypatch.setattr("mpbn_deploy.frontend.stage.prove", lambda player, trained, recognized: None)
     folder = str(tmp_path / "out")
     assert main(EXPORT, [*written(" * (len(x) == 1)"), "--out", folder]) == 1
-    first = capsys.readouterr().out.lstrip().splitlines()[0]
-    assert first.startswith("folding changed the network: ")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("red: ") and ": folding changed the network: " in first
     recorded = json.loads((tmp_path / "out" / "verify.json").read_text())
     assert recorded["fold"]["samples_changed"] > 0 and not recorded["fold"]["agrees"]
     assert recorded["bit_exact"] and not recorded["passed"]
@@ -110,7 +112,7 @@ def test_what_the_frontend_lets_through_turns_the_verdict_red(written, tmp_path,
     assert "folding changed the network" in page
 
     assert main(VERIFY, [folder, "--budget", "0"]) == 1  # without the module, from what was recorded
-    assert capsys.readouterr().out.lstrip().startswith("folding changed the network: ")
+    assert capsys.readouterr().out.startswith("red: folding changed the network: ")
     assert main(VERIFY, [folder, "--budget", "0", "--json"]) == 1
     again = json.loads(capsys.readouterr().out)
     assert again["fold"] == recorded["fold"] and not again["passed"]
@@ -257,3 +259,19 @@ def test_a_check_is_read_back_and_those_of_earlier_releases_too(tenths):
     before = {"spikes_compared": 172800, "spikes_mismatched": 218, "largest_output_difference": None}
     assert not FoldCheck.from_json(before).agrees
     assert FoldCheck.from_json({**before, "spikes_mismatched": 0}).agrees
+
+
+def test_predictions_that_change_in_the_test_split_only_are_red(tenths):
+    """The samples that are verified are silent; those of the test split are not."""
+    network, folded, _ = tenths
+    integers = quantize(folded, load_profile("loihi2")).network
+    inputs = np.random.default_rng(1).integers(0, 10, (300, 12))
+    test = Split(inputs=inputs, labels=np.zeros(300, int))
+    samples = Samples(name="mine", inputs=np.zeros((4, 12), int), labels=None, test=test)
+    right = verify(integers, samples, folded=folded, model=network, budget=0)
+    assert right.fold.agrees
+    wrong = verify(integers, samples, folded=changed(folded, "lif", threshold=1.3), model=network, budget=0)
+    suspects = wrong.accuracy.changed_by_folding
+    assert 0 < suspects == len(wrong.accuracy.suspects)
+    assert wrong.fold.samples == 4 + min(suspects, 64) and wrong.fold.samples_changed > 0
+    assert not wrong.passed and wrong.verdict.startswith("folding changed the network: ")

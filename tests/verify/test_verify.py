@@ -173,7 +173,7 @@ def _render(report):
     from rich.console import Console
 
     console = Console(file=StringIO(), width=200)
-    console.print(verify_text(report))
+    console.print(str(report), verify_text(report))
     return console.file.getvalue()
 
 

@@ -3,7 +3,7 @@
 Network + inputs -> Trace. `run` compiles a network and runs it once, a `Session` runs it many times, and
 `run_stock_netx` runs a file network.net in lava-dl's own reader.
 
-    ours, stock, netx   the executors: our process models, Lava's own, lava-dl's reader
+    executors           our process models, Lava's own, lava-dl's reader; a population alone
     session             `run` and Session: samples as streams through a compiled network
     graph               network -> connected Lava processes
     plans               what each process computes, and when; needs no Lava
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         lava_version as lava_version,
         load_netx as load_netx,
     )
+    from .executors import run_alone as run_alone
     from .fast_layers import Current as Current
     from .neurons import Neurons as Neurons
     from .plans import (
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
         opened as opened,
         run as run,
     )
-    from .stock import run_alone as run_alone
     from .stock_netx import run_stock_netx as run_stock_netx
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -9,8 +9,8 @@ with the reference, in every spike and voltage.
     shares           how much of a network a witness can run in a given time
     nengo_loihi      the emulator of nengo-loihi (Loihi 1)
     sana_fe          SANA-FE (Loihi), in a process of its own: sana_fe_child
-    xylosim          SynSense's simulator of Xylo, for neurons that forget their voltage
-    xylo_network     the same for whole networks of Xylo's own neurons, as an executor
+    xylosim          SynSense's simulator of Xylo, for neurons that forget their voltage and, as an executor,
+                     for whole networks of Xylo's own
     trial            a small network that tests whether a witness works on this machine
 """
 

@@ -9,7 +9,7 @@ So each time step is run from rest. A current that is positive loses one unit be
 always spikes keeps it positive, and the bias subtracts what that adds. The reset, which Xylo's next step
 forgets, is undone in the recorded voltages. The only module that imports xylosim.
 
-Networks of Xylo's own neurons run as a whole, each with one layer of xylosim (`xylo_network`).
+Networks of Xylo's own neurons run as a whole, each with one layer of xylosim: an executor, `WHOLE`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,26 @@ from typing import Any
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import Array, MissingPackageError, record
-from ...ir import DECAY_ONE, Delta, Lif, Neuron, Readout, Relay, Sigma, SigmaDelta, SoftLif, Xylo
+from ...base import Array, FormatError, MissingPackageError, record
+from ...formats.xylo import specification
+from ...ir import (
+    DECAY_ONE,
+    Delta,
+    IntNetwork,
+    Lif,
+    Neuron,
+    Readout,
+    Relay,
+    Sigma,
+    SigmaDelta,
+    SoftLif,
+    Trace,
+    Xylo,
+    as_steps,
+    check_input_values,
+)
+from ..options import ExecutionOptions
+from ..traces import outputs_of
 from .pieces import Answer, ObstacleError, Piece
 from .shares import Costs
 
@@ -189,3 +207,39 @@ def _matrix_synapses(weights: Array) -> list[list[Any]]:
     return [
         [XyloSynapse(int(target), 0, int(row[target])) for target in np.flatnonzero(row)] for row in weights
     ]
+
+
+class XyloNetworks:
+    """EXECUTOR: whole networks of Xylo's own neurons; all spikes and voltages are xylosim's."""
+
+    def obstacle(self, network: IntNetwork) -> str | None:
+        """Return why the chip, and so its simulator, cannot hold a network."""
+        try:
+            specification(network)
+        except FormatError as error:
+            return str(error)
+        return None
+
+    def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
+        """Run all samples, one after the other."""
+        version()
+        check_input_values(network, np.asarray(inputs))
+        steps = as_steps(inputs, network.input.shape, network.timesteps)
+        steps = steps.reshape(*steps.shape[:2], -1).astype(np.int64)
+        chip = WholeNetwork(specification(network))
+        answers = [chip.run(steps[index]) for index in options.progress(range(len(steps)))]
+        fired, charged = (np.stack(parts).astype(np.int64) for parts in zip(*answers, strict=True))
+        ends = np.cumsum([0, *(p.size for p in network.layers)])
+        places = {p.name: slice(a, b) for p, a, b in zip(network.layers, ends[:-1], ends[1:], strict=True)}
+
+        def split(values: Array) -> dict[str, Array]:
+            return {
+                p.name: values[..., places[p.name]].reshape(*values.shape[:2], *p.shape)
+                for p in network.layers
+            }
+
+        spikes, voltages = split(fired), split(charged)
+        return Trace(spikes=spikes, voltages=voltages, outputs=outputs_of(network, spikes, voltages))
+
+
+WHOLE = XyloNetworks()

@@ -114,7 +114,24 @@ def has_varying(design: Design) -> bool:
     return bool(varying(design))
 
 
-@needs("formats.step_parameters", applies=has_varying)
+def has_unknown_steps(design: Design) -> bool:
+    """Return whether numbers depend on the step, on a chip whose neurons are programs that are not public."""
+    return has_varying(design) and design.profile.says("formats.neuron_programs", 1)
+
+
+def has_known_steps(design: Design) -> bool:
+    return has_varying(design) and not has_unknown_steps(design)
+
+
+@needs(applies=has_unknown_steps, severity="not known")
+def parameters_may_change_in_time(design: Design) -> Violations:
+    """It is public whether the numbers of programmable neurons can differ from time step to time step."""
+    found = f"numbers of {list_some(varying(design))} depend on the time step (a norm per time step)"
+    allowed = "its neurons are programs, and how one is written for this is not public"
+    yield WHOLE_NETWORK, f"{found}; {design.profile.name}: {allowed}. --static-steps avoids it."
+
+
+@needs("formats.step_parameters", applies=has_known_steps)
 def parameters_are_constant_in_time(design: Design) -> Violations:
     """Thresholds, biases, decays and subtrahends are the same in all time steps if the chip has one set."""
     limit = design.limit("formats.step_parameters")
@@ -215,7 +232,7 @@ NEURON_RULES: tuple[Rule, ...] = (
     rule(reset_to_zero_is_supported),
     rule(sigma_delta_neurons_are_supported),
     rule(soft_resets_are_supported),
-    rule(parameters_are_constant_in_time),
+    rule(parameters_are_constant_in_time, parameters_may_change_in_time),
     rule(subtrahends_are_thresholds),
     rule(time_steps_are_supported),
     rule(states_are_integers),

@@ -9,6 +9,7 @@ float32 changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -68,8 +69,20 @@ def check_portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> 
     ]
     for population in network.layers:
         problems += _problems(network, population)
-    if problems:
-        listed = "\n  - ".join(problems)
+    _reject(problems)
+
+
+def check_same_in_all_steps(network: FoldedNetwork) -> None:
+    """Raise if numbers of a neuron depend on the time step; `portable` sees those of the first step only."""
+    _reject(
+        f"{population.name}: numbers that depend on the time step; nodes of NIR have one set for all steps"
+        for population in network.layers
+        if varies(population.neuron)
+    )
+
+
+def _reject(problems: Iterable[str]) -> None:
+    if listed := "\n  - ".join(problems):
         raise FormatError(
             f"the portable dialect of NIR cannot express this network:\n  - {listed}\n"
             "Use the faithful dialect (--nir-dialect faithful), which can."
@@ -78,8 +91,6 @@ def check_portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> 
 
 def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
     name, shape = population.name, population.shape
-    if varies(population.neuron):
-        return [f"{name}: numbers that depend on the time step; nodes of NIR have one set for all steps"]
     entering = [c.synapse for c in network.entering(name)]
     problems = []
     if len(shape) == 3 and any(isinstance(synapse, Dense) for synapse in entering):

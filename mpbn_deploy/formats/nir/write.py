@@ -61,10 +61,7 @@ from .metadata import (
     metadata_text,
     safe,
 )
-from .portable import (
-    check_portable,
-    portable,
-)
+from .portable import check_same_in_all_steps, portable
 
 
 def write_nir(network: FoldedNetwork | IntNetwork, path: str | Path, *, dialect: Dialect = FAITHFUL) -> None:
@@ -78,7 +75,7 @@ def in_dialect(network: FoldedNetwork, dialect: Dialect) -> FoldedNetwork:
     """Return the network as a file of that dialect has it; raise where `write_nir` would."""
     if dialect != PORTABLE:
         return network
-    check_portable(network, _explicit_delays(network))
+    check_same_in_all_steps(network)
     return portable(network, _explicit_delays(network))
 
 
@@ -94,7 +91,7 @@ def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: Dialect = FAITHFUL) 
     _check_names(with_constants(real)[0])
     explicit = _explicit_delays(real)
     if dialect == PORTABLE:
-        check_portable(timed, explicit)
+        check_same_in_all_steps(timed)
         real = portable(real, explicit)
     if integers is not None:
         _check_exact(real)

@@ -207,6 +207,8 @@ def makefile(device: str, *, spram: bool) -> str:
         sources=" ".join(sources),
         core=" ".join(CORE),
         device=device,
+        family=family,
+        pip=PIP,
         **_FLOWS[family],
     )
 

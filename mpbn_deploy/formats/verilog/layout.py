@@ -36,6 +36,7 @@ from ...ir import (
 from .tables import CONNECTION_FIELDS, FRACTION_BITS, LAYER_FIELDS, Grid, Tables, pack
 
 STATE_BITS = 24
+MULTIPLIER_BITS = 16  # of an accumulator that yosys puts into the multiplier of an iCE40
 WEIGHT_WIDTHS = (2, 4, 8, 16, 32)
 
 
@@ -206,6 +207,13 @@ def line_classes(values: Array, axis: int) -> tuple[Array, Array]:
     return which.ravel(), first
 
 
+def state_bits(network: IntNetwork) -> int:
+    """Return the bits that provably hold every state, and counts of spikes; 24 where there is no proof."""
+    proved = bounds(network).values()
+    largest = max(1 << STATE_EXPONENT, network.timesteps, *(bound.magnitude for bound in proved))
+    return min(STATE_BITS, largest.bit_length() + 1)
+
+
 # ---- the whole network ------------------------------------------------------------------------------
 
 
@@ -240,6 +248,7 @@ class _Builder:
         self.parameter_count = 0
         self.places: list[int] = []
         self.states = lanes  # the neurons at work; those of loops follow
+        self.state_bits = state_bits(network)
 
     def _grids(self) -> dict[str, Grid]:
         name, shape = self.network.input.name, self.network.input.shape
@@ -332,6 +341,8 @@ class _Builder:
         """Store each distinct row and column once; return the first parameter and the first place."""
         names = ("bias", "threshold", "subtrahend", "keep_voltage", "keep_current")
         stack = np.stack([values[name] for name in names[: 5 if self.each_decays else 3]])
+        beyond = 1 << self.state_bits - 1 - STATE_EXPONENT  # no state is as large
+        stack[1] = stack[1].clip(-beyond - 1, beyond)
         padded = np.zeros((len(stack), target.words * self.lanes, *stack.shape[2:]), np.int64)
         padded[:, : target.channels] = stack
         row_class, first_rows = line_classes(padded, 2)
@@ -413,13 +424,14 @@ class _Builder:
         event_bits = max(value_bits + self.graded_shift, factor_bits) + 1
         weight_bits = next(bits for bits in WEIGHT_WIDTHS if bits >= signed_bits(weights))
         shift = STATE_EXPONENT + self.finest
-        sum_bits = max(min(self._largest_sum_bits(), STATE_BITS - shift), event_bits + 1, weight_bits + 1)
-        bias_shift = min(STATE_BITS - 2, _trailing_zeros(fields[0]))
+        needed = min(self._largest_sum_bits(), STATE_BITS - shift)
+        sum_bits = max(needed, MULTIPLIER_BITS, event_bits + 1, weight_bits + 1)
+        bias_shift = min(self.state_bits - 2, _trailing_zeros(fields[0]))
         bias_bits, threshold_bits = signed_bits(fields[0] >> bias_shift), signed_bits(fields[1])
         subtrahend_bits = signed_bits(fields[2])
         return {
             "STATE_BITS": max(
-                STATE_BITS, sum_bits + 1, bias_bits + 1, threshold_bits + 1, subtrahend_bits + 1
+                self.state_bits, sum_bits + 1, bias_bits + 1, threshold_bits + 1, subtrahend_bits + 1
             ),
             "WEIGHT_BITS": weight_bits,
             "VALUE_BITS": value_bits,

@@ -29,6 +29,7 @@ from ...ir import (
     IntPopulation,
     Shape,
     Synapse,
+    at_step,
     behind_pooling,
     neuron_bias,
     pooled_window,
@@ -178,7 +179,8 @@ def _unsupported_layers(network: IntNetwork) -> Iterator[Problem]:
             yield Problem(
                 where=population.name, message=f"{found}; a core has one convolution. Use a single synapse."
             )
-        bias = np.broadcast_to(neuron_bias(population.neuron), population.shape)
+        # A chip of this kind has one set of numbers for all time steps, which a design rule says.
+        bias = np.broadcast_to(neuron_bias(at_step(population.neuron, 0)), population.shape)
         bias = bias.reshape(population.shape[0], -1)
         if (bias != bias[:, :1]).any():
             found = "biases differ within a channel; a core has one bias per channel"

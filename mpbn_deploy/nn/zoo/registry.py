@@ -33,6 +33,7 @@ ARCHITECTURES = _Architectures(
     {
         # small images
         "digits-cnn": ("small", "digits_cnn", {}),
+        "digits-graded": ("small", "digits_graded", {}),
         "digits-mlp": ("small", "digits_mlp", {}),
         "digits-rnn": ("small", "digits_rnn", {}),
         "digits-transformer": ("transformer", "digits_transformer", {}),

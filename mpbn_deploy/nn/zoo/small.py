@@ -9,13 +9,21 @@ from torch import nn
 
 from ...base import OptionError
 from ...ir import XYLO_OUTPUT_SPIKES
-from .. import LIF, RecurrentLIF, SpikeCount, StepDelay, XyloLIF, norm_layer, without_norm
+from .. import LIF, GradedLIF, RecurrentLIF, SpikeCount, StepDelay, XyloLIF, norm_layer, without_norm
 from .layers import Shape, convolved_shape, image_shape, sequential
 
 
 def digits_cnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
     """Build two convolutions (16 and 32 channels, the second with stride 2), a dense layer, a readout."""
     return _two_convolutions(input_shape, classes, first_stride=1, features=64, neuron=neuron)
+
+
+def digits_graded(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
+    """Build `digits-cnn` with integer spikes, 0..3, whose neurons subtract what they send."""
+    graded = {**neuron, "levels": 3, "reset": "subtract"}
+    return _two_convolutions(
+        input_shape, classes, first_stride=1, features=64, neuron=graded, layer=GradedLIF
+    )
 
 
 def mnist_cnn(input_shape: Shape, classes: int, **neuron: Any) -> nn.Module:
@@ -83,20 +91,26 @@ def _xylo(
 
 
 def _two_convolutions(
-    input_shape: Shape, classes: int, *, first_stride: int, features: int, neuron: dict[str, Any]
+    input_shape: Shape,
+    classes: int,
+    *,
+    first_stride: int,
+    features: int,
+    neuron: dict[str, Any],
+    layer: Any = LIF,
 ) -> nn.Module:
     shape1 = convolved_shape(image_shape(input_shape), 16, first_stride)
     shape2, lif = convolved_shape(shape1, 32, stride=2), without_norm(neuron)
     return sequential(
         conv1=nn.Conv2d(input_shape[0], 16, 3, stride=first_stride, padding=1, bias=False),
         norm1=norm_layer(shape1, neuron),
-        lif1=LIF(shape1, **lif),
+        lif1=layer(shape1, **lif),
         conv2=nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False),
         norm2=norm_layer(shape2, neuron),
-        lif2=LIF(shape2, **lif),
+        lif2=layer(shape2, **lif),
         flatten=nn.Flatten(),
         dense3=nn.Linear(prod(shape2), features, bias=False),
         norm3=norm_layer(features, neuron),
-        lif3=LIF(features, **lif),
+        lif3=layer(features, **lif),
         readout=nn.Linear(features, classes),
     )

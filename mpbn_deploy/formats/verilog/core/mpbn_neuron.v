@@ -191,4 +191,29 @@ module mpbn_neuron #(
         .clk(clk), .read(1'b1), .read_address(valid[7] ? {score_7, lane_7} : score_read), .data(before_8),
         .write(valid[8] && is_output), .write_address({score_8, lane_8}), .written(fires ? counted_8 : after_8));
     assign score = before_8;
+
+`ifdef FORMAL
+    // The update in integers without a width: equal wherever a state fits, whatever its parts do (proved by induction).
+    localparam WIDE = 2 * STATE_BITS;
+    reg [1:0] age = 0;
+    reg signed [WIDE-1:0] exact_6, exact_7, reset_8;
+    reg [PARAMETER_WIDTH-1:0] parameters_6, parameters_7;
+    wire signed [THRESHOLD_BITS-1:0] limit = parameters_7[BIAS_BITS +: THRESHOLD_BITS];
+    wire signed [SUBTRAHEND_BITS-1:0] less = parameters_7[BIAS_BITS + THRESHOLD_BITS +: SUBTRAHEND_BITS];
+    wire fired = fires && exact_7 > limit * 64;
+    always @(posedge clk) begin
+        if (age != 3) age <= age + 1'b1;
+        exact_6 <= kept_voltage_5 + kept_current_5 + sum * (1 << SUM_SHIFT) + bias_5 * (1 << BIAS_SHIFT);
+        exact_7 <= exact_6;
+        parameters_6 <= parameters_5;
+        parameters_7 <= parameters_6;
+        reset_8 <= !fired ? exact_7 : subtracts && SOFT != 0 ? exact_7 - less * 64 : 0;
+    end
+    localparam signed [WIDE-1:0] LARGEST = (1 << (STATE_BITS - 1)) - 1;
+    always @* begin
+        assume (exact_7 <= LARGEST && exact_7 >= -LARGEST - 1 && reset_8 <= LARGEST && reset_8 >= -LARGEST - 1);
+        if (age >= 2) assert (voltage_7 == exact_7 && spike_7 == fired);
+        if (age == 3) assert (after_8 == reset_8);
+    end
+`endif
 endmodule

@@ -70,8 +70,10 @@ module mpbn_scan #(
     // ---- the network, as data: one word per layer, one word per connection ----------------------
     reg [LAYER_WIDTH-1:0] layers [0:LAYERS-1];
     reg [CONNECTION_WIDTH-1:0] connections [0:CONNECTIONS-1];
+`ifndef FORMAL
     initial $readmemh("layers.hex", layers);
     initial $readmemh("connections.hex", connections);
+`endif
     reg [LAYER_BITS-1:0] layer = 0;
     reg [CONNECTION_BITS-1:0] connection = 0;
 
@@ -159,7 +161,9 @@ module mpbn_scan #(
 
     // ---- the place of a neuron's parameters: an offset of its row and one of its column --------------
     reg [PARAMETER_BITS-1:0] places [0:PLACES-1];
+`ifndef FORMAL
     initial $readmemh("places.hex", places);
+`endif
     reg [PARAMETER_BITS-1:0] offset;
     reg [PLACE_BITS-1:0] row_place, column_place;
     always @(posedge clk) offset <= places[state == ROW ? row_place : column_place];
@@ -239,4 +243,22 @@ module mpbn_scan #(
             state <= last_in_layer ? MARK : BEGIN;
         end
     endtask
+
+`ifdef FORMAL
+    // What the running sums stand for, proved by induction for every network of small numbers (tests/execute/test_verilog.py).
+    wire [ROW_BITS-1:0] row_step = graded ? ONE_ROW : LANE_ROWS, row_now = at_row + rows_before[ROW_BITS-1:0];
+    wire [31:0] rows_before = (a * kernel_width + b) * tap_rows + n * row_step;
+    wire [31:0] rows_of_tap = words * row_step, rows_of_kernel = kernel_height * kernel_width * tap_rows;
+    always @* if (state == SCAN) begin
+        assume (kernel_height != 0 && kernel_width != 0 && words != 0);  // as the generator writes them
+        assume (tap_rows == rows_of_tap && rows == rows_of_kernel);
+        assert (a < kernel_height && b < kernel_width && n < words);
+        assert (tap_y == at_y + a * dilation_y);
+        assert (tap_x == at_x + b * dilation_x);
+        assert (tap_address == at_address - time_step  // the cursor is at the next time step already
+                               + a * ((kernel_width - 1'b1) * tap_right + tap_down) + b * tap_right);
+        assert (row == row_now);
+        assert (rows_before < rows);  // the weights of this kernel, and no others
+    end
+`endif
 endmodule

@@ -26,9 +26,9 @@ module mpbn_loader #(
     reg [2:0] state = START;
     reg [11:0] pause = 0;
     reg [BIT_BITS-1:0] bits = 0;
-    reg [31:0] command = 0;
     reg [6:0] byte_in = 0;
-    assign flash_out = command[31];
+    wire [31:0] command = state == WAKE ? 32'hAB000000 : {8'h03, FLASH};
+    assign flash_out = command[~bits];  // the memory listens to commands only
     assign done = state == DONE;
     wire falls = flash_clock;  // the second half of a bit: the flash memory sees an edge in its middle
     wire [7:0] next_byte = {byte_in, flash_in};
@@ -44,14 +44,12 @@ module mpbn_loader #(
                 if (&pause) begin
                     flash_select <= 0;
                     bits <= 0;
-                    command <= state == START ? 32'hAB000000 : {8'h03, FLASH};
                     state <= state == START ? WAKE : COMMAND;
                 end
             end
             WAKE, COMMAND, ROW: begin
                 flash_clock <= !flash_clock;
                 if (falls) begin
-                    command <= command << 1;
                     bits <= bits + 1'b1;
                     if (state == WAKE && bits == LAST_WAKE) begin flash_select <= 1; state <= PAUSE; end
                     if (state == COMMAND && bits == LAST_COMMAND) begin bits <= 0; state <= ROW; end
