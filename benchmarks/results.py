@@ -10,11 +10,11 @@
     python benchmarks/results.py --adopt          store the tables that were written or changed on the pages:
                                                   transcripts of recorded runs, marked as such
 
-A file of JSON holds the tables of one section, the command, date, processor and versions. On a page, a comment
-`<!-- results: NAME N -->` stands before each table, and `<!-- source: NAME -->` before the line that says
-when and where it was measured; a new page takes part once it has the line `<!-- results -->`. A section whose
-commands are tests says in words what they check: it is measured if all pass and none is skipped. `make results`
-is the first line; tests/benchmarks/test_results.py fails if pages and JSON disagree.
+A file of JSON holds the tables of one section, the command, date, processor and versions. On a page, a
+comment `<!-- results: NAME N -->` stands before each table, and `<!-- source: NAME -->` before the line that
+says when and where it was measured; a new page takes part once it has the line `<!-- results -->`. A section
+whose commands are tests says in words what they check: it is measured if all pass and none is skipped. `make
+results` is the first line; tests/benchmarks/test_results.py fails if pages and JSON disagree.
 """
 
 import argparse
