@@ -354,8 +354,7 @@ class ChannelShuffle(nn.Module):
 
 
 def pictures(*parts, size, shape=PICTURE):
-    made = nn.Sequential(*parts, neuron.IFNode(), nn.Flatten(), nn.Linear(size, 3))
-    return made
+    return nn.Sequential(*parts, neuron.IFNode(), nn.Flatten(), nn.Linear(size, 3))
 
 
 LAYERS = {
