@@ -1,21 +1,20 @@
-"""The tables of docs/RESULTS.md come from docs/results/*.json; this keeps both together.
+"""The tables of the pages docs/results/*.md come from docs/results/*.json; this keeps both together.
 
     python benchmarks/results.py                  measure what takes minutes, needs nothing but this machine
-                                                  and is not measured yet, section by section; an
-                                                  interrupted run goes on where it was
+                                                  and is not measured yet; an interrupted run goes on
     python benchmarks/results.py --again NAME     measure one section again, whatever it takes
     python benchmarks/results.py --again NAME --place FOLDER=../MPBN
                                                   ... whose command names something that you have
     python benchmarks/results.py --list           what there is, of which day, and how it came about
-    python benchmarks/results.py --page           only write the tables of the page, from the JSON
-    python benchmarks/results.py --adopt          store the tables that were written or changed on the page:
+    python benchmarks/results.py --page           only write the tables of the pages, from the JSON
+    python benchmarks/results.py --adopt          store the tables that were written or changed on the pages:
                                                   transcripts of recorded runs, marked as such
 
-A file holds the tables of one section, the command, date, processor and versions. On the page, a comment
-`<!-- results: NAME N -->` stands before each table, and `<!-- source: NAME -->` before the line that says
-when and where it was measured. The table of a section whose commands are tests says in words what they check:
-it is measured if all of them pass and none is skipped. `make results` is the first line;
-tests/benchmarks/test_results.py fails if page and JSON disagree.
+A file of JSON holds the tables of one section, the command, date, processor and versions. On a page, a
+comment `<!-- results: NAME N -->` stands before each table, and `<!-- source: NAME -->` before the line that
+says when and where it was measured; a new page takes part once it has the line `<!-- results -->`. A section
+whose commands are tests says in words what they check: it is measured if all pass and none is skipped. `make
+results` is the first line; tests/benchmarks/test_results.py fails if pages and JSON disagree.
 """
 
 import argparse
@@ -33,7 +32,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE, FOLDER = ROOT / "docs" / "RESULTS.md", ROOT / "docs" / "results"
+FOLDER = ROOT / "docs" / "results"
 PACKAGES = ("torch", "numpy", "lava-nc", "lava-dl", "snntorch", "spikingjelly", "norse", "nirtorch",
             "nengo-loihi")  # fmt: skip
 SHOWN = {"python": "Python", "torch": "torch", "numpy": "NumPy", "lava-nc": "Lava"}  # on the page
@@ -52,7 +51,7 @@ CHEAP = (
 MEASURED, TRANSCRIBED, QUOTED = "measured", "transcribed from a recorded run", "quoted from "
 TABLE = re.compile(r"^(\|.*\|)[ ]*\n\|[-:| ]+\|[ ]*\n((?:\|.*\|[ ]*(?:\n|\Z))*)", re.MULTILINE)
 MARK = re.compile(r"<!-- results: ([\w-]+) (\d+) -->\n\n?$")
-ANY_MARK = re.compile(r"<!-- results: [\w-]+ \d+ -->\n\n?")
+ANY_MARK = re.compile(r"<!-- results(?:: [\w-]+ \d+)? -->\n\n?")
 SOURCE = re.compile(r"<!-- source: ([\w-]+) -->\n\n.*\n\n")
 COMMAND = re.compile(r"^```sh\n(.*?)^```\n+", re.MULTILINE | re.DOTALL)
 
@@ -84,7 +83,7 @@ def slug(heading):
 
 
 def sections(page):
-    """Return the page's parts, cut before each heading of a section, the head of the page first."""
+    """Return the page's parts, cut before each heading of a section; the first begins with the title."""
     return re.split(r"^(?=##+ )", page, flags=re.MULTILINE)
 
 
@@ -94,6 +93,12 @@ def sections(page):
 def stored():
     """Return what docs/results holds, by name."""
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(FOLDER.glob("*.json"))}
+
+
+def pages():
+    """Return the pages that hold results, by name."""
+    found = {file.stem: file.read_text(encoding="utf-8") for file in sorted(FOLDER.glob("*.md"))}
+    return {name: text for name, text in found.items() if "<!-- results" in text or "<!-- source" in text}
 
 
 def store(name, content):
@@ -271,7 +276,7 @@ def main():
     for option in ("--list", "--page", "--adopt"):
         parser.add_argument(option, action="store_true")
     options = parser.parse_args()
-    results, page = stored(), PAGE.read_text(encoding="utf-8")
+    results = stored()
     if options.list:
         for name, entry in results.items():
             print(f"{name}: {source(entry).strip('*')}")
@@ -279,26 +284,31 @@ def main():
     if unknown := sorted(set(options.again) - results.keys()):
         sys.exit(f"--again: no section {', '.join(unknown)}; --list shows their names")
     if options.adopt:
-        page, kept = adopted(page, results)
+        kept = {}
+        for page, text in pages().items():
+            text, found = adopted(text, results)
+            (FOLDER / f"{page}.md").write_text(text, encoding="utf-8")
+            kept |= found
         for name in results.keys() - kept.keys():
             (FOLDER / f"{name}.json").unlink()
         for name, entry in kept.items():
             store(name, entry)
-        PAGE.write_text(written(page, stored()), encoding="utf-8")
+        _write_pages()
         return
     wanted = options.again or [name for name, e in results.items() if cheap(e) and e["how"] != MEASURED]
     places = {word: str(Path(path).resolve()) for word, _, path in (p.partition("=") for p in options.place)}
     failures = []
     for name in [] if options.page else wanted:
         failures.append(measure(name, results[name], places))
-        _write_page()
-    _write_page()
+        _write_pages()
+    _write_pages()
     if any(failures):
         sys.exit("\n".join(filter(None, failures)))
 
 
-def _write_page():
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), stored()), encoding="utf-8")
+def _write_pages():
+    for page, text in pages().items():
+        (FOLDER / f"{page}.md").write_text(written(text, stored()), encoding="utf-8")
 
 
 if __name__ == "__main__":

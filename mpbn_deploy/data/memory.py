@@ -16,7 +16,7 @@ from .code import named_arrays
 from .dataset import DataSet, Split
 from .own import OwnData, inputs_and_labels, own_from_arrays
 from .reading import WHITE
-from .registry import IN_MEMORY
+from .registry import DATASETS, IN_MEMORY
 
 MAX_LEVELS = 2**16  # values of a channel that may still come from whole numbers: those of 16 bits
 NOISE = 2.0**-20  # of the range: float32 holds 24 bits, of which normalization loses a few
@@ -53,7 +53,8 @@ class InMemory:
 
 def in_memory(found: Any, train: Any = None) -> InMemory:
     """Return samples that a Python caller gives; those of `train` are for calibration, and not tested."""
-    name = f"{IN_MEMORY}{_kind(found)}"
+    known = isinstance(found, DataSet) and found.name in DATASETS
+    name = found.name if known else f"{IN_MEMORY}{_kind(found)}"
     arrays = _named(name, found)
     if train is not None:
         beside = _named(name, train)

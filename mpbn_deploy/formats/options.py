@@ -105,14 +105,14 @@ class Reading(FileFacts, recorded=True):
         "recognized writer does it, or before or after the next leak; auto: as the file's metadata states, "
         "or else assumed, and reported as an assumption",
     )
+    nir_current: NirCurrent = option(
+        "auto",
+        "which current a CubaLIF of a .nir file integrates: new or previous; auto as above, new if assumed",
+    )
     static_steps: bool = option(
         False,
         "give the norms per time step of a checkpoint (TEBN, BNTT, TAB) one gain and offset for all steps, "
         "their means, for chips whose neurons have one set of numbers; what that costs is reported",
-    )
-    nir_current: NirCurrent = option(
-        "auto",
-        "which current a CubaLIF of a .nir file integrates: new or previous; auto as above, new if assumed",
     )
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..base import OptionError, record
-from ..nn import MPBN, SpikingNetwork, compiled_norms, synchronized_batch_norm
+from ..nn import MPBN, PSPBN, SpikingNetwork, compiled_norms, synchronized_batch_norm
 from .norms import norms_outside_neurons
 
 
@@ -126,6 +126,8 @@ def model_to_train(network: SpikingNetwork, processes: ProcessGroup) -> Iterator
 def _batch_norms(network: SpikingNetwork) -> list[nn.BatchNorm1d | nn.BatchNorm2d]:
     """Return every batch norm outside neurons."""
     norms = []
+    if any(isinstance(module, PSPBN) for module in network.modules()):
+        raise OptionError("--norm psp averages over the batch of one process; train it in a single process.")
     for name, module in norms_outside_neurons(network).items():
         if not module.affine or not module.track_running_stats or module.momentum is None:
             raise OptionError(

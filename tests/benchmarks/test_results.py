@@ -1,4 +1,4 @@
-"""docs/RESULTS.md and docs/results/*.json agree, and the README quotes only what is there."""
+"""The pages and the JSON of docs/results agree, and other pages quote only what is there."""
 
 import re
 from importlib.util import module_from_spec, spec_from_file_location
@@ -11,17 +11,20 @@ ROOT = Path(__file__).parents[2]
 SPECIFICATION = spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
 results = module_from_spec(SPECIFICATION)
 SPECIFICATION.loader.exec_module(results)
-PAGE = results.PAGE.read_text(encoding="utf-8")
+PAGES = results.pages()
 STORED = results.stored()
 
 
-def test_the_tables_of_the_page_are_those_of_the_json():
-    assert results.written(PAGE, STORED) == PAGE, "run python benchmarks/results.py --page, and read the diff"
+def test_the_tables_of_the_pages_are_those_of_the_json():
+    written = {name: results.written(page, STORED) for name, page in PAGES.items()}
+    assert written == PAGES, "run python benchmarks/results.py --page, and read the diff"
 
 
-def test_every_table_comes_from_json_and_every_json_is_on_the_page():
-    page, found = results.adopted(PAGE, STORED)
-    assert (page, found) == (PAGE, STORED), "run python benchmarks/results.py --adopt, and read the diff"
+def test_every_table_comes_from_json_and_every_json_is_on_a_page():
+    adopted = {name: results.adopted(page, STORED) for name, page in PAGES.items()}
+    found = {name: entry for _, entries in adopted.values() for name, entry in entries.items()}
+    pages = {name: page for name, (page, _) in adopted.items()}
+    assert (pages, found) == (PAGES, STORED), "run python benchmarks/results.py --adopt, and read the diff"
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -31,7 +34,7 @@ def test_every_result_says_where_it_comes_from(name):
         assert entry["how"] in ("measured", "transcribed from a recorded run")
         assert entry["processor"] and entry["versions"]
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", entry["date"])
-    assert f"<!-- source: {name} -->\n\n{results.source(entry)}\n" in PAGE
+    assert f"<!-- source: {name} -->\n\n{results.source(entry)}\n" in "".join(PAGES.values())
 
 
 def test_tables_are_read_as_they_are_written():
@@ -40,8 +43,9 @@ def test_tables_are_read_as_they_are_written():
 
 
 def test_a_changed_number_is_noticed():
-    changed = PAGE.replace("97.78", "97.79", 1)
-    assert results.written(changed, STORED) == PAGE != changed
+    page = PAGES["digits-float-against-integer"]
+    changed = page.replace("97.22", "97.23", 1)
+    assert results.written(changed, STORED) == page != changed
 
 
 SCRIPT = """import os, sys
@@ -50,9 +54,7 @@ counted = Path("runs.txt")
 counted.write_text((counted.read_text() if counted.exists() else "") + "x")
 print("| a |\\n|---|\\n| " + os.environ.get("NUMBER", sys.argv[-1]) + " |")
 """
-SMALL = """# Results
-
-## First
+SMALL = """# First
 
 ```sh
 python first.py
@@ -79,16 +81,16 @@ NUMBER=7 python first.py FOLDER
 def small_page(tmp_path, monkeypatch):
     """A page of two sections, of which the first can be measured anywhere; return what calls the program."""
     monkeypatch.setattr(results, "ROOT", tmp_path)
-    monkeypatch.setattr(results, "PAGE", tmp_path / "RESULTS.md")
     monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
+    results.FOLDER.mkdir()
     monkeypatch.setattr(results, "CHEAP", ("first.py",))
     (tmp_path / "first.py").write_text(SCRIPT)
-    results.PAGE.write_text(SMALL)
+    (results.FOLDER / "page.md").write_text(f"{SMALL}\n<!-- results -->\n")
 
     def call(*words):
         monkeypatch.setattr("sys.argv", ["results.py", *words])
         results.main()
-        return results.PAGE.read_text(), results.stored()
+        return (results.FOLDER / "page.md").read_text(), results.stored()
 
     return call
 
@@ -134,9 +136,7 @@ def test_a_command_may_continue_the_table_of_the_one_before():
     assert results.joined([first], [other]) == [first, other] and results.joined([], [first]) == [first]
 
 
-CHECKED = """# Results
-
-## Third
+CHECKED = """# Third
 
 ```sh
 python -m pytest -p no:nengo test_third.py
@@ -149,7 +149,7 @@ python -m pytest -p no:nengo test_third.py
 
 
 def test_a_table_in_words_is_measured_if_all_tests_pass_and_none_is_skipped(small_page, tmp_path):
-    results.PAGE.write_text(CHECKED)
+    (results.FOLDER / "page.md").write_text(f"{CHECKED}\n<!-- results -->\n")
     _, before = small_page("--adopt")
     for body, failure in (("assert False", "exit code 1"), ("__import__('pytest').skip()", "1 skipped")):
         (tmp_path / "test_third.py").write_text(f"def test_it():\n    {body}\n")
@@ -161,7 +161,7 @@ def test_a_table_in_words_is_measured_if_all_tests_pass_and_none_is_skipped(smal
     assert found["third"]["how"] == "measured" and found["third"]["tables"] == before["third"]["tables"]
 
 
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS, MEASURED = sorted((ROOT / "docs").glob("*.md")), sorted(results.FOLDER.glob("*.md"))
 FACTS = {  # of chips and of networks, whose parameters tests/nn/test_zoo.py counts; not measurements
     "energy.md": {"150,710"},
     "fitting.md": {"1,152", "140,544"},
@@ -175,7 +175,7 @@ FACTS = {  # of chips and of networks, whose parameters tests/nn/test_zoo.py cou
 def test_pages_quote_only_numbers_that_are_recorded(page):
     """Percentages and counts of a thousand and more are in docs/results, or on the cards of the networks."""
     cards = (ROOT / "examples" / "models" / "README.md").read_text(encoding="utf-8")
-    recorded = (cards + PAGE).replace(" %", "%")
+    recorded = "".join([cards, *(page.read_text(encoding="utf-8") for page in MEASURED)]).replace(" %", "%")
     text = page.read_text(encoding="utf-8")
     if page.name != "README.md":  # whose demo is quoted
         text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
