@@ -303,9 +303,7 @@ def main():
     if options.one:
         print("| " + " | ".join(map(str, row(options.names[0], options.clones))) + " |")
         return
-    print(
-        "| system | file | outcome | spikes compared | different | ties | cores on Loihi 2 |"
-    )
+    print("| system | file | outcome | spikes compared | different | ties | cores on Loihi 2 |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for name in options.names:
         command = [sys.executable, __file__, str(options.clones), name, "--one"]
