@@ -353,8 +353,8 @@ class ChannelShuffle(nn.Module):
         return x.view(len(x), 2, 2, *x.shape[2:]).transpose(1, 2).flatten(1, 2)
 
 
-def pictures(*parts, size, shape=PICTURE):
-    return nn.Sequential(*parts, neuron.IFNode(), nn.Flatten(), nn.Linear(size, 3))
+def pictures(*parts, size):
+    return nn.Sequential(*parts, neuron.IFNode(v_threshold=0.3), nn.Flatten(), nn.Linear(size, 3))
 
 
 LAYERS = {
