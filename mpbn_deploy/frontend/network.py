@@ -153,7 +153,7 @@ class Writer:
         """Return the operation that gives an atom, and the shape of what it gives."""
         now = atom.step in (None, self.timesteps - 1)  # the same operation may run again
         pure = atom.kind == "operation" or isinstance(atom.facts, Gated)
-        key = self.neurons.signature(atom) if pure and now else atom
+        key = (self.neurons.signature(atom), _of_sample(atom.shape)) if pure and now else atom
         if key not in self.done:
             self.done[key] = self._written(atom)
         return self.done[key]
