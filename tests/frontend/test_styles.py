@@ -626,7 +626,6 @@ class Takes(Tutorial):
 
 REJECTED = {
     "membranes": (Membranes, T, r"^lif1, .*: its membrane is the output, but it resets"),
-    "mean of membranes": (MeanMembrane, T, "weighs the time steps of its output by 3"),
     "sends membranes": (SendsMembrane, T, r"^lif1, .*: its membrane is sent on; only spikes can be sent"),
     "other outputs": (Current, T, "its outputs, called with .*, differ from those of the network read"),
     "time steps": (
@@ -687,6 +686,11 @@ def test_samples_that_the_first_layer_takes_flat():
         FrontendError, match=f"first Linear takes {FEATURES} features: give --input-shape {FEATURES}"
     ):
         trace(Tutorial(), (1, FEATURES // 4, 4), T)
+
+
+def test_a_mean_of_membranes_weighs_the_time_steps():
+    weights = trace(on_a_grid(MeanMembrane()), (FEATURES,), T).operations[-1].kind.gain[:, 0]
+    assert np.all(np.diff(weights) < 0)
 
 
 def test_a_readout_has_one_leak():
