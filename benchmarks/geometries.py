@@ -104,7 +104,7 @@ def in_channels_last(spikes):
 
 
 def by_the_emulator(synapse, spikes):
-    return _in_integers(synapse, spikes, None)(spikes) / 2**STATE_EXPONENT
+    return _in_integers(synapse, spikes)(spikes) / 2**STATE_EXPONENT
 
 
 def in_integers(synapse, spikes):

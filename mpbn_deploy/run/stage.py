@@ -41,7 +41,7 @@ def run(
     option = "--stock" if stock else f"--backend {backend}"
     backend = _backend(backend, stock)
     if backend == AUTO:  # workers may have no compiler
-        backend = fastest(network, inputs) if cluster is None else "emulator"
+        backend = fastest(network, samples.inputs) if cluster is None else "emulator"
     executor = EXECUTORS[backend]
     if (obstacle := executor.obstacle(network)) is not None:
         raise OptionError(f"{option} cannot run this network: {obstacle}.")
