@@ -92,7 +92,7 @@ def products(synapse, spikes, plain):
             found = (
                 functional.conv2d(sent, kernel, None, *geometry)
                 if plain
-                else convolve(sent, kernel, None, synapse)
+                else convolve(sent, kernel, synapse)
             )
             yield f"{kind}, {layout}".removeprefix("torch."), found
     yield "int8", (in_integers if plain else by_the_emulator)(synapse, layouts["channels last"])
