@@ -90,9 +90,7 @@ def products(synapse, spikes, plain):
         for kind in (torch.float32, torch.float64):
             sent, kernel = values.to(kind), weight.to(kind)
             found = (
-                functional.conv2d(sent, kernel, None, *geometry)
-                if plain
-                else convolve(sent, kernel, synapse)
+                functional.conv2d(sent, kernel, None, *geometry) if plain else convolve(sent, kernel, synapse)
             )
             yield f"{kind}, {layout}".removeprefix("torch."), found
     yield "int8", (in_integers if plain else by_the_emulator)(synapse, layouts["channels last"])
