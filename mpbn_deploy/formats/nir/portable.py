@@ -43,6 +43,16 @@ FINEST_LEAK = 12
 LEAST_MARGIN = 2.0**-18  # relative to a threshold; the error of float32 is a few 2**-23
 
 
+def check_one_set(network: FoldedNetwork) -> None:
+    """Raise if numbers of neurons depend on the time step; the portable dialect has one set for all steps."""
+    if names := [population.name for population in network.layers if varies(population.neuron)]:
+        raise FormatError(
+            "the portable dialect of NIR cannot express this network:\n"
+            f"  - {', '.join(names)}: numbers that depend on the time step; nodes of NIR have one set for "
+            "all steps\nUse the faithful dialect (--nir-dialect faithful), which can, or --static-steps."
+        )
+
+
 def portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> FoldedNetwork:
     """Return a network that fires the same spikes, with every threshold one."""
     shifted = _shift(network)
@@ -78,8 +88,6 @@ def check_portable(network: FoldedNetwork, explicit_delays: set[Connection]) -> 
 
 def _problems(network: FoldedNetwork, population: FloatPopulation) -> list[str]:
     name, shape = population.name, population.shape
-    if varies(population.neuron):
-        return [f"{name}: numbers that depend on the time step; nodes of NIR have one set for all steps"]
     entering = [c.synapse for c in network.entering(name)]
     problems = []
     if len(shape) == 3 and any(isinstance(synapse, Dense) for synapse in entering):

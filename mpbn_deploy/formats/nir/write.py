@@ -61,7 +61,7 @@ from .metadata import (
     safe,
 )
 from .portable import (
-    check_portable,
+    check_one_set,
     portable,
 )
 
@@ -77,7 +77,7 @@ def in_dialect(network: FoldedNetwork, dialect: Dialect) -> FoldedNetwork:
     """Return the network as a file of that dialect has it; raise where `write_nir` would."""
     if dialect != PORTABLE:
         return network
-    check_portable(network, _explicit_delays(network))
+    check_one_set(network)
     return portable(network, _explicit_delays(network))
 
 
@@ -93,7 +93,7 @@ def to_nir(network: FoldedNetwork | IntNetwork, *, dialect: Dialect = FAITHFUL) 
     _check_names(with_constants(real)[0])
     explicit = _explicit_delays(real)
     if dialect == PORTABLE:
-        check_portable(timed, explicit)
+        check_one_set(timed)
         real = portable(real, explicit)
     if integers is not None:
         _check_exact(real)
