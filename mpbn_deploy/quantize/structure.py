@@ -39,7 +39,7 @@ from ..ir import (
 )
 from .scales import NumberFormats, grid_exponent
 
-MOST_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
+MAX_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
 
 
 def describe_structure(network: IntNetwork, formats: NumberFormats) -> str:
@@ -224,6 +224,6 @@ def _sizes(stored: Any) -> tuple[int, ...]:
 
 def _zeros(shape: Any) -> Array:
     """Return zeros of any shape that take no memory."""
-    if prod(_sizes(shape)) > MOST_NUMBERS:
-        raise ValueError(f"a tensor of shape {shape}; a tensor may have at most {MOST_NUMBERS} numbers")
+    if prod(_sizes(shape)) > MAX_NUMBERS:
+        raise ValueError(f"a tensor of shape {shape}; a tensor may have at most {MAX_NUMBERS} numbers")
     return np.broadcast_to(np.zeros((), np.int32), _sizes(shape))
