@@ -4,9 +4,10 @@
 # make lint              formatting, lint, types, layers of imports
 # make coverage          the suite again, with the lines that it reaches; fails below the floor
 # make docs              the documentation as a site, build/site/index.html; warnings are errors
-# make results           measure again the tables of docs/RESULTS.md that need no more than this machine; resumable
+# make results           measure again the tables of docs/results that need no more than this machine; resumable
 # make test-mcu          the C program of the digits example on four microcontrollers in QEMU, where those are installed
 # make tools             install what tests of FPGAs and of Xylo run if it is there: yosys, nextpnr, xylosim, Rockpool
+# make witnesses         install SANA-FE beside it, in .venv-witnesses: name it with SANA_FE_PYTHON
 # make smoke             build the source archive and the wheel, install it into an empty environment, try it there
 # make update-golden     write what the commands print to tests/golden, to be read in the diff
 # make test-all-pythons  the suite on every Python 3.10 to 3.13 that is found
@@ -40,7 +41,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 FLOOR := 97
 COVERAGE := $(if $(filter 3.12 3.13,$(VERSION)),COVERAGE_CORE=sysmon) $(PYTEST) --cov --cov-fail-under=$(FLOOR)
 
-.PHONY: demo test-mcu tools test lint format coverage smoke docs results update-golden install test-all-pythons clean
+.PHONY: demo test-mcu tools witnesses test lint format coverage smoke docs results update-golden install test-all-pythons clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py demo $(if $(MODEL),--model $(MODEL)) $(if $(DATA_DIR),--data-dir $(DATA_DIR))
@@ -97,6 +98,11 @@ $(STAMP): pyproject.toml constraints.txt requirements.txt
 # xylosim and Rockpool come as source archives, and are built.
 tools: $(STAMP)
 	$(PIP) install --quiet --require-hashes --no-deps --requirement requirements-tools.txt
+
+# The simulator SANA-FE, whose license is the GPL, in an environment that nothing else shares.
+witnesses:
+	@test -x .venv-witnesses/bin/python || $(PYTHON) -m venv .venv-witnesses
+	.venv-witnesses/bin/python -m pip --disable-pip-version-check install --quiet sanafe==2.2.9 numpy
 
 test-all-pythons:
 	@for minor in 3.10 3.11 3.12 3.13; do \

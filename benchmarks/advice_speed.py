@@ -1,6 +1,6 @@
 """How long `fit --advise` takes for the zoo's networks, in processor seconds, and what it finds.
 
-    python benchmarks/advice_speed.py [--arch vgg16-slim ...]        prints a table of docs/RESULTS.md
+    python benchmarks/advice_speed.py [--arch vgg16-slim ...]        prints a table of docs/results
 
 Networks are untrained, with random weights and statistics (seed 0), and exported for Loihi 2. Time is that of
 the advice alone, without export and without the first verdict, on one thread.

@@ -2,7 +2,7 @@
 
     python benchmarks/campaign.py --hours 2                      a new campaign, in campaign.json
     python benchmarks/campaign.py --hours 2 --resume             continues it
-    python benchmarks/campaign.py --hours 0 --resume             prints the table of docs/RESULTS.md
+    python benchmarks/campaign.py --hours 0 --resume             prints the table of docs/results
 
 Network number n is drawn with seed n: a float model in PyTorch with batch norms and MPBN of random gains,
 whose statistics are measured on its inputs, so that most neurons fire sometimes but not always. It is folded
@@ -438,7 +438,7 @@ def keep_case(number, differences, state, cases):
 
 
 def table(state):
-    """Return the table of docs/RESULTS.md."""
+    """Return the table of docs/results."""
     networks = max(1, state["networks"])
     rows = [
         f"| {name} | {count:,} | {spikes:,} | {voltages:,} | {different:,} |"

@@ -1,6 +1,6 @@
 """Partitions of cores into chips: messages between chips by METIS, greedily, in core order and at random.
 
-    python benchmarks/chip_cut.py                                       prints a table of docs/RESULTS.md
+    python benchmarks/chip_cut.py                                       prints a table of docs/results
     python benchmarks/chip_cut.py --arch resnet34 --input-shape 3 224 224 --target loihi1
 
 Networks are untrained, with random weights (seed 0), pooling as `--pooling auto` makes it; 10 % of neurons

@@ -1,6 +1,6 @@
 """How the cost of a run grows with depth, width, time steps and samples: emulator and Lava.
 
-    python benchmarks/cost_growth.py --figure docs/cost_growth.png      prints a table of docs/RESULTS.md
+    python benchmarks/cost_growth.py --figure docs/cost_growth.png      prints a table of docs/results
 
 Chains of 3 x 3 convolutions at 16 x 16 with a dense readout; one of the four numbers grows, the others stay.
 Everything is made ready before it is timed: the emulator's weights, Lava's processes (a session of our

@@ -1,6 +1,6 @@
 """The demo of the README as a table: what `make demo` prints, on this machine.
 
-python benchmarks/demo.py      prints the table of docs/RESULTS.md
+python benchmarks/demo.py      prints the table of docs/results
 """
 
 import os

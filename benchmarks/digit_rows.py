@@ -1,6 +1,6 @@
 """Digits row by row: recurrent networks, float against integer, and every execution against the reference.
 
-python benchmarks/digit_rows.py [--seeds 3]      prints the tables of docs/RESULTS.md
+python benchmarks/digit_rows.py [--seeds 3]      prints the tables of docs/results
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Digits: float against integer over seeds and weight bits, and every execution against the reference.
 
-python benchmarks/digits.py [--seeds 3]      prints the tables of docs/RESULTS.md
+python benchmarks/digits.py [--seeds 3]      prints the tables of docs/results
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The emulator against the float PyTorch model, and against Lava's own process models.
 
-    python benchmarks/emulator_speed.py [--arch resnet20-slim vgg16]      prints tables of docs/RESULTS.md
+    python benchmarks/emulator_speed.py [--arch resnet20-slim vgg16]      prints tables of docs/results
     python benchmarks/emulator_speed.py --against lava [--stock-samples 4]
 
 A processor without AVX512 and VNNI is simulated by the environment variables of oneDNN and of torch:

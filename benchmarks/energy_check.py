@@ -1,6 +1,6 @@
 """Energy and time of Loihi 2 as estimated, against what Intel measured for PilotNet on one chip.
 
-    python benchmarks/energy_check.py                      prints tables of docs/RESULTS.md
+    python benchmarks/energy_check.py                      prints tables of docs/results
     python benchmarks/energy_check.py --sdnn FILE          PilotNet SDNN instead, from a clone of lava-dl
     python benchmarks/energy_check.py --zoo resnet34       time and memory of measuring a large network
 

@@ -1,7 +1,7 @@
 """Energy and time of Loihi 1 as estimated, against SANA-FE's model of Loihi: same network, same placement.
 
     pip install --target FOLDER sanafe                        GPL: it runs in a process of its own
-    python benchmarks/energy_sanafe.py --sanafe FOLDER        prints a table of docs/RESULTS.md
+    python benchmarks/energy_sanafe.py --sanafe FOLDER        prints a table of docs/results
 
 Neurons 256 (inputs) - 128 - 64 - 10, dense random weights (seed 0), 100 time steps, a fifth of the inputs
 spike in each step. Each layer has a core of its own, and in SANA-FE so have the inputs. SANA-FE

@@ -1,6 +1,6 @@
 """Every network of the zoo folded: what folding made of it, and that it changed no spike.
 
-    python benchmarks/fold_zoo.py [--arch resnet20 ...]     prints a table of docs/RESULTS.md
+    python benchmarks/fold_zoo.py [--arch resnet20 ...]     prints a table of docs/results
 
 Weights are random, gains of both signs; running statistics come from two batches. Spikes of the folded
 network (NumPy, float64) are compared with those of the PyTorch module in float64 on random pictures.

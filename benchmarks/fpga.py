@@ -5,7 +5,7 @@
     python benchmarks/fpga.py equal scg --scg FOLDER                 # best_snn_5class.pt, val.npz
     python benchmarks/fpga.py random --count 200                     # small networks of every kind
     python benchmarks/fpga.py place digits --target ice40-up5k       # yosys, nextpnr
-    python benchmarks/fpga.py netlist digits --target ice40-up5k     # 8 samples after synthesis
+    python benchmarks/fpga.py netlist digits --target ice40-up5k     # a sample after synthesis
 
 Each prints one line of JSON per result. `random` takes the builders of tests/networks.py.
 """
@@ -33,7 +33,7 @@ from mpbn_deploy.execute.verilog import Simulation, build, call
 from mpbn_deploy.export.model import load_and_fold
 from mpbn_deploy.fit import fabric_use, uses_single_port
 from mpbn_deploy.formats.options import ExportOptions
-from mpbn_deploy.formats.verilog import BOARDS, boards_of, core_tables, find_tool, write_fpga
+from mpbn_deploy.formats.verilog import boards_of, core_tables, write_fpga
 from mpbn_deploy.ir import Connection, Dense, FloatSoftLif, FoldedNetwork, Input, IntNetwork, Population
 
 HERE = Path(__file__).resolve().parent
@@ -252,34 +252,12 @@ def place(options: argparse.Namespace) -> None:
 
 
 def netlist(options: argparse.Namespace) -> None:
-    """Synthesize the core, and run samples through the netlist in Icarus Verilog."""
-    network, inputs, _ = network_of(options.network, options)
-    profile = load_profile(options.target)
-    family = BOARDS[boards_of(DEVICES[options.target])[0]].family
-    flow = "synth_ice40 -dsp -abc9 -device u" if family == "ice40" else "synth_ecp5 -abc9"
+    """Synthesize the logic of the core, and run a sample through the netlist in Icarus Verilog."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        lanes = options.lanes or profile.value("fabric.lanes")
-        simulation = build(network, folder, "iverilog", lanes=lanes)
-        sources = (
-            "mpbn_network.v mpbn_core.v mpbn_scan.v mpbn_events.v mpbn_neuron.v mpbn_decay.v mpbn_memory.v"
-        )
-        script = f"read_verilog -defer {sources}; {flow} -top mpbn_network; write_verilog -noattr netlist.v"
-        call([find_tool("yosys"), "-q", "-p", f"{script}; read_verilog -lib +/{family}/cells_sim.v"], folder)
-        cells = find_cells(family)
-        simulation = build(network, folder, "iverilog", lanes=lanes, netlist=[folder / "netlist.v", *cells])
-        compared, wrong, _ = different(simulation, inputs[: options.samples or 8])
-    say(network=options.network, target=options.target, netlist=True, compared=compared, different=wrong)
-
-
-def find_cells(family: str) -> list[Path]:
-    """Return the simulation models of a family's cells, in the installation of yosys."""
-    places = [Path(sys.prefix), Path(find_tool("yosys")).resolve().parents[1], Path("/usr/share/yosys")]
-    names = {"ice40": ["cells_sim.v"], "ecp5": ["cells_sim.v"]}[family]
-    for root in places:
-        for path in root.rglob(f"{family}/{names[0]}"):
-            return [path]
-    raise SystemExit(f"no simulation models of {family} beside yosys")
+        folder = Path(name) / "fpga"
+        written(options, folder)
+        said = call(["make", "netlist"], folder)
+    say(network=options.network, target=options.target, netlist=said.splitlines()[-1])
 
 
 def main() -> None:

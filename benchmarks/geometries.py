@@ -90,9 +90,7 @@ def products(synapse, spikes, plain):
         for kind in (torch.float32, torch.float64):
             sent, kernel = values.to(kind), weight.to(kind)
             found = (
-                functional.conv2d(sent, kernel, None, *geometry)
-                if plain
-                else convolve(sent, kernel, None, synapse)
+                functional.conv2d(sent, kernel, None, *geometry) if plain else convolve(sent, kernel, synapse)
             )
             yield f"{kind}, {layout}".removeprefix("torch."), found
     yield "int8", (in_integers if plain else by_the_emulator)(synapse, layouts["channels last"])
@@ -104,7 +102,7 @@ def in_channels_last(spikes):
 
 
 def by_the_emulator(synapse, spikes):
-    return _in_integers(synapse, spikes, None)(spikes) / 2**STATE_EXPONENT
+    return _in_integers(synapse, spikes)(spikes) / 2**STATE_EXPONENT
 
 
 def in_integers(synapse, spikes):

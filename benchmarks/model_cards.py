@@ -38,7 +38,7 @@ from mpbn_deploy.quantize import QuantizedBody, calibration_data, quantize
 
 FOLDER = Path(__file__).parents[1] / "examples" / "models"
 TARGET = "loihi2"
-HEAD = """# Networks in the box
+HEAD = """# Pretrained networks
 
 Trained checkpoints to export at once, without training and without data:
 
@@ -46,7 +46,7 @@ Trained checkpoints to export at once, without training and without data:
 
 Accuracies are those of the whole test split. Integers that are "calibrated" or take "inputs minus 128" are
 exported with `--calibration NAME` and `--input-offset 128`; trained ones need neither. "CIFAR-10 (JPEG)" says
-that the pictures, to train and to test with, went through JPEG. Each `.json` beside a network is its card:
+that the images, to train and to test with, went through JPEG. Each `.json` beside a network is its card:
 settings, seed, time, accuracies, cores, energy, and how much each executor compared. This page and the cards
 are written by `benchmarks/model_cards.py`.
 

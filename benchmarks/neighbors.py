@@ -1,6 +1,6 @@
 """Our neighbors on the same work: ways of a small network to the integers of Loihi 2, and who runs them.
 
-    python benchmarks/neighbors.py                                  prints the tables of docs/RESULTS.md
+    python benchmarks/neighbors.py                                  prints the tables of docs/results
     SANA_FE_PYTHON=other/bin/python python benchmarks/neighbors.py  with SANA-FE in an environment of its own
 
 The network has 64, 64 and 10 neurons without biases, which all of them can express, and sees scikit-learn's

@@ -1,7 +1,7 @@
 """NeuroBench's published spiking networks, folded and quantized: spikes and outputs beside snnTorch's.
 
     git clone https://github.com/NeuroBench/neurobench
-    python benchmarks/neurobench.py neurobench [--steps 100] [--samples 8]   a table of docs/RESULTS.md
+    python benchmarks/neurobench.py neurobench [--steps 100] [--samples 8]   a table of docs/results
 
 The networks are built by NeuroBench's own code in the clone. Inputs are random spikes, because its data sets
 are downloads of several gigabytes.

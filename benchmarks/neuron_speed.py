@@ -1,6 +1,6 @@
 """The emulator against the float PyTorch model, for each kind of neuron in small networks.
 
-    python benchmarks/neuron_speed.py [--samples 256] [--timesteps 8]     prints a table of docs/RESULTS.md
+    python benchmarks/neuron_speed.py [--samples 256] [--timesteps 8]     prints a table of docs/results
 
 Networks have random weights. The float model runs in eval mode under torch.no_grad with the same batch. Both
 run on one thread and take turns, and the least processor time of several runs counts, so that other work on

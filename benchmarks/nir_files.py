@@ -1,7 +1,7 @@
 """NIR files of other tools: which are read, under which assumptions, and what keeps the others from it.
 
     git clone https://github.com/neuromorphs/NIR
-    python benchmarks/nir_files.py NIR [--timesteps 16] [--dt 1e-4]     prints a table of docs/RESULTS.md
+    python benchmarks/nir_files.py NIR [--timesteps 16] [--dt 1e-4]     prints a table of docs/results
 
 With --target, each file that can be read is exported and verified too.
 """

@@ -1,6 +1,6 @@
 """NIR files of ours in the libraries that read them: how many spikes differ from our simulator's.
 
-    python benchmarks/nir_readers.py [--networks 20]     prints a table of docs/RESULTS.md
+    python benchmarks/nir_readers.py [--networks 20]     prints a table of docs/results
 
 Runs the checks of tests/formats/test_nir_readers.py on more networks. Needs snntorch, norse, spikingjelly and
 nirtorch (`make install` installs them); missing libraries are skipped.

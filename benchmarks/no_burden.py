@@ -1,6 +1,6 @@
 """What MPBN costs on the chip: the same architecture with and without it, exported for Loihi 2, side by side.
 
-    python benchmarks/no_burden.py                             trains both; prints a table of docs/RESULTS.md
+    python benchmarks/no_burden.py                             trains both; prints a table of docs/results
     python benchmarks/no_burden.py WITHOUT.pt WITH.pt          of your own checkpoints
 
 MPBN folds into thresholds that the chip stores anyway, so what is stored must be equal. What the networks do

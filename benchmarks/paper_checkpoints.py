@@ -1,6 +1,6 @@
 """Checkpoints of the paper's own code: theirs and ours, side by side, on the same pictures.
 
-python benchmarks/paper_checkpoints.py --paper-code PATH      prints a table of docs/RESULTS.md
+python benchmarks/paper_checkpoints.py --paper-code PATH      prints a table of docs/results
 
 PATH is a copy of the paper's repository (the folder of main_train.py). Each of its networks gets random
 weights, gains of either sign and statistics of its own; its state dict is saved, read by load_model, and

@@ -1,6 +1,6 @@
 """One training step of the paper's own code and of ours: loss, gradients and running statistics side by side.
 
-python benchmarks/paper_step.py --paper-code PATH      prints a table of docs/RESULTS.md
+python benchmarks/paper_step.py --paper-code PATH      prints a table of docs/results
 
 PATH is a copy of the paper's repository (the folder of main_train.py). Each of its networks gets random
 weights and gains of either sign; ours gets the same, and the tanh surrogate of their code. Both see the same

@@ -4,7 +4,7 @@
     python benchmarks/quantization.py --time [--arch resnet20]
     python benchmarks/quantization.py --data cifar10 --data-dir FOLDER --sensitivity MODEL.pt
 
-The first prints a table of docs/RESULTS.md: for each width of weights, how many points of accuracy
+The first prints a table of docs/results: for each width of weights, how many points of accuracy
 
     one scale       rounding to nearest, one scale per layer, as lava-dl and SpikingJelly's exchange do;
                     thresholds and biases are ours, one per channel or neuron

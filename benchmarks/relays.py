@@ -1,6 +1,6 @@
 """Cores of the zoo's networks with pooling composed into kernels, as relays, and as `--pooling auto` decides.
 
-    python benchmarks/relays.py [--arch vgg16 ...] [--target loihi2]     prints a table of docs/RESULTS.md
+    python benchmarks/relays.py [--arch vgg16 ...] [--target loihi2]     prints a table of docs/results
     python benchmarks/relays.py --run vgg16 --samples 2                  runs the relays in Lava
     python benchmarks/relays.py --run vgg16 --samples 1 --stock 300      and Lava's own models, for 300 s
 

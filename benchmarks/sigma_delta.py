@@ -1,6 +1,6 @@
 """The sigma-delta networks in the lava-dl wheel: every execution against the record, messages, cores, energy.
 
-    python benchmarks/sigma_delta.py                prints the tables of docs/RESULTS.md
+    python benchmarks/sigma_delta.py                prints the tables of docs/results
     python benchmarks/sigma_delta.py --no-lava      without the executions in Lava
 
 PilotNet SDNN runs nine steps on the recorded picture, the depth of its layers; its record holds the output of

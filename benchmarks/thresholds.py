@@ -1,6 +1,6 @@
 """What it costs to share thresholds: per channel, per core and per population, side by side.
 
-    python benchmarks/thresholds.py [MODEL.pt]      prints the table of docs/RESULTS.md
+    python benchmarks/thresholds.py [MODEL.pt]      prints the table of docs/results
 
 Exports a network for Loihi 2 and asks `fit --compare-thresholds --samples all`, whose numbers these are.
 """

@@ -1,6 +1,6 @@
 """Every network of the zoo on every target: cores, chips, verdict, what blocks, and energy.
 
-    python benchmarks/zoo_on_chips.py                        prints tables of docs/RESULTS.md, one per target
+    python benchmarks/zoo_on_chips.py                        prints tables of docs/results, one per target
     python benchmarks/zoo_on_chips.py --arch vgg16 --target loihi2
 
 Networks are untrained: random weights (seed 0), 10 classes, 8-bit pixels, 4 time steps, and 10 % of neurons

@@ -41,7 +41,7 @@ def add_arguments(parser):
 
 
 def is_finished(path, options):
-    """Whether this very training was done before; another one under its name is refused."""
+    """Whether this very training was done before; another one under its name is rejected."""
     if not path.exists():
         return False
     network = load_model(path, options.arch)

@@ -9,6 +9,7 @@ from torch import nn
 import mpbn_deploy
 from mpbn_deploy.api import LIF, SpikingNetwork, load_dataset
 
+torch.manual_seed(0)
 digits = load_dataset("digits")
 body = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), LIF(64, mpbn="channel"), nn.Linear(64, 10))
 net = SpikingNetwork(body, timesteps=4, input_format=digits.input_format)

@@ -12,7 +12,7 @@ from .errors import OptionError
 
 LOCAL = "local:"  # --cluster local:2
 SCHEMES = ("tcp", "tls")
-MOST_WORKERS = 1024  # on one machine; a larger number is probably a typing error
+MAX_WORKERS = 1024  # on one machine; a larger number is probably a typing error
 HANG_SECONDS = 1800.0  # after which a block of Lava's time steps counts as hanging
 WIDEST_INPUT = 2**23  # larger values overflow every state
 USUAL_SAMPLES = 16
@@ -64,7 +64,7 @@ def seconds(text: str) -> float:
 def cluster_address(text: str) -> str:
     """Parse the address of a scheduler, or local:N."""
     if text.startswith(LOCAL):
-        whole_number(1, MOST_WORKERS)(text.removeprefix(LOCAL))
+        whole_number(1, MAX_WORKERS)(text.removeprefix(LOCAL))
     elif host_and_port(text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address; give tcp://host:8786, or local:2")
     return text
@@ -73,7 +73,7 @@ def cluster_address(text: str) -> str:
 def local_workers(address: str) -> int:
     """Return N for local:N."""
     try:
-        return whole_number(1, MOST_WORKERS)(address.removeprefix(LOCAL))
+        return whole_number(1, MAX_WORKERS)(address.removeprefix(LOCAL))
     except argparse.ArgumentTypeError as error:
         raise OptionError(f"cluster {address}: {error}.") from error
 

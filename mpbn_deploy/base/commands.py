@@ -2,8 +2,8 @@
 
 Exit codes: 0 done; 1 done, but the network does not fit, is not bit-exact, or lost its weights or accuracy to
 rounding; 2 bad input, one message on standard error (with --json also as {"error": ...}); 70 a bug of this
-tool, two lines and the traceback in a file (faults.py); 130 interrupted, 143 terminated. With --json, the key
-"schema" names the schema of the object (schemas.py).
+tool, two lines and the traceback in a file (faults.py); 130 interrupted, 143 terminated, 129 if its terminal
+was closed. With --json, the key "schema" names the schema of the object (schemas.py).
 
 Only the standard library is imported here, so that options are parsed before slow imports: a command's
 `load` imports the rest.
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EXIT_BAD_INPUT, EXIT_BUG = 2, 70  # 70 is EX_SOFTWARE of sysexits.h
-EXIT_TERMINATED = 143
 JSON, JSON_HELP = "--json", "print one JSON object and nothing else on stdout"
 SURPLUS = "unrecognized arguments: "  # how argparse begins to list words that it knows no option for
 
@@ -158,6 +157,8 @@ def run_command(command: Command, parser: argparse.ArgumentParser, words: Sequen
 def execute(command: Command, options: argparse.Namespace) -> int:
     """Execute a command with parsed options and show its outcome; return the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
+        signal.signal(signal.SIGHUP, _terminate)
     interrupts = Interrupts()
     try:
         if command.check is not None:
@@ -210,7 +211,7 @@ def _message(error: Exception) -> str | None:
 
 def _terminate(number: int, frame: Any) -> None:
     """Exit through every `finally`, so that no partial file and no process is left behind."""
-    sys.exit(EXIT_TERMINATED)
+    sys.exit(128 + number)
 
 
 def _interrupted() -> int:

@@ -91,7 +91,7 @@ def class_of(value: object) -> str:
     return "None" if value is None else f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
 
 
-MOST_NAMES, MOST_PROBLEMS = 40, 12  # listed in one message
+MAX_NAMES, MAX_PROBLEMS = 40, 12  # listed in one message
 
 
 def and_more(shown: Sequence[str], total: int) -> str:
@@ -101,9 +101,9 @@ def and_more(shown: Sequence[str], total: int) -> str:
 
 
 def problem_lines(problems: Sequence[str]) -> str:
-    """Return each problem on a line of its own, up to `MOST_PROBLEMS`, and the number of the others."""
-    more = len(problems) - MOST_PROBLEMS
-    shown = [*problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+    """Return each problem on a line of its own, up to `MAX_PROBLEMS`, and the number of the others."""
+    more = len(problems) - MAX_PROBLEMS
+    shown = [*problems[:MAX_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
     return "".join(f"\n  - {problem}" for problem in shown)
 
 
@@ -112,5 +112,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = get_close_matches(word, names, n=1)
     suggestion = f"Did you mean {close[0]!r}? " if close else ""
-    shown = names if len(names) <= MOST_NAMES else get_close_matches(word, names, n=8, cutoff=0.3)
+    shown = names if len(names) <= MAX_NAMES else get_close_matches(word, names, n=8, cutoff=0.3)
     return f"{suggestion}Known: {and_more(shown, len(names))}."

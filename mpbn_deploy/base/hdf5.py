@@ -27,7 +27,7 @@ LARGEST_ARRAY = 2**27  # values of up to eight bytes
 LARGEST_TREE = 2**28
 TREE_OF_A_SMALL_FILE = 2**25  # more than the weights of the largest network of the zoo
 VALUES_PER_BYTE = 16  # of a larger file
-MOST_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
 UNSUSPICIOUS_BYTES = 2**24
 LARGEST_EXPANSION = 1100  # bytes per stored byte: values that were never written occupy no space in a file
 
@@ -124,9 +124,9 @@ class _Reader:
     def _count(self, *, values: int = 0, entries: int = 0) -> None:
         self.values += values
         self.entries += entries
-        if self.values > self.most_values or self.entries > MOST_ENTRIES:
+        if self.values > self.most_values or self.entries > MAX_ENTRIES:
             raise FormatError(
-                f"{self.shown}: more than {self.most_values} values or {MOST_ENTRIES} entries, which is the "
+                f"{self.shown}: more than {self.most_values} values or {MAX_ENTRIES} entries, which is the "
                 "limit for a file of its size."
             )
 

@@ -31,7 +31,7 @@ SMALL = 10 * 2**20  # bytes; larger files may take longer, and more memory:
 BYTES_PER_SECOND = 2**20
 MEMORY_PER_BYTE = 16
 START_SECONDS = 120.0  # on a busy machine
-MOST_READS = 500  # then another process takes over: the library leaks memory on damaged files
+MAX_READS = 500  # then another process takes over: the library leaks memory on damaged files
 
 CODE = """
 import json, sys
@@ -136,7 +136,7 @@ def _current_process() -> _ReadingProcess:
     """Return the process of this process; one that a fork inherited belongs to its parent."""
     global _process
     if _process is not None and _process.owner == os.getpid():
-        if _process.usable and _process.reads < MOST_READS:
+        if _process.usable and _process.reads < MAX_READS:
             return _process
         _process.end()
     _process = _ReadingProcess()

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from .records import record
 
-MOST_OPCODES = 1_000_000  # the longest file of a supported data set, CIFAR-100, has 300,000
+MAX_OPCODES = 1_000_000  # the longest file of a supported data set, CIFAR-100, has 300,000
 DEEPEST_TUPLES = 8  # numpy and torch nest two; hashing uses C stack for each level
 LONGEST_SHARED = 1000  # characters of a string that may be referenced twice
-MOST_SHARED = 16  # items of a tuple that may be referenced twice: optimizers share their betas
+MAX_SHARED = 16  # items of a tuple that may be referenced twice: optimizers share their betas
 
 
 class PickleKind(Enum):
@@ -54,7 +54,7 @@ class PickleRules:
     opcodes: frozenset[str]
     builds: PickleKind  # the kind of value that a BUILD opcode may modify
     names: Mapping[str, PickleKind] | None = None  # "module name" -> kind of its result; None allows any name
-    most_calls: int = MOST_OPCODES
+    most_calls: int = MAX_OPCODES
 
 
 class _Entry(NamedTuple):
@@ -73,8 +73,8 @@ def check_pickle(content: bytes, rules: PickleRules) -> list[Any]:
     """
     machine = _Machine(rules, most_memo=len(content))
     for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
-        if number >= MOST_OPCODES:
-            raise UnsafePickleError(f"more than {MOST_OPCODES} opcodes")
+        if number >= MAX_OPCODES:
+            raise UnsafePickleError(f"more than {MAX_OPCODES} opcodes")
         if opcode.name not in rules.opcodes:
             raise UnsafePickleError(f"opcode {opcode.name}")
         machine.execute(opcode.name, argument)
@@ -182,7 +182,7 @@ class _Machine:
         depth = 1 + max((item.depth for item in items), default=0)
         if depth > DEEPEST_TUPLES:
             raise UnsafePickleError(f"tuples nested more than {DEEPEST_TUPLES} deep")
-        if len(items) <= MOST_SHARED and all(
+        if len(items) <= MAX_SHARED and all(
             item.kind in (PickleKind.PLAIN, PickleKind.NAME) for item in items
         ):
             values = tuple(item.value for item in items)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base import Array, DataError, one_line
 from .dataset import DataSet, Split
-from .reading import MOST_PIXELS, DatasetSource, byte_format, file_names, find_folder, interleave_classes
+from .reading import MAX_PIXELS, DatasetSource, byte_format, file_names, find_folder, interleave_classes
 
 SHORTER_SIDE, TRAIN_SIDE, TEST_SIDE = 256, 256, 224
 SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -115,6 +115,6 @@ def _resized(size: tuple[int, int]) -> tuple[int, int]:
     shorter = min(size)
     resized = SHORTER_SIDE * width // shorter, SHORTER_SIDE * height // shorter
     for pixels in (width * height, resized[0] * resized[1]):  # scaling enlarges an image of 1 x 60000
-        if pixels > MOST_PIXELS:
-            raise DataError(f"{width} x {height} gives {pixels} pixels; at most {MOST_PIXELS} are read")
+        if pixels > MAX_PIXELS:
+            raise DataError(f"{width} x {height} gives {pixels} pixels; at most {MAX_PIXELS} are read")
     return resized

@@ -46,7 +46,7 @@ class Changed:
 
 
 def presented(inputs: Inputs, taken: Input) -> Inputs:
-    """Return the values that a network's input presents for these; arrays at once."""
+    """Convert raw values to network inputs (offset, divisor); arrays at once, others when indexed."""
     if taken.takes_raw_values:
         return inputs
     if isinstance(inputs, np.ndarray):

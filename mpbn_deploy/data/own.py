@@ -46,7 +46,7 @@ INPUT_NAMES = ("inputs", "input", "x", "images", "image", "frames", "data")
 LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 FACTS = ("axes", "class_names", "input_range", "mean", "deviation")
 TEST_FRACTION, SPLIT_SEED = 0.2, 0
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 SHOWN_CLASSES = 6  # of those without samples
 
 
@@ -141,9 +141,7 @@ def own_from_arrays(shown: str, found: Mapping[str, Any]) -> OwnData:
         elif labels is not None:
             raise DataError(f"{shown}: has {labels[0]}, but no inputs for them.")
     if "" in parts and len(parts) > 1:
-        raise DataError(
-            f"{shown}: has inputs that belong to no part beside train or test inputs; name one way."
-        )
+        raise DataError(f"{shown}: mixes unsplit inputs with train or test inputs; use one naming scheme.")
     return OwnData(name=shown, parts=parts, facts=_facts(shown, found))
 
 
@@ -273,9 +271,9 @@ def _labels(where: str, labels: Array) -> Array:
         raise DataError(f"{where} are strings; give numbers from 0, and the strings as class_names.")
     if labels.dtype.kind not in "biuf" or not np.array_equal(labels, np.rint(labels)):
         raise DataError(f"{where} of type {labels.dtype}; whole numbers from 0 are needed.")
-    if labels.min() < 0 or labels.max() >= MOST_CLASSES:
+    if labels.min() < 0 or labels.max() >= MAX_CLASSES:
         wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise DataError(f"{where} hold {wrong:g}; classes are numbered from 0, up to {MOST_CLASSES - 1}.")
+        raise DataError(f"{where} hold {wrong:g}; classes are numbered from 0, up to {MAX_CLASSES - 1}.")
     return labels.astype(np.int64)
 
 

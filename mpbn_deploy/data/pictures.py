@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base import MANIFEST_FILE, Array, DataError
 from .arrays import LARGEST_ARRAYS, read_npy, read_npz
-from .reading import MOST_PIXELS, file_names, interleave_classes
+from .reading import MAX_PIXELS, file_names, interleave_classes
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm")
 FORMATS = ("PNG", "JPEG", "BMP", "PPM")
@@ -104,8 +104,8 @@ def _read_picture(file: Path) -> Array:
 
     try:
         with Image.open(file, formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise DataError(f"{image.width} x {image.height} pixels; at most {MOST_PIXELS} are read")
+            if image.width * image.height > MAX_PIXELS:
+                raise DataError(f"{image.width} x {image.height} pixels; at most {MAX_PIXELS} are read")
             if image.mode not in (*GRAY, *COLORS):
                 raise DataError(f"mode {image.mode}; convert it to gray or color pictures of bytes")
             pixels = np.asarray(image.convert("L" if image.mode in GRAY else "RGB"))

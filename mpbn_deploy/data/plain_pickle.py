@@ -20,7 +20,7 @@ from ..base import Array, DataError, PickleKind, PickleRules, UnsafePickleError,
 from .reading import read_bytes
 
 BYTE_TYPES = ("u1", "|u1")
-MOST_DIMENSIONS, LARGEST_SIZE = 8, 2**31
+MAX_DIMENSIONS, LARGEST_SIZE = 8, 2**31
 # The opcodes that Python 2 and 3 write for dictionaries, lists, strings, numbers and arrays.
 OPCODES = """
     PROTO FRAME STOP MARK PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET
@@ -110,7 +110,7 @@ def _as_array(content: Any, kind: Any, shape: Any, order: Any) -> Array:
 
 def _is_shape(shape: Any) -> bool:
     """Return whether a shape is small enough to compute the product of its sizes."""
-    small = isinstance(shape, tuple) and len(shape) <= MOST_DIMENSIONS
+    small = isinstance(shape, tuple) and len(shape) <= MAX_DIMENSIONS
     return small and all(type(size) is int and 0 <= size < LARGEST_SIZE for size in shape)
 
 

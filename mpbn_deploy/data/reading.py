@@ -16,7 +16,7 @@ from ..ir import InputFormat
 Item = TypeVar("Item")
 
 LARGEST_FILE = 2**30  # several times the largest file of any data set here
-MOST_PIXELS = 2**26  # of an image: below Pillow's own limit; the largest of ImageNet is far smaller
+MAX_PIXELS = 2**26  # of an image: below Pillow's own limit; the largest of ImageNet is far smaller
 WHITE = 255
 
 

@@ -253,7 +253,10 @@ def _compile(path: str, source: Path, library: Path) -> None:
     """Call the compiler, without instructions of this very processor if it does not know them."""
     for native in (NATIVE, ()):
         command = [path, *FLAGS, *native, str(source), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise SimulationError(f"{path} did not compile the network within {PATIENCE} s.") from error
         if done.returncode == 0:
             return
     lines = done.stderr.splitlines()

@@ -82,8 +82,8 @@ def _side(source: int, kernel: int, stride: int, padding: int, dilation: int) ->
     )
 
 
-def convolve(values: Tensor, weight: Tensor, bias: Tensor | None, synapse: Conv2d) -> Tensor:
-    """Return the convolution of a synapse whose weight is given, plus a bias per channel."""
+def convolve(values: Tensor, weight: Tensor, synapse: Conv2d) -> Tensor:
+    """Return the convolution of a synapse whose weight is given."""
     form = ordinary_form(synapse, (values.shape[2], values.shape[3]))
     read, kernel = form.read(values), form.kernel(weight)
-    return functional.conv2d(read, kernel, bias, *form.geometry, synapse.groups)
+    return functional.conv2d(read, kernel, None, *form.geometry, synapse.groups)

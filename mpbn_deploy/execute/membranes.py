@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..base import Array, SimulationError, layer_name
 from ..ir import STATE_LIMIT, Membrane, Shape, State
-from .layers import Layer
+from .layers import DecayInPlace, Layer
 from .narrow import NarrowNeurons
 
 
@@ -68,7 +68,7 @@ class Membranes(States):
 
     def __init__(self, layer: Layer, samples: int) -> None:
         super().__init__(layer, samples)
-        self.current = torch.empty_like(self.voltage) if layer.charge_current else None
+        self.current = torch.empty_like(self.voltage) if layer.keeps_current else None
 
     def step(self, step: int, synapses: Tensor, exact: Tensor | None = None) -> Tensor:
         layer = self.layer.at(step)
@@ -86,14 +86,19 @@ class Membranes(States):
         return self.spikes
 
     def _charge(self, layer: Layer, step: int, synapses: Tensor) -> None:
-        if self.current is not None and layer.charge_current is not None:
-            synapses = layer.charge_current(self.current, synapses, step)
-        if layer.divisor > 1 and layer.bias is not None:
+        if self.current is not None:
+            synapses = charged(self.current, layer.decay_current, synapses, step)
+        if layer.divisor > 1:
             synapses = (synapses + layer.bias) / layer.divisor
-        layer.charge_voltage(self.voltage, synapses, step)
-        if layer.divisor == 1 and layer.bias is not None:
+        charged(self.voltage, layer.decay_voltage, synapses, step)
+        if layer.divisor == 1:
             self.voltage.add_(layer.bias)
         self.watch(synapses, self.voltage)
+
+
+def charged(state: Tensor, decay: DecayInPlace | None, arriving: Tensor, step: int) -> Tensor:
+    """state <- decay(state) + arriving, in place; the state is zero before the first step"""
+    return state.copy_(arriving) if step == 0 or decay is None else decay(state).add_(arriving)
 
 
 class NarrowMembranes(States):

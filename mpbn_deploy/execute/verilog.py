@@ -130,13 +130,11 @@ def build(
     *,
     lanes: int = 8,
     static: bool = True,
-    netlist: Sequence[Path] = (),
 ) -> Simulation:
-    """Write a network's files and build the simulation; `netlist` replaces the sources of the core."""
+    """Write a network's files and build the simulation."""
     found = core_tables(network, lanes=lanes, static=static)
     for name, text in {**core_files(), **found.files()}.items():
         (folder / name).write_text(text, encoding="ascii")
-    sources = list(map(str, netlist)) or list(CORE)
     if simulator == "verilator":
         flags = f"-O2 -DMPBN_VALUE_BITS={found.numbers['VALUE_BITS']}"
         options = [
@@ -150,19 +148,9 @@ def build(
             "--top-module",
             "mpbn_network",
         ]
-        call([find_tool("verilator"), *options, "-CFLAGS", flags, *sources, "bench.cpp"], folder)
+        call([find_tool("verilator"), *options, "-CFLAGS", flags, *CORE, "bench.cpp"], folder)
     else:
-        call(
-            [
-                find_tool("iverilog"),
-                "-g2005-sv" if netlist else "-g2005",
-                "-o",
-                "bench.vvp",
-                "bench.v",
-                *sources,
-            ],
-            folder,
-        )
+        call([find_tool("iverilog"), "-g2005", "-o", "bench.vvp", "bench.v", *CORE], folder)
     return Simulation(network=network, tables=found, folder=folder, simulator=simulator, static=static)
 
 

@@ -136,7 +136,7 @@ COMMAND = Command(
         "verify.json, neurobench.json, report.html, run.toml and manifest.json. The same model and options\n"
         "give the same bytes.\n"
         "Exit code 0: the network fits the chip, as far as its limits are known, all executors agree bit by\n"
-        "bit, and rounding left weights and accuracy. 1: otherwise; all files are still written.\n\n"
+        "bit, and rounding kept weights and accuracy. 1: otherwise; all files are still written.\n\n"
         "example: python -m mpbn_deploy.export model.pt --target loihi2\n"
         "         python -m mpbn_deploy.export model.pt --target loihi2 --weight-bits 4\n"
         "         python -m mpbn_deploy.export model.pt --target loihi2 --witness nengo-loihi\n"

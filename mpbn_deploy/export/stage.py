@@ -341,6 +341,7 @@ def _verify(
         folded=read_folded(staging / NIR_FILE),  # as `verify FOLDER` does, to get the same result
         netx=staging / NETX_FILE,
         model=model.module,
+        unrounded=model.folded,
         assumptions=model.assumptions,
     )
 

@@ -29,9 +29,9 @@ from .links import BusyChip, BusyLink, Grid, grid_of, link_loads
 from .spike_traffic import Traffic
 
 SEED = 0
-MOST_PASSES = 10  # of improvement over all cores; later passes gain little
+MAX_PASSES = 10  # of improvement over all cores; later passes gain little
 LARGEST = 2**22  # cores times chips; larger partitions are repaired only, because improving takes minutes
-MOST_PAIRS = 2**21  # of receivers of the same core
+MAX_PAIRS = 2**21  # of receivers of the same core
 METIS_TOTAL = 2**29  # total weight of all edges; METIS uses 32-bit integers
 METIS_IMBALANCES = (1, 30)  # allowed imbalance of parts, in thousandths, in two attempts
 NEGLIGIBLE = 1e-9  # share of all spikes; smaller gains may be rounding errors
@@ -204,7 +204,7 @@ def _reader_graph(traffic: Traffic, cores: int) -> csr_array | None:
     apart = (traffic.source != traffic.target) & (traffic.spikes > 0)
     ends = traffic.source[apart], traffic.target[apart]
     sent = csr_array((traffic.spikes[apart], ends), shape=(cores, cores))
-    if int((np.diff(sent.indptr).astype(np.int64) ** 2).sum()) > MOST_PAIRS:
+    if int((np.diff(sent.indptr).astype(np.int64) ** 2).sum()) > MAX_PAIRS:
         return None
     share = sent.copy()
     share.data = sent.data / np.repeat(np.maximum(sent.sum(axis=1), 1e-300), np.diff(sent.indptr))
@@ -276,7 +276,7 @@ class _Partition:
     def settle(self) -> Array:
         """Repair, then improve until nothing changes; return the chip of each core."""
         self.repair()
-        for _ in range(MOST_PASSES):
+        for _ in range(MAX_PASSES):
             own = self.affinity[np.arange(len(self.chip)), self.chip]
             drawn = np.flatnonzero(self.affinity.max(axis=1) - own > self.negligible)
             if sum(self.improve(core) for core in drawn.tolist()) == 0:

@@ -33,7 +33,7 @@ TABLES = tuple(dict.fromkeys(key.split(".")[0] for key in KEYS))
 WIDEST_FORMAT = 32  # bits of a number
 WIDEST_MEMORY = 1024  # bits of a word
 LARGEST_NUMBER = 2**40
-MOST_KEYS = 8  # of a table, listed for an unknown one
+MAX_KEYS = 8  # of a table, listed for an unknown one
 ENTRY = '{ value = NUMBER, source = "WHERE FROM", basis = "published" }'
 
 
@@ -103,7 +103,7 @@ def _suggestion(key: str) -> str:
     suggestion = f"Did you mean {nearest!r}? " if nearest else ""
     if not names:
         return f"{suggestion}Known tables: {', '.join(TABLES)}."
-    shown = names if len(names) <= MOST_KEYS else get_close_matches(name, names, n=MOST_KEYS, cutoff=0.0)
+    shown = names if len(names) <= MAX_KEYS else get_close_matches(name, names, n=MAX_KEYS, cutoff=0.0)
     return f"{suggestion}Known in [{table}]: {and_more(shown, len(names))} (hw_profiles/README.md)."
 
 

@@ -153,7 +153,8 @@ def overflow_lines(overflows: Mapping[str, Overflow]) -> list[str]:
 def as_steps(inputs: Array, shape: Shape, timesteps: int) -> Array:
     """Return inputs as [samples, timesteps, *shape]; repeat samples without a time axis in each step."""
     inputs = np.asarray(inputs)
-    inputs = inputs.reshape(len(inputs), *shape_for(inputs.shape[1:], shape))
+    if inputs.ndim:
+        inputs = inputs.reshape(len(inputs), *shape_for(inputs.shape[1:], shape))
     if inputs.shape[1:] == shape:
         inputs = np.broadcast_to(inputs[:, None], (len(inputs), timesteps, *shape))
     if inputs.shape[1:] != (timesteps, *shape):

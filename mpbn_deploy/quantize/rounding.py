@@ -41,7 +41,7 @@ from ..ir import (
 )
 from .scales import Grid, NumberFormats, constant_neurons
 
-MOST_TRIALS = 20  # of scales; the second nearly always succeeds
+MAX_TRIALS = 20  # of scales; the second nearly always succeeds
 EXTRA_LOWERING = 1.02  # scales are lowered by this factor more in each further trial
 
 
@@ -63,7 +63,7 @@ def round_without_overflow(
 ) -> tuple[IntNetwork, dict[str, Grid]]:
     """Round, and lower the scales of channels that could overflow, until none can; return the final grids."""
     settled = dict(grids)
-    for trial in range(MOST_TRIALS):
+    for trial in range(MAX_TRIALS):
         network = round_network(folded, settled, formats)
         excess = {p.name: overflow(network, p, formats) for p in network.layers}
         if max(float(ratio.max()) for ratio in excess.values()) <= 1:

@@ -24,7 +24,7 @@ from .scales import (
 from .threshold_ranges import ThresholdLimits, ThresholdRanges, as_population, threshold_ranges
 from .voltage_samples import VoltageSamples
 
-MOST_CANDIDATES = 32  # thresholds tried for the channels of one core
+MAX_CANDIDATES = 32  # thresholds tried for the channels of one core
 APPROXIMATION_PENALTY = 1.5  # factor on the expected flips of approximations, against exact alternatives
 
 
@@ -135,7 +135,7 @@ def _candidates(
     suited = np.unique(suited[(suited > limits.lowest) & (suited <= limits.highest)]).astype(np.int64)
     if not len(suited):
         return np.array([limits.lowest])
-    picked = np.linspace(0, len(suited) - 1, MOST_CANDIDATES).round().astype(int)
+    picked = np.linspace(0, len(suited) - 1, MAX_CANDIDATES).round().astype(int)
     below = [max(limits.lowest, suited[0] // divisor) for divisor in (2, 4, 16)]
     candidates: Array = np.unique([limits.lowest, *below, *suited[picked]])
     return candidates

@@ -51,7 +51,7 @@ from .voltage_samples import sample_voltages
 from .widths import Widths, check_widths, choose_widths
 from .xylo import check_neurons, quantize_xylo, shifts_decays
 
-MOST_MEASUREMENTS = 4  # of rounded networks
+MAX_MEASUREMENTS = 4  # of rounded networks
 SAFE = 0.75  # how much of the range of a state the calibration inputs may use after rounding
 MARGIN = 2.0  # with --overflow measured: range of a state / largest on the calibration inputs
 
@@ -208,7 +208,7 @@ def _measured(folded: FoldedNetwork, inputs: Array, formats: NumberFormats) -> N
     Coarsely rounded weights lead to larger states than the real ones, so rounded networks are measured too.
     """
     reached = peaks(folded, inputs)
-    for _ in range(MOST_MEASUREMENTS):
+    for _ in range(MAX_MEASUREMENTS):
         formats = replace(formats, allowances=measured_allowances(folded, reached))
         now = peaks(real_network(_rounded(folded, formats)[0]), inputs)
         if all((now[name] <= SAFE * MARGIN * reached[name]).all() for name in now):

@@ -41,7 +41,7 @@ from ..ir import (
 from .scales import NumberFormats, grid_exponent
 
 BY_POPULATION = ("allowances", "narrow")  # formats that twins do not have
-MOST_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
+MAX_NUMBERS = 2**27  # in one tensor; a hostile file must not exhaust time or memory
 
 
 def describe_structure(network: IntNetwork, formats: NumberFormats) -> str:
@@ -231,6 +231,6 @@ def _sizes(stored: Any) -> tuple[int, ...]:
 
 def _zeros(shape: Any) -> Array:
     """Return zeros of any shape that take no memory."""
-    if prod(_sizes(shape)) > MOST_NUMBERS:
-        raise ValueError(f"a tensor of shape {shape}; a tensor may have at most {MOST_NUMBERS} numbers")
+    if prod(_sizes(shape)) > MAX_NUMBERS:
+        raise ValueError(f"a tensor of shape {shape}; a tensor may have at most {MAX_NUMBERS} numbers")
     return np.broadcast_to(np.zeros((), np.int32), _sizes(shape))

@@ -53,7 +53,7 @@ Rounding = Callable[[Tensor], Tensor]
 
 QUANTIZED = "quantized"  # the architecture of such networks in checkpoints
 STATE_UNIT = 2.0**STATE_EXPONENT
-MOST_TRIALS = 20  # of shrinking channels that could overflow
+MAX_TRIALS = 20  # of shrinking channels that could overflow
 
 
 # ---- rounding with a straight-through gradient ------------------------------------------------
@@ -509,7 +509,7 @@ class QuantizedBody(nn.Module):
 
     def prevent_overflow(self, timesteps: int) -> None:
         """Shrink the channels whose states could overflow for some input, until none can."""
-        for _ in range(MOST_TRIALS):
+        for _ in range(MAX_TRIALS):
             network = self.to_integers(timesteps)
             excess = {p.name: overflow(network, p, self.formats) for p in network.layers}
             if max(float(ratio.max()) for ratio in excess.values()) <= 1:

@@ -29,8 +29,8 @@ from .svg import element, line, picture, population_colors, rectangle, short, te
 
 # Pixels: the figure, and the space below the bars for the axis and above them for the largest count.
 WIDTH, HEIGHT, BELOW, ABOVE = 240.0, 132.0, 20.0, 14.0
-FEWEST_BINS, MOST_BINS, VALUES_PER_BIN = 8, 24, 3
-MOST_INTEGERS = 64  # with one bar each; beyond, several integers share a bar
+FEWEST_BINS, MAX_BINS, VALUES_PER_BIN = 8, 24, 3
+MAX_INTEGERS = 64  # with one bar each; beyond, several integers share a bar
 FAR = 4.0  # interquartile ranges; outliers beyond this would squeeze the rest of a histogram
 NARROWEST_RANGE = 0.1  # relative to the median
 X_TICKS = 7
@@ -217,8 +217,8 @@ def _weight_panel(parts: Sequence[Connection], color: str) -> Panel:
 
 
 def integer_edges(low: int, high: int) -> Array:
-    """Return bin edges between integers, at most MOST_INTEGERS + 1 bins; zero lies inside a bin."""
-    step = -(-(high - low + 1) // MOST_INTEGERS)
+    """Return bin edges between integers, at most MAX_INTEGERS + 1 bins; zero lies inside a bin."""
+    step = -(-(high - low + 1) // MAX_INTEGERS)
     first, last = low // step, high // step
     return np.arange(first, last + 2) * step - 0.5
 
@@ -230,7 +230,7 @@ def histogram(
     values: Array, ends: Ends, *, label: str, outline: Array | None = None, mark: float | None = None
 ) -> Markup:
     """Draw values as bars, outliers in the edge bars, and `outline` values in the same bins."""
-    bins = min(MOST_BINS, max(FEWEST_BINS, values.size // VALUES_PER_BIN))
+    bins = min(MAX_BINS, max(FEWEST_BINS, values.size // VALUES_PER_BIN))
     counts, edges = np.histogram(np.clip(values, *ends), bins=bins, range=ends)
     around = None if outline is None else np.histogram(np.clip(outline, *ends), bins=bins, range=ends)[0]
     return _drawn(counts, edges, label=label, outline=around, mark=mark)
@@ -248,7 +248,7 @@ def _drawn(
     def down(count: float) -> float:
         return HEIGHT - BELOW - (HEIGHT - BELOW - ABOVE) * count / top
 
-    gap = 1.0 if len(counts) <= MOST_BINS + 1 else 0.0
+    gap = 1.0 if len(counts) <= MAX_BINS + 1 else 0.0
     bars = "".join(
         rectangle(across(a) + gap / 2, down(n), across(b) - across(a) - gap, down(0) - down(n))
         for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)

@@ -27,7 +27,7 @@ from ..ir import IntNetwork, Trace
 from .comparison import Comparison
 from .lava_models import compare_some, extent, values_sent
 
-MOST_NAMES = 3  # of populations, before "and 4 more"
+MAX_NAMES = 3  # of populations, before "and 4 more"
 FEW_SAMPLES = 64  # more than fit most budgets; their trace fits into memory
 
 
@@ -106,5 +106,5 @@ def _obstacle_text(obstacles: Mapping[str, str]) -> str:
     texts = []
     for why in dict.fromkeys(obstacles.values()):
         names = [layer_name(name) for name, reason in obstacles.items() if reason == why]
-        texts.append(f"{and_more(names[:MOST_NAMES], len(names))}: {why}")
+        texts.append(f"{and_more(names[:MAX_NAMES], len(names))}: {why}")
     return "; ".join(texts)

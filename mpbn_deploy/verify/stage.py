@@ -348,6 +348,7 @@ def verify(
     folded: FoldedNetwork | None = None,
     netx: str | Path | None = None,
     model: SpikingNetwork | None = None,
+    unrounded: FoldedNetwork | None = None,
     assumptions: tuple[Assumption, ...] = (),
     patience: float = HANG_SECONDS,
     cluster: Cluster | None = None,
@@ -362,6 +363,7 @@ def verify(
         netx      lava-dl's stock reader of this file, if the network is a chain
         model     the PyTorch model that was folded: spikes changed by folding, and its accuracy; or the
                   model of quantization-aware training: its spikes and outputs
+        unrounded the folded network before a file rounded it to float32, to compare with `model`
         witness   simulators of others, population by population, each for about `budget` seconds; or the
                   Verilog core
 
@@ -393,7 +395,14 @@ def verify(
         if cluster is None and len(inputs):
             beside = running.enter_context(compared_beside(executions, inputs))
             executions = beside.others(executions)
-        report = _verified(executions, samples, folded, trained=None if twin else model, cluster=cluster)
+        report = _verified(
+            executions,
+            samples,
+            folded,
+            trained=None if twin else model,
+            exact=unrounded or folded,
+            cluster=cluster,
+        )
         report = replace(report, stock_reader_obstacle=obstacle, assumptions=assumptions)
         return report if beside is None else _with_more(report, beside.result())
 
@@ -413,6 +422,7 @@ def _verified(
     folded: FoldedNetwork | None,
     *,
     trained: SpikingNetwork | None,
+    exact: FoldedNetwork | None,
     cluster: Cluster | None,
 ) -> VerifyReport:
     """Compare executors that run in this process or on a cluster, and the integer with the folded network."""
@@ -430,14 +440,14 @@ def _verified(
         counted=compared.counted,
         silent=() if compared.counted is None else silent_populations(network, compared.counted),
     )
-    if folded is None:
+    if folded is None or exact is None:
         return report
     labels, test, name = samples.labels, samples.test, samples.name
     drift = measure_drift(folded, network, inputs, labels) if meter is None else meter.drift(labels)
     accuracy = None if test is None else measure_accuracy(folded, network, test, name, trained, cluster)
-    fold, floating = _check_folded(trained, folded, inputs, patience, cluster)
+    fold, floating = _check_folded(trained, exact, folded, inputs, patience, cluster)
     if trained is not None and fold is not None and test is not None and accuracy is not None:
-        fold = _with_suspects(fold, trained, folded, test, accuracy.suspects)
+        fold = _with_suspects(fold, trained, exact, test, accuracy.suspects)
     return replace(report, drift=drift, accuracy=accuracy, fold=fold, floating=floating)
 
 
@@ -491,6 +501,7 @@ def _with_suspects(
 
 def _check_folded(
     trained: SpikingNetwork | None,
+    exact: FoldedNetwork,
     folded: FoldedNetwork,
     inputs: Array,
     patience: float,
@@ -501,7 +512,7 @@ def _check_folded(
         announce(f"verify: PyTorch against the folded network, {len(inputs)} samples")
     if any(counting(p.neuron) is not None for p in folded.layers):
         folds = [
-            check_fold(trained, folded, inputs[part])
+            check_fold(trained, exact, inputs[part])
             for part in (chunks(folded, len(inputs)) if trained is not None else ())
             if trained is not None
         ]
@@ -517,7 +528,7 @@ def _check_folded(
             given = inputs[parts[index]]
             folded_trace = cache(partial(simulate, folded, given))  # shared by both checks
             if trained is not None:
-                folds.append(check_fold(trained, folded, given, folded_trace))
+                folds.append(check_fold(trained, exact, given, folded_trace if exact is folded else None))
             if cluster is None:
                 floats.append(lava.check(given, folded_trace))
     if cluster is not None:

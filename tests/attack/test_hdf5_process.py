@@ -88,7 +88,7 @@ def test_a_fork_starts_a_process_of_its_own(good):
 
 
 def test_another_process_takes_over_after_many_files(good, monkeypatch):
-    monkeypatch.setattr(hdf5_process, "MOST_READS", 2)
+    monkeypatch.setattr(hdf5_process, "MAX_READS", 2)
     processes = []
     for _ in range(4):
         read_tree(good)

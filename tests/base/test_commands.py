@@ -297,8 +297,9 @@ def test_output_that_cannot_be_written(export_folder):
 
 
 @needs_lava
-def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path):
-    """As `timeout` and service managers do it: to all processes at once."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path, number, code):
+    """As `timeout`, service managers and terminals that close do it: to all processes at once."""
     command = [sys.executable, "-m", "mpbn_deploy.export", str(model_path), "--target", "loihi2", "--out"]
     temporary = tempfile.TemporaryDirectory()  # with a short path, for sockets
     environment = {**os.environ, "TMPDIR": temporary.name}
@@ -309,10 +310,10 @@ def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path):
         while "against Lava" not in run.stderr.readline():
             assert run.poll() is None
         wait_for_lava(run.pid)
-        os.killpg(run.pid, signal.SIGTERM)
+        os.killpg(run.pid, number)
         out, err = end_of(run)
         assert list(Path(temporary.name).iterdir()) == []
-    assert run.returncode == 143 and "Traceback" not in out + err
+    assert run.returncode == code and "Traceback" not in out + err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -412,7 +412,7 @@ def test_few_bytes_do_not_fill_memory_or_time(tmp_path, program, message):
 
 
 def test_pickles_without_end_are_refused(path, monkeypatch):
-    monkeypatch.setattr(pickle_check, "MOST_OPCODES", 100)
+    monkeypatch.setattr(pickle_check, "MAX_OPCODES", 100)
     with pytest.raises(
         CheckpointError, match=r"more than 100 opcodes; .* never need that, so it is not loaded"
     ):

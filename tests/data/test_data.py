@@ -449,7 +449,7 @@ def test_few_bytes_do_not_fill_memory_or_time(tmp_path, content, message):
 
 def test_pickles_without_end_are_refused(tmp_path, monkeypatch):
     write_pickles10(tmp_path, python2_pickle)
-    monkeypatch.setattr(pickle_check, "MOST_OPCODES", 30)
+    monkeypatch.setattr(pickle_check, "MAX_OPCODES", 30)
     refuses(r"more than 30 opcodes; data sets never need that, so it is not loaded", "cifar10", tmp_path)
 
 

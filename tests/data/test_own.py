@@ -185,7 +185,7 @@ PARTS = {"train_inputs": BYTES, "train_labels": LABELS, "test_inputs": BYTES, "t
         ({}, "holds nothing; it needs inputs"),
         ({"inputs": BYTES}, "the train inputs have no labels"),
         ({**GOOD, "x": BYTES}, "inputs and x both mean inputs"),
-        ({**GOOD, "train_inputs": BYTES}, "belong to no part"),
+        ({**GOOD, "train_inputs": BYTES}, "mixes unsplit inputs"),
         ({**GOOD, "test_labels": LABELS}, "has test_labels, but no inputs for them"),
         ({"test_inputs": BYTES, "test_labels": LABELS}, "has test samples only; train samples are needed"),
         ({"train_inputs": BYTES, "train_labels": LABELS}, "has train samples only; test samples are needed"),
@@ -411,9 +411,9 @@ def test_wrong_folders_are_refused(tmp_path, monkeypatch):
     refuses("holds events; a recording needs `frames`", tmp_path)
     (tmp_path / "cat" / "1.npz").unlink()
     Image.new("L", (9, 9)).save(tmp_path / "cat" / "1.png")
-    monkeypatch.setattr("mpbn_deploy.data.pictures.MOST_PIXELS", 80)
+    monkeypatch.setattr("mpbn_deploy.data.pictures.MAX_PIXELS", 80)
     refuses("9 x 9 pixels; at most 80 are read", tmp_path)
-    monkeypatch.setattr("mpbn_deploy.data.pictures.MOST_PIXELS", 81)
+    monkeypatch.setattr("mpbn_deploy.data.pictures.MAX_PIXELS", 81)
     monkeypatch.setattr("mpbn_deploy.data.pictures.LARGEST_ARRAYS", 80)
     refuses("its samples take 81 bytes; at most 80", tmp_path)
 

@@ -20,7 +20,7 @@ BRING_YOUR_OWN = {
     "run mine.loihi2 --backend emulator --data mine.npz": "120 samples of mine.npz, accuracy 9",
     "run mine.loihi2 --backend emulator --data inputs.npy": "16 samples of inputs.npy, ",
     "export theirs.nir": "assuming resets by subtraction, one step later",
-    "export tutorial.pt": "PyTorch model: 0 of 640",
+    "export tutorial.pt": "folding   0 of 640 spikes differ",
     "run tutorial.loihi2": "values of mine.npz, divided by 3 and rounded",
     "fit mine.loihi2": "estimated from 16 samples",
     "train --data recordings": "on recordings",

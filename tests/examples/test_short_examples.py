@@ -86,6 +86,11 @@ def test_a_build_fails_when_a_network_no_longer_fits(run_here, tmp_path):
     assert failed.returncode == 1 and "too wide" in failed.stdout
 
 
+def test_networks_that_fit_small_chips(run_here, tmp_path):
+    shown = run_here("small_chips.py", tmp_path).stdout
+    assert "green: speck: fits" in shown and "xylo-a3: fits" in shown
+
+
 def test_the_list_of_examples_is_complete():
     listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
     assert [file.name for file in (ROOT / "examples").glob("*.py") if f"({file.name})" not in listed] == []

@@ -194,6 +194,12 @@ def test_a_compiler_that_fails_leaves_the_program(cache, monkeypatch):
     assert "int run_samples(" in Path(kept).read_text()
 
 
+def test_a_compiler_that_takes_too_long_is_given_up(cache, monkeypatch):
+    monkeypatch.setattr(c, "PATIENCE", 0.001)
+    with pytest.raises(SimulationError, match=r"did not compile the network within 0.001 s"):
+        c.Compiled(int_chain(0))
+
+
 def test_wrong_inputs_are_rejected():
     network = int_chain(0)
     with pytest.raises(SimulationError, match="the network takes"):

@@ -120,7 +120,7 @@ def test_files_are_read_back_equal(kind, seed, tmp_path):
 
 def test_a_portable_file_and_others_cores_reject_them_by_name():
     network = stepped(int_chain())
-    with pytest.raises(FormatError, match="conv: numbers that depend on the time step"):
+    with pytest.raises(FormatError, match="numbers that depend on the time step"):
         write_nir(real_network(network), "unused.nir", dialect="portable")
     assert "depend on the time step" in obstacle(network)
     assert "depend on the time step" in EXECUTORS["lava-stock"].obstacle(network)

@@ -13,6 +13,7 @@ from networks import (
     int_windows,
     int_xylo,
     spiking_network,
+    stepped,
 )
 from properties import examples
 
@@ -272,6 +273,13 @@ CASES = [
         features(),
     ),
     ({"formats__soft_reset": 0}, "soft_resets_are_supported", "network", soft(features()), features()),
+    (
+        {"formats__step_parameters": 0},
+        "parameters_are_constant_in_time",
+        "network",
+        stepped(features()),
+        features(),
+    ),
     ({"formats__subtrahend": 0}, "subtrahends_are_thresholds", "p1", soft(features(), 7), soft(features())),
     ({"layer__dense": 0}, "dense_layers_are_supported", "p0->p1", features((3, 2)), maps()),
     ({"layer__convolution": 0}, "convolutions_are_supported", "in->maps", maps(), features()),

@@ -217,7 +217,7 @@ def test_links_virtual_and_absurd_data_are_refused(netx_path):
 
 
 def test_too_many_entries_are_refused(netx_path, monkeypatch):
-    monkeypatch.setattr("mpbn_deploy.base.hdf5.MOST_ENTRIES", 3)
+    monkeypatch.setattr("mpbn_deploy.base.hdf5.MAX_ENTRIES", 3)
     with pytest.raises(FormatError, match="entries, which is the limit"):
         read_here(netx_path, str(netx_path))
 

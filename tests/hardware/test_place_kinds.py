@@ -456,7 +456,7 @@ def test_feedback_is_placed_until_copies_settle():
 
 
 def test_copies_that_do_not_settle_are_a_problem(monkeypatch):
-    monkeypatch.setattr("mpbn_deploy.hardware.place.crossbar.MOST_PASSES", 1)
+    monkeypatch.setattr("mpbn_deploy.hardware.place.crossbar.MAX_PASSES", 1)
     (problem,) = place(int_loop(), crossbar(**TRUENORTH)).problems
     assert problem.where == "network"
     assert problem.message.startswith("no placement found in 1 attempts: with feedback, ")

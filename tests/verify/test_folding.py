@@ -275,3 +275,31 @@ def test_predictions_that_change_in_the_test_split_only_are_red(tenths):
     assert 0 < suspects == len(wrong.accuracy.suspects)
     assert wrong.fold.samples == 4 + min(suspects, 64) and wrong.fold.samples_changed > 0
     assert not wrong.passed and wrong.verdict.startswith("folding changed the network: ")
+
+
+NORMALIZED = """
+import torch
+from torch import nn
+from mpbn_deploy.nn import LIF
+
+class Net(nn.Sequential):
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(nn.Linear(64, 24), LIF(24), nn.Linear(24, 10), nn.BatchNorm1d(10))
+        self[3].running_var.data.uniform_(2, 3)
+"""
+
+
+def test_what_a_file_rounds_is_no_change_by_folding(tmp_path, monkeypatch, capsys):
+    """A norm behind the readout: its folded weights are no numbers of float32, which network.nir has."""
+    (tmp_path / "normalized_readout.py").write_text(NORMALIZED)
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.save(__import__("normalized_readout").Net().state_dict(), tmp_path / "model.pt")
+    words = "--arch normalized_readout:Net --timesteps 6 --input-shape 64 --input-range 0 16 --normalize 0 16"
+    command = [str(tmp_path / "model.pt"), *words.split(), "--target", "loihi2", "--samples", "8"]
+    main(EXPORT, [*command, "--data", "digits", "--budget", "0", "--json", "--out", str(tmp_path / "out")])
+    found = json.loads(capsys.readouterr().out)
+    recorded = json.loads((tmp_path / "out" / "verify.json").read_text())["fold"]
+    assert recorded["agrees"] and recorded["outputs_compared"] == 80
+    assert 0 < recorded["largest_output_difference"] < 1e-12
+    assert "folding" not in found["verdict"]

@@ -184,7 +184,9 @@ def subtrahends_are_thresholds(design: Design) -> Violations:
         subtrahend, threshold = neuron_subtrahend(population.neuron), population.neuron.threshold
         if subtrahend is None:
             continue
-        other = np.abs(np.broadcast_to(subtrahend - threshold, population.shape)) > 1
+        apart = np.abs(subtrahend - threshold)
+        apart = apart.max(axis=0) if varies(population.neuron) else apart
+        other = np.broadcast_to(apart, population.shape) > 1
         if other.any():
             found = f"{int(other.sum())} of {other.size} neurons subtract another number than their threshold"
             allowed = f"{design.profile.name} subtracts the threshold ({limit.source})"

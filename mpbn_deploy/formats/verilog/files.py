@@ -216,6 +216,9 @@ def makefile(device: str, *, spram: bool) -> str:
 _FLOWS = {
     "ice40": {
         "synth": "synth_ice40 -dsp -abc9 -device u",
+        "logic": "synth_ice40 -abc9 -device u",
+        "models": "cells_sim.v",
+        "more": "",
         "nextpnr": "nextpnr-ice40",
         "pins": "--pcf",
         "routed": "--asc top.routed",
@@ -226,6 +229,9 @@ _FLOWS = {
     },
     "ecp5": {
         "synth": "synth_ecp5 -abc9",
+        "logic": "synth_ecp5 -nodsp -abc9",
+        "models": "common_sim.vh",
+        "more": "$(CELLS)/ccu2c_sim.vh",
         "nextpnr": "nextpnr-ecp5",
         "pins": "--lpf",
         "routed": "--textcfg top.routed",

@@ -43,7 +43,7 @@ from .bits import signed_bits
 from .linkage import Link, block_sums, links
 from .records import PlacedLayer, Placement, Problem, Tiling, count_tiles
 
-MOST_PASSES = 20  # over networks with feedback: the copies of a layer depend on layers placed after it
+MAX_PASSES = 20  # over networks with feedback: the copies of a layer depend on layers placed after it
 
 # (source, target) -> for each source neuron, the number of target axons that it must reach
 Demands = dict[tuple[str, str], Array]
@@ -80,7 +80,7 @@ def place_crossbar(network: IntNetwork, profile: HardwareProfile, tiling: Tiling
     layers = [_layer(network, population, profile) for population in network.layers]
     demands: Demands = {}
     before: list[Shape] = []
-    for _ in range(MOST_PASSES):
+    for _ in range(MAX_PASSES):
         placed = _place_all(layers, demands)
         tiles = [layer.tile for layer, _ in placed]
         if tiles == before or not network.feedback:
@@ -245,7 +245,7 @@ def _copy_problem(layer: _Layer, needs: Array) -> str | None:
 
 def _unsettled(profile: HardwareProfile) -> Problem:
     message = (
-        f"no placement found in {MOST_PASSES} attempts: with feedback, the number of neuron copies on "
+        f"no placement found in {MAX_PASSES} attempts: with feedback, the number of neuron copies on "
         f"{profile.name} depends on their own placement. Remove feedback connections."
     )
     return Problem(where="network", message=message)

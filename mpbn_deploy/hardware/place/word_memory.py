@@ -21,7 +21,7 @@ from .records import RESOURCES, PlacedLayer, Placement, Tiling, count_tiles
 from .search import best_tile, lower_bound
 from .tile_use import TileUse
 
-MOST_ROUNDS = 4  # for networks with feedback
+MAX_ROUNDS = 4  # for networks with feedback
 
 
 @record
@@ -91,7 +91,7 @@ def _tile_use(layer: Layer, tiles: dict[str, Shape]) -> TileUse:
 
 def _divide_all(layers: Sequence[Layer], choose: Chooser) -> Divisions:
     divisions: Divisions = {}
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         before = _tiles(divisions)
         tiles = dict(before)
         for layer in reversed(layers):
